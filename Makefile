@@ -1,0 +1,33 @@
+# Every target is a script of scripts/, or one line of cargo; this file only names them.
+
+.DEFAULT_GOAL := help
+.PHONY: help test quick fuzz bench fmt lint doc deny
+
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+test: ## Everything: installs what is missing, checks, starts servers, runs all tests
+	@scripts/test
+
+quick: ## Format, lints and the tests that need no database and no Node: the inner loop
+	@scripts/quick
+
+fuzz: ## Fuzz every target for a minute, or one: make fuzz TARGET=name SECONDS=600
+	@scripts/fuzz $(TARGET) $(SECONDS)
+
+bench: ## Run the benchmarks beside servers of their own: make bench ARGS="..."
+	@scripts/bench $(ARGS)
+
+fmt: ## Format the code
+	@cargo fmt --all
+	@if [ -f fuzz/Cargo.toml ]; then cargo fmt --manifest-path fuzz/Cargo.toml; fi
+
+lint: ## Run clippy as the tests do, warnings being errors
+	@scripts/check clippy
+
+doc: ## Build the API docs, warnings being errors
+	@scripts/check doc
+
+deny: ## Check licences, sources and the direction of dependencies
+	@scripts/install deny
+	@scripts/check deny

@@ -1,0 +1,209 @@
+//! The secret that names a session from outside.
+
+use std::{fmt, str::FromStr};
+
+use subtle::ConstantTimeEq;
+
+use crate::{Digest, Owner, random, text::InvalidText};
+
+/// A secret name of a session: `sp_` and 160 random bits, minted here and nowhere else.
+///
+/// Who holds a handle *and* is the session's owner may use the session; the handle alone is not
+/// enough. There is no `Display`, and `Debug` shows only the first characters, so a handle does not
+/// get into a log by accident; [`Handle::expose`] is the only way to the whole text.
+///
+/// ```
+/// use stayput_core::Handle;
+///
+/// let handle = Handle::generate();
+/// let text = handle.expose().to_owned();
+/// assert!(text.starts_with("sp_"));
+/// assert!(!format!("{handle:?}").contains(&text));
+/// assert!(text.parse::<Handle>().is_ok());
+/// ```
+#[derive(Clone)]
+pub struct Handle(Box<str>);
+
+/// The letters of RFC 4648 base32 in lower case: no two look alike, and a model copies them well.
+const LETTERS: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
+const RANDOM_BYTES: usize = 20;
+
+impl Handle {
+    /// What every handle begins with.
+    pub const PREFIX: &'static str = "sp_";
+
+    /// The length of every handle.
+    pub const LENGTH: usize = Self::PREFIX.len() + RANDOM_BYTES * 8 / 5;
+
+    /// A new handle.
+    #[must_use]
+    pub fn generate() -> Self {
+        let mut text = String::with_capacity(Self::LENGTH);
+        text.push_str(Self::PREFIX);
+        for group in random::bytes::<RANDOM_BYTES>().chunks_exact(5) {
+            let bits = group
+                .iter()
+                .fold(0u64, |bits, byte| bits << 8 | u64::from(*byte));
+            for letter in (0..8).rev() {
+                let index = (bits >> (letter * 5)) & 31;
+                text.push(char::from(
+                    LETTERS[usize::try_from(index).unwrap_or_default()],
+                ));
+            }
+        }
+        Self(text.into())
+    }
+
+    /// The whole secret, to be given to its owner and to nobody else.
+    #[must_use]
+    pub fn expose(&self) -> &str {
+        &self.0
+    }
+
+    /// What is kept of this handle when it belongs to `owner`.
+    #[must_use]
+    pub fn hash(&self, owner: &Owner) -> HandleHash {
+        HandleHash(Digest::of(
+            "handle",
+            &[owner.as_str().as_bytes(), self.0.as_bytes()],
+        ))
+    }
+}
+
+impl FromStr for Handle {
+    type Err = InvalidText;
+
+    fn from_str(text: &str) -> Result<Self, InvalidText> {
+        let letters = text.strip_prefix(Self::PREFIX);
+        let exact = |letters: &str| letters.bytes().all(|letter| LETTERS.contains(&letter));
+        if text.len() == Self::LENGTH && letters.is_some_and(exact) {
+            return Ok(Self(text.into()));
+        }
+        Err(InvalidText::form(
+            "a handle",
+            "'sp_' and 32 letters a-z, 2-7",
+        ))
+    }
+}
+
+impl fmt::Debug for Handle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Handle({}…)", &self.0[..Self::PREFIX.len() + 4])
+    }
+}
+
+/// What a store keeps of a handle: a hash over the owner and the handle together.
+///
+/// Because the owner is hashed in, another owner's request looks for a different hash: a foreign
+/// handle and an unknown one take the same path, in the same time, to the same answer.
+#[derive(Clone, Copy, Eq)]
+pub struct HandleHash(Digest);
+
+impl HandleHash {
+    /// The hash with exactly these bytes, as read back from a store.
+    #[must_use]
+    pub fn from_bytes(bytes: [u8; 32]) -> Self {
+        Self(Digest::from_bytes(bytes))
+    }
+
+    /// All 32 bytes, for a store.
+    #[must_use]
+    pub fn as_bytes(&self) -> &[u8; 32] {
+        self.0.as_bytes()
+    }
+
+    /// All 32 bytes as hexadecimal digits, for a store that keeps text.
+    #[must_use]
+    pub fn to_hex(&self) -> String {
+        self.0.to_hex()
+    }
+}
+
+impl PartialEq for HandleHash {
+    /// Compares in constant time.
+    fn eq(&self, other: &Self) -> bool {
+        self.as_bytes().ct_eq(other.as_bytes()).into()
+    }
+}
+
+impl std::hash::Hash for HandleHash {
+    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
+        self.0.hash(state);
+    }
+}
+
+impl fmt::Debug for HandleHash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "HandleHash({}…)", self.0.short())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// E31: at least 128 bits of the operating system's randomness.
+    #[test]
+    fn handles_are_long_random_text() {
+        let one = Handle::generate();
+        assert_eq!(one.expose().len(), Handle::LENGTH);
+        assert_eq!(RANDOM_BYTES * 8, 160);
+        assert_ne!(one.expose(), Handle::generate().expose());
+        assert_eq!(
+            one.expose().parse::<Handle>().unwrap().expose(),
+            one.expose()
+        );
+    }
+
+    #[test]
+    fn every_random_bit_shows() {
+        let letters = |handle: &Handle| handle.expose()[3..].bytes().collect::<Vec<_>>();
+        let mut seen = vec![std::collections::BTreeSet::new(); 32];
+        for _ in 0..2_000 {
+            for (place, letter) in letters(&Handle::generate()).into_iter().enumerate() {
+                seen[place].insert(letter);
+            }
+        }
+        assert!(
+            seen.iter().all(|letters| letters.len() == 32),
+            "a place does not take all letters"
+        );
+    }
+
+    /// Invariant 8: a handle never appears whole.
+    #[test]
+    fn debug_shows_a_stump() {
+        let handle = Handle::generate();
+        let shown = format!("{handle:?} {:?}", handle.hash(&Owner::local()));
+        assert!(!shown.contains(handle.expose()));
+        assert!(!shown.contains(&handle.expose()[8..]));
+    }
+
+    #[test]
+    fn only_the_exact_form_is_a_handle() {
+        let good = Handle::generate().expose().to_owned();
+        for bad in [
+            String::new(),
+            good[1..].to_owned(),
+            format!("{good}a"),
+            good.to_uppercase(),
+            good.replace("sp_", "sq_"),
+            format!("{}!", &good[..good.len() - 1]),
+            format!("sp_{}", "ä".repeat(16)),
+        ] {
+            assert!(bad.parse::<Handle>().is_err(), "{bad}");
+        }
+    }
+
+    /// E30, E31: the owner is part of what is looked up.
+    #[test]
+    fn the_hash_is_bound_to_the_owner() {
+        let handle = Handle::generate();
+        let (ann, bob) = (
+            Owner::verified("i", "ann").unwrap(),
+            Owner::verified("i", "bob").unwrap(),
+        );
+        assert_eq!(handle.hash(&ann), handle.hash(&ann));
+        assert_ne!(handle.hash(&ann), handle.hash(&bob));
+    }
+}

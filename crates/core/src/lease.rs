@@ -1,0 +1,203 @@
+//! Who holds a session, and until when.
+
+use std::{fmt, str::FromStr, time::Duration};
+
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use crate::{
+    Epoch, random,
+    text::{self, InvalidText, serde_as_text},
+};
+
+/// The name of one process that holds sessions: random, new at every start.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct HolderId(Uuid);
+
+impl HolderId {
+    /// A new name.
+    #[must_use]
+    pub fn generate() -> Self {
+        Self(uuid::Builder::from_random_bytes(random::bytes()).into_uuid())
+    }
+}
+
+impl FromStr for HolderId {
+    type Err = InvalidText;
+
+    fn from_str(text: &str) -> Result<Self, InvalidText> {
+        match Uuid::try_parse(text) {
+            Ok(uuid) if text.len() == 36 => Ok(Self(uuid)),
+            _ => Err(InvalidText::form(
+                "a holder id",
+                "xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx",
+            )),
+        }
+    }
+}
+
+impl fmt::Display for HolderId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.0.as_hyphenated(), f)
+    }
+}
+
+impl fmt::Debug for HolderId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "HolderId({self})")
+    }
+}
+
+serde_as_text!(HolderId, to_string);
+
+/// A process that holds sessions, and where the others reach it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Holder {
+    /// Its name.
+    pub id: HolderId,
+    /// Where other holders forward to; empty if nobody can.
+    pub address: String,
+}
+
+impl Holder {
+    /// The most bytes an address may have.
+    pub const ADDRESS_LIMIT: usize = 512;
+
+    /// A new holder that nobody forwards to.
+    #[must_use]
+    pub fn unreachable() -> Self {
+        Self {
+            id: HolderId::generate(),
+            address: String::new(),
+        }
+    }
+
+    /// A new holder that others reach at `address`.
+    ///
+    /// # Errors
+    /// If the address is empty, longer than [`Holder::ADDRESS_LIMIT`] or unprintable.
+    pub fn at(address: &str) -> Result<Self, InvalidText> {
+        text::check("the address of a holder", address, Self::ADDRESS_LIMIT)?;
+        Ok(Self {
+            id: HolderId::generate(),
+            address: address.to_owned(),
+        })
+    }
+}
+
+/// The right of one holder to write, for as long as it renews it: a fencing token.
+///
+/// A store gives it out by `hold`. Every write carries it, and a write to a session that another
+/// lease has claimed is refused. Holder and epoch together are the token, so that a store which
+/// forgot its last epochs in a crash cannot hand out the same token twice.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Lease {
+    /// Who has it.
+    pub holder: HolderId,
+    /// Its number in the store.
+    pub epoch: Epoch,
+}
+
+impl FromStr for Lease {
+    type Err = InvalidText;
+
+    fn from_str(text: &str) -> Result<Self, InvalidText> {
+        let form = || InvalidText::form("a lease", "epoch@holder");
+        let (epoch, holder) = text.split_once('@').ok_or_else(form)?;
+        let digits = !epoch.is_empty() && epoch.bytes().all(|digit| digit.is_ascii_digit());
+        let epoch = epoch.parse().ok().filter(|_| digits).ok_or_else(form)?;
+        Ok(Self {
+            holder: holder.parse()?,
+            epoch: Epoch(epoch),
+        })
+    }
+}
+
+impl fmt::Display for Lease {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}@{}", self.epoch, self.holder)
+    }
+}
+
+impl fmt::Debug for Lease {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Lease({self})")
+    }
+}
+
+serde_as_text!(Lease, to_string);
+
+/// How long a holder may believe in its own lease.
+///
+/// The store's clock judges a lease, but the holder cannot see that clock. So it counts on its own
+/// monotonic clock, from *before* it asked, and stops a margin early: it is never the last to know.
+#[derive(Clone, Copy, Debug)]
+pub struct Tenure {
+    lease: Lease,
+    until: Duration,
+}
+
+impl Tenure {
+    /// The tenure of a lease over `ttl` that was asked for at `asked` on the monotonic clock.
+    #[must_use]
+    pub fn new(lease: Lease, asked: Duration, ttl: Duration) -> Self {
+        // A tenth, for the drift of two clocks and the way of one packet.
+        Self {
+            lease,
+            until: asked.saturating_add(ttl - ttl / 10),
+        }
+    }
+
+    /// The lease, to be renewed: whether it is still good is for the store to say.
+    #[must_use]
+    pub fn renewable(&self) -> Lease {
+        self.lease
+    }
+
+    /// The lease, if it may still be used at `now` on the monotonic clock.
+    #[must_use]
+    pub fn lease(&self, now: Duration) -> Option<Lease> {
+        (now < self.until).then_some(self.lease)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lease_has_one_text_form() {
+        let lease = Lease {
+            holder: HolderId::generate(),
+            epoch: Epoch(7),
+        };
+        assert_eq!(lease.to_string().parse(), Ok(lease));
+        for bad in [
+            "",
+            "7",
+            "7@",
+            "@x",
+            "7@x",
+            "x@00000000-0000-0000-0000-000000000000",
+        ] {
+            assert!(bad.parse::<Lease>().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_holder_stops_before_its_lease_does() {
+        let lease = Lease {
+            holder: HolderId::generate(),
+            epoch: Epoch(1),
+        };
+        let second = Duration::from_secs(1);
+        let tenure = Tenure::new(lease, second * 5, second * 10);
+        assert_eq!(tenure.lease(second * 13), Some(lease));
+        assert_eq!(tenure.lease(second * 14), None);
+        assert_eq!(
+            Tenure::new(lease, second, Duration::MAX).lease(second * 9_999),
+            Some(lease)
+        );
+    }
+}

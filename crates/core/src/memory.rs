@@ -1,0 +1,609 @@
+//! A store that is gone with the process.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use async_trait::async_trait;
+
+use crate::{
+    Agent, Clock, Connection, Digest, Epoch, Expect, Generation, HANDLES_PER_SESSION, HandleHash,
+    Holder, Key, Lease, Owner, Put, Record, Revision, Seen, SessionId, StateKey, Store, StoreError,
+    Timestamp, Value, content_digest,
+};
+
+/// A [`Store`] in the memory of this process: the default of the agent library.
+///
+/// It keeps every promise of the contract but one that it cannot keep: nothing survives the process.
+#[derive(Debug)]
+pub struct MemoryStore {
+    clock: Arc<dyn Clock>,
+    tables: Mutex<Tables>,
+}
+
+impl MemoryStore {
+    /// An empty store that judges leases by `clock`.
+    #[must_use]
+    pub fn new(clock: Arc<dyn Clock>) -> Self {
+        Self {
+            clock,
+            tables: Mutex::default(),
+        }
+    }
+
+    /// No caller's code runs inside, so there is nothing that could panic half-way.
+    fn with<R>(&self, work: impl FnOnce(&mut Tables) -> R) -> R {
+        work(&mut self.tables.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+#[derive(Debug, Default)]
+struct Tables {
+    sessions: BTreeMap<SessionId, Row>,
+    /// The latest session of each key, live or tombstone.
+    keys: HashMap<Digest, SessionId>,
+    /// What handles and connections lead to.
+    names: HashMap<HandleHash, SessionId>,
+    /// Live sessions by owner and by deadline, and tombstones by their end.
+    owners: BTreeSet<(Owner, SessionId)>,
+    deadlines: BTreeSet<(Timestamp, SessionId)>,
+    tombstones: BTreeSet<(Timestamp, SessionId)>,
+    contents: HashMap<Digest, Vec<u8>>,
+    leases: HashMap<Lease, (Holder, Duration)>,
+    epoch: Epoch,
+}
+
+#[derive(Debug)]
+struct Row {
+    record: Record,
+    extra: Option<Box<Extra>>,
+}
+
+/// What most sessions do not have, so that those that do not pay nothing for it.
+#[derive(Debug, Default)]
+struct Extra {
+    handles: Vec<HandleHash>,
+    connections: HashMap<HandleHash, Vec<u8>>,
+    state: BTreeMap<String, Value>,
+    /// The last revision given to a value. It outlives the value, so revisions never repeat.
+    revision: Revision,
+}
+
+impl Row {
+    fn extra(&mut self) -> &mut Extra {
+        self.extra.get_or_insert_default()
+    }
+
+    fn writable(&self, by: Option<Lease>) -> Result<(), StoreError> {
+        match self.record.holder {
+            Some(holder) if by != Some(holder) => Err(StoreError::NotHolder),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Tables {
+    fn row(&mut self, id: SessionId, by: Option<Lease>) -> Result<&mut Row, StoreError> {
+        let row = self.sessions.get_mut(&id).ok_or(StoreError::Missing)?;
+        row.writable(by)?;
+        Ok(row)
+    }
+
+    fn live_row(&mut self, id: SessionId, by: Option<Lease>) -> Result<&mut Row, StoreError> {
+        self.row(id, by).and_then(|row| {
+            if row.record.is_live() {
+                Ok(row)
+            } else {
+                Err(StoreError::Missing)
+            }
+        })
+    }
+
+    fn record(&self, id: SessionId) -> Option<&Record> {
+        self.sessions.get(&id).map(|row| &row.record)
+    }
+
+    /// The session that has this key now, or had it last.
+    fn keyed(&self, record: &Record) -> Option<&Record> {
+        self.record(*self.keys.get(&digest(record)?)?)
+    }
+
+    /// Enters a record into the indexes.
+    fn index(&mut self, record: &Record) {
+        match record.ended {
+            Some(ended) => {
+                self.tombstones.insert((ended.at, record.id));
+            }
+            None => {
+                self.owners.insert((record.owner.clone(), record.id));
+                self.deadlines
+                    .extend(record.deadline().map(|deadline| (deadline, record.id)));
+            }
+        }
+    }
+
+    /// Takes out what [`Tables::index`] entered.
+    fn unindex(&mut self, record: &Record) {
+        match record.ended {
+            Some(ended) => {
+                self.tombstones.remove(&(ended.at, record.id));
+            }
+            None => {
+                self.owners.remove(&(record.owner.clone(), record.id));
+                record
+                    .deadline()
+                    .map(|deadline| self.deadlines.remove(&(deadline, record.id)));
+            }
+        }
+    }
+
+    fn insert(&mut self, record: &Record) -> Result<Generation, StoreError> {
+        if self.sessions.contains_key(&record.id) {
+            return Err(StoreError::Taken { by: record.id });
+        }
+        let mut record = record.clone();
+        if let Some(last) = self.keyed(&record) {
+            if last.is_live() {
+                return Err(StoreError::Taken { by: last.id });
+            }
+            record.generation = record.generation.max(last.generation.next());
+        }
+        if let Some(key) = digest(&record) {
+            self.keys.insert(key, record.id);
+        }
+        self.index(&record);
+        let generation = record.generation;
+        self.sessions.insert(
+            record.id,
+            Row {
+                record,
+                extra: None,
+            },
+        );
+        Ok(generation)
+    }
+
+    fn replace(
+        &mut self,
+        record: &Record,
+        seen: Seen,
+        by: Option<Lease>,
+    ) -> Result<Revision, StoreError> {
+        let row = self.row(record.id, by)?;
+        let old = row.record.clone();
+        let used = seen
+            .last_used
+            .is_some_and(|last_used| last_used != old.last_used);
+        if old.revision != seen.revision || used {
+            return Err(StoreError::Stale);
+        }
+        if record.is_live() && !old.is_live() {
+            match self.keyed(&old) {
+                Some(other) if other.id != old.id && other.is_live() => {
+                    return Err(StoreError::Taken { by: other.id });
+                }
+                _ => self.keys.extend(digest(&old).map(|key| (key, old.id))),
+            }
+        }
+        let new = Record {
+            agent: old.agent.clone(),
+            key: old.key.clone(),
+            owner: old.owner.clone(),
+            holder: old.holder.filter(|_| record.is_live()),
+            last_used: old.last_used.max(record.last_used),
+            revision: old.revision.next(),
+            ..record.clone()
+        };
+        let revision = new.revision;
+        self.unindex(&old);
+        self.index(&new);
+        if let Some(row) = self.sessions.get_mut(&new.id) {
+            if let (false, Some(extra)) = (new.is_live(), &mut row.extra) {
+                extra.state.clear();
+            }
+            row.record = new;
+        }
+        Ok(revision)
+    }
+
+    fn touch(&mut self, id: SessionId, used: Timestamp, by: Option<Lease>) -> bool {
+        let Ok(row) = self.live_row(id, by) else {
+            return false;
+        };
+        let old = row.record.clone();
+        row.record.last_used = old.last_used.max(used);
+        let new = row.record.clone();
+        self.unindex(&old);
+        self.index(&new);
+        true
+    }
+
+    fn remove(&mut self, id: SessionId) {
+        let Some(mut row) = self.sessions.remove(&id) else {
+            return;
+        };
+        self.unindex(&row.record);
+        if let Some(key) = digest(&row.record)
+            && self.keys.get(&key) == Some(&id)
+        {
+            self.keys.remove(&key);
+        }
+        let extra = row.extra();
+        for name in extra.handles.iter().chain(extra.connections.keys()) {
+            self.names.remove(name);
+        }
+    }
+
+    fn put_state(
+        &mut self,
+        id: SessionId,
+        put: Put<'_>,
+        by: Option<Lease>,
+    ) -> Result<Revision, StoreError> {
+        let extra = self.live_row(id, by)?.extra();
+        if !put
+            .expect
+            .met_by(extra.state.get(put.key).map(|value| value.revision))
+        {
+            return Err(StoreError::Stale);
+        }
+        let others = || extra.state.iter().filter(|(key, _)| *key != put.key);
+        put.check(
+            others()
+                .map(|(key, value)| key.len() + value.bytes.len())
+                .sum(),
+            others().count(),
+        )?;
+        extra.revision = extra.revision.next();
+        let value = Value {
+            revision: extra.revision,
+            bytes: put.bytes.to_owned(),
+        };
+        extra.state.insert(put.key.to_owned(), value);
+        Ok(extra.revision)
+    }
+
+    fn alive(&self, lease: Lease, now: Duration) -> Option<&Holder> {
+        self.leases
+            .get(&lease)
+            .filter(|(_, until)| now < *until)
+            .map(|(holder, _)| holder)
+    }
+
+    fn claim(&mut self, id: SessionId, lease: Lease, now: Duration) -> Result<Record, StoreError> {
+        let held = self.record(id).ok_or(StoreError::Missing)?.holder;
+        if let Some(other) = held.filter(|held| *held != lease)
+            && let Some(holder) = self.alive(other, now)
+        {
+            return Err(StoreError::HeldBy {
+                holder: holder.clone(),
+            });
+        }
+        let row = self.sessions.get_mut(&id).ok_or(StoreError::Missing)?;
+        row.record.holder = Some(lease);
+        Ok(row.record.clone())
+    }
+}
+
+fn digest(record: &Record) -> Option<Digest> {
+    record
+        .key
+        .as_ref()
+        .map(|key| key.digest(&record.owner, &record.agent))
+}
+
+#[async_trait]
+impl Store for MemoryStore {
+    async fn insert(&self, record: &Record) -> Result<Generation, StoreError> {
+        self.with(|tables| tables.insert(record))
+    }
+
+    async fn load(&self, id: SessionId) -> Result<Option<Record>, StoreError> {
+        Ok(self.with(|tables| tables.record(id).cloned()))
+    }
+
+    async fn find(
+        &self,
+        owner: &Owner,
+        agent: &Agent,
+        key: &Key,
+    ) -> Result<Option<Record>, StoreError> {
+        let digest = key.digest(owner, agent);
+        Ok(self.with(|tables| {
+            let id = tables.keys.get(&digest)?;
+            tables
+                .record(*id)
+                .filter(|record| record.is_live())
+                .cloned()
+        }))
+    }
+
+    async fn replace(
+        &self,
+        record: &Record,
+        seen: Seen,
+        by: Option<Lease>,
+    ) -> Result<Revision, StoreError> {
+        self.with(|tables| tables.replace(record, seen, by))
+    }
+
+    async fn touch(
+        &self,
+        used: &[(SessionId, Timestamp)],
+        by: Option<Lease>,
+    ) -> Result<u64, StoreError> {
+        let count = |tables: &mut Tables| {
+            used.iter()
+                .filter(|(id, at)| tables.touch(*id, *at, by))
+                .count()
+        };
+        Ok(self.with(count) as u64)
+    }
+
+    async fn remove(&self, id: SessionId, by: Option<Lease>) -> Result<(), StoreError> {
+        self.with(|tables| match tables.row(id, by) {
+            Ok(_) => {
+                tables.remove(id);
+                Ok(())
+            }
+            Err(StoreError::Missing) => Ok(()),
+            Err(error) => Err(error),
+        })
+    }
+
+    async fn list(
+        &self,
+        owner: Option<&Owner>,
+        after: Option<SessionId>,
+        limit: usize,
+    ) -> Result<Vec<Record>, StoreError> {
+        use std::ops::Bound::{Excluded, Unbounded};
+        let from = after.map_or(Unbounded, Excluded);
+        Ok(self.with(|tables| match owner {
+            None => {
+                let rows = tables
+                    .sessions
+                    .range((from, Unbounded))
+                    .map(|(_, row)| &row.record);
+                rows.filter(|record| record.is_live())
+                    .take(limit)
+                    .cloned()
+                    .collect()
+            }
+            Some(owner) => {
+                let least = SessionId::from_uuid(uuid::Uuid::nil());
+                let start = Excluded((owner.clone(), after.unwrap_or(least)));
+                let places = tables.owners.range((start, Unbounded));
+                let own = places.take_while(|(whose, _)| whose == owner).take(limit);
+                own.filter_map(|(_, id)| tables.record(*id).cloned())
+                    .collect()
+            }
+        }))
+    }
+
+    async fn due(&self, now: Timestamp, limit: usize) -> Result<Vec<Record>, StoreError> {
+        Ok(self.with(|tables| {
+            let due = tables
+                .deadlines
+                .iter()
+                .take_while(|(deadline, _)| *deadline <= now);
+            due.take(limit)
+                .filter_map(|(_, id)| tables.record(*id).cloned())
+                .collect()
+        }))
+    }
+
+    async fn purge(&self, ended_before: Timestamp, limit: usize) -> Result<u64, StoreError> {
+        Ok(self.with(|tables| {
+            let old = tables
+                .tombstones
+                .iter()
+                .take_while(|(at, _)| *at < ended_before);
+            let gone: Vec<_> = old.take(limit).map(|(_, id)| *id).collect();
+            gone.iter().for_each(|id| tables.remove(*id));
+            gone.len() as u64
+        }))
+    }
+
+    async fn add_handle(
+        &self,
+        id: SessionId,
+        hash: HandleHash,
+        by: Option<Lease>,
+    ) -> Result<(), StoreError> {
+        self.with(|tables| {
+            let handles = &mut tables.row(id, by)?.extra().handles;
+            handles.push(hash);
+            let oldest = (handles.len() > HANDLES_PER_SESSION).then(|| handles.remove(0));
+            tables.names.insert(hash, id);
+            oldest.map(|oldest| tables.names.remove(&oldest));
+            Ok(())
+        })
+    }
+
+    async fn find_handle(&self, hash: HandleHash) -> Result<Option<Record>, StoreError> {
+        Ok(self.with(|tables| {
+            let row = tables.sessions.get(tables.names.get(&hash)?)?;
+            let named = row.extra.as_ref()?.handles.contains(&hash);
+            named.then(|| row.record.clone())
+        }))
+    }
+
+    async fn put_connection(
+        &self,
+        connection: &Connection,
+        by: Option<Lease>,
+    ) -> Result<(), StoreError> {
+        self.with(|tables| {
+            let row = tables.row(connection.session, by)?;
+            row.extra()
+                .connections
+                .insert(connection.name, connection.body.clone());
+            tables.names.insert(connection.name, connection.session);
+            Ok(())
+        })
+    }
+
+    async fn connection(&self, name: HandleHash) -> Result<Option<Connection>, StoreError> {
+        Ok(self.with(|tables| {
+            let session = *tables.names.get(&name)?;
+            let body = tables
+                .sessions
+                .get(&session)?
+                .extra
+                .as_ref()?
+                .connections
+                .get(&name)?
+                .clone();
+            Some(Connection {
+                name,
+                session,
+                body,
+            })
+        }))
+    }
+
+    async fn remove_connection(
+        &self,
+        name: HandleHash,
+        by: Option<Lease>,
+    ) -> Result<(), StoreError> {
+        self.with(|tables| {
+            let Some(session) = tables.names.get(&name).copied() else {
+                return Ok(());
+            };
+            if tables
+                .row(session, by)?
+                .extra()
+                .connections
+                .remove(&name)
+                .is_some()
+            {
+                tables.names.remove(&name);
+            }
+            Ok(())
+        })
+    }
+
+    async fn state(&self, id: SessionId, key: &str) -> Result<Option<Value>, StoreError> {
+        Ok(self.with(|tables| {
+            tables
+                .sessions
+                .get(&id)?
+                .extra
+                .as_ref()?
+                .state
+                .get(key)
+                .cloned()
+        }))
+    }
+
+    async fn state_keys(&self, id: SessionId) -> Result<Vec<StateKey>, StoreError> {
+        let key = |(key, value): (&String, &Value)| StateKey {
+            key: key.clone(),
+            revision: value.revision,
+            size: value.bytes.len(),
+        };
+        Ok(self.with(|tables| {
+            let extra = tables.sessions.get(&id).and_then(|row| row.extra.as_ref());
+            extra
+                .map(|extra| extra.state.iter().map(key).collect())
+                .unwrap_or_default()
+        }))
+    }
+
+    async fn put_state(
+        &self,
+        id: SessionId,
+        put: Put<'_>,
+        by: Option<Lease>,
+    ) -> Result<Revision, StoreError> {
+        self.with(|tables| tables.put_state(id, put, by))
+    }
+
+    async fn remove_state(
+        &self,
+        id: SessionId,
+        key: &str,
+        expect: Expect,
+        by: Option<Lease>,
+    ) -> Result<(), StoreError> {
+        self.with(|tables| {
+            let state = &mut tables.live_row(id, by)?.extra().state;
+            if !expect.met_by(state.get(key).map(|value| value.revision)) {
+                return Err(StoreError::Stale);
+            }
+            state.remove(key);
+            Ok(())
+        })
+    }
+
+    async fn put_content(&self, content: &[u8]) -> Result<Digest, StoreError> {
+        let digest = content_digest(content);
+        self.with(|tables| {
+            tables
+                .contents
+                .entry(digest)
+                .or_insert_with(|| content.to_owned())
+                .len()
+        });
+        Ok(digest)
+    }
+
+    async fn content(&self, digest: Digest) -> Result<Option<Vec<u8>>, StoreError> {
+        Ok(self.with(|tables| tables.contents.get(&digest).cloned()))
+    }
+
+    async fn hold(&self, holder: &Holder, ttl: Duration) -> Result<Lease, StoreError> {
+        let now = self.clock.monotonic();
+        Ok(self.with(|tables| {
+            tables.leases.retain(|_, (_, until)| now < *until);
+            tables.epoch = tables.epoch.next();
+            let lease = Lease {
+                holder: holder.id,
+                epoch: tables.epoch,
+            };
+            tables
+                .leases
+                .insert(lease, (holder.clone(), now.saturating_add(ttl)));
+            lease
+        }))
+    }
+
+    async fn renew(&self, lease: Lease, ttl: Duration) -> Result<(), StoreError> {
+        let now = self.clock.monotonic();
+        self.with(|tables| match tables.leases.get_mut(&lease) {
+            Some((_, until)) if now < *until => {
+                *until = now.saturating_add(ttl);
+                Ok(())
+            }
+            _ => Err(StoreError::LeaseLost),
+        })
+    }
+
+    async fn leave(&self, lease: Lease) -> Result<(), StoreError> {
+        self.with(|tables| tables.leases.remove(&lease));
+        Ok(())
+    }
+
+    async fn holder(&self, lease: Lease) -> Result<Option<Holder>, StoreError> {
+        let now = self.clock.monotonic();
+        Ok(self.with(|tables| tables.alive(lease, now).cloned()))
+    }
+
+    async fn claim(&self, id: SessionId, lease: Lease) -> Result<Record, StoreError> {
+        let now = self.clock.monotonic();
+        self.with(|tables| tables.claim(id, lease, now))
+    }
+
+    async fn release(&self, id: SessionId, lease: Lease) -> Result<(), StoreError> {
+        self.with(|tables| {
+            if let Some(row) = tables.sessions.get_mut(&id) {
+                row.record.holder = row.record.holder.filter(|held| *held != lease);
+            }
+        });
+        Ok(())
+    }
+}

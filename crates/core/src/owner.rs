@@ -1,0 +1,158 @@
+//! Whose a session is.
+
+use std::{borrow::Cow, fmt, str::FromStr, sync::Arc};
+
+use crate::text::{self, InvalidText, serde_as_text};
+
+/// The security principal a session belongs to, and the first part of every key.
+///
+/// An owner is who the credentials speak for, never the credentials: a refreshed token of the same
+/// `(issuer, subject)` is the same owner and keeps its sessions.
+///
+/// ```
+/// use stayput_core::Owner;
+///
+/// let ann = Owner::verified("https://id.example.com", "ann")?;
+/// assert_eq!(ann, Owner::verified("https://id.example.com", "ann")?);
+/// assert_ne!(ann, Owner::verified("https://id.example.org", "ann")?);
+/// # Ok::<(), stayput_core::InvalidText>(())
+/// ```
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Owner(Arc<str>);
+
+const LOCAL: &str = "local";
+const ANONYMOUS: &str = "anonymous";
+
+impl Owner {
+    /// The most bytes an issuer or a subject may have.
+    pub const PART_LIMIT: usize = 512;
+
+    /// The owner of everything in a process that serves one person, as the agent library does.
+    #[must_use]
+    pub fn local() -> Self {
+        Self(LOCAL.into())
+    }
+
+    /// Whoever comes without credentials, where that is allowed.
+    #[must_use]
+    pub fn anonymous() -> Self {
+        Self(ANONYMOUS.into())
+    }
+
+    /// The principal `subject` that `issuer` vouches for. The caller has verified it.
+    ///
+    /// # Errors
+    /// If either is empty, longer than [`Owner::PART_LIMIT`] or unprintable.
+    pub fn verified(issuer: &str, subject: &str) -> Result<Self, InvalidText> {
+        text::check("the issuer of an owner", issuer, Self::PART_LIMIT)?;
+        text::check("the subject of an owner", subject, Self::PART_LIMIT)?;
+        Ok(Self(format!("{}#{subject}", escape(issuer)).into()))
+    }
+
+    /// Who vouched for a verified owner.
+    #[must_use]
+    pub fn issuer(&self) -> Option<Cow<'_, str>> {
+        self.0.split_once('#').map(|(issuer, _)| unescape(issuer))
+    }
+
+    /// The name of a verified owner at its issuer.
+    #[must_use]
+    pub fn subject(&self) -> Option<&str> {
+        self.0.split_once('#').map(|(_, subject)| subject)
+    }
+
+    /// The one text form, `issuer#subject` for a verified owner. [`str::parse`] reads it back.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+/// `#` separates issuer and subject, so it cannot stand in an issuer as it is.
+fn escape(issuer: &str) -> String {
+    issuer.replace('%', "%25").replace('#', "%23")
+}
+
+fn unescape(issuer: &str) -> Cow<'_, str> {
+    if issuer.contains('%') {
+        Cow::Owned(issuer.replace("%23", "#").replace("%25", "%"))
+    } else {
+        Cow::Borrowed(issuer)
+    }
+}
+
+impl FromStr for Owner {
+    type Err = InvalidText;
+
+    fn from_str(text: &str) -> Result<Self, InvalidText> {
+        let form = || InvalidText::form("an owner", "'local', 'anonymous' or 'issuer#subject'");
+        match text {
+            LOCAL => Ok(Self::local()),
+            ANONYMOUS => Ok(Self::anonymous()),
+            _ => {
+                let (issuer, subject) = text.split_once('#').ok_or_else(form)?;
+                let owner = Self::verified(&unescape(issuer), subject)?;
+                // One owner, one text: a second spelling would be a second key.
+                if owner.as_str() == text {
+                    Ok(owner)
+                } else {
+                    Err(form())
+                }
+            }
+        }
+    }
+}
+
+impl fmt::Display for Owner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl fmt::Debug for Owner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Owner({self})")
+    }
+}
+
+serde_as_text!(Owner, as_str);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn issuer_and_subject_cannot_be_shifted_into_each_other() {
+        let pairs = [
+            ("a", "b#c"),
+            ("a#b", "c"),
+            ("a%23b", "c"),
+            ("a%", "23b#c"),
+            ("a%2", "3b#c"),
+        ];
+        let owners: Vec<_> = pairs
+            .iter()
+            .map(|(issuer, subject)| Owner::verified(issuer, subject).unwrap())
+            .collect();
+        for (n, owner) in owners.iter().enumerate() {
+            assert_eq!(owner.issuer().as_deref(), Some(pairs[n].0));
+            assert_eq!(owner.subject(), Some(pairs[n].1));
+            assert_eq!(&owner.as_str().parse::<Owner>().unwrap(), owner);
+            assert!(
+                owners[..n].iter().all(|other| other != owner),
+                "{owner} twice"
+            );
+        }
+    }
+
+    #[test]
+    fn a_verified_owner_is_never_a_built_in_one() {
+        assert!(Owner::verified("local", "x").unwrap() != Owner::local());
+        assert!(Owner::verified("", "local").is_err());
+        assert!("somebody".parse::<Owner>().is_err());
+        assert!(
+            "a%zz#b".parse::<Owner>().is_err(),
+            "not the one spelling of that owner"
+        );
+    }
+}

@@ -1,0 +1,149 @@
+//! What a store promises of handles, connections and contents.
+
+use std::sync::Arc;
+
+use super::{NOW, assert_fails, inserted, named, owner, unnamed};
+use crate::{
+    Connection, EndReason, HANDLES_PER_SESSION, Handle, HandleHash, Record, Seen, Store,
+    StoreError, content_digest,
+};
+
+async fn found(store: &Arc<dyn Store>, hash: HandleHash) -> Option<Record> {
+    store.find_handle(hash).await.unwrap()
+}
+
+/// Every handle that was issued is good, for its owner alone, also to ask what became of the session.
+pub async fn several_handles_name_a_session(store: Arc<dyn Store>) {
+    let mut record = inserted(&store, named("k")).await;
+    let other = inserted(&store, unnamed()).await;
+    let handles: Vec<_> = (0..3).map(|_| Handle::generate()).collect();
+    for handle in &handles {
+        store
+            .add_handle(record.id, handle.hash(&record.owner), None)
+            .await
+            .unwrap();
+    }
+    store
+        .add_handle(other.id, Handle::generate().hash(&other.owner), None)
+        .await
+        .unwrap();
+    for handle in &handles {
+        assert_eq!(
+            found(&store, handle.hash(&record.owner)).await.as_ref(),
+            Some(&record)
+        );
+        assert_eq!(found(&store, handle.hash(&owner("eve"))).await, None);
+    }
+    record.end(EndReason::Closed, NOW);
+    record.revision = store
+        .replace(&record, Seen::revision(&record), None)
+        .await
+        .unwrap();
+    assert_eq!(
+        found(&store, handles[0].hash(&record.owner)).await,
+        Some(record)
+    );
+    let nothing = store
+        .add_handle(unnamed().id, handles[0].hash(&owner("bob")), None)
+        .await;
+    assert_fails!(nothing, StoreError::Missing);
+}
+
+/// Re-issuing without end does not fill the store.
+pub async fn the_oldest_of_too_many_handles_is_forgotten(store: Arc<dyn Store>) {
+    let record = inserted(&store, named("k")).await;
+    let hashes: Vec<_> = (0..HANDLES_PER_SESSION + 2)
+        .map(|_| Handle::generate().hash(&record.owner))
+        .collect();
+    for hash in &hashes {
+        store.add_handle(record.id, *hash, None).await.unwrap();
+    }
+    for (n, hash) in hashes.iter().enumerate() {
+        assert_eq!(found(&store, *hash).await.is_some(), n >= 2, "handle {n}");
+    }
+}
+
+/// A connection survives a restart and the end of its session: its client must be told of the loss.
+pub async fn a_connection_lives_until_its_session_is_forgotten(store: Arc<dyn Store>) {
+    let mut record = inserted(&store, named("k")).await;
+    let name = || Handle::generate().hash(&record.owner);
+    let mut first = Connection {
+        name: name(),
+        session: record.id,
+        body: vec![0, 255, 10],
+    };
+    let second = Connection {
+        name: name(),
+        session: record.id,
+        body: Vec::new(),
+    };
+    let lost = Connection {
+        name: name(),
+        session: unnamed().id,
+        body: Vec::new(),
+    };
+    assert_fails!(store.put_connection(&lost, None).await, StoreError::Missing);
+    store.put_connection(&first, None).await.unwrap();
+    store.put_connection(&second, None).await.unwrap();
+    first.body = vec![7; 100_000];
+    store.put_connection(&first, None).await.unwrap();
+    record.end(EndReason::Idle, NOW);
+    store
+        .replace(&record, Seen::revision(&record), None)
+        .await
+        .unwrap();
+    assert_eq!(
+        store.connection(first.name).await.unwrap().as_ref(),
+        Some(&first)
+    );
+    assert_eq!(
+        store.connection(second.name).await.unwrap().as_ref(),
+        Some(&second)
+    );
+    for _ in 0..2 {
+        store.remove_connection(second.name, None).await.unwrap();
+        assert_eq!(store.connection(second.name).await.unwrap(), None);
+    }
+    store.remove(record.id, None).await.unwrap();
+    assert_eq!(store.connection(first.name).await.unwrap(), None);
+}
+
+/// Who knows the name of a connection cannot use it as a handle, nor the other way round.
+pub async fn a_connection_is_no_handle(store: Arc<dyn Store>) {
+    let record = inserted(&store, named("k")).await;
+    let (handle, name) = (
+        Handle::generate().hash(&record.owner),
+        Handle::generate().hash(&record.owner),
+    );
+    store.add_handle(record.id, handle, None).await.unwrap();
+    store
+        .put_connection(
+            &Connection {
+                name,
+                session: record.id,
+                body: vec![],
+            },
+            None,
+        )
+        .await
+        .unwrap();
+    assert_eq!(found(&store, name).await, None);
+    assert_eq!(store.connection(handle).await.unwrap(), None);
+    store.remove_connection(handle, None).await.unwrap();
+    assert!(found(&store, handle).await.is_some());
+}
+
+/// The same content has one place.
+pub async fn contents_are_kept_once(store: Arc<dyn Store>) {
+    let content = vec![0, 1, 2, 255];
+    let digest = store.put_content(&content).await.unwrap();
+    assert_eq!(digest, content_digest(&content));
+    assert_eq!(store.put_content(&content).await.unwrap(), digest);
+    let other = store.put_content(b"").await.unwrap();
+    assert_eq!(store.content(digest).await.unwrap(), Some(content));
+    assert_eq!(store.content(other).await.unwrap(), Some(Vec::new()));
+    assert_eq!(
+        store.content(content_digest(b"never put")).await.unwrap(),
+        None
+    );
+}

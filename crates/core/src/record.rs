@@ -1,0 +1,245 @@
+//! What is kept of a session.
+
+use std::{collections::BTreeMap, fmt, str::FromStr};
+
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    Agent, Expiry, Generation, Key, Lease, Owner, Revision, SessionId, Timestamp,
+    text::{InvalidText, serde_as_text},
+};
+
+/// What a store keeps of a session: enough to come back to it from another process.
+///
+/// State, handles and connections are rows of their own beside it, so a change here never rewrites
+/// them.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Record {
+    /// The name of the session in logs and tools.
+    pub id: SessionId,
+    /// Whose it is. It never changes.
+    pub owner: Owner,
+    /// The namespace its key is in.
+    #[serde(default)]
+    pub agent: Agent,
+    /// Its name, if it has one. While the session lives no other one of this owner and agent has it.
+    #[serde(default)]
+    pub key: Option<Key>,
+    /// When it was opened.
+    pub created: Timestamp,
+    /// When the last call ended, as far as it was written back.
+    pub last_used: Timestamp,
+    /// When it ends by itself.
+    pub expiry: Expiry,
+    /// The highest generation any of its links has reached; a new link begins here.
+    #[serde(default)]
+    pub generation: Generation,
+    /// Minted without being asked for, and its handle has not come back yet.
+    #[serde(default)]
+    pub provisional: bool,
+    /// What is needed to come back to each server, by the server's name.
+    #[serde(default)]
+    pub attachments: BTreeMap<String, Attachment>,
+    /// Set when it is over. The record stays for a while as a tombstone.
+    #[serde(default)]
+    pub ended: Option<Ended>,
+    /// The lease under which a process holds it, if one does. Set by the store's `claim` and `release`.
+    #[serde(default)]
+    pub holder: Option<Lease>,
+    /// Counts the changes of this record. Set by the store.
+    #[serde(default)]
+    pub revision: Revision,
+}
+
+impl Record {
+    /// The record of a session that is opened at `now`.
+    #[must_use]
+    pub fn new(owner: Owner, expiry: Expiry, now: Timestamp) -> Self {
+        Self {
+            id: SessionId::generate(now),
+            owner,
+            agent: Agent::none(),
+            key: None,
+            created: now,
+            last_used: now,
+            expiry,
+            generation: Generation::default(),
+            provisional: false,
+            attachments: BTreeMap::new(),
+            ended: None,
+            holder: None,
+            revision: Revision::default(),
+        }
+    }
+
+    /// The same record under a key.
+    #[must_use]
+    pub fn keyed(mut self, agent: Agent, key: Key) -> Self {
+        self.agent = agent;
+        self.key = Some(key);
+        self
+    }
+
+    /// Whether the session is not over.
+    #[must_use]
+    pub fn is_live(&self) -> bool {
+        self.ended.is_none()
+    }
+
+    /// The moment at which it ends if it is not used again.
+    #[must_use]
+    pub fn deadline(&self) -> Option<Timestamp> {
+        self.expiry.deadline(self.created, self.last_used)
+    }
+
+    /// Remembers how to come back to `server`.
+    pub fn attach(&mut self, server: &str, attachment: Attachment) {
+        self.generation = self.generation.max(attachment.generation);
+        self.attachments.insert(server.to_owned(), attachment);
+    }
+
+    /// Turns it into a tombstone. What led to the servers is forgotten; the generation stays, so
+    /// that whoever takes over the key can tell that something was lost.
+    pub fn end(&mut self, reason: EndReason, now: Timestamp) {
+        self.ended = Some(Ended { at: now, reason });
+        self.attachments.clear();
+        self.holder = None;
+    }
+
+    /// Makes a tombstone live again, on a generation of its own: nothing of the old state is left.
+    pub fn revive(&mut self, now: Timestamp) {
+        self.ended = None;
+        self.last_used = now;
+        // A life that ended of age begins anew; else the next sweep would end it again at once.
+        self.created = now;
+        self.generation = self.generation.next();
+    }
+
+    /// The record as one line of JSON.
+    #[must_use]
+    pub fn encode(&self) -> String {
+        // A record has no map with keys other than text and no value that JSON cannot say.
+        serde_json::to_string(self).unwrap_or_default()
+    }
+
+    /// Reads what [`Record::encode`] wrote.
+    ///
+    /// # Errors
+    /// If it is not such a line.
+    pub fn decode(line: &str) -> Result<Self, serde_json::Error> {
+        serde_json::from_str(line)
+    }
+}
+
+/// What is needed to come back to one server.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Attachment {
+    /// The generation of the link.
+    pub generation: Generation,
+    /// Text that only the maker of the link reads. Whatever is secret in it is sealed by its maker.
+    #[serde(default)]
+    pub body: String,
+}
+
+impl fmt::Debug for Attachment {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "Attachment(generation {}, {} bytes)",
+            self.generation,
+            self.body.len()
+        )
+    }
+}
+
+/// When and why a session was over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Ended {
+    /// When.
+    pub at: Timestamp,
+    /// Why.
+    pub reason: EndReason,
+}
+
+/// Why a session was over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum EndReason {
+    /// Its owner ended it.
+    Closed,
+    /// Nobody used it for its idle time.
+    Idle,
+    /// It reached its full age.
+    Age,
+    /// It made room for another one at a limit.
+    Evicted,
+}
+
+impl EndReason {
+    const ALL: [Self; 4] = [Self::Closed, Self::Idle, Self::Age, Self::Evicted];
+
+    /// The one word for it, in stores and in tools.
+    #[must_use]
+    pub fn as_str(&self) -> &'static str {
+        match self {
+            Self::Closed => "closed",
+            Self::Idle => "idle",
+            Self::Age => "age",
+            Self::Evicted => "evicted",
+        }
+    }
+}
+
+impl FromStr for EndReason {
+    type Err = InvalidText;
+
+    fn from_str(text: &str) -> Result<Self, InvalidText> {
+        Self::ALL
+            .into_iter()
+            .find(|reason| reason.as_str() == text)
+            .ok_or_else(|| {
+                InvalidText::form("the end of a session", "closed, idle, age or evicted")
+            })
+    }
+}
+
+serde_as_text!(EndReason, as_str);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_reads_back_as_it_was_written() {
+        let now = Timestamp::from_millis(1_700_000_000_000);
+        let owner = Owner::verified("https://i", "ann").unwrap();
+        let mut record = Record::new(owner, Expiry::default(), now)
+            .keyed(Agent::named("a").unwrap(), Key::named("k").unwrap());
+        record.attach(
+            "browser",
+            Attachment {
+                generation: Generation(3),
+                body: "{}".into(),
+            },
+        );
+        assert_eq!(record.generation, Generation(3));
+        assert_eq!(Record::decode(&record.encode()).unwrap(), record);
+        record.end(
+            EndReason::Idle,
+            now.after(std::time::Duration::from_secs(1)),
+        );
+        assert_eq!(Record::decode(&record.encode()).unwrap(), record);
+        assert!(record.attachments.is_empty() && record.generation == Generation(3));
+    }
+
+    #[test]
+    fn a_record_from_a_stranger_is_checked() {
+        let line = Record::new(Owner::local(), Expiry::NEVER, Timestamp::from_millis(1)).encode();
+        assert!(Record::decode(&line.replace("\"local\"", "\"root\"")).is_err());
+        assert!(Record::decode(&line.replace("\"owner\"", "\"ovner\"")).is_err());
+        assert!(Record::decode(&line[..line.len() - 1]).is_err());
+    }
+}

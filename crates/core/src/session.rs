@@ -1,0 +1,261 @@
+//! A session that this process holds.
+
+use std::{
+    fmt,
+    ops::Deref,
+    sync::{
+        Arc, Mutex, PoisonError, RwLock,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use crate::{Clock, EndReason, HandleHash, Owner, Record, SessionId, Timestamp};
+
+/// A session that this process holds: its record, and whether somebody is using it right now.
+pub struct Session {
+    id: SessionId,
+    owner: Owner,
+    record: RwLock<Arc<Record>>,
+    gate: Gate,
+    last_used: AtomicU64,
+    /// The time of use that the store knows.
+    written: AtomicU64,
+    /// The handles under which this process has seen it, to forget them with it.
+    handles: Mutex<Vec<HandleHash>>,
+    /// Why it is being ended, once it is.
+    ending: Mutex<Option<EndReason>>,
+}
+
+impl Session {
+    pub(crate) fn new(record: Record) -> Self {
+        let used = record.last_used.as_millis();
+        Self {
+            id: record.id,
+            owner: record.owner.clone(),
+            record: RwLock::new(Arc::new(record)),
+            gate: Gate::default(),
+            last_used: AtomicU64::new(used),
+            written: AtomicU64::new(used),
+            handles: Mutex::default(),
+            ending: Mutex::default(),
+        }
+    }
+
+    /// Its name in logs and tools.
+    #[must_use]
+    pub fn id(&self) -> SessionId {
+        self.id
+    }
+
+    /// Whose it is.
+    #[must_use]
+    pub fn owner(&self) -> &Owner {
+        &self.owner
+    }
+
+    /// What the store has of it, as far as this process knows. [`Session::last_used`] is fresher.
+    #[must_use]
+    pub fn record(&self) -> Arc<Record> {
+        self.record
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+
+    /// When the last call on it ended.
+    #[must_use]
+    pub fn last_used(&self) -> Timestamp {
+        Timestamp::from_millis(self.last_used.load(Ordering::Relaxed))
+    }
+
+    /// Whether a call or a stream is using it.
+    #[must_use]
+    pub fn is_in_use(&self) -> bool {
+        self.gate.inside() > 0
+    }
+
+    /// Whether it is over here: ended, expired, or taken by another process.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        self.gate.is_closed()
+    }
+
+    /// Why nobody may come in at `now`, if its time has come. A session in use does not idle, but
+    /// it does age: who is inside stays, and nobody else gets in.
+    pub(crate) fn refuses(&self, now: Timestamp) -> Option<EndReason> {
+        let record = self.record();
+        let due = record.expiry.due(record.created, self.last_used(), now);
+        due.filter(|reason| *reason == EndReason::Age || !self.is_in_use())
+    }
+
+    /// Takes over a newer record; an older one is passed over.
+    pub(crate) fn learn(&self, record: Record) {
+        let mut known = self.record.write().unwrap_or_else(PoisonError::into_inner);
+        if record.revision >= known.revision {
+            *known = Arc::new(record);
+        }
+    }
+
+    pub(crate) fn enter(self: &Arc<Self>, clock: &Arc<dyn Clock>) -> Option<InUse> {
+        self.gate.enter().then(|| InUse {
+            session: self.clone(),
+            clock: clock.clone(),
+        })
+    }
+
+    fn leave(&self, now: Timestamp) {
+        // The time first: between the two the session must not look both unused and long idle.
+        self.last_used.fetch_max(now.as_millis(), Ordering::Relaxed);
+        self.gate.leave();
+    }
+
+    /// The time of use to be written back, if the store does not know it yet.
+    pub(crate) fn unwritten(&self, now: Timestamp) -> Option<Timestamp> {
+        let used = if self.is_in_use() {
+            now
+        } else {
+            self.last_used()
+        };
+        (used.as_millis() > self.written.load(Ordering::Relaxed)).then_some(used)
+    }
+
+    pub(crate) fn wrote(&self, used: Timestamp) {
+        self.written.fetch_max(used.as_millis(), Ordering::Relaxed);
+    }
+
+    pub(crate) fn remember_handle(&self, hash: HandleHash) {
+        let mut handles = self.handles.lock().unwrap_or_else(PoisonError::into_inner);
+        if !handles.contains(&hash) {
+            handles.push(hash);
+        }
+    }
+
+    pub(crate) fn take_handles(&self) -> Vec<HandleHash> {
+        std::mem::take(&mut self.handles.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Lets nobody in any more. Who is inside stays until done.
+    pub(crate) fn close(&self, reason: EndReason) {
+        self.ending
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .get_or_insert(reason);
+        self.gate.close();
+    }
+
+    /// As [`Session::close`], but only if nobody is inside.
+    pub(crate) fn close_if_unused(&self, reason: EndReason) -> bool {
+        let closed = self.gate.close_if_empty();
+        if closed {
+            self.ending
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .get_or_insert(reason);
+        }
+        closed
+    }
+
+    /// Why it is being ended, if somebody began to.
+    pub(crate) fn ending(&self) -> Option<EndReason> {
+        *self.ending.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for Session {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown = f.debug_struct("Session");
+        shown
+            .field("id", &self.id)
+            .field("owner", &self.owner)
+            .field("inside", &self.gate.inside());
+        shown.finish_non_exhaustive()
+    }
+}
+
+/// A session in use: while this lives, the session does not idle out.
+///
+/// Dropping it ends the use and starts the idle clock.
+#[derive(Debug)]
+#[must_use = "the session idles while nothing holds this"]
+pub struct InUse {
+    session: Arc<Session>,
+    clock: Arc<dyn Clock>,
+}
+
+impl InUse {
+    /// The session, which this keeps in use.
+    #[must_use]
+    pub fn session(&self) -> &Arc<Session> {
+        &self.session
+    }
+}
+
+impl Deref for InUse {
+    type Target = Session;
+
+    fn deref(&self) -> &Session {
+        &self.session
+    }
+}
+
+impl Drop for InUse {
+    fn drop(&mut self) {
+        self.session.leave(self.clock.now());
+    }
+}
+
+/// Counts who is inside, and closes: both in one word, so that nobody slips in while it closes.
+#[derive(Default)]
+struct Gate(AtomicU64);
+
+const CLOSED: u64 = 1 << 63;
+
+impl Gate {
+    fn enter(&self) -> bool {
+        let open = |word: u64| (word & CLOSED == 0).then_some(word + 1);
+        self.0
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, open)
+            .is_ok()
+    }
+
+    fn leave(&self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
+    }
+
+    fn inside(&self) -> u64 {
+        self.0.load(Ordering::Acquire) & !CLOSED
+    }
+
+    fn is_closed(&self) -> bool {
+        self.0.load(Ordering::Acquire) & CLOSED != 0
+    }
+
+    fn close(&self) {
+        self.0.fetch_or(CLOSED, Ordering::AcqRel);
+    }
+
+    fn close_if_empty(&self) -> bool {
+        self.0
+            .compare_exchange(0, CLOSED, Ordering::AcqRel, Ordering::Acquire)
+            .is_ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_gate_closes_behind_whoever_is_inside() {
+        let gate = Gate::default();
+        assert!(gate.enter() && gate.enter());
+        assert!(!gate.close_if_empty());
+        gate.close();
+        assert!(!gate.enter());
+        assert_eq!(gate.inside(), 2);
+        gate.leave();
+        gate.leave();
+        assert_eq!(gate.inside(), 0);
+        assert!(gate.is_closed() && !gate.enter());
+    }
+}

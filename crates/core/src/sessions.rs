@@ -1,0 +1,376 @@
+//! All sessions of one process: opened, found, kept, ended.
+
+mod open;
+mod sweep;
+mod table;
+
+use std::{
+    sync::{Arc, PoisonError, RwLock},
+    time::Duration,
+};
+
+use crate::session::InUse;
+use crate::{
+    Agent, Blame, Clock, EndReason, Ended, Expiry, Generation, Handle, Holder, Key, Lease, Owner,
+    Record, Retry, Seen, Session, SessionLimits, State, StateLimits, Store, StoreError, Tenure,
+};
+use sweep::Over;
+pub use sweep::{Renewed, Swept};
+use table::Table;
+
+/// All sessions that one process holds, on top of a store.
+///
+/// A session is read from the store once and then held: finding a held session touches no database
+/// and waits for nobody. Times of use are written back in batches by [`Sessions::flush`].
+///
+/// Nothing here runs by itself. Whoever owns it calls [`Sessions::renew`], [`Sessions::flush`] and
+/// [`Sessions::sweep`] from time to time, and closes what `sweep` says is over.
+#[derive(Debug)]
+pub struct Sessions {
+    store: Arc<dyn Store>,
+    clock: Arc<dyn Clock>,
+    holder: Holder,
+    settings: Settings,
+    tenure: RwLock<Tenure>,
+    table: Table,
+    over: Over,
+}
+
+/// How sessions are kept.
+#[derive(Clone, Copy, Debug)]
+pub struct Settings {
+    /// When a session ends by itself, where its opener says nothing else.
+    /// Defaults to 30 minutes idle and 24 hours in all.
+    pub expiry: Expiry,
+    /// The idle time of a provisional session. Defaults to 2 minutes.
+    pub provisional: Duration,
+    /// How long a session that is over is remembered. Defaults to 7 days.
+    pub retention: Duration,
+    /// How long the process's lease runs without being renewed. Defaults to 30 seconds.
+    /// [`Duration::MAX`] suits a store that only this process can reach.
+    pub lease: Duration,
+    /// How many sessions there may be.
+    pub sessions: SessionLimits,
+    /// How large the state of a session may be.
+    pub state: StateLimits,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            expiry: Expiry::default(),
+            provisional: Duration::from_secs(2 * 60),
+            retention: Duration::from_secs(7 * 24 * 60 * 60),
+            lease: Duration::from_secs(30),
+            sessions: SessionLimits::default(),
+            state: StateLimits::default(),
+        }
+    }
+}
+
+/// Which session to open, and how.
+#[derive(Clone, Debug)]
+#[must_use]
+pub struct Wish {
+    owner: Owner,
+    name: Option<(Agent, Key)>,
+    expiry: Option<Expiry>,
+    provisional: bool,
+}
+
+impl Wish {
+    /// A new session of `owner`, without a key.
+    pub fn new(owner: Owner) -> Self {
+        Self {
+            owner,
+            name: None,
+            expiry: None,
+            provisional: false,
+        }
+    }
+
+    /// The session of `owner` with this key, found or created.
+    pub fn keyed(owner: Owner, agent: Agent, key: Key) -> Self {
+        Self {
+            name: Some((agent, key)),
+            ..Self::new(owner)
+        }
+    }
+
+    /// Ends by this rule if it is created. Defaults to [`Settings::expiry`].
+    pub fn expiry(mut self, expiry: Expiry) -> Self {
+        self.expiry = Some(expiry);
+        self
+    }
+
+    /// Created without being asked for: it ends soon, unless its handle comes back.
+    pub fn provisional(mut self) -> Self {
+        self.provisional = true;
+        self
+    }
+}
+
+/// A session that was opened, in use by whoever asked for it.
+#[derive(Debug)]
+#[must_use]
+pub struct Opened {
+    /// The session.
+    pub session: InUse,
+    /// Where it comes from.
+    pub origin: Origin,
+}
+
+/// Whether what a client remembers of a session can still be true.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// It is new, and nobody had its key before.
+    Fresh,
+    /// It is the session of before.
+    Kept,
+    /// It takes the place of one that is over: all state of before is gone.
+    Lost(Generation),
+}
+
+/// Why there is no session to use.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// There is no such session for this owner: unknown and foreign look the same.
+    #[error("there is no such session; open a new one")]
+    Unknown,
+    /// It is over, and this owner may know why.
+    #[error("{}", over(.0))]
+    Over(Box<Record>),
+    /// Another process holds it. Forward to that one.
+    #[error("the session is held by {}", .holder.id)]
+    HeldElsewhere {
+        /// Who holds it.
+        holder: Holder,
+    },
+    /// The owner has as many sessions as it may have, and all of them are wanted.
+    #[error(
+        "the owner has {limit} live sessions, as many as are allowed; end one or try again later"
+    )]
+    AtCapacity {
+        /// The limit.
+        limit: usize,
+    },
+    /// This process has lost its lease and may not use its sessions until it has renewed it.
+    #[error("this process lost its lease on the store; try again in a moment")]
+    LeaseLost,
+    /// The store said no, or nothing.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+impl OpenError {
+    /// Whose fault it is.
+    #[must_use]
+    pub fn blame(&self) -> Blame {
+        match self {
+            Self::Unknown | Self::Over(_) | Self::AtCapacity { .. } => Blame::Caller,
+            Self::HeldElsewhere { .. } | Self::LeaseLost => Blame::Here,
+            Self::Store(error) => error.blame(),
+        }
+    }
+
+    /// Whether it helps to try again.
+    #[must_use]
+    pub fn retry(&self) -> Retry {
+        match self {
+            Self::Unknown | Self::Over(_) | Self::HeldElsewhere { .. } => Retry::Never,
+            Self::AtCapacity { .. } | Self::LeaseLost => Retry::Later,
+            Self::Store(error) => error.retry(),
+        }
+    }
+}
+
+/// What its owner is told of a session that is over.
+fn over(record: &Record) -> String {
+    let span = |span: Option<Duration>| match span.unwrap_or_default().as_secs() {
+        secs if secs >= 60 && secs % 60 == 0 => format!("{} min", secs / 60),
+        secs => format!("{secs} s"),
+    };
+    let why = match record.ended.map(|ended| ended.reason) {
+        Some(EndReason::Idle) => format!("expired after {} idle", span(record.expiry.idle)),
+        Some(EndReason::Age) => format!(
+            "expired at its full age of {}",
+            span(record.expiry.absolute)
+        ),
+        Some(EndReason::Evicted) => "made room for another one at a limit".to_owned(),
+        _ => "was ended".to_owned(),
+    };
+    format!(
+        "session {} {why}; its state is gone, open a new one",
+        record.id
+    )
+}
+
+/// How often a change begins again when others write first.
+const ATTEMPTS: u32 = 16;
+
+impl Sessions {
+    /// Sessions on `store`, held in the name of `holder`. Takes a lease.
+    ///
+    /// # Errors
+    /// What the store says.
+    pub async fn start(
+        store: Arc<dyn Store>,
+        clock: Arc<dyn Clock>,
+        holder: Holder,
+        settings: Settings,
+    ) -> Result<Self, StoreError> {
+        let asked = clock.monotonic();
+        let lease = store.hold(&holder, settings.lease).await?;
+        let tenure = RwLock::new(Tenure::new(lease, asked, settings.lease));
+        Ok(Self {
+            store,
+            clock,
+            holder,
+            settings,
+            tenure,
+            table: Table::default(),
+            over: Over::default(),
+        })
+    }
+
+    /// The state of a session.
+    ///
+    /// # Errors
+    /// [`OpenError::LeaseLost`].
+    pub fn state(&self, session: &Session) -> Result<State, OpenError> {
+        let lease = self.lease()?;
+        Ok(State::new(
+            self.store.clone(),
+            session.id(),
+            Some(lease),
+            self.settings.state,
+        ))
+    }
+
+    /// A new handle for a session. Older ones stay good.
+    ///
+    /// # Errors
+    /// [`OpenError::LeaseLost`] or what the store says.
+    pub async fn issue_handle(&self, session: &Session) -> Result<Handle, OpenError> {
+        let handle = Handle::generate();
+        let hash = handle.hash(session.owner());
+        let added = self
+            .store
+            .add_handle(session.id(), hash, Some(self.lease()?))
+            .await;
+        self.heed(session, added)?;
+        Ok(handle)
+    }
+
+    /// Changes the record of a session, durably. `change` runs again on the newer record whenever
+    /// somebody else changed it meanwhile.
+    ///
+    /// # Errors
+    /// [`OpenError::LeaseLost`] or what the store says.
+    pub async fn change(
+        &self,
+        session: &Session,
+        mut change: impl FnMut(&mut Record),
+    ) -> Result<(), OpenError> {
+        for _ in 0..ATTEMPTS {
+            let seen = session.record();
+            let mut record = Record::clone(&seen);
+            change(&mut record);
+            let wrote = self
+                .store
+                .replace(&record, Seen::revision(&seen), Some(self.lease()?))
+                .await;
+            match self.heed(session, wrote) {
+                Ok(revision) => {
+                    record.revision = revision;
+                    session.learn(record);
+                    return Ok(());
+                }
+                Err(StoreError::Stale) => {
+                    session.learn(
+                        self.store
+                            .load(session.id())
+                            .await?
+                            .ok_or(StoreError::Missing)?,
+                    );
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Err(StoreError::Stale.into())
+    }
+
+    /// Lets a session live by another rule from now on.
+    ///
+    /// # Errors
+    /// As [`Sessions::change`].
+    pub async fn extend(&self, session: &Session, expiry: Expiry) -> Result<(), OpenError> {
+        self.change(session, |record| record.expiry = expiry).await
+    }
+
+    /// Ends a session for good. Who is inside stays until done; nobody gets in any more.
+    ///
+    /// The next sweep tells what was known of it, so that whoever has links to its servers can close
+    /// them; if this is cancelled half-way, it also finishes it.
+    ///
+    /// # Errors
+    /// What the store says.
+    pub async fn end(&self, session: &Arc<Session>) -> Result<(), OpenError> {
+        session.close(EndReason::Closed);
+        self.finish(session, EndReason::Closed).await
+    }
+
+    /// Writes the end of a session whose gate is closed, and lets go of it.
+    async fn finish(&self, session: &Arc<Session>, reason: EndReason) -> Result<(), OpenError> {
+        let (now, mut last) = (self.clock.now(), None);
+        let end = |record: &mut Record| {
+            last = Some(record.clone());
+            record.end(reason, now);
+        };
+        match self.change(session, end).await {
+            // Gone already: nothing is left in the store to be ended, but links may be.
+            Ok(()) | Err(OpenError::Store(StoreError::Missing)) => {}
+            // Taken by another process: it is not over, and not ours to end.
+            Err(OpenError::Store(StoreError::NotHolder)) => return Ok(()),
+            Err(error) => return Err(error),
+        }
+        if self.table.remove(session.id()) {
+            let last = last.unwrap_or_else(|| Record::clone(&session.record()));
+            let ended = Some(Ended { at: now, reason });
+            self.over.ended(Some(session), Record { ended, ..last });
+        }
+        Ok(())
+    }
+
+    /// Who holds the sessions of this process.
+    #[must_use]
+    pub fn holder(&self) -> &Holder {
+        &self.holder
+    }
+
+    /// The sessions held here, in no order.
+    #[must_use]
+    pub fn held(&self) -> Vec<Arc<Session>> {
+        self.table.all()
+    }
+
+    /// The lease, as long as this process may believe in it.
+    fn lease(&self) -> Result<Lease, OpenError> {
+        let tenure = *self.tenure.read().unwrap_or_else(PoisonError::into_inner);
+        tenure
+            .lease(self.clock.monotonic())
+            .ok_or(OpenError::LeaseLost)
+    }
+
+    /// Stops using a session as soon as the store says that another process has it.
+    fn heed<T>(&self, session: &Session, said: Result<T, StoreError>) -> Result<T, StoreError> {
+        if let Err(StoreError::NotHolder) = said {
+            session.close(EndReason::Closed);
+            if self.table.remove(session.id()) {
+                self.over.lost(session.id());
+            }
+        }
+        said
+    }
+}

@@ -1,0 +1,258 @@
+//! Where a database is: the URL that a person writes, checked.
+
+use std::{fmt, path::PathBuf, str::FromStr};
+
+use url::Url;
+
+/// Where a database is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Address {
+    /// `memory:`
+    Memory,
+    /// `sqlite:PATH`
+    Sqlite(PathBuf),
+    /// `postgres://…` or `postgresql://…`
+    Postgres(PostgresAddress),
+    /// `redis://…` or `rediss://…`
+    Redis(RedisAddress),
+}
+
+/// Where a PostgreSQL database is.
+#[derive(Clone, PartialEq, Eq)]
+pub struct PostgresAddress {
+    /// The URL without what stands in the other fields. It may hold a password.
+    pub(crate) url: String,
+    pub(crate) tls: Tls,
+}
+
+/// Where a Redis or Valkey server is.
+#[derive(Clone, PartialEq, Eq)]
+pub struct RedisAddress {
+    /// The URL without what stands in the other fields. It may hold a password.
+    pub(crate) url: String,
+    /// What every key begins with.
+    pub(crate) prefix: String,
+    pub(crate) tls: Tls,
+}
+
+/// Whether and how a connection is encrypted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Tls {
+    /// Not at all.
+    Off,
+    /// With a certificate for the host's name by a public authority, or by the one in this PEM file.
+    Verified(Option<PathBuf>),
+}
+
+/// What is wrong with the URL of a database. The URL is not repeated: it may hold a password.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum AddressError {
+    /// The kind of database is not known.
+    #[error("the URL of a store begins with memory:, sqlite:, postgres:// or redis://, not with '{0}'")]
+    Scheme(String),
+    /// There is no kind at all.
+    #[error("the URL of a store begins with memory:, sqlite:, postgres:// or redis://")]
+    NoScheme,
+    /// `memory:` takes nothing more.
+    #[error("memory: stands alone; for a file write sqlite:PATH")]
+    Memory,
+    /// No file is named.
+    #[error("sqlite: needs the path of a file, like sqlite:stayput.db; for no file write memory:")]
+    NoPath,
+    /// It is not a URL.
+    #[error("the URL of the {kind} store cannot be read: {problem}")]
+    Malformed {
+        /// Which kind of database.
+        kind: &'static str,
+        /// What the parser says.
+        problem: url::ParseError,
+    },
+    /// A part is missing.
+    #[error("the URL of the {kind} store names no {part}")]
+    Missing {
+        /// Which kind of database.
+        kind: &'static str,
+        /// Which part.
+        part: &'static str,
+    },
+    /// A parameter has a value that it cannot have.
+    #[error("{name} in the URL of the {kind} store must be {expected}")]
+    Parameter {
+        /// Which kind of database.
+        kind: &'static str,
+        /// Which parameter.
+        name: &'static str,
+        /// What it can be.
+        expected: &'static str,
+    },
+}
+
+const POSTGRES: &str = "postgres";
+const REDIS: &str = "redis";
+
+impl Address {
+    /// The kind of database, as its feature is called.
+    #[must_use]
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::Memory => "memory",
+            Self::Sqlite(_) => "sqlite",
+            Self::Postgres(_) => POSTGRES,
+            Self::Redis(_) => REDIS,
+        }
+    }
+}
+
+impl FromStr for Address {
+    type Err = AddressError;
+
+    fn from_str(text: &str) -> Result<Self, AddressError> {
+        let (scheme, rest) = text.split_once(':').ok_or(AddressError::NoScheme)?;
+        match scheme {
+            "memory" if rest.is_empty() => Ok(Self::Memory),
+            "memory" => Err(AddressError::Memory),
+            "sqlite" if matches!(rest, "" | ":memory:" | "//") || rest.contains('\0') => {
+                Err(AddressError::NoPath)
+            }
+            "sqlite" => Ok(Self::Sqlite(rest.into())),
+            "postgres" | "postgresql" => postgres(text).map(Self::Postgres),
+            "redis" | "rediss" => redis(text, scheme == "rediss").map(Self::Redis),
+            // A word at most: what stands before the first colon of a mistyped URL may be a user.
+            _ if scheme.len() <= 16 && scheme.bytes().all(|c| c.is_ascii_alphanumeric()) => {
+                Err(AddressError::Scheme(scheme.to_owned()))
+            }
+            _ => Err(AddressError::NoScheme),
+        }
+    }
+}
+
+fn postgres(text: &str) -> Result<PostgresAddress, AddressError> {
+    let mut url = parse(POSTGRES, text)?;
+    let mode = take(&mut url, "sslmode");
+    let authority = take(&mut url, "sslrootcert").map(PathBuf::from);
+    let tls = match mode.as_deref() {
+        // A driver that encrypts without asking whom it speaks to protects from nobody, so there is
+        // no such mode: who wants encryption gets it verified.
+        Some("require" | "verify-ca" | "verify-full") => Tls::Verified(authority),
+        None if authority.is_some() => Tls::Verified(authority),
+        Some("disable") | None => Tls::Off,
+        Some(_) => {
+            let expected = "disable, require or verify-full";
+            return Err(AddressError::Parameter { kind: POSTGRES, name: "sslmode", expected });
+        }
+    };
+    Ok(PostgresAddress { url: url.into(), tls })
+}
+
+fn redis(text: &str, encrypted: bool) -> Result<RedisAddress, AddressError> {
+    let mut url = parse(REDIS, text)?;
+    let prefix = take(&mut url, "prefix").unwrap_or_else(|| "stayput".to_owned());
+    let authority = take(&mut url, "sslrootcert").map(PathBuf::from);
+    let word = |c: u8| c.is_ascii_alphanumeric() || b"-_.".contains(&c);
+    if prefix.is_empty() || prefix.len() > 64 || !prefix.bytes().all(word) {
+        // A brace would be a hash tag and put all sessions on one node of a cluster.
+        let expected = "1 to 64 letters, digits, '-', '_' and '.'";
+        return Err(AddressError::Parameter { kind: REDIS, name: "prefix", expected });
+    }
+    if authority.is_some() && !encrypted {
+        let expected = "used with rediss:// only";
+        return Err(AddressError::Parameter { kind: REDIS, name: "sslrootcert", expected });
+    }
+    let tls = if encrypted { Tls::Verified(authority) } else { Tls::Off };
+    Ok(RedisAddress { url: url.into(), prefix, tls })
+}
+
+fn parse(kind: &'static str, text: &str) -> Result<Url, AddressError> {
+    let url = Url::parse(text).map_err(|problem| AddressError::Malformed { kind, problem })?;
+    match url.host_str() {
+        Some(host) if !host.is_empty() => Ok(url),
+        _ => Err(AddressError::Missing { kind, part: "host" }),
+    }
+}
+
+/// Takes a parameter out of a URL; of several, the last.
+fn take(url: &mut Url, name: &str) -> Option<String> {
+    let pairs: Vec<(String, String)> =
+        url.query_pairs().map(|(key, value)| (key.into_owned(), value.into_owned())).collect();
+    let (taken, kept): (Vec<_>, Vec<_>) = pairs.into_iter().partition(|(key, _)| key == name);
+    if !taken.is_empty() {
+        url.set_query(None);
+        if !kept.is_empty() {
+            url.query_pairs_mut().extend_pairs(kept);
+        }
+    }
+    taken.into_iter().last().map(|(_, value)| value)
+}
+
+/// Shows where without who.
+fn masked(f: &mut fmt::Formatter<'_>, name: &str, url: &str) -> fmt::Result {
+    let place = Url::parse(url).ok().and_then(|url| {
+        let port = url.port().map(|port| format!(":{port}")).unwrap_or_default();
+        Some(format!("{}{port}{}", url.host_str()?, url.path()))
+    });
+    write!(f, "{name}({})", place.unwrap_or_default())
+}
+
+impl fmt::Debug for PostgresAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        masked(f, "PostgresAddress", &self.url)
+    }
+}
+
+impl fmt::Debug for RedisAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        masked(f, "RedisAddress", &self.url)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn says(text: &str) -> String {
+        text.parse::<Address>().unwrap_err().to_string()
+    }
+
+    #[test]
+    fn every_kind_has_its_form() {
+        assert_eq!("memory:".parse(), Ok(Address::Memory));
+        assert_eq!("sqlite:a b.db".parse(), Ok(Address::Sqlite("a b.db".into())));
+        assert_eq!("sqlite:///x/y".parse(), Ok(Address::Sqlite("///x/y".into())));
+        let Ok(Address::Postgres(address)) =
+            "postgres://u:p@h/d?sslmode=verify-full&a=b&sslrootcert=%2Fca.pem".parse()
+        else {
+            panic!()
+        };
+        assert_eq!(address.url, "postgres://u:p@h/d?a=b");
+        assert_eq!(address.tls, Tls::Verified(Some("/ca.pem".into())));
+        let Ok(Address::Redis(address)) = "rediss://:p@h:1/2?prefix=x".parse() else { panic!() };
+        assert_eq!((address.url.as_str(), address.prefix.as_str()), ("rediss://:p@h:1/2", "x"));
+        assert_eq!(address.tls, Tls::Verified(None));
+    }
+
+    #[test]
+    fn a_bad_url_is_explained() {
+        assert_eq!(says(""), "the URL of a store begins with memory:, sqlite:, postgres:// or redis://");
+        assert!(says("mysql://h/d").ends_with("not with 'mysql'"));
+        assert!(says("memory:x").contains("sqlite:PATH"));
+        assert!(says("sqlite:").contains("memory:"));
+        assert!(says("postgres://").contains("postgres"));
+        assert!(says("postgres://h/d?sslmode=prefer").contains("sslmode"));
+        assert!(says("redis://h/?prefix=a{b}").contains("prefix"));
+        assert!(says("redis://h/?sslrootcert=x").contains("rediss://"));
+    }
+
+    /// Invariant 8: no error and no `Debug` shows a password.
+    #[test]
+    fn a_password_is_never_shown() {
+        for text in ["postgres://u:secret@h/d?sslmode=x", "redis://:secret@h:x", "u:secret@h", "secret secret:x"] {
+            assert!(!says(text).contains("secret"), "{}", says(text));
+        }
+        for text in ["postgres://u:secret@h:5/d?password=secret", "redis://:secret@h/2"] {
+            let shown = format!("{:?}", text.parse::<Address>().unwrap());
+            assert!(!shown.contains("secret") && shown.contains('h'), "{shown}");
+        }
+    }
+}

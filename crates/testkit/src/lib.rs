@@ -1,0 +1,24 @@
+//! What the tests of Stayput are made of. Not published.
+//!
+//! | room | holds |
+//! |---|---|
+//! | [`redis`], [`postgres`] | real database servers, each on a port and in a folder of its own |
+//! | [`model`] | a simple model of a store, and random stories to compare it with a real one |
+//! | [`fuzz`] | what every parser of untrusted text must hold, for the fuzzer and its saved corpus |
+//!
+//! Servers are started as children and killed when they are dropped. `make test` starts one of each
+//! for all tests and names them in `STAYPUT_TEST_REDIS` and `STAYPUT_TEST_POSTGRES`; without these
+//! every test starts its own.
+
+// Whatever goes wrong in here is a test that fails.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::missing_panics_doc,
+    clippy::disallowed_methods
+)]
+
+pub mod postgres;
+pub mod redis;
+mod server;

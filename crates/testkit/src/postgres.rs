@@ -1,0 +1,185 @@
+//! A real PostgreSQL server.
+
+use std::{
+    path::{Path, PathBuf},
+    process::Command,
+    sync::atomic::{AtomicU64, Ordering},
+};
+
+use tempfile::TempDir;
+
+use crate::server::{Server, folder, on_a_free_port, succeeds};
+
+/// A PostgreSQL server of one test's own.
+#[derive(Debug)]
+pub struct Postgres {
+    port: u16,
+    options: Vec<String>,
+    server: Option<Server>,
+    folder: TempDir,
+}
+
+const USER: &str = "stayput";
+
+impl Postgres {
+    /// A server with an empty database.
+    #[must_use]
+    pub fn start() -> Self {
+        Self::with(|_| Vec::new())
+    }
+
+    /// A server with more options, made when its data folder is there.
+    #[must_use]
+    pub fn with(options: impl Fn(&Path) -> Vec<String>) -> Self {
+        on_a_free_port(|port| {
+            let folder = folder();
+            give_away(folder.path());
+            let data = folder.path().join("data");
+            let mut init = unprivileged("initdb");
+            init.args([
+                "--auth=trust",
+                "--no-sync",
+                "--encoding=UTF8",
+                "--locale=C",
+                "-U",
+                USER,
+                "-D",
+            ]);
+            assert!(
+                succeeds(init.arg(&data)),
+                "initdb failed; is PostgreSQL installed?"
+            );
+            let options = options(&data);
+            let server = Some(run(port, &data, &options)?);
+            Ok(Self {
+                port,
+                options,
+                server,
+                folder,
+            })
+        })
+    }
+
+    /// Where it is.
+    #[must_use]
+    pub fn url(&self) -> String {
+        url(self.port)
+    }
+
+    /// Ends it as a crash would: clients are cut off, nothing is written.
+    pub fn kill(&mut self) {
+        self.server.take().unwrap().end("QUIT");
+    }
+
+    /// Starts it again, on the same port and data.
+    pub fn start_again(&mut self) {
+        let data = self.folder.path().join("data");
+        self.server = Some(run(self.port, &data, &self.options).unwrap());
+    }
+
+    /// The process of the server.
+    #[must_use]
+    pub fn id(&self) -> u32 {
+        self.server.as_ref().unwrap().id()
+    }
+}
+
+fn url(port: u16) -> String {
+    format!("postgres://{USER}@127.0.0.1:{port}/postgres")
+}
+
+fn run(port: u16, data: &Path, options: &[String]) -> Result<Server, String> {
+    let mut command = unprivileged("postgres");
+    command
+        .arg("-D")
+        .arg(data)
+        .args(["-p", &port.to_string(), "-h", "127.0.0.1", "-k", ""]);
+    command
+        .args(["-c", "fsync=off", "-c", "max_connections=50"])
+        .args(options);
+    Server::start(&mut command, || sql(&url(port), "select 1"))
+}
+
+/// Runs one statement.
+fn sql(url: &str, statement: &str) -> bool {
+    succeeds(Command::new(program("psql")).args(["-X", "-q", "-d", url, "-c", statement]))
+}
+
+/// PostgreSQL refuses to run as root, so for root it runs as the user its package makes.
+fn unprivileged(name: &str) -> Command {
+    if !is_root() {
+        return Command::new(program(name));
+    }
+    let mut command = Command::new("setpriv");
+    command
+        .args([
+            "--reuid=postgres",
+            "--regid=postgres",
+            "--clear-groups",
+            "--",
+        ])
+        .arg(program(name));
+    command
+}
+
+fn is_root() -> bool {
+    std::fs::metadata("/proc/self")
+        .map(|me| std::os::unix::fs::MetadataExt::uid(&me) == 0)
+        .unwrap_or(false)
+}
+
+/// Lets that user write into a folder.
+fn give_away(folder: &Path) {
+    if is_root() {
+        assert!(succeeds(
+            Command::new("chown").arg("postgres:postgres").arg(folder)
+        ));
+    }
+}
+
+/// Debian keeps the programs of each version in a folder of its own, the newest last.
+fn program(name: &str) -> PathBuf {
+    let mut found: Vec<_> = std::fs::read_dir("/usr/lib/postgresql")
+        .into_iter()
+        .flatten()
+        .flatten()
+        .map(|version| version.path().join("bin").join(name))
+        .filter(|path| path.exists())
+        .collect();
+    found.sort();
+    found.pop().unwrap_or_else(|| name.into())
+}
+
+/// The URL of an empty database; the server may be shared with other tests.
+#[derive(Debug)]
+pub struct PostgresUrl {
+    /// The URL.
+    pub url: String,
+    _server: Option<Postgres>,
+}
+
+impl PostgresUrl {
+    /// On the server in `STAYPUT_TEST_POSTGRES`, else on one of its own.
+    #[must_use]
+    pub fn empty() -> Self {
+        static COUNT: AtomicU64 = AtomicU64::new(0);
+        let (url, server) = match std::env::var("STAYPUT_TEST_POSTGRES") {
+            Ok(url) => (url, None),
+            Err(_) => {
+                let server = Postgres::start();
+                (server.url(), Some(server))
+            }
+        };
+        let (process, count) = (std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+        let name = format!("test_{process}_{count}");
+        assert!(
+            sql(&url, &format!("create database {name}")),
+            "no database could be made at {url}"
+        );
+        let (server_url, _) = url.rsplit_once('/').unwrap();
+        Self {
+            url: format!("{server_url}/{name}"),
+            _server: server,
+        }
+    }
+}
