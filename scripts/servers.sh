@@ -1,7 +1,7 @@
 # shellcheck shell=bash
 # One Redis and one PostgreSQL on free loopback ports, with data folders of their own, for as long
-# as the calling script lives. Sourced by a script that calls `start_servers` and,
-# in its EXIT trap, `stop_servers`. A Redis or PostgreSQL that already runs is never used.
+# as the calling script lives. Sourced by a script that calls `start_servers` and, in its EXIT trap,
+# `stop_servers`. A Redis or PostgreSQL that already runs is never used.
 #
 # start_servers exports
 #   STAYPUT_TEST_REDIS      redis://127.0.0.1:PORT
@@ -12,6 +12,15 @@
 
 redis_pid='' postgres_pid=''
 server_dirs=()
+# Both servers are up this many seconds after they were asked for, or they count as failed.
+server_budget=60
+server_deadline=0
+
+# The seconds that are left; never 0, which timeout(1) takes as for ever.
+server_seconds() {
+    local left=$((server_deadline - SECONDS))
+    printf '%s\n' "$((left > 0 ? left : 1))"
+}
 
 # Prints the folder that holds the PostgreSQL server programs, the newest one of several.
 postgres_bin() {
@@ -73,14 +82,15 @@ start_redis() {
         "${detach[@]}" "${end_with_us[@]}" redis-server --bind 127.0.0.1 --port "$port" --save '' --appendonly no \
             --daemonize no --dir "$dir" >"$dir/log" 2>&1 </dev/null &
         redis_pid=$!
-        if wait_until 10 "$redis_pid" redis_is_ready "$dir"; then
+        if wait_until "$(server_seconds)" "$redis_pid" redis_is_ready "$dir"; then
             export STAYPUT_TEST_REDIS=redis://127.0.0.1:$port
             return 0
         fi
         stop_server "$redis_pid"
         redis_pid=''
+        [ "$SECONDS" -lt "$server_deadline" ] || break
     done
-    complain "redis-server did not start in $attempt attempts; it last said:"
+    complain "redis-server did not start (attempts: $attempt); it last said:"
     tail -n 20 "$dir/log" >&2
     return 1
 }
@@ -139,7 +149,7 @@ start_postgres() {
     make_postgres_dir || return 1
     : >"$postgres_dir/log"
     # From /, for the user may be unable to enter the current folder.
-    if ! (cd / && exec "${as_postgres[@]}" "$bin/initdb" -D "$postgres_dir/data" --auth=trust -U stayput \
+    if ! (cd / && exec timeout "$(server_seconds)" "${as_postgres[@]}" "$bin/initdb" -D "$postgres_dir/data" --auth=trust -U stayput \
         --locale=C --encoding=UTF8 --no-sync) >>"$postgres_dir/log" 2>&1 </dev/null; then
         complain "initdb failed; it said:"
         tail -n 20 "$postgres_dir/log" >&2
@@ -151,14 +161,15 @@ start_postgres() {
             -c listen_addresses=127.0.0.1 -c unix_socket_directories= -c max_connections=200 \
             -c fsync="$fsync" -c full_page_writes="$fsync") >>"$postgres_dir/log" 2>&1 </dev/null &
         postgres_pid=$!
-        if wait_until 20 "$postgres_pid" postgres_is_ready "$postgres_dir"; then
+        if wait_until "$(server_seconds)" "$postgres_pid" postgres_is_ready "$postgres_dir"; then
             export STAYPUT_TEST_POSTGRES=postgres://stayput@127.0.0.1:$port/postgres
             return 0
         fi
         stop_server "$postgres_pid"
         postgres_pid=''
+        [ "$SECONDS" -lt "$server_deadline" ] || break
     done
-    complain "PostgreSQL did not start in $attempt attempts; it last said:"
+    complain "PostgreSQL did not start (attempts: $attempt); it last said:"
     tail -n 20 "$postgres_dir/log" >&2
     return 1
 }
@@ -166,6 +177,7 @@ start_postgres() {
 # start_servers [on|off]: `on` makes PostgreSQL wait for the disk at every commit. Tests prove
 # behaviour and throw the data away, so they do without.
 start_servers() {
+    server_deadline=$((SECONDS + server_budget))
     start_redis || return 1
     start_postgres "${1:-off}" || return 1
     echo "redis       $STAYPUT_TEST_REDIS"
@@ -175,11 +187,14 @@ start_servers() {
 # stop_server PID: asks, then insists, then kills; returns when the process is gone.
 stop_server() {
     local signal
-    for signal in INT QUIT KILL; do
-        kill "-$signal" "$1" 2>/dev/null || break
-        if wait_until 5 "$1" process_is_gone "$1"; then break; fi
-    done
-    wait "$1" 2>/dev/null || true
+    # Quiet: bash would tell, in words of its own, which signal ended the server.
+    {
+        for signal in INT QUIT KILL; do
+            kill "-$signal" "$1" || break
+            if wait_until 5 "$1" process_is_gone "$1"; then break; fi
+        done
+        wait "$1" || true
+    } 2>/dev/null
 }
 
 # A process that has ended but was not waited for still answers `kill -0`, so its state is asked.

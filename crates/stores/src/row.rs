@@ -1,0 +1,110 @@
+//! A record as columns, for the stores that speak SQL.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use stayput_core::{
+    Attachment, Ended, Expiry, Generation, Record, Revision, SessionId, StoreError, Timestamp,
+};
+
+use crate::failure::corrupt;
+
+/// The columns of a record, as databases have them: signed numbers and text.
+#[derive(Debug)]
+pub(crate) struct Row {
+    pub(crate) id: SessionId,
+    pub(crate) owner: String,
+    pub(crate) agent: String,
+    pub(crate) key: Option<String>,
+    pub(crate) created: i64,
+    pub(crate) last_used: i64,
+    pub(crate) idle: Option<i64>,
+    pub(crate) absolute: Option<i64>,
+    pub(crate) generation: i64,
+    pub(crate) provisional: bool,
+    pub(crate) attachments: String,
+    pub(crate) ended_at: Option<i64>,
+    pub(crate) ended_reason: Option<String>,
+    pub(crate) holder: Option<String>,
+    pub(crate) revision: i64,
+}
+
+impl Row {
+    /// The columns of a record.
+    pub(crate) fn of(record: &Record) -> Self {
+        Self {
+            id: record.id,
+            owner: record.owner.as_str().to_owned(),
+            agent: record.agent.as_str().to_owned(),
+            key: record.key.as_ref().map(|key| key.as_str().to_owned()),
+            created: time(record.created),
+            last_used: time(record.last_used),
+            idle: record.expiry.idle.map(span),
+            absolute: record.expiry.absolute.map(span),
+            generation: number(record.generation.0),
+            provisional: record.provisional,
+            // Text keys and text values: there is always JSON for it.
+            attachments: serde_json::to_string(&record.attachments).unwrap_or_default(),
+            ended_at: record.ended.map(|ended| time(ended.at)),
+            ended_reason: record.ended.map(|ended| ended.reason.as_str().to_owned()),
+            holder: record.holder.map(|lease| lease.to_string()),
+            revision: number(record.revision.0),
+        }
+    }
+
+    /// The record that `store` has in these columns.
+    pub(crate) fn into_record(self, store: &'static str) -> Result<Record, StoreError> {
+        let bad = |problem: Box<dyn std::error::Error + Send + Sync>| corrupt(store, "a session", problem);
+        let ended = match (self.ended_at, self.ended_reason) {
+            (Some(at), Some(reason)) => {
+                let reason = reason.parse().map_err(|error| bad(Box::new(error)))?;
+                Some(Ended { at: moment(at), reason })
+            }
+            _ => None,
+        };
+        let attachments: BTreeMap<String, Attachment> =
+            serde_json::from_str(&self.attachments).map_err(|error| bad(Box::new(error)))?;
+        Ok(Record {
+            id: self.id,
+            owner: self.owner.parse().map_err(|error| bad(Box::new(error)))?,
+            agent: self.agent.parse().map_err(|error| bad(Box::new(error)))?,
+            key: self.key.map(|key| key.parse()).transpose().map_err(|error| bad(Box::new(error)))?,
+            created: moment(self.created),
+            last_used: moment(self.last_used),
+            expiry: Expiry { idle: self.idle.map(duration), absolute: self.absolute.map(duration) },
+            generation: Generation(unsigned(self.generation)),
+            provisional: self.provisional,
+            attachments,
+            ended,
+            holder: self.holder.map(|it| it.parse()).transpose().map_err(|error| bad(Box::new(error)))?,
+            revision: Revision(unsigned(self.revision)),
+        })
+    }
+}
+
+/// The longest span that is kept. Longer ones mean "never" anyway, and a moment plus this span still
+/// fits the signed numbers of a database.
+const LONGEST: i64 = i64::MAX / 4;
+
+pub(crate) fn span(span: Duration) -> i64 {
+    i64::try_from(span.as_millis()).unwrap_or(LONGEST).min(LONGEST)
+}
+
+pub(crate) fn time(at: Timestamp) -> i64 {
+    number(at.as_millis())
+}
+
+pub(crate) fn moment(at: i64) -> Timestamp {
+    Timestamp::from_millis(unsigned(at))
+}
+
+pub(crate) fn number(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}
+
+pub(crate) fn unsigned(number: i64) -> u64 {
+    u64::try_from(number).unwrap_or_default()
+}
+
+fn duration(millis: i64) -> Duration {
+    Duration::from_millis(unsigned(millis))
+}

@@ -1,0 +1,169 @@
+//! A connection on a thread of its own.
+
+use std::{
+    path::{Path, PathBuf},
+    sync::mpsc::{Receiver, Sender, channel},
+    thread,
+    time::Duration,
+};
+
+use rusqlite::Connection;
+use stayput_core::StoreError;
+use tokio::sync::oneshot;
+
+use super::{STORE, fault};
+use crate::failure::unavailable;
+
+/// How long SQLite waits for another process that writes to the same file.
+const BUSY: Duration = Duration::from_secs(5);
+
+/// How many writes share one transaction, and so one sync of the disk.
+const BATCH: usize = 128;
+
+/// Work for the thread.
+trait Job: Send {
+    /// Does it. The answer is kept back until the changes are durable.
+    fn run(self: Box<Self>, connection: &Connection) -> Done;
+
+    /// Answers without having done it.
+    fn refuse(self: Box<Self>, error: StoreError);
+}
+
+struct Work<F, T> {
+    work: F,
+    answer: oneshot::Sender<Result<T, StoreError>>,
+}
+
+/// Work that was done but not answered yet.
+struct Done {
+    /// Whether its changes are to be kept.
+    keep: bool,
+    answer: Box<dyn FnOnce(Result<(), StoreError>)>,
+}
+
+impl<F, T> Job for Work<F, T>
+where
+    F: FnOnce(&Connection) -> Result<T, StoreError> + Send,
+    T: Send + 'static,
+{
+    fn run(self: Box<Self>, connection: &Connection) -> Done {
+        let Self { work, answer } = *self;
+        let result = work(connection);
+        let keep = result.is_ok();
+        // Who asked may have gone meanwhile.
+        let answer = move |kept: Result<(), _>| drop(answer.send(kept.and(result)));
+        Done { keep, answer: Box::new(answer) }
+    }
+
+    fn refuse(self: Box<Self>, error: StoreError) {
+        drop(self.answer.send(Err(error)));
+    }
+}
+
+/// Whether a lane changes anything.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    Read,
+    Write,
+}
+
+/// A thread with a connection, and the queue to it. The thread ends when the lane is dropped.
+#[derive(Debug)]
+pub(super) struct Lane(Sender<Box<dyn Job>>);
+
+impl Lane {
+    /// A lane on a connection.
+    pub(super) fn new(connection: Connection, kind: Kind) -> std::io::Result<Self> {
+        let (queue, jobs) = channel();
+        let run = move || match kind {
+            Kind::Read => read(&connection, &jobs),
+            Kind::Write => write(&connection, &jobs),
+        };
+        thread::Builder::new().name(format!("stayput-sqlite-{kind:?}")).spawn(run)?;
+        Ok(Self(queue))
+    }
+
+    /// Does `work` on the lane's thread. It is in the queue when this returns its future, and is done
+    /// also if the future is dropped.
+    pub(super) async fn run<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Connection) -> Result<T, StoreError> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        let (answer, answered) = oneshot::channel();
+        let gone = || unavailable(STORE, "the thread of the store has ended");
+        self.0.send(Box::new(Work { work, answer })).map_err(|_| gone())?;
+        answered.await.map_err(|_| gone())?
+    }
+}
+
+fn read(connection: &Connection, jobs: &Receiver<Box<dyn Job>>) {
+    while let Ok(job) = jobs.recv() {
+        (job.run(connection).answer)(Ok(()));
+    }
+}
+
+/// Does what is waiting in one transaction: whoever comes while the disk syncs shares the next sync.
+fn write(connection: &Connection, jobs: &Receiver<Box<dyn Job>>) {
+    while let Ok(first) = jobs.recv() {
+        let waiting = jobs.try_iter().take(BATCH - 1);
+        let batch: Vec<_> = std::iter::once(first).chain(waiting).collect();
+        if let Err(error) = connection.execute_batch("begin immediate") {
+            for job in batch {
+                job.refuse(unavailable(STORE, error.to_string()));
+            }
+            continue;
+        }
+        let done: Vec<Done> = batch.into_iter().map(|job| savepoint(connection, job)).collect();
+        let kept = connection.execute_batch("commit").map_err(|error| error.to_string());
+        if kept.is_err() {
+            let _ = connection.execute_batch("rollback");
+        }
+        for done in done {
+            (done.answer)(kept.clone().map_err(|said| unavailable(STORE, said)));
+        }
+    }
+}
+
+/// One job inside the transaction: if it fails, its changes alone are undone.
+fn savepoint(connection: &Connection, job: Box<dyn Job>) -> Done {
+    let run = |sql: &str| connection.prepare_cached(sql).and_then(|mut run| run.execute([]));
+    let begun = run("savepoint job");
+    let done = job.run(connection);
+    let ended = match done.keep {
+        true => run("release job"),
+        false => run("rollback to job").and_then(|_| run("release job")),
+    };
+    match begun.and(ended) {
+        Ok(_) => done,
+        Err(error) => {
+            let said = error.to_string();
+            let answer = move |_| (done.answer)(Err(unavailable(STORE, said)));
+            Done { keep: false, answer: Box::new(answer) }
+        }
+    }
+}
+
+/// Opens a connection that waits for other writers, syncs before it answers, and heeds references.
+pub(super) fn connect(path: &Path) -> Result<Connection, StoreError> {
+    let connection = Connection::open(path).map_err(fault)?;
+    let set = |name, value: &str| connection.pragma_update(None, name, value);
+    let ready = connection
+        .busy_timeout(BUSY)
+        .and_then(|()| set("journal_mode", "wal"))
+        .and_then(|()| set("synchronous", "full"))
+        .and_then(|()| set("foreign_keys", "on"));
+    ready.map_err(fault)?;
+    connection.set_prepared_statement_cache_capacity(64);
+    Ok(connection)
+}
+
+/// Creates the file for its owner alone, and the folders above it, unless they are there.
+pub(super) fn create(path: &Path) -> std::io::Result<PathBuf> {
+    use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+    if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
+        std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+    }
+    // SQLite gives its -wal and -shm files the mode of the main file.
+    std::fs::OpenOptions::new().create(true).append(true).mode(0o600).open(path)?;
+    path.canonicalize()
+}

@@ -1,0 +1,422 @@
+//! What each verb of the contract is in SQL. Every function runs inside a transaction of its lane.
+
+use rusqlite::{Connection as Db, OptionalExtension, Params, named_params, params};
+use stayput_core::{
+    Connection, Digest, Epoch, Event, Expect, Generation, HANDLES_PER_SESSION, HandleHash, Holder, Lease,
+    Owner, Put, Record, Revision, Seen, SessionId, StateKey, StoreError, Timestamp, Topic, Value,
+};
+
+use super::{SCHEMA, STORE, fault};
+use crate::{
+    failure::corrupt,
+    row::{Row, number, time, unsigned},
+};
+
+type Result<T> = std::result::Result<T, StoreError>;
+
+/// The milliseconds since 1970 by the clock of the database.
+const NOW: &str = "cast(unixepoch('now', 'subsec') * 1000 as integer)";
+
+/// Moves the schema forward; returns the one that is there, which may be newer than ours.
+pub(super) fn migrate(db: &Db) -> Result<i64> {
+    let run = |sql: &str| db.execute_batch(sql).map_err(fault);
+    run("begin immediate")?; // so that of two processes that open a new file one waits
+    let found: i64 = db.query_row("pragma user_version", [], |row| row.get(0)).map_err(fault)?;
+    if found == 0 {
+        run(include_str!("schema.sql"))?;
+        run(&format!("pragma user_version = {SCHEMA}"))?;
+    }
+    run("commit")?;
+    Ok(found.max(SCHEMA))
+}
+
+// ── helpers ─────────────────────────────────────────────────────────────────────────────────────────
+
+fn execute(db: &Db, sql: &str, params: impl Params) -> Result<usize> {
+    db.prepare_cached(sql).and_then(|mut run| run.execute(params)).map_err(fault)
+}
+
+fn query<T, P: Params>(
+    db: &Db,
+    sql: &str,
+    params: P,
+    read: impl FnMut(&rusqlite::Row<'_>) -> rusqlite::Result<T>,
+) -> Result<Option<T>> {
+    db.prepare_cached(sql).and_then(|mut run| run.query_row(params, read).optional()).map_err(fault)
+}
+
+fn all<T, P: Params>(
+    db: &Db,
+    sql: &str,
+    params: P,
+    read: impl FnMut(&rusqlite::Row<'_>) -> rusqlite::Result<T>,
+) -> Result<Vec<T>> {
+    let rows = |mut run: rusqlite::CachedStatement<'_>| run.query_map(params, read)?.collect();
+    db.prepare_cached(sql).and_then(rows).map_err(fault)
+}
+
+const COLUMNS: &str = "id, owner, agent, key, created, last_used, idle, absolute, generation, provisional, \
+                       attachments, ended_at, ended_reason, holder, revision";
+
+fn row(row: &rusqlite::Row<'_>) -> rusqlite::Result<Row> {
+    let id: String = row.get(0)?;
+    let id = id.parse().map_err(|error| {
+        rusqlite::Error::FromSqlConversionFailure(0, rusqlite::types::Type::Text, Box::new(error))
+    })?;
+    Ok(Row {
+        id,
+        owner: row.get(1)?,
+        agent: row.get(2)?,
+        key: row.get(3)?,
+        created: row.get(4)?,
+        last_used: row.get(5)?,
+        idle: row.get(6)?,
+        absolute: row.get(7)?,
+        generation: row.get(8)?,
+        provisional: row.get(9)?,
+        attachments: row.get(10)?,
+        ended_at: row.get(11)?,
+        ended_reason: row.get(12)?,
+        holder: row.get(13)?,
+        revision: row.get(14)?,
+    })
+}
+
+fn record(db: &Db, condition: &str, params: impl Params) -> Result<Option<Record>> {
+    let found = query(db, &format!("select {COLUMNS} from session where {condition}"), params, row)?;
+    found.map(|row| row.into_record(STORE)).transpose()
+}
+
+fn records(db: &Db, condition: &str, params: impl Params) -> Result<Vec<Record>> {
+    let found = all(db, &format!("select {COLUMNS} from session where {condition}"), params, row)?;
+    found.into_iter().map(|row| row.into_record(STORE)).collect()
+}
+
+/// Lets a writer pass that may change the session; says whether the session is live.
+fn fence(db: &Db, id: SessionId, by: Option<Lease>) -> Result<bool> {
+    let sql = "select holder, ended_at is null from session where id = ?1";
+    let read = |row: &rusqlite::Row<'_>| Ok((row.get::<_, Option<String>>(0)?, row.get(1)?));
+    let (holder, live) = query(db, sql, [id.to_string()], read)?.ok_or(StoreError::Missing)?;
+    match holder {
+        Some(holder) if by.is_none_or(|lease| lease.to_string() != holder) => Err(StoreError::NotHolder),
+        _ => Ok(live),
+    }
+}
+
+/// As [`fence`], for what only a live session has.
+fn live(db: &Db, id: SessionId, by: Option<Lease>) -> Result<()> {
+    if fence(db, id, by)? { Ok(()) } else { Err(StoreError::Missing) }
+}
+
+fn limit(limit: usize) -> i64 {
+    i64::try_from(limit).unwrap_or(i64::MAX)
+}
+
+// ── records ─────────────────────────────────────────────────────────────────────────────────────────
+
+pub(super) fn load(db: &Db, id: SessionId) -> Result<Option<Record>> {
+    record(db, "id = ?1", [id.to_string()])
+}
+
+const KEY: &str = "owner = ?1 and agent = ?2 and key = ?3 and ended_at is null";
+
+pub(super) fn find(db: &Db, name: &[String; 3]) -> Result<Option<Record>> {
+    record(db, KEY, name.each_ref())
+}
+
+pub(super) fn insert(db: &Db, mut record: Record) -> Result<Generation> {
+    if load(db, record.id)?.is_some() {
+        return Err(StoreError::Taken { by: record.id });
+    }
+    if let Some(key) = &record.key {
+        let name = [record.owner.as_str(), record.agent.as_str(), key.as_str()].map(str::to_owned);
+        if let Some(other) = find(db, &name)? {
+            return Err(StoreError::Taken { by: other.id });
+        }
+        let past = "select max(generation) from session
+                    where owner = ?1 and agent = ?2 and key = ?3 and ended_at is not null";
+        let past: Option<i64> = query(db, past, name.each_ref(), |row| row.get(0))?.flatten();
+        if let Some(past) = past {
+            record.generation = record.generation.max(Generation(unsigned(past)).next());
+        }
+    }
+    write(db, "insert", &record)?;
+    Ok(record.generation)
+}
+
+pub(super) fn replace(db: &Db, record: Record, seen: Seen, by: Option<Lease>) -> Result<Revision> {
+    fence(db, record.id, by)?;
+    let old = load(db, record.id)?.ok_or(StoreError::Missing)?;
+    let used = seen.last_used.is_some_and(|last_used| last_used != old.last_used);
+    if old.revision != seen.revision || used {
+        return Err(StoreError::Stale);
+    }
+    if let (true, false, Some(key)) = (record.is_live(), old.is_live(), &old.key) {
+        let name = [old.owner.as_str(), old.agent.as_str(), key.as_str()].map(str::to_owned);
+        if let Some(other) = find(db, &name)? {
+            return Err(StoreError::Taken { by: other.id });
+        }
+    }
+    if !record.is_live() {
+        execute(db, "delete from state where session = ?1", [record.id.to_string()])?;
+    }
+    let record = Record {
+        holder: old.holder.filter(|_| record.is_live()),
+        last_used: old.last_used.max(record.last_used),
+        revision: old.revision.next(),
+        owner: old.owner,
+        agent: old.agent,
+        key: old.key,
+        ..record
+    };
+    write(db, "update", &record)?;
+    Ok(record.revision)
+}
+
+/// Writes all columns of a record.
+fn write(db: &Db, how: &str, record: &Record) -> Result<()> {
+    let sql = match how {
+        "insert" => {
+            "insert into session (id, owner, agent, key, created, last_used, idle, absolute, deadline,
+                generation, provisional, attachments, ended_at, ended_reason, holder, revision)
+             values (:id, :owner, :agent, :key, :created, :last_used, :idle, :absolute, :deadline,
+                :generation, :provisional, :attachments, :ended_at, :ended_reason, :holder, :revision)"
+        }
+        _ => {
+            "update session set owner = :owner, agent = :agent, key = :key, created = :created,
+                last_used = :last_used, idle = :idle, absolute = :absolute, deadline = :deadline,
+                generation = :generation, provisional = :provisional, attachments = :attachments,
+                ended_at = :ended_at, ended_reason = :ended_reason, holder = :holder, revision = :revision
+             where id = :id"
+        }
+    };
+    let row = Row::of(record);
+    let values = named_params! {
+        ":id": row.id.to_string(), ":owner": row.owner, ":agent": row.agent, ":key": row.key,
+        ":created": row.created, ":last_used": row.last_used, ":idle": row.idle, ":absolute": row.absolute,
+        ":deadline": record.deadline().map(time), ":generation": row.generation,
+        ":provisional": row.provisional, ":attachments": row.attachments, ":ended_at": row.ended_at,
+        ":ended_reason": row.ended_reason, ":holder": row.holder, ":revision": row.revision,
+    };
+    execute(db, sql, values).map(drop)
+}
+
+pub(super) fn touch(db: &Db, used: &[(SessionId, Timestamp)], by: Option<Lease>) -> Result<u64> {
+    // `min` of one null is null, so a rule that is absent is replaced by one that never comes.
+    let sql = "update session set last_used = max(last_used, ?2), deadline = case
+                   when idle is null and absolute is null then null
+                   else min(coalesce(max(last_used, ?2) + idle, 9223372036854775807),
+                            coalesce(created + absolute, 9223372036854775807)) end
+               where id = ?1 and ended_at is null and (holder is null or holder is ?3)";
+    let by = by.map(|lease| lease.to_string());
+    let mut touched = 0;
+    for (id, at) in used {
+        touched += execute(db, sql, params![id.to_string(), time(*at), by])? as u64;
+    }
+    Ok(touched)
+}
+
+pub(super) fn remove(db: &Db, id: SessionId, by: Option<Lease>) -> Result<()> {
+    match fence(db, id, by) {
+        Ok(_) => execute(db, "delete from session where id = ?1", [id.to_string()]).map(drop),
+        Err(StoreError::Missing) => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+pub(super) fn list(db: &Db, owner: Option<&Owner>, after: Option<SessionId>, most: usize) -> Result<Vec<Record>> {
+    let after = after.map(|id| id.to_string()).unwrap_or_default();
+    match owner {
+        None => {
+            let page = "ended_at is null and id > ?1 order by id limit ?2";
+            records(db, page, params![after, limit(most)])
+        }
+        Some(owner) => {
+            let page = "owner = ?1 and ended_at is null and id > ?2 order by id limit ?3";
+            records(db, page, params![owner.as_str(), after, limit(most)])
+        }
+    }
+}
+
+pub(super) fn due(db: &Db, now: i64, most: usize) -> Result<Vec<Record>> {
+    let page = "ended_at is null and deadline is not null and deadline <= ?1 order by deadline, id limit ?2";
+    records(db, page, [now, limit(most)])
+}
+
+pub(super) fn purge(db: &Db, ended_before: i64, most: usize) -> Result<u64> {
+    let sql = "delete from session where id in (
+                   select id from session where ended_at is not null and ended_at < ?1 order by ended_at limit ?2)";
+    Ok(execute(db, sql, [ended_before, limit(most)])? as u64)
+}
+
+// ── handles, connections, contents ──────────────────────────────────────────────────────────────────
+
+pub(super) fn add_handle(db: &Db, id: SessionId, hash: HandleHash, by: Option<Lease>) -> Result<()> {
+    fence(db, id, by)?;
+    let id = id.to_string();
+    execute(db, "insert into handle (hash, session) values (?1, ?2)", params![hash.as_bytes(), id])?;
+    let old = "delete from handle where number in (
+                   select number from handle where session = ?1 order by number desc limit -1 offset ?2)";
+    execute(db, old, params![id, limit(HANDLES_PER_SESSION)]).map(drop)
+}
+
+pub(super) fn find_handle(db: &Db, hash: HandleHash) -> Result<Option<Record>> {
+    record(db, "id = (select session from handle where hash = ?1)", [hash.as_bytes()])
+}
+
+pub(super) fn put_connection(db: &Db, connection: &Connection, by: Option<Lease>) -> Result<()> {
+    fence(db, connection.session, by)?;
+    let sql = "insert into connection (name, session, body) values (?1, ?2, ?3)
+               on conflict (name) do update set session = excluded.session, body = excluded.body";
+    let Connection { name, session, body } = connection;
+    execute(db, sql, params![name.as_bytes(), session.to_string(), body]).map(drop)
+}
+
+pub(super) fn connection(db: &Db, name: HandleHash) -> Result<Option<Connection>> {
+    let sql = "select session, body from connection where name = ?1";
+    let read = |row: &rusqlite::Row<'_>| Ok((row.get::<_, String>(0)?, row.get(1)?));
+    let Some((session, body)) = query(db, sql, [name.as_bytes()], read)? else { return Ok(None) };
+    let session = session.parse().map_err(|error| corrupt(STORE, "a connection", Box::new(error)))?;
+    Ok(Some(Connection { name, session, body }))
+}
+
+pub(super) fn remove_connection(db: &Db, name: HandleHash, by: Option<Lease>) -> Result<()> {
+    let Some(found) = connection(db, name)? else { return Ok(()) };
+    fence(db, found.session, by)?;
+    execute(db, "delete from connection where name = ?1", [name.as_bytes()]).map(drop)
+}
+
+pub(super) fn put_content(db: &Db, digest: Digest, content: &[u8]) -> Result<Digest> {
+    let sql = "insert into content (digest, bytes) values (?1, ?2) on conflict do nothing";
+    execute(db, sql, params![digest.as_bytes(), content]).map(|_| digest)
+}
+
+pub(super) fn content(db: &Db, digest: Digest) -> Result<Option<Vec<u8>>> {
+    query(db, "select bytes from content where digest = ?1", [digest.as_bytes()], |row| row.get(0))
+}
+
+// ── state ───────────────────────────────────────────────────────────────────────────────────────────
+
+pub(super) fn state(db: &Db, id: SessionId, key: &str) -> Result<Option<Value>> {
+    let sql = "select revision, bytes from state where session = ?1 and key = ?2";
+    query(db, sql, params![id.to_string(), key], |row| {
+        Ok(Value { revision: Revision(unsigned(row.get(0)?)), bytes: row.get(1)? })
+    })
+}
+
+pub(super) fn state_keys(db: &Db, id: SessionId) -> Result<Vec<StateKey>> {
+    let sql = "select key, revision, length(bytes) from state where session = ?1 order by key";
+    all(db, sql, [id.to_string()], |row| {
+        let size: i64 = row.get(2)?;
+        let size = usize::try_from(size).unwrap_or_default();
+        Ok(StateKey { key: row.get(0)?, revision: Revision(unsigned(row.get(1)?)), size })
+    })
+}
+
+fn expected(db: &Db, id: SessionId, key: &str, expect: Expect) -> Result<()> {
+    let sql = "select revision from state where session = ?1 and key = ?2";
+    let found: Option<i64> = query(db, sql, params![id.to_string(), key], |row| row.get(0))?;
+    if expect.met_by(found.map(|revision| Revision(unsigned(revision)))) { Ok(()) } else { Err(StoreError::Stale) }
+}
+
+pub(super) fn put_state(db: &Db, id: SessionId, put: Put<'_>, by: Option<Lease>) -> Result<Revision> {
+    live(db, id, by)?;
+    expected(db, id, put.key, put.expect)?;
+    let id = id.to_string();
+    let others = "select coalesce(sum(octet_length(key) + length(bytes)), 0), count(*)
+                  from state where session = ?1 and key <> ?2";
+    let sizes = query(db, others, params![id, put.key], |row| Ok((row.get::<_, i64>(0)?, row.get::<_, i64>(1)?)))?;
+    let (others, count) = sizes.unwrap_or_default();
+    put.check(usize::try_from(others).unwrap_or_default(), usize::try_from(count).unwrap_or_default())?;
+    let next = "update session set state_revision = state_revision + 1 where id = ?1 returning state_revision";
+    let revision: i64 = query(db, next, [&id], |row| row.get(0))?.ok_or(StoreError::Missing)?;
+    let sql = "insert into state (session, key, revision, bytes) values (?1, ?2, ?3, ?4)
+               on conflict do update set revision = excluded.revision, bytes = excluded.bytes";
+    execute(db, sql, params![id, put.key, revision, put.bytes])?;
+    Ok(Revision(unsigned(revision)))
+}
+
+pub(super) fn remove_state(db: &Db, id: SessionId, key: &str, expect: Expect, by: Option<Lease>) -> Result<()> {
+    live(db, id, by)?;
+    expected(db, id, key, expect)?;
+    execute(db, "delete from state where session = ?1 and key = ?2", params![id.to_string(), key]).map(drop)
+}
+
+// ── leases ──────────────────────────────────────────────────────────────────────────────────────────
+
+pub(super) fn hold(db: &Db, holder: &Holder, ttl: i64) -> Result<Lease> {
+    execute(db, &format!("delete from lease where expires <= {NOW}"), [])?;
+    let sql = format!("insert into lease (holder, address, expires) values (?1, ?2, {NOW} + ?3)");
+    execute(db, &sql, params![holder.id.to_string(), holder.address, ttl])?;
+    Ok(Lease { holder: holder.id, epoch: Epoch(unsigned(db.last_insert_rowid())) })
+}
+
+pub(super) fn renew(db: &Db, lease: Lease, ttl: i64) -> Result<()> {
+    let sql = format!("update lease set expires = {NOW} + ?3 where epoch = ?1 and holder = ?2 and expires > {NOW}");
+    match execute(db, &sql, params![number(lease.epoch.0), lease.holder.to_string(), ttl])? {
+        0 => Err(StoreError::LeaseLost),
+        _ => Ok(()),
+    }
+}
+
+pub(super) fn leave(db: &Db, lease: Lease) -> Result<()> {
+    let sql = "delete from lease where epoch = ?1 and holder = ?2";
+    execute(db, sql, params![number(lease.epoch.0), lease.holder.to_string()]).map(drop)
+}
+
+pub(super) fn holder(db: &Db, lease: Lease) -> Result<Option<Holder>> {
+    let sql = format!("select address from lease where epoch = ?1 and holder = ?2 and expires > {NOW}");
+    let found = query(db, &sql, params![number(lease.epoch.0), lease.holder.to_string()], |row| row.get(0))?;
+    Ok(found.map(|address| Holder { id: lease.holder, address }))
+}
+
+pub(super) fn claim(db: &Db, id: SessionId, lease: Lease) -> Result<Record> {
+    let record = load(db, id)?.ok_or(StoreError::Missing)?;
+    if let Some(other) = record.holder.filter(|held| *held != lease) {
+        if let Some(holder) = holder(db, other)? {
+            return Err(StoreError::HeldBy { holder });
+        }
+    }
+    execute(db, "update session set holder = ?2 where id = ?1", [id.to_string(), lease.to_string()])?;
+    Ok(Record { holder: Some(lease), ..record })
+}
+
+pub(super) fn release(db: &Db, id: SessionId, lease: Lease) -> Result<()> {
+    let sql = "update session set holder = null where id = ?1 and holder = ?2";
+    execute(db, sql, [id.to_string(), lease.to_string()]).map(drop)
+}
+
+// ── events ──────────────────────────────────────────────────────────────────────────────────────────
+
+pub(super) fn append(db: &Db, topic: &Topic, body: &[u8]) -> Result<u64> {
+    let next = "insert into topic (owner, session, stream, last) values (?1, ?2, ?3, 1)
+                on conflict (owner, session, stream) do update set last = last + 1 returning number, last";
+    let Topic { owner, session, stream } = topic;
+    let place = params![owner.as_str(), session.to_string(), stream.cast_signed()];
+    let read = |row: &rusqlite::Row<'_>| Ok((row.get::<_, i64>(0)?, row.get::<_, i64>(1)?));
+    let (topic, number) = query(db, next, place, read)?.unwrap_or_default();
+    execute(db, "insert into event (topic, number, body) values (?1, ?2, ?3)", params![topic, number, body])?;
+    Ok(unsigned(number))
+}
+
+const TOPIC: &str = "(select number from topic where owner = ?1 and session = ?2 and stream = ?3)";
+
+pub(super) fn after(db: &Db, topic: &Topic, after: u64, most: usize) -> Result<Vec<Event>> {
+    let sql = format!("select number, body from event where topic = {TOPIC} and number > ?4 order by number limit ?5");
+    let Topic { owner, session, stream } = topic;
+    let place =
+        params![owner.as_str(), session.to_string(), stream.cast_signed(), number(after), limit(most)];
+    all(db, &sql, place, |row| Ok(Event { number: unsigned(row.get(0)?), body: row.get(1)? }))
+}
+
+pub(super) fn trim(db: &Db, topic: &Topic, through: u64) -> Result<()> {
+    let sql = format!("delete from event where topic = {TOPIC} and number <= ?4");
+    let Topic { owner, session, stream } = topic;
+    let place = params![owner.as_str(), session.to_string(), stream.cast_signed(), number(through)];
+    execute(db, &sql, place).map(drop)
+}
+
+pub(super) fn forget(db: &Db, owner: &Owner, session: SessionId) -> Result<()> {
+    let sql = "delete from topic where owner = ?1 and session = ?2";
+    execute(db, sql, params![owner.as_str(), session.to_string()]).map(drop)
+}

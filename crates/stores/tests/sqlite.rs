@@ -1,0 +1,215 @@
+//! The SQLite store keeps every promise of the contract (R061), and what is its own to promise.
+
+use std::sync::Arc;
+
+use stayput_core::{
+    Events, Store,
+    promises::{EventsFixture, Fixture},
+};
+use stayput_stores::Database;
+use tempfile::TempDir;
+
+/// A database in a folder that goes with it.
+struct Opened {
+    database: Database,
+    _folder: TempDir,
+}
+
+impl Fixture for Opened {
+    fn store(&self) -> Arc<dyn Store> {
+        self.database.store.clone()
+    }
+}
+
+impl EventsFixture for Opened {
+    fn events(&self) -> Arc<dyn Events> {
+        self.database.events.clone()
+    }
+}
+
+async fn open() -> Opened {
+    let folder = tempfile::tempdir().unwrap();
+    let url = format!("sqlite:{}", folder.path().join("a.db").display());
+    Opened { database: stayput_stores::open(&url).await.unwrap(), _folder: folder }
+}
+
+stayput_core::store_promises!(open);
+stayput_core::events_promises!(open);
+
+mod file {
+    //! What is SQLite's own to promise.
+
+    use std::{
+        io::{BufRead, BufReader},
+        os::unix::fs::PermissionsExt,
+        path::Path,
+        process::{Command, Stdio},
+        time::Duration,
+    };
+
+    use stayput_core::{
+        Blame, Expect, Expiry, Owner, Put, Record, Retry, StateLimits, Store, StoreError, Timestamp,
+    };
+    use stayput_stores::{Database, OpenError};
+
+    async fn open(path: &Path) -> Result<Database, OpenError> {
+        stayput_stores::open(&format!("sqlite:{}", path.display())).await
+    }
+
+    fn record() -> Record {
+        Record::new(Owner::local(), Expiry::NEVER, Timestamp::from_millis(1))
+    }
+
+    fn put<'a>(key: &'a str, bytes: &'a [u8]) -> Put<'a> {
+        Put { key, bytes, expect: Expect::Any, limits: StateLimits::default() }
+    }
+
+    fn sqlite3(path: &Path) -> rusqlite::Connection {
+        rusqlite::Connection::open(path).unwrap()
+    }
+
+    #[tokio::test]
+    async fn the_file_and_its_folders_are_its_owners_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("new/deep/a.db");
+        let database = open(&path).await.unwrap();
+        database.store.insert(&record()).await.unwrap();
+        let mode = |path: &Path| path.metadata().unwrap().permissions().mode() & 0o777;
+        assert_eq!(mode(&folder.path().join("new")), 0o700);
+        for name in ["a.db", "a.db-wal", "a.db-shm"] {
+            assert_eq!(mode(&folder.path().join("new/deep").join(name)), 0o600, "{name}");
+        }
+    }
+
+    #[tokio::test]
+    async fn what_was_kept_is_there_after_opening_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.db");
+        let kept = record();
+        let first = open(&path).await.unwrap();
+        first.store.insert(&kept).await.unwrap();
+        first.store.put_state(kept.id, put("x", b"1"), None).await.unwrap();
+        drop(first);
+        let second = open(&path).await.unwrap();
+        assert_eq!(second.store.load(kept.id).await.unwrap(), Some(kept.clone()));
+        assert_eq!(second.store.state(kept.id, "x").await.unwrap().unwrap().bytes, b"1");
+    }
+
+    /// Invariant 12: what was acknowledged is there after `kill -9` in the middle of writes.
+    #[test]
+    fn acknowledged_writes_survive_kill_nine() {
+        const FILE: &str = "STAYPUT_TEST_WRITE_TO";
+        let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+        if let Ok(path) = std::env::var(FILE) {
+            // This is the child that will be killed: it says what was acknowledged, and goes on.
+            return runtime.block_on(write_without_end(Path::new(&path)));
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.db");
+        for round in 0..5 {
+            let mut child = Command::new(std::env::current_exe().unwrap())
+                .args(["file::acknowledged_writes_survive_kill_nine", "--exact", "--nocapture"])
+                .env(FILE, &path)
+                .stdout(Stdio::piped())
+                .spawn()
+                .unwrap();
+            let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+            let written = lines.map_while(Result::ok).filter(|line| line.starts_with("wrote "));
+            let mut last: Vec<_> = written.take(50 + round * 37).collect();
+            child.kill().unwrap();
+            child.wait().unwrap();
+            let last = last.pop().unwrap();
+            let mut words = last.split_whitespace().skip(1);
+            let (id, count) = (words.next().unwrap(), words.next().unwrap());
+            runtime.block_on(async {
+                let store = open(&path).await.unwrap().store;
+                let id = id.parse().unwrap();
+                let found = store.state(id, "count").await.unwrap().unwrap();
+                let found: u64 = String::from_utf8(found.bytes).unwrap().parse().unwrap();
+                assert!(found >= count.parse().unwrap(), "{found} of {count} are left");
+                // Both were written by one call each, one after the other: never the second alone.
+                let behind = store.state(id, "behind").await.unwrap();
+                let behind = behind.map_or(0, |it| String::from_utf8(it.bytes).unwrap().parse().unwrap());
+                assert!(behind == found || behind + 1 == found, "{behind} and {found}");
+            });
+            let check: String =
+                sqlite3(&path).query_row("pragma integrity_check", [], |row| row.get(0)).unwrap();
+            assert_eq!(check, "ok");
+        }
+    }
+
+    async fn write_without_end(path: &Path) {
+        let store = open(path).await.unwrap().store;
+        let record = record();
+        store.insert(&record).await.unwrap();
+        for count in 1u64..1_000_000 {
+            let text = count.to_string();
+            store.put_state(record.id, put("count", text.as_bytes()), None).await.unwrap();
+            store.put_state(record.id, put("behind", text.as_bytes()), None).await.unwrap();
+            println!("wrote {} {count}", record.id);
+        }
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_file_that_another_process_has_locked_is_unavailable_until_it_is_free() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.db");
+        let store = open(&path).await.unwrap().store;
+        let kept = record();
+        store.insert(&kept).await.unwrap();
+        let other = sqlite3(&path);
+        other.execute_batch("begin immediate").unwrap();
+        let refused = tokio::time::timeout(Duration::from_secs(60), store.insert(&record())).await;
+        let error = refused.expect("an answer").unwrap_err();
+        assert!(matches!(error, StoreError::Unavailable { store: "sqlite", .. }), "{error:?}");
+        assert_eq!((error.retry(), error.blame()), (Retry::Later, Blame::Store));
+        assert_eq!(store.load(kept.id).await.unwrap(), Some(kept), "reading goes on meanwhile");
+        other.execute_batch("rollback").unwrap();
+        store.insert(&record()).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_newer_schema_is_refused_and_left_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.db");
+        drop(open(&path).await.unwrap());
+        sqlite3(&path).execute_batch("pragma user_version = 7").unwrap();
+        let error = open(&path).await.unwrap_err();
+        assert!(matches!(error, OpenError::NewerSchema { found: 7, known: 1, .. }), "{error:?}");
+        assert!(error.to_string().contains("run the newer version"), "{error}");
+        let version: i64 = sqlite3(&path).query_row("pragma user_version", [], |row| row.get(0)).unwrap();
+        assert_eq!(version, 7);
+    }
+
+    #[tokio::test]
+    async fn what_is_not_a_database_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("notes.txt");
+        std::fs::write(&path, "no database, but a text that is long enough to be taken for one").unwrap();
+        for bad in [path.clone(), folder.path().to_owned(), path.join("below.db")] {
+            let error = open(&bad).await.unwrap_err();
+            assert!(matches!(error, OpenError::File { .. }), "{error:?}");
+            assert!(error.to_string().contains(&bad.display().to_string()), "{error}");
+        }
+        assert!(std::fs::read_to_string(&path).unwrap().starts_with("no database"));
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn many_may_open_a_new_file_at_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.db");
+        let opening = (0..8).map(|_| {
+            let path = path.clone();
+            tokio::task::spawn(async move { open(&path).await.unwrap().store })
+        });
+        let mut stores: Vec<std::sync::Arc<dyn Store>> = Vec::new();
+        for opened in opening.collect::<Vec<_>>() {
+            stores.push(opened.await.unwrap());
+        }
+        let kept = record();
+        stores[0].insert(&kept).await.unwrap();
+        for store in stores {
+            assert_eq!(store.load(kept.id).await.unwrap().as_ref(), Some(&kept));
+        }
+    }
+}
