@@ -15,8 +15,21 @@ use serde::{Deserialize, Serialize};
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize,
 )]
-#[serde(transparent)]
+#[serde(from = "u64", into = "u64")]
 pub struct Timestamp(u64);
+
+impl From<u64> for Timestamp {
+    /// As [`Timestamp::from_millis`].
+    fn from(millis: u64) -> Self {
+        Self::from_millis(millis)
+    }
+}
+
+impl From<Timestamp> for u64 {
+    fn from(at: Timestamp) -> Self {
+        at.0
+    }
+}
 
 impl Timestamp {
     /// The last moment there is. It fits the signed 64 bits of a database.

@@ -100,7 +100,9 @@ mod optional_millis {
     pub(super) fn deserialize<'de, D: Deserializer<'de>>(
         from: D,
     ) -> Result<Option<Duration>, D::Error> {
-        Ok(Option::<u64>::deserialize(from)?.map(Duration::from_millis))
+        // A span past the end of time is written as one that ends there, so it is read as that too.
+        let span = Option::<u64>::deserialize(from)?;
+        Ok(span.map(|span| Duration::from_millis(millis(Duration::from_millis(span)))))
     }
 }
 

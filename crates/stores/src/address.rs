@@ -186,13 +186,11 @@ fn take(url: &mut Url, name: &str) -> Option<String> {
     taken.into_iter().last().map(|(_, value)| value)
 }
 
-/// Shows where without who.
+/// Shows the host alone: in a URL that was mistyped, a password may stand anywhere else.
 fn masked(f: &mut fmt::Formatter<'_>, name: &str, url: &str) -> fmt::Result {
-    let place = Url::parse(url).ok().and_then(|url| {
-        let port = url.port().map(|port| format!(":{port}")).unwrap_or_default();
-        Some(format!("{}{port}{}", url.host_str()?, url.path()))
-    });
-    write!(f, "{name}({})", place.unwrap_or_default())
+    let url = Url::parse(url).ok();
+    let host = url.as_ref().and_then(|url| url.host_str()).unwrap_or_default();
+    write!(f, "{name}({host})")
 }
 
 impl fmt::Debug for PostgresAddress {

@@ -2,8 +2,10 @@
 //!
 //! | room | holds |
 //! |---|---|
+//! | [`faulty`] | a store that fails or waits when it is told to |
 //! | [`redis`], [`postgres`] | real database servers, each on a port and in a folder of its own |
-//! | [`model`] | a simple model of a store, and random stories to compare it with a real one |
+//! | [`model`] | the simplest store there can be, to compare the real ones with |
+//! | [`stories`] | random stories for stores: one after the other against the model, and all at once |
 //! | [`fuzz`] | what every parser of untrusted text must hold, for the fuzzer and its saved corpus |
 //!
 //! Servers are started as children and killed when they are dropped. `make test` starts one of each
@@ -19,6 +21,10 @@
     clippy::disallowed_methods
 )]
 
+pub mod faulty;
+pub mod fuzz;
+pub mod model;
 pub mod postgres;
 pub mod redis;
 mod server;
+pub mod stories;

@@ -1,0 +1,126 @@
+//! A store that fails or waits when it is told to.
+
+use std::{
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use stayput_core::{
+    Agent, Connection, Digest, Expect, Generation, HandleHash, Holder, Key, Lease, Owner, Put,
+    Record, Revision, Seen, SessionId, StateKey, Store, StoreError, Timestamp, Value,
+};
+use tokio::sync::Semaphore;
+
+/// Another store, with faults that a test switches on and off.
+pub struct Faulty {
+    inner: Arc<dyn Store>,
+    failing: AtomicBool,
+    hanging: AtomicBool,
+    steps: Semaphore,
+}
+
+impl Faulty {
+    /// The store `inner`, without faults for now.
+    #[must_use]
+    pub fn new(inner: Arc<dyn Store>) -> Self {
+        let (failing, hanging) = (AtomicBool::new(false), AtomicBool::new(false));
+        Self {
+            inner,
+            failing,
+            hanging,
+            steps: Semaphore::new(0),
+        }
+    }
+
+    /// Answers nothing but [`StoreError::Unavailable`], or works again.
+    pub fn fail(&self, failing: bool) {
+        self.failing.store(failing, Ordering::SeqCst);
+    }
+
+    /// Waits for [`Faulty::step`] before and after everything it does, or goes on.
+    pub fn hang(&self, hanging: bool) {
+        self.hanging.store(hanging, Ordering::SeqCst);
+        self.steps.forget_permits(usize::MAX >> 4);
+    }
+
+    /// Lets one wait end.
+    pub fn step(&self) {
+        self.steps.add_permits(1);
+    }
+
+    async fn pass(&self) {
+        if self.hanging.load(Ordering::SeqCst) {
+            self.steps.acquire().await.unwrap().forget();
+        }
+    }
+
+    async fn through<T>(
+        &self,
+        work: impl Future<Output = Result<T, StoreError>>,
+    ) -> Result<T, StoreError> {
+        if self.failing.load(Ordering::SeqCst) {
+            return Err(StoreError::Unavailable {
+                store: "faulty",
+                source: "told to fail".into(),
+            });
+        }
+        self.pass().await;
+        let result = work.await;
+        self.pass().await;
+        result
+    }
+}
+
+impl fmt::Debug for Faulty {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Faulty({:?})", self.inner)
+    }
+}
+
+/// Every verb goes through the same gate.
+macro_rules! verbs {
+    ($($verb:ident($($argument:ident: $type:ty),*) -> $answer:ty;)*) => {
+        #[async_trait]
+        impl Store for Faulty {
+            $(
+                async fn $verb(&self, $($argument: $type),*) -> Result<$answer, StoreError> {
+                    self.through(self.inner.$verb($($argument),*)).await
+                }
+            )*
+        }
+    };
+}
+
+verbs! {
+    insert(record: &Record) -> Generation;
+    load(id: SessionId) -> Option<Record>;
+    find(owner: &Owner, agent: &Agent, key: &Key) -> Option<Record>;
+    replace(record: &Record, seen: Seen, by: Option<Lease>) -> Revision;
+    touch(used: &[(SessionId, Timestamp)], by: Option<Lease>) -> u64;
+    remove(id: SessionId, by: Option<Lease>) -> ();
+    list(owner: Option<&Owner>, after: Option<SessionId>, limit: usize) -> Vec<Record>;
+    due(now: Timestamp, limit: usize) -> Vec<Record>;
+    purge(ended_before: Timestamp, limit: usize) -> u64;
+    add_handle(id: SessionId, hash: HandleHash, by: Option<Lease>) -> ();
+    find_handle(hash: HandleHash) -> Option<Record>;
+    put_connection(connection: &Connection, by: Option<Lease>) -> ();
+    connection(name: HandleHash) -> Option<Connection>;
+    remove_connection(name: HandleHash, by: Option<Lease>) -> ();
+    state(id: SessionId, key: &str) -> Option<Value>;
+    state_keys(id: SessionId) -> Vec<StateKey>;
+    put_state(id: SessionId, put: Put<'_>, by: Option<Lease>) -> Revision;
+    remove_state(id: SessionId, key: &str, expect: Expect, by: Option<Lease>) -> ();
+    put_content(content: &[u8]) -> Digest;
+    content(digest: Digest) -> Option<Vec<u8>>;
+    hold(holder: &Holder, ttl: Duration) -> Lease;
+    renew(lease: Lease, ttl: Duration) -> ();
+    leave(lease: Lease) -> ();
+    holder(lease: Lease) -> Option<Holder>;
+    claim(id: SessionId, lease: Lease) -> Record;
+    release(id: SessionId, lease: Lease) -> ();
+}

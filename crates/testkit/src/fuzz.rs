@@ -1,0 +1,92 @@
+//! What every parser of untrusted text must hold, whatever it is given.
+//!
+//! The fuzzer in `fuzz/` calls these with what it makes up; the tests call them with what it found
+//! worth keeping. None of them may panic on its own: an assertion that fails is a bug in a parser.
+
+use stayput_core::{EventIds, Handle, Key, Lease, Owner, Record, SessionId, Timestamp};
+use stayput_stores::Address;
+
+fn text(data: &[u8]) -> Option<&str> {
+    std::str::from_utf8(data).ok()
+}
+
+/// A handle is read back as it was written, and shown only in part.
+pub fn handle(data: &[u8]) {
+    let Some(text) = text(data) else { return };
+    if let Ok(handle) = text.parse::<Handle>() {
+        assert_eq!(handle.expose(), text);
+        assert_eq!(text.len(), Handle::LENGTH);
+        assert!(text.starts_with(Handle::PREFIX) && text.is_ascii());
+        assert!(!format!("{handle:?}").contains(text));
+    }
+}
+
+/// Keys, owners, ids and leases have one spelling.
+pub fn key(data: &[u8]) {
+    let Some(text) = text(data) else { return };
+    if let Ok(key) = text.parse::<Key>() {
+        assert_eq!(key.as_str(), text);
+        assert_eq!(Key::new(key.source(), key.value()).as_ref(), Ok(&key));
+        assert!(text.len() <= Key::LIMIT && !text.chars().any(char::is_control));
+    }
+    if let Ok(owner) = text.parse::<Owner>() {
+        assert_eq!(owner.as_str(), text);
+        if let (Some(issuer), Some(subject)) = (owner.issuer(), owner.subject()) {
+            assert_eq!(Owner::verified(&issuer, subject), Ok(owner));
+        }
+    }
+    if let Ok(id) = text.parse::<SessionId>() {
+        assert!(id.to_string().eq_ignore_ascii_case(text));
+    }
+    if let Ok(lease) = text.parse::<Lease>() {
+        assert_eq!(lease.to_string().parse(), Ok(lease));
+    }
+}
+
+/// A record that can be read can be written and read again, and nothing changes.
+pub fn record(data: &[u8]) {
+    let Some(text) = text(data) else { return };
+    if let Ok(record) = Record::decode(text) {
+        let again = Record::decode(&record.encode()).unwrap();
+        assert_eq!(again, record);
+        let _ = record.deadline();
+        let _ = record
+            .expiry
+            .due(record.created, record.last_used, Timestamp::MAX);
+    }
+}
+
+/// Nobody makes up an event id.
+pub fn event(data: &[u8]) {
+    let Some(text) = text(data) else { return };
+    let ids = EventIds::new(&[3; 32]);
+    let session = SessionId::from_uuid(uuid::Uuid::nil());
+    assert!(ids.open(&Owner::local(), session, text).is_err());
+}
+
+/// The URL of a store is read or explained, and neither shows a password.
+pub fn address(data: &[u8]) {
+    let Some(text) = text(data) else { return };
+    let said = match text.parse::<Address>() {
+        Ok(Address::Sqlite(_)) => return, // a path is no secret
+        Ok(address) => format!("{address:?}"),
+        Err(error) => error.to_string(),
+    };
+    // What stands between the first colon behind the scheme and the last at is a password.
+    let password = text.split_once("://").and_then(|(_, rest)| {
+        let (user, _) = rest.split(['/', '?', '#']).next()?.rsplit_once('@')?;
+        user.split_once(':').map(|(_, password)| password)
+    });
+    if let Some(password) = password.filter(|password| password.len() >= 16) {
+        assert!(!said.contains(password), "{said}");
+    }
+}
+
+/// Calls `check` with every file of `fuzz/seeds/<target>`; returns how many there were.
+pub fn replay(target: &str, check: fn(&[u8])) -> usize {
+    let seeds = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/seeds");
+    let files = std::fs::read_dir(std::path::Path::new(seeds).join(target)).unwrap();
+    files
+        .map(|file| check(&std::fs::read(file.unwrap().path()).unwrap()))
+        .count()
+}

@@ -1,0 +1,185 @@
+//! The simplest store there can be.
+//!
+//! It is one list, searched from end to end. It has no indexes that could disagree with it and knows
+//! no concurrency, so it can be read against the contract line by line. It names sessions and holders
+//! by their number in the story, and takes revisions as the real store gives them.
+
+use std::collections::BTreeMap;
+
+use stayput_core::{Expiry, Generation, Revision, Timestamp};
+
+/// All that the model knows.
+#[derive(Debug, Default)]
+pub struct Model {
+    /// The sessions of the story, in the order in which they were tried to be inserted.
+    pub sessions: Vec<Session>,
+}
+
+/// One session.
+#[derive(Clone, Debug)]
+pub struct Session {
+    /// Whether it is in the store at all.
+    pub there: bool,
+    /// Owner and key, as numbers of the story.
+    pub name: (usize, Option<usize>),
+    /// The rule of its end.
+    pub expiry: Expiry,
+    /// When it was made.
+    pub created: Timestamp,
+    /// When it was last used.
+    pub last_used: Timestamp,
+    /// When it ended.
+    pub ended: Option<Timestamp>,
+    /// Its generation.
+    pub generation: Generation,
+    /// Its revision.
+    pub revision: Revision,
+    /// Which lease holds it, as a number of the story.
+    pub holder: Option<usize>,
+    /// Its state.
+    pub state: BTreeMap<usize, (Revision, usize)>,
+    /// The highest revision any of its values had.
+    pub state_revision: Revision,
+}
+
+/// Why the model says no.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum No {
+    /// The key is taken by this session.
+    Taken(usize),
+    /// There is no such session.
+    Missing,
+    /// It was changed since.
+    Stale,
+    /// Another lease holds it.
+    NotHolder,
+    /// This lease holds it.
+    HeldBy(usize),
+    /// The state is too large: the limit and the size.
+    TooLarge(usize, usize),
+}
+
+/// How large the state of a session may be in a story.
+pub const STATE_LIMIT: usize = 40;
+
+impl Session {
+    fn is_live(&self) -> bool {
+        self.there && self.ended.is_none()
+    }
+}
+
+impl Model {
+    /// The live session with this name.
+    #[must_use]
+    pub fn find(&self, name: (usize, Option<usize>)) -> Option<usize> {
+        let named =
+            |session: &Session| session.is_live() && session.name == name && name.1.is_some();
+        self.sessions.iter().position(named)
+    }
+
+    /// Inserts a session; returns its generation.
+    pub fn insert(&mut self, mut session: Session) -> Result<Generation, No> {
+        let taken = self.find(session.name).map(No::Taken);
+        let past =
+            |old: &&Session| old.there && old.name == session.name && session.name.1.is_some();
+        if let Some(past) = self
+            .sessions
+            .iter()
+            .filter(past)
+            .map(|old| old.generation)
+            .max()
+        {
+            session.generation = past.next();
+        }
+        session.there = taken.is_none();
+        let generation = session.generation;
+        self.sessions.push(session);
+        taken.map_or(Ok(generation), Err)
+    }
+
+    /// The session, if `by` may write it.
+    pub fn write(&mut self, at: usize, by: Option<usize>) -> Result<&mut Session, No> {
+        let session = self
+            .sessions
+            .get_mut(at)
+            .filter(|session| session.there)
+            .ok_or(No::Missing)?;
+        if session.holder.is_some() && session.holder != by {
+            Err(No::NotHolder)
+        } else {
+            Ok(session)
+        }
+    }
+
+    /// The live session, if `by` may write it.
+    pub fn write_live(&mut self, at: usize, by: Option<usize>) -> Result<&mut Session, No> {
+        self.write(at, by).and_then(|it| {
+            if it.ended.is_none() {
+                Ok(it)
+            } else {
+                Err(No::Missing)
+            }
+        })
+    }
+
+    /// Whether a session that is over could live again.
+    pub fn revivable(&self, at: usize) -> Result<(), No> {
+        match self.find(self.sessions[at].name) {
+            Some(other) if other != at => Err(No::Taken(other)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Writes a value of `size` bytes under a key of one byte.
+    pub fn put(
+        &mut self,
+        at: usize,
+        by: Option<usize>,
+        key: usize,
+        size: usize,
+    ) -> Result<&mut Session, No> {
+        let session = self.write_live(at, by)?;
+        let others = session.state.iter().filter(|(other, _)| **other != key);
+        let total = others.map(|(_, (_, size))| size + 1).sum::<usize>() + size + 1;
+        if total > STATE_LIMIT {
+            Err(No::TooLarge(STATE_LIMIT, total))
+        } else {
+            Ok(session)
+        }
+    }
+
+    /// Claims a session for `lease`, given which leases are dead.
+    pub fn claim(
+        &mut self,
+        at: usize,
+        lease: usize,
+        dead: impl Fn(usize) -> bool,
+    ) -> Result<(), No> {
+        let session = self
+            .sessions
+            .get_mut(at)
+            .filter(|session| session.there)
+            .ok_or(No::Missing)?;
+        match session.holder {
+            Some(other) if other != lease && !dead(other) => Err(No::HeldBy(other)),
+            _ => {
+                session.holder = Some(lease);
+                Ok(())
+            }
+        }
+    }
+
+    /// The live sessions that are over at `now`, earliest deadline first.
+    #[must_use]
+    pub fn due(&self, now: Timestamp) -> Vec<(Timestamp, usize)> {
+        let due = |(at, session): (usize, &Session)| {
+            let deadline = session
+                .expiry
+                .deadline(session.created, session.last_used)?;
+            (session.is_live() && deadline <= now).then_some((deadline, at))
+        };
+        let mut found: Vec<_> = self.sessions.iter().enumerate().filter_map(due).collect();
+        found.sort_unstable();
+        found
+    }
+}

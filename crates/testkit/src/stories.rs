@@ -1,0 +1,38 @@
+//! Random stories for stores.
+//!
+//! [`one_by_one`] tells a story step by step to a store and to the [model](crate::model) and compares
+//! every answer. [`all_at_once`] lets several tasks of two holders act at the same time and checks what
+//! must hold whatever the order was.
+
+mod concurrent;
+mod sequential;
+
+use std::sync::Arc;
+
+use proptest::test_runner::{Config, TestError, TestRunner};
+use stayput_core::Store;
+use tokio::runtime::Runtime;
+
+pub use concurrent::all_at_once;
+
+/// Tells `cases` random stories to the store, each compared with the model; a story that fails is
+/// made as short as it can be.
+///
+/// The store must be empty, and is empty again after each story.
+pub fn one_by_one(runtime: &Runtime, store: &Arc<dyn Store>, cases: u32) {
+    let config = Config {
+        cases,
+        failure_persistence: None,
+        max_shrink_iters: 2_000,
+        ..Config::default()
+    };
+    let told = TestRunner::new(config).run(&sequential::story(), |story| {
+        runtime.block_on(sequential::tell(store, &story));
+        Ok(())
+    });
+    match told {
+        Ok(()) => {}
+        Err(TestError::Fail(why, story)) => panic!("{why}\nin the story {story:#?}"),
+        Err(other) => panic!("{other}"),
+    }
+}

@@ -1,0 +1,20 @@
+//! What the fuzzer found worth keeping, replayed.
+
+use stayput_testkit::fuzz;
+
+#[test]
+fn the_saved_corpus_holds() {
+    let targets: [(&str, fn(&[u8])); 5] = [
+        ("handle", fuzz::handle),
+        ("key", fuzz::key),
+        ("record", fuzz::record),
+        ("event", fuzz::event),
+        ("address", fuzz::address),
+    ];
+    for (target, check) in targets {
+        assert!(
+            fuzz::replay(target, check) > 0,
+            "fuzz/seeds/{target} is empty"
+        );
+    }
+}
