@@ -77,8 +77,12 @@ pub fn address(data: &[u8]) {
         let (user, _) = rest.split(['/', '?', '#']).next()?.rsplit_once('@')?;
         user.split_once(':').map(|(_, password)| password)
     });
-    // Of digits alone, so that it cannot be a part of what we say anyway.
-    let telling = |it: &&str| it.len() >= 8 && it.bytes().all(|digit| digit.is_ascii_digit());
+    // Of digits alone, so that it cannot be a part of what we say anyway, and nowhere else in the URL.
+    let telling = |it: &&str| {
+        it.len() >= 8
+            && it.bytes().all(|digit| digit.is_ascii_digit())
+            && text.matches(it).count() == 1
+    };
     if let Some(password) = password.filter(telling) {
         assert!(!said.contains(password), "{said}");
     }
