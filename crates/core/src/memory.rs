@@ -41,9 +41,10 @@ impl MemoryStore {
 
 #[derive(Debug, Default)]
 struct Tables {
-    sessions: BTreeMap<SessionId, Row>,
+    /// Boxed, because the nodes of a tree that grows at one end stay half empty.
+    sessions: BTreeMap<SessionId, Box<Row>>,
     /// The latest session of each key, live or tombstone.
-    keys: HashMap<Digest, SessionId>,
+    keys: HashMap<u128, SessionId>,
     /// What handles and connections lead to.
     names: HashMap<HandleHash, SessionId>,
     /// Live sessions by owner and by deadline, and tombstones by their end.
@@ -155,13 +156,11 @@ impl Tables {
         }
         self.index(&record);
         let generation = record.generation;
-        self.sessions.insert(
-            record.id,
-            Row {
-                record,
-                extra: None,
-            },
-        );
+        let row = Box::new(Row {
+            record,
+            extra: None,
+        });
+        self.sessions.insert(row.record.id, row);
         Ok(generation)
     }
 
@@ -287,11 +286,9 @@ impl Tables {
     }
 }
 
-fn digest(record: &Record) -> Option<Digest> {
-    record
-        .key
-        .as_ref()
-        .map(|key| key.digest(&record.owner, &record.agent))
+fn digest(record: &Record) -> Option<u128> {
+    let key = record.key.as_ref()?;
+    Some(key.digest(&record.owner, &record.agent).half())
 }
 
 #[async_trait]
@@ -310,7 +307,7 @@ impl Store for MemoryStore {
         agent: &Agent,
         key: &Key,
     ) -> Result<Option<Record>, StoreError> {
-        let digest = key.digest(owner, agent);
+        let digest = key.digest(owner, agent).half();
         Ok(self.with(|tables| {
             let id = tables.keys.get(&digest)?;
             tables

@@ -4,41 +4,75 @@ use std::{
     fmt,
     ops::Deref,
     sync::{
-        Arc, Mutex, PoisonError, RwLock,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
 };
 
-use crate::{Clock, EndReason, HandleHash, Owner, Record, SessionId, Timestamp};
+use crate::{Clock, EndReason, HandleHash, Owner, Record, SessionId, Timestamp, clock::millis};
 
 /// A session that this process holds: its record, and whether somebody is using it right now.
+///
+/// What every call asks is in plain atomic words beside each other, so a call on a held session takes
+/// no lock of the session and reads no record.
 pub struct Session {
     id: SessionId,
     owner: Owner,
-    record: RwLock<Arc<Record>>,
     gate: Gate,
     last_used: AtomicU64,
+    /// The idle time of the record, in milliseconds; [`NEVER`] if it has none.
+    idle: AtomicU64,
+    /// The moment of its full age; [`NEVER`] if it has none.
+    age: AtomicU64,
     /// The time of use that the store knows.
     written: AtomicU64,
-    /// The handles under which this process has seen it, to forget them with it.
-    handles: Mutex<Vec<HandleHash>>,
-    /// Why it is being ended, once it is.
-    ending: Mutex<Option<EndReason>>,
+    rest: Mutex<Rest>,
 }
+
+/// What is asked seldom.
+struct Rest {
+    record: Arc<Record>,
+    /// The handles under which this process has seen it, to forget them with it.
+    handles: Vec<HandleHash>,
+    /// Why it is being ended, once it is.
+    ending: Option<EndReason>,
+}
+
+const NEVER: u64 = u64::MAX;
 
 impl Session {
     pub(crate) fn new(record: Record) -> Self {
         let used = record.last_used.as_millis();
-        Self {
+        let session = Self {
             id: record.id,
             owner: record.owner.clone(),
-            record: RwLock::new(Arc::new(record)),
             gate: Gate::default(),
             last_used: AtomicU64::new(used),
+            idle: AtomicU64::new(NEVER),
+            age: AtomicU64::new(NEVER),
             written: AtomicU64::new(used),
-            handles: Mutex::default(),
-            ending: Mutex::default(),
-        }
+            rest: Mutex::new(Rest {
+                record: Arc::new(record),
+                handles: Vec::new(),
+                ending: None,
+            }),
+        };
+        session.set_expiry(&session.record());
+        session
+    }
+
+    fn rest(&self) -> MutexGuard<'_, Rest> {
+        self.rest.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn set_expiry(&self, record: &Record) {
+        let age = record
+            .expiry
+            .absolute
+            .map(|span| record.created.after(span).as_millis());
+        self.idle
+            .store(record.expiry.idle.map_or(NEVER, millis), Ordering::Relaxed);
+        self.age.store(age.unwrap_or(NEVER), Ordering::Relaxed);
     }
 
     /// Its name in logs and tools.
@@ -56,10 +90,7 @@ impl Session {
     /// What the store has of it, as far as this process knows. [`Session::last_used`] is fresher.
     #[must_use]
     pub fn record(&self) -> Arc<Record> {
-        self.record
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+        self.rest().record.clone()
     }
 
     /// When the last call on it ended.
@@ -83,16 +114,20 @@ impl Session {
     /// Why nobody may come in at `now`, if its time has come. A session in use does not idle, but
     /// it does age: who is inside stays, and nobody else gets in.
     pub(crate) fn refuses(&self, now: Timestamp) -> Option<EndReason> {
-        let record = self.record();
-        let due = record.expiry.due(record.created, self.last_used(), now);
-        due.filter(|reason| *reason == EndReason::Age || !self.is_in_use())
+        if self.age.load(Ordering::Relaxed) <= now.as_millis() {
+            return Some(EndReason::Age);
+        }
+        let idle = self.idle.load(Ordering::Relaxed);
+        let over = self.last_used.load(Ordering::Relaxed).saturating_add(idle) <= now.as_millis();
+        (over && !self.is_in_use()).then_some(EndReason::Idle)
     }
 
     /// Takes over a newer record; an older one is passed over.
     pub(crate) fn learn(&self, record: Record) {
-        let mut known = self.record.write().unwrap_or_else(PoisonError::into_inner);
-        if record.revision >= known.revision {
-            *known = Arc::new(record);
+        let mut rest = self.rest();
+        if record.revision >= rest.record.revision {
+            self.set_expiry(&record);
+            rest.record = Arc::new(record);
         }
     }
 
@@ -124,22 +159,19 @@ impl Session {
     }
 
     pub(crate) fn remember_handle(&self, hash: HandleHash) {
-        let mut handles = self.handles.lock().unwrap_or_else(PoisonError::into_inner);
-        if !handles.contains(&hash) {
-            handles.push(hash);
+        let mut rest = self.rest();
+        if !rest.handles.contains(&hash) {
+            rest.handles.push(hash);
         }
     }
 
     pub(crate) fn take_handles(&self) -> Vec<HandleHash> {
-        std::mem::take(&mut self.handles.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut self.rest().handles)
     }
 
     /// Lets nobody in any more. Who is inside stays until done.
     pub(crate) fn close(&self, reason: EndReason) {
-        self.ending
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .get_or_insert(reason);
+        self.rest().ending.get_or_insert(reason);
         self.gate.close();
     }
 
@@ -147,17 +179,14 @@ impl Session {
     pub(crate) fn close_if_unused(&self, reason: EndReason) -> bool {
         let closed = self.gate.close_if_empty();
         if closed {
-            self.ending
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .get_or_insert(reason);
+            self.rest().ending.get_or_insert(reason);
         }
         closed
     }
 
     /// Why it is being ended, if somebody began to.
     pub(crate) fn ending(&self) -> Option<EndReason> {
-        *self.ending.lock().unwrap_or_else(PoisonError::into_inner)
+        self.rest().ending
     }
 }
 

@@ -50,7 +50,9 @@ pub(crate) enum Tls {
 #[non_exhaustive]
 pub enum AddressError {
     /// The kind of database is not known.
-    #[error("the URL of a store begins with memory:, sqlite:, postgres:// or redis://, not with '{0}'")]
+    #[error(
+        "the URL of a store begins with memory:, sqlite:, postgres:// or redis://, not with '{0}'"
+    )]
     Scheme(String),
     /// There is no kind at all.
     #[error("the URL of a store begins with memory:, sqlite:, postgres:// or redis://")]
@@ -140,10 +142,17 @@ fn postgres(text: &str) -> Result<PostgresAddress, AddressError> {
         Some("disable") | None => Tls::Off,
         Some(_) => {
             let expected = "disable, require or verify-full";
-            return Err(AddressError::Parameter { kind: POSTGRES, name: "sslmode", expected });
+            return Err(AddressError::Parameter {
+                kind: POSTGRES,
+                name: "sslmode",
+                expected,
+            });
         }
     };
-    Ok(PostgresAddress { url: url.into(), tls })
+    Ok(PostgresAddress {
+        url: url.into(),
+        tls,
+    })
 }
 
 fn redis(text: &str, encrypted: bool) -> Result<RedisAddress, AddressError> {
@@ -154,14 +163,30 @@ fn redis(text: &str, encrypted: bool) -> Result<RedisAddress, AddressError> {
     if prefix.is_empty() || prefix.len() > 64 || !prefix.bytes().all(word) {
         // A brace would be a hash tag and put all sessions on one node of a cluster.
         let expected = "1 to 64 letters, digits, '-', '_' and '.'";
-        return Err(AddressError::Parameter { kind: REDIS, name: "prefix", expected });
+        return Err(AddressError::Parameter {
+            kind: REDIS,
+            name: "prefix",
+            expected,
+        });
     }
     if authority.is_some() && !encrypted {
         let expected = "used with rediss:// only";
-        return Err(AddressError::Parameter { kind: REDIS, name: "sslrootcert", expected });
+        return Err(AddressError::Parameter {
+            kind: REDIS,
+            name: "sslrootcert",
+            expected,
+        });
     }
-    let tls = if encrypted { Tls::Verified(authority) } else { Tls::Off };
-    Ok(RedisAddress { url: url.into(), prefix, tls })
+    let tls = if encrypted {
+        Tls::Verified(authority)
+    } else {
+        Tls::Off
+    };
+    Ok(RedisAddress {
+        url: url.into(),
+        prefix,
+        tls,
+    })
 }
 
 fn parse(kind: &'static str, text: &str) -> Result<Url, AddressError> {
@@ -174,8 +199,10 @@ fn parse(kind: &'static str, text: &str) -> Result<Url, AddressError> {
 
 /// Takes a parameter out of a URL; of several, the last.
 fn take(url: &mut Url, name: &str) -> Option<String> {
-    let pairs: Vec<(String, String)> =
-        url.query_pairs().map(|(key, value)| (key.into_owned(), value.into_owned())).collect();
+    let pairs: Vec<(String, String)> = url
+        .query_pairs()
+        .map(|(key, value)| (key.into_owned(), value.into_owned()))
+        .collect();
     let (taken, kept): (Vec<_>, Vec<_>) = pairs.into_iter().partition(|(key, _)| key == name);
     if !taken.is_empty() {
         url.set_query(None);
@@ -189,7 +216,10 @@ fn take(url: &mut Url, name: &str) -> Option<String> {
 /// Shows the host alone: in a URL that was mistyped, a password may stand anywhere else.
 fn masked(f: &mut fmt::Formatter<'_>, name: &str, url: &str) -> fmt::Result {
     let url = Url::parse(url).ok();
-    let host = url.as_ref().and_then(|url| url.host_str()).unwrap_or_default();
+    let host = url
+        .as_ref()
+        .and_then(|url| url.host_str())
+        .unwrap_or_default();
     write!(f, "{name}({host})")
 }
 
@@ -216,8 +246,14 @@ mod tests {
     #[test]
     fn every_kind_has_its_form() {
         assert_eq!("memory:".parse(), Ok(Address::Memory));
-        assert_eq!("sqlite:a b.db".parse(), Ok(Address::Sqlite("a b.db".into())));
-        assert_eq!("sqlite:///x/y".parse(), Ok(Address::Sqlite("///x/y".into())));
+        assert_eq!(
+            "sqlite:a b.db".parse(),
+            Ok(Address::Sqlite("a b.db".into()))
+        );
+        assert_eq!(
+            "sqlite:///x/y".parse(),
+            Ok(Address::Sqlite("///x/y".into()))
+        );
         let Ok(Address::Postgres(address)) =
             "postgres://u:p@h/d?sslmode=verify-full&a=b&sslrootcert=%2Fca.pem".parse()
         else {
@@ -225,14 +261,22 @@ mod tests {
         };
         assert_eq!(address.url, "postgres://u:p@h/d?a=b");
         assert_eq!(address.tls, Tls::Verified(Some("/ca.pem".into())));
-        let Ok(Address::Redis(address)) = "rediss://:p@h:1/2?prefix=x".parse() else { panic!() };
-        assert_eq!((address.url.as_str(), address.prefix.as_str()), ("rediss://:p@h:1/2", "x"));
+        let Ok(Address::Redis(address)) = "rediss://:p@h:1/2?prefix=x".parse() else {
+            panic!()
+        };
+        assert_eq!(
+            (address.url.as_str(), address.prefix.as_str()),
+            ("rediss://:p@h:1/2", "x")
+        );
         assert_eq!(address.tls, Tls::Verified(None));
     }
 
     #[test]
     fn a_bad_url_is_explained() {
-        assert_eq!(says(""), "the URL of a store begins with memory:, sqlite:, postgres:// or redis://");
+        assert_eq!(
+            says(""),
+            "the URL of a store begins with memory:, sqlite:, postgres:// or redis://"
+        );
         assert!(says("mysql://h/d").ends_with("not with 'mysql'"));
         assert!(says("memory:x").contains("sqlite:PATH"));
         assert!(says("sqlite:").contains("memory:"));
@@ -245,10 +289,18 @@ mod tests {
     /// Invariant 8: no error and no `Debug` shows a password.
     #[test]
     fn a_password_is_never_shown() {
-        for text in ["postgres://u:secret@h/d?sslmode=x", "redis://:secret@h:x", "u:secret@h", "secret secret:x"] {
+        for text in [
+            "postgres://u:secret@h/d?sslmode=x",
+            "redis://:secret@h:x",
+            "u:secret@h",
+            "secret secret:x",
+        ] {
             assert!(!says(text).contains("secret"), "{}", says(text));
         }
-        for text in ["postgres://u:secret@h:5/d?password=secret", "redis://:secret@h/2"] {
+        for text in [
+            "postgres://u:secret@h:5/d?password=secret",
+            "redis://:secret@h/2",
+        ] {
             let shown = format!("{:?}", text.parse::<Address>().unwrap());
             assert!(!shown.contains("secret") && shown.contains('h'), "{shown}");
         }

@@ -61,7 +61,10 @@ impl Database {
     #[cfg(any(feature = "sqlite", feature = "postgres", feature = "redis"))]
     fn of<S: Store + Events>(store: S) -> Self {
         let store = Arc::new(store);
-        Self { store: store.clone(), events: store }
+        Self {
+            store: store.clone(),
+            events: store,
+        }
     }
 }
 
@@ -83,6 +86,13 @@ pub async fn open(url: &str) -> Result<Database, OpenError> {
         #[cfg(feature = "redis")]
         Address::Redis(address) => Ok(Database::of(RedisStore::open(&address).await?)),
         #[allow(unreachable_patterns)] // with all features
-        address => Err(OpenError::NotBuilt { feature: address.kind() }),
+        address => Err(OpenError::NotBuilt {
+            feature: address.kind(),
+        }),
     }
 }
+
+/// The example of the README is a test.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;

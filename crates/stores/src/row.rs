@@ -53,11 +53,16 @@ impl Row {
 
     /// The record that `store` has in these columns.
     pub(crate) fn into_record(self, store: &'static str) -> Result<Record, StoreError> {
-        let bad = |problem: Box<dyn std::error::Error + Send + Sync>| corrupt(store, "a session", problem);
+        let bad = |problem: Box<dyn std::error::Error + Send + Sync>| {
+            corrupt(store, "a session", problem)
+        };
         let ended = match (self.ended_at, self.ended_reason) {
             (Some(at), Some(reason)) => {
                 let reason = reason.parse().map_err(|error| bad(Box::new(error)))?;
-                Some(Ended { at: moment(at), reason })
+                Some(Ended {
+                    at: moment(at),
+                    reason,
+                })
             }
             _ => None,
         };
@@ -67,15 +72,26 @@ impl Row {
             id: self.id,
             owner: self.owner.parse().map_err(|error| bad(Box::new(error)))?,
             agent: self.agent.parse().map_err(|error| bad(Box::new(error)))?,
-            key: self.key.map(|key| key.parse()).transpose().map_err(|error| bad(Box::new(error)))?,
+            key: self
+                .key
+                .map(|key| key.parse())
+                .transpose()
+                .map_err(|error| bad(Box::new(error)))?,
             created: moment(self.created),
             last_used: moment(self.last_used),
-            expiry: Expiry { idle: self.idle.map(duration), absolute: self.absolute.map(duration) },
+            expiry: Expiry {
+                idle: self.idle.map(duration),
+                absolute: self.absolute.map(duration),
+            },
             generation: Generation(unsigned(self.generation)),
             provisional: self.provisional,
             attachments,
             ended,
-            holder: self.holder.map(|it| it.parse()).transpose().map_err(|error| bad(Box::new(error)))?,
+            holder: self
+                .holder
+                .map(|it| it.parse())
+                .transpose()
+                .map_err(|error| bad(Box::new(error)))?,
             revision: Revision(unsigned(self.revision)),
         })
     }
@@ -86,7 +102,9 @@ impl Row {
 const LONGEST: i64 = i64::MAX / 4;
 
 pub(crate) fn span(span: Duration) -> i64 {
-    i64::try_from(span.as_millis()).unwrap_or(LONGEST).min(LONGEST)
+    i64::try_from(span.as_millis())
+        .unwrap_or(LONGEST)
+        .min(LONGEST)
 }
 
 pub(crate) fn time(at: Timestamp) -> i64 {

@@ -8,9 +8,9 @@ use std::{path::Path, time::Duration};
 use async_trait::async_trait;
 use rusqlite::ErrorCode;
 use stayput_core::{
-    Agent, Connection, Digest, Event, Events, Expect, Generation, HandleHash, Holder, Key, Lease, Owner,
-    Put, Record, Revision, Seen, SessionId, StateKey, Store, StoreError, Timestamp, Topic, Value,
-    content_digest,
+    Agent, Connection, Digest, Event, Events, Expect, Generation, HandleHash, Holder, Key, Lease,
+    Owner, Put, Record, Revision, Seen, SessionId, StateKey, Store, StoreError, Timestamp, Topic,
+    Value, content_digest,
 };
 
 use self::{
@@ -47,7 +47,10 @@ impl SqliteStore {
     /// [`OpenError::File`] if the file cannot be made or is not a database, and
     /// [`OpenError::NewerSchema`].
     pub async fn open(path: &Path) -> Result<Self, OpenError> {
-        let unusable = |problem: String| OpenError::File { path: path.to_owned(), problem };
+        let unusable = |problem: String| OpenError::File {
+            path: path.to_owned(),
+            problem,
+        };
         let opened = path.to_owned();
         let open = move || {
             let path = lane::create(&opened).map_err(|error| error.to_string())?;
@@ -61,13 +64,23 @@ impl SqliteStore {
         };
         // Opening touches the disk and may wait for another process.
         let opened = tokio::task::spawn_blocking(open).await;
-        let (writer, reader, found) =
-            opened.map_err(|error| unusable(error.to_string()))?.map_err(unusable)?;
+        let (writer, reader, found) = opened
+            .map_err(|error| unusable(error.to_string()))?
+            .map_err(unusable)?;
         if found > SCHEMA {
-            return Err(OpenError::NewerSchema { store: STORE, found, known: SCHEMA });
+            return Err(OpenError::NewerSchema {
+                store: STORE,
+                found,
+                known: SCHEMA,
+            });
         }
-        let lane = |connection, kind| Lane::new(connection, kind).map_err(|error| unusable(error.to_string()));
-        Ok(Self { reader: lane(reader, Kind::Read)?, writer: lane(writer, Kind::Write)? })
+        let lane = |connection, kind| {
+            Lane::new(connection, kind).map_err(|error| unusable(error.to_string()))
+        };
+        Ok(Self {
+            reader: lane(reader, Kind::Read)?,
+            writer: lane(writer, Kind::Write)?,
+        })
     }
 }
 
@@ -76,12 +89,21 @@ fn fault(error: rusqlite::Error) -> StoreError {
     use rusqlite::Error as E;
     let damaged = match &error {
         E::SqliteFailure(failure, _) => {
-            matches!(failure.code, ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase)
+            matches!(
+                failure.code,
+                ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase
+            )
         }
-        E::FromSqlConversionFailure(..) | E::InvalidColumnType(..) | E::IntegralValueOutOfRange(..) => true,
+        E::FromSqlConversionFailure(..)
+        | E::InvalidColumnType(..)
+        | E::IntegralValueOutOfRange(..) => true,
         _ => false,
     };
-    if damaged { corrupt(STORE, "something", error) } else { unavailable(STORE, error) }
+    if damaged {
+        corrupt(STORE, "something", error)
+    } else {
+        unavailable(STORE, error)
+    }
 }
 
 #[async_trait]
@@ -95,17 +117,33 @@ impl Store for SqliteStore {
         self.reader.run(move |db| sql::load(db, id)).await
     }
 
-    async fn find(&self, owner: &Owner, agent: &Agent, key: &Key) -> Result<Option<Record>, StoreError> {
+    async fn find(
+        &self,
+        owner: &Owner,
+        agent: &Agent,
+        key: &Key,
+    ) -> Result<Option<Record>, StoreError> {
         let name = [owner.as_str(), agent.as_str(), key.as_str()].map(str::to_owned);
         self.reader.run(move |db| sql::find(db, &name)).await
     }
 
-    async fn replace(&self, record: &Record, seen: Seen, by: Option<Lease>) -> Result<Revision, StoreError> {
+    async fn replace(
+        &self,
+        record: &Record,
+        seen: Seen,
+        by: Option<Lease>,
+    ) -> Result<Revision, StoreError> {
         let record = record.clone();
-        self.writer.run(move |db| sql::replace(db, record, seen, by)).await
+        self.writer
+            .run(move |db| sql::replace(db, record, seen, by))
+            .await
     }
 
-    async fn touch(&self, used: &[(SessionId, Timestamp)], by: Option<Lease>) -> Result<u64, StoreError> {
+    async fn touch(
+        &self,
+        used: &[(SessionId, Timestamp)],
+        by: Option<Lease>,
+    ) -> Result<u64, StoreError> {
         let used = used.to_owned();
         self.writer.run(move |db| sql::touch(db, &used, by)).await
     }
@@ -121,36 +159,61 @@ impl Store for SqliteStore {
         limit: usize,
     ) -> Result<Vec<Record>, StoreError> {
         let owner = owner.cloned();
-        self.reader.run(move |db| sql::list(db, owner.as_ref(), after, limit)).await
+        self.reader
+            .run(move |db| sql::list(db, owner.as_ref(), after, limit))
+            .await
     }
 
     async fn due(&self, now: Timestamp, limit: usize) -> Result<Vec<Record>, StoreError> {
-        self.reader.run(move |db| sql::due(db, time(now), limit)).await
+        self.reader
+            .run(move |db| sql::due(db, time(now), limit))
+            .await
     }
 
     async fn purge(&self, ended_before: Timestamp, limit: usize) -> Result<u64, StoreError> {
-        self.writer.run(move |db| sql::purge(db, time(ended_before), limit)).await
+        self.writer
+            .run(move |db| sql::purge(db, time(ended_before), limit))
+            .await
     }
 
-    async fn add_handle(&self, id: SessionId, hash: HandleHash, by: Option<Lease>) -> Result<(), StoreError> {
-        self.writer.run(move |db| sql::add_handle(db, id, hash, by)).await
+    async fn add_handle(
+        &self,
+        id: SessionId,
+        hash: HandleHash,
+        by: Option<Lease>,
+    ) -> Result<(), StoreError> {
+        self.writer
+            .run(move |db| sql::add_handle(db, id, hash, by))
+            .await
     }
 
     async fn find_handle(&self, hash: HandleHash) -> Result<Option<Record>, StoreError> {
         self.reader.run(move |db| sql::find_handle(db, hash)).await
     }
 
-    async fn put_connection(&self, connection: &Connection, by: Option<Lease>) -> Result<(), StoreError> {
+    async fn put_connection(
+        &self,
+        connection: &Connection,
+        by: Option<Lease>,
+    ) -> Result<(), StoreError> {
         let connection = connection.clone();
-        self.writer.run(move |db| sql::put_connection(db, &connection, by)).await
+        self.writer
+            .run(move |db| sql::put_connection(db, &connection, by))
+            .await
     }
 
     async fn connection(&self, name: HandleHash) -> Result<Option<Connection>, StoreError> {
         self.reader.run(move |db| sql::connection(db, name)).await
     }
 
-    async fn remove_connection(&self, name: HandleHash, by: Option<Lease>) -> Result<(), StoreError> {
-        self.writer.run(move |db| sql::remove_connection(db, name, by)).await
+    async fn remove_connection(
+        &self,
+        name: HandleHash,
+        by: Option<Lease>,
+    ) -> Result<(), StoreError> {
+        self.writer
+            .run(move |db| sql::remove_connection(db, name, by))
+            .await
     }
 
     async fn state(&self, id: SessionId, key: &str) -> Result<Option<Value>, StoreError> {
@@ -162,9 +225,31 @@ impl Store for SqliteStore {
         self.reader.run(move |db| sql::state_keys(db, id)).await
     }
 
-    async fn put_state(&self, id: SessionId, put: Put<'_>, by: Option<Lease>) -> Result<Revision, StoreError> {
-        let (key, bytes, expect, limits) = (put.key.to_owned(), put.bytes.to_owned(), put.expect, put.limits);
-        let put = move |db: &_| sql::put_state(db, id, Put { key: &key, bytes: &bytes, expect, limits }, by);
+    async fn put_state(
+        &self,
+        id: SessionId,
+        put: Put<'_>,
+        by: Option<Lease>,
+    ) -> Result<Revision, StoreError> {
+        let (key, bytes, expect, limits) = (
+            put.key.to_owned(),
+            put.bytes.to_owned(),
+            put.expect,
+            put.limits,
+        );
+        let put = move |db: &_| {
+            sql::put_state(
+                db,
+                id,
+                Put {
+                    key: &key,
+                    bytes: &bytes,
+                    expect,
+                    limits,
+                },
+                by,
+            )
+        };
         self.writer.run(put).await
     }
 
@@ -176,12 +261,16 @@ impl Store for SqliteStore {
         by: Option<Lease>,
     ) -> Result<(), StoreError> {
         let key = key.to_owned();
-        self.writer.run(move |db| sql::remove_state(db, id, &key, expect, by)).await
+        self.writer
+            .run(move |db| sql::remove_state(db, id, &key, expect, by))
+            .await
     }
 
     async fn put_content(&self, content: &[u8]) -> Result<Digest, StoreError> {
         let (digest, content) = (content_digest(content), content.to_owned());
-        self.writer.run(move |db| sql::put_content(db, digest, &content)).await
+        self.writer
+            .run(move |db| sql::put_content(db, digest, &content))
+            .await
     }
 
     async fn content(&self, digest: Digest) -> Result<Option<Vec<u8>>, StoreError> {
@@ -190,11 +279,15 @@ impl Store for SqliteStore {
 
     async fn hold(&self, holder: &Holder, ttl: Duration) -> Result<Lease, StoreError> {
         let holder = holder.clone();
-        self.writer.run(move |db| sql::hold(db, &holder, span(ttl))).await
+        self.writer
+            .run(move |db| sql::hold(db, &holder, span(ttl)))
+            .await
     }
 
     async fn renew(&self, lease: Lease, ttl: Duration) -> Result<(), StoreError> {
-        self.writer.run(move |db| sql::renew(db, lease, span(ttl))).await
+        self.writer
+            .run(move |db| sql::renew(db, lease, span(ttl)))
+            .await
     }
 
     async fn leave(&self, lease: Lease) -> Result<(), StoreError> {
@@ -218,21 +311,34 @@ impl Store for SqliteStore {
 impl Events for SqliteStore {
     async fn append(&self, topic: &Topic, body: &[u8]) -> Result<u64, StoreError> {
         let (topic, body) = (topic.clone(), body.to_owned());
-        self.writer.run(move |db| sql::append(db, &topic, &body)).await
+        self.writer
+            .run(move |db| sql::append(db, &topic, &body))
+            .await
     }
 
-    async fn after(&self, topic: &Topic, after: u64, limit: usize) -> Result<Vec<Event>, StoreError> {
+    async fn after(
+        &self,
+        topic: &Topic,
+        after: u64,
+        limit: usize,
+    ) -> Result<Vec<Event>, StoreError> {
         let topic = topic.clone();
-        self.reader.run(move |db| sql::after(db, &topic, after, limit)).await
+        self.reader
+            .run(move |db| sql::after(db, &topic, after, limit))
+            .await
     }
 
     async fn trim(&self, topic: &Topic, through: u64) -> Result<(), StoreError> {
         let topic = topic.clone();
-        self.writer.run(move |db| sql::trim(db, &topic, through)).await
+        self.writer
+            .run(move |db| sql::trim(db, &topic, through))
+            .await
     }
 
     async fn forget(&self, owner: &Owner, session: SessionId) -> Result<(), StoreError> {
         let owner = owner.clone();
-        self.writer.run(move |db| sql::forget(db, &owner, session)).await
+        self.writer
+            .run(move |db| sql::forget(db, &owner, session))
+            .await
     }
 }

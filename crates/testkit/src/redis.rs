@@ -15,6 +15,7 @@ use crate::server::{Server, folder, on_a_free_port, succeeds};
 pub struct Redis {
     port: u16,
     options: Vec<String>,
+    encrypted: bool,
     server: Option<Server>,
     folder: TempDir,
 }
@@ -23,14 +24,27 @@ impl Redis {
     /// A server.
     #[must_use]
     pub fn start() -> Self {
-        Self::with(&[])
+        Self::with(&[], false)
+    }
+
+    /// A server that speaks TLS alone, with a certificate for `localhost` by an authority of its own,
+    /// see [`Redis::authority`].
+    #[must_use]
+    pub fn encrypted() -> Self {
+        let files = [
+            ("--tls-cert-file", "server.pem"),
+            ("--tls-key-file", "server.key"),
+            ("--tls-ca-cert-file", "authority.pem"),
+            ("--tls-auth-clients", "no"),
+        ];
+        Self::with(&files.map(|(name, value)| [name, value]).concat(), true)
     }
 
     /// A cluster of one node: it serves every slot and refuses what crosses slots, as each node of a
     /// larger one does.
     #[must_use]
     pub fn cluster() -> Self {
-        let redis = Self::with(&["--cluster-enabled", "yes"]);
+        let redis = Self::with(&["--cluster-enabled", "yes"], false);
         assert!(succeeds(redis.cli().args([
             "cluster",
             "addslotsrange",
@@ -52,24 +66,49 @@ impl Redis {
         panic!("the cluster does not form");
     }
 
-    fn with(options: &[&str]) -> Self {
-        let options: Vec<_> = options.iter().map(ToString::to_string).collect();
+    fn with(options: &[&str], encrypted: bool) -> Self {
         on_a_free_port(|port| {
             let folder = folder();
-            let server = Some(run(port, folder.path(), &options)?);
-            Ok(Self {
+            if encrypted {
+                certify(folder.path());
+            }
+            let mut redis = Self {
                 port,
-                options: options.clone(),
-                server,
+                options: options.iter().map(ToString::to_string).collect(),
+                encrypted,
+                server: None,
                 folder,
-            })
+            };
+            redis.server = Some(redis.run()?);
+            Ok(redis)
         })
+    }
+
+    fn run(&self) -> Result<Server, String> {
+        let mut command = Command::new("redis-server");
+        let port = self.port.to_string();
+        let ports = if self.encrypted {
+            ["--port", "0", "--tls-port", &port]
+        } else {
+            ["--tls-port", "0", "--port", &port]
+        };
+        command
+            .args(["--bind", "127.0.0.1", "--save", ""])
+            .args(ports);
+        command.args(["--appendonly", "yes", "--appendfsync", "always"]);
+        // Names of files in the options are names in the folder.
+        command.current_dir(self.folder.path()).args(&self.options);
+        Server::start(&mut command, || succeeds(self.cli().args(["ping"])))
     }
 
     /// Where it is.
     #[must_use]
     pub fn url(&self) -> String {
-        format!("redis://127.0.0.1:{}", self.port)
+        if self.encrypted {
+            format!("rediss://localhost:{}", self.port)
+        } else {
+            format!("redis://127.0.0.1:{}", self.port)
+        }
     }
 
     /// Kills it without a warning.
@@ -91,13 +130,24 @@ impl Redis {
 
     /// Starts it again, on the same port and data.
     pub fn start_again(&mut self) {
-        self.server = Some(run(self.port, self.folder.path(), &self.options).unwrap());
+        self.server = Some(self.run().unwrap());
     }
 
     /// Its command line client.
     #[must_use]
     pub fn cli(&self) -> Command {
-        cli(self.port)
+        let mut cli = Command::new("redis-cli");
+        cli.args(["-p", &self.port.to_string()]);
+        if self.encrypted {
+            cli.arg("--tls").arg("--cacert").arg(self.authority());
+        }
+        cli
+    }
+
+    /// The certificate of the authority that signed the one of [`Redis::encrypted`].
+    #[must_use]
+    pub fn authority(&self) -> PathBuf {
+        self.folder.path().join("authority.pem")
     }
 
     /// The folder it writes to.
@@ -107,28 +157,21 @@ impl Redis {
     }
 }
 
-fn cli(port: u16) -> Command {
-    let mut cli = Command::new("redis-cli");
-    cli.args(["-p", &port.to_string()]);
-    cli
-}
-
-fn run(port: u16, folder: &Path, options: &[String]) -> Result<Server, String> {
-    let mut command = Command::new("redis-server");
-    command.args([
-        "--bind",
-        "127.0.0.1",
-        "--port",
-        &port.to_string(),
-        "--save",
-        "",
-    ]);
-    command
-        .args(["--appendonly", "yes", "--appendfsync", "always"])
-        .arg("--dir")
-        .arg(folder);
-    command.args(options);
-    Server::start(&mut command, || succeeds(cli(port).args(["ping"])))
+/// Makes an authority and a certificate for `localhost` that it signed.
+fn certify(folder: &Path) {
+    let new = "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2";
+    let authority = "-subj /CN=authority -keyout authority.key -out authority.pem";
+    let signed = "-subj /CN=localhost -keyout server.key -out server.pem -CA authority.pem -CAkey authority.key";
+    let names = ["-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"];
+    let leaf = ["-addext", "basicConstraints=critical,CA:FALSE"];
+    for (words, more) in [
+        (authority, [].as_slice()),
+        (signed, &[names, leaf].concat()),
+    ] {
+        let mut openssl = Command::new("openssl");
+        openssl.args(format!("{new} {words}").split(' ')).args(more);
+        assert!(succeeds(openssl.current_dir(folder)), "{openssl:?}");
+    }
 }
 
 /// The URL of an empty store on a Redis server; the server may be shared with other tests.
@@ -143,11 +186,22 @@ impl RedisUrl {
     /// On the server in `STAYPUT_TEST_REDIS`, else on one of its own.
     #[must_use]
     pub fn empty() -> Self {
+        Self::on("STAYPUT_TEST_REDIS", Redis::start)
+    }
+
+    /// On the cluster in `STAYPUT_TEST_REDIS_CLUSTER`, else on one of its own, which takes two seconds
+    /// to form.
+    #[must_use]
+    pub fn empty_on_a_cluster() -> Self {
+        Self::on("STAYPUT_TEST_REDIS_CLUSTER", Redis::cluster)
+    }
+
+    fn on(variable: &str, start: impl Fn() -> Redis) -> Self {
         static COUNT: AtomicU64 = AtomicU64::new(0);
-        let (url, server) = match std::env::var("STAYPUT_TEST_REDIS") {
+        let (url, server) = match std::env::var(variable) {
             Ok(url) => (url, None),
             Err(_) => {
-                let server = Redis::start();
+                let server = start();
                 (server.url(), Some(server))
             }
         };

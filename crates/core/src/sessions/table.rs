@@ -17,8 +17,8 @@ pub(super) struct Table(RwLock<Names>);
 #[derive(Debug, Default)]
 struct Names {
     sessions: HashMap<SessionId, Arc<Session>>,
-    keys: HashMap<Digest, SessionId>,
-    handles: HashMap<HandleHash, SessionId>,
+    keys: HashMap<u128, Arc<Session>>,
+    handles: HashMap<HandleHash, Arc<Session>>,
     owners: HashMap<Owner, Own>,
     removals: Removals,
 }
@@ -61,13 +61,11 @@ impl Table {
     }
 
     pub(super) fn by_key(&self, key: &Digest) -> Option<Arc<Session>> {
-        let names = self.read();
-        names.sessions.get(names.keys.get(key)?).cloned()
+        self.read().keys.get(&key.half()).cloned()
     }
 
     pub(super) fn by_handle(&self, hash: &HandleHash) -> Option<Arc<Session>> {
-        let names = self.read();
-        names.sessions.get(names.handles.get(hash)?).cloned()
+        self.read().handles.get(hash).cloned()
     }
 
     pub(super) fn all(&self) -> Vec<Arc<Session>> {
@@ -89,10 +87,7 @@ impl Table {
         if names.removals.of(id).load(Ordering::Relaxed) != mark {
             return None;
         }
-        if let Some(key) = &record.key {
-            let digest = key.digest(&record.owner, &record.agent);
-            names.keys.insert(digest, id);
-        }
+        let digest = digest(&record);
         names
             .owners
             .entry(record.owner.clone())
@@ -100,6 +95,9 @@ impl Table {
             .sessions
             .insert(id);
         let session = Arc::new(Session::new(record));
+        names
+            .keys
+            .extend(digest.map(|digest| (digest, session.clone())));
         names.sessions.insert(id, session.clone());
         Some(session)
     }
@@ -107,9 +105,9 @@ impl Table {
     /// Lets a handle lead to a held session without asking the store.
     pub(super) fn name(&self, session: &Session, hash: HandleHash) {
         let mut names = self.write();
-        if names.sessions.contains_key(&session.id()) {
-            session.remember_handle(hash);
-            names.handles.insert(hash, session.id());
+        if let Some(held) = names.sessions.get(&session.id()).cloned() {
+            held.remember_handle(hash);
+            names.handles.insert(hash, held);
         }
     }
 
@@ -124,15 +122,12 @@ impl Table {
             names.handles.remove(&hash);
         }
         let record = session.record();
-        if let Some(digest) = record
-            .key
-            .as_ref()
-            .map(|key| key.digest(&record.owner, &record.agent))
+        let digest = digest(&record);
+        // A successor may have the key by now.
+        if let Some(digest) =
+            digest.filter(|it| names.keys.get(it).is_some_and(|held| held.id() == id))
         {
-            // A successor may have the key by now.
-            if names.keys.get(&digest) == Some(&id) {
-                names.keys.remove(&digest);
-            }
+            names.keys.remove(&digest);
         }
         if let Some(own) = names.owners.get_mut(&record.owner) {
             own.sessions.remove(&id);
@@ -209,4 +204,9 @@ impl Drop for Reservation<'_> {
             }
         }
     }
+}
+
+fn digest(record: &Record) -> Option<u128> {
+    let key = record.key.as_ref()?;
+    Some(key.digest(&record.owner, &record.agent).half())
 }

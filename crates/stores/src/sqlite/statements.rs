@@ -2,8 +2,9 @@
 
 use rusqlite::{Connection as Db, OptionalExtension, Params, named_params, params};
 use stayput_core::{
-    Connection, Digest, Epoch, Event, Expect, Generation, HANDLES_PER_SESSION, HandleHash, Holder, Lease,
-    Owner, Put, Record, Revision, Seen, SessionId, StateKey, StoreError, Timestamp, Topic, Value,
+    Connection, Digest, Epoch, Event, Expect, Generation, HANDLES_PER_SESSION, HandleHash, Holder,
+    Lease, Owner, Put, Record, Revision, Seen, SessionId, StateKey, StoreError, Timestamp, Topic,
+    Value,
 };
 
 use super::{SCHEMA, STORE, fault};
@@ -21,7 +22,9 @@ const NOW: &str = "cast(unixepoch('now', 'subsec') * 1000 as integer)";
 pub(super) fn migrate(db: &Db) -> Result<i64> {
     let run = |sql: &str| db.execute_batch(sql).map_err(fault);
     run("begin immediate")?; // so that of two processes that open a new file one waits
-    let found: i64 = db.query_row("pragma user_version", [], |row| row.get(0)).map_err(fault)?;
+    let found: i64 = db
+        .query_row("pragma user_version", [], |row| row.get(0))
+        .map_err(fault)?;
     if found == 0 {
         run(include_str!("schema.sql"))?;
         run(&format!("pragma user_version = {SCHEMA}"))?;
@@ -33,7 +36,9 @@ pub(super) fn migrate(db: &Db) -> Result<i64> {
 // ── helpers ─────────────────────────────────────────────────────────────────────────────────────────
 
 fn execute(db: &Db, sql: &str, params: impl Params) -> Result<usize> {
-    db.prepare_cached(sql).and_then(|mut run| run.execute(params)).map_err(fault)
+    db.prepare_cached(sql)
+        .and_then(|mut run| run.execute(params))
+        .map_err(fault)
 }
 
 fn query<T, P: Params>(
@@ -42,7 +47,9 @@ fn query<T, P: Params>(
     params: P,
     read: impl FnMut(&rusqlite::Row<'_>) -> rusqlite::Result<T>,
 ) -> Result<Option<T>> {
-    db.prepare_cached(sql).and_then(|mut run| run.query_row(params, read).optional()).map_err(fault)
+    db.prepare_cached(sql)
+        .and_then(|mut run| run.query_row(params, read).optional())
+        .map_err(fault)
 }
 
 fn all<T, P: Params>(
@@ -83,13 +90,26 @@ fn row(row: &rusqlite::Row<'_>) -> rusqlite::Result<Row> {
 }
 
 fn record(db: &Db, condition: &str, params: impl Params) -> Result<Option<Record>> {
-    let found = query(db, &format!("select {COLUMNS} from session where {condition}"), params, row)?;
+    let found = query(
+        db,
+        &format!("select {COLUMNS} from session where {condition}"),
+        params,
+        row,
+    )?;
     found.map(|row| row.into_record(STORE)).transpose()
 }
 
 fn records(db: &Db, condition: &str, params: impl Params) -> Result<Vec<Record>> {
-    let found = all(db, &format!("select {COLUMNS} from session where {condition}"), params, row)?;
-    found.into_iter().map(|row| row.into_record(STORE)).collect()
+    let found = all(
+        db,
+        &format!("select {COLUMNS} from session where {condition}"),
+        params,
+        row,
+    )?;
+    found
+        .into_iter()
+        .map(|row| row.into_record(STORE))
+        .collect()
 }
 
 /// Lets a writer pass that may change the session; says whether the session is live.
@@ -98,14 +118,20 @@ fn fence(db: &Db, id: SessionId, by: Option<Lease>) -> Result<bool> {
     let read = |row: &rusqlite::Row<'_>| Ok((row.get::<_, Option<String>>(0)?, row.get(1)?));
     let (holder, live) = query(db, sql, [id.to_string()], read)?.ok_or(StoreError::Missing)?;
     match holder {
-        Some(holder) if by.is_none_or(|lease| lease.to_string() != holder) => Err(StoreError::NotHolder),
+        Some(holder) if by.is_none_or(|lease| lease.to_string() != holder) => {
+            Err(StoreError::NotHolder)
+        }
         _ => Ok(live),
     }
 }
 
 /// As [`fence`], for what only a live session has.
 fn live(db: &Db, id: SessionId, by: Option<Lease>) -> Result<()> {
-    if fence(db, id, by)? { Ok(()) } else { Err(StoreError::Missing) }
+    if fence(db, id, by)? {
+        Ok(())
+    } else {
+        Err(StoreError::Missing)
+    }
 }
 
 fn limit(limit: usize) -> i64 {
@@ -147,7 +173,9 @@ pub(super) fn insert(db: &Db, mut record: Record) -> Result<Generation> {
 pub(super) fn replace(db: &Db, record: Record, seen: Seen, by: Option<Lease>) -> Result<Revision> {
     fence(db, record.id, by)?;
     let old = load(db, record.id)?.ok_or(StoreError::Missing)?;
-    let used = seen.last_used.is_some_and(|last_used| last_used != old.last_used);
+    let used = seen
+        .last_used
+        .is_some_and(|last_used| last_used != old.last_used);
     if old.revision != seen.revision || used {
         return Err(StoreError::Stale);
     }
@@ -158,7 +186,11 @@ pub(super) fn replace(db: &Db, record: Record, seen: Seen, by: Option<Lease>) ->
         }
     }
     if !record.is_live() {
-        execute(db, "delete from state where session = ?1", [record.id.to_string()])?;
+        execute(
+            db,
+            "delete from state where session = ?1",
+            [record.id.to_string()],
+        )?;
     }
     let record = Record {
         holder: old.holder.filter(|_| record.is_live()),
@@ -224,7 +256,12 @@ pub(super) fn remove(db: &Db, id: SessionId, by: Option<Lease>) -> Result<()> {
     }
 }
 
-pub(super) fn list(db: &Db, owner: Option<&Owner>, after: Option<SessionId>, most: usize) -> Result<Vec<Record>> {
+pub(super) fn list(
+    db: &Db,
+    owner: Option<&Owner>,
+    after: Option<SessionId>,
+    most: usize,
+) -> Result<Vec<Record>> {
     let after = after.map(|id| id.to_string()).unwrap_or_default();
     match owner {
         None => {
@@ -251,39 +288,71 @@ pub(super) fn purge(db: &Db, ended_before: i64, most: usize) -> Result<u64> {
 
 // ── handles, connections, contents ──────────────────────────────────────────────────────────────────
 
-pub(super) fn add_handle(db: &Db, id: SessionId, hash: HandleHash, by: Option<Lease>) -> Result<()> {
+pub(super) fn add_handle(
+    db: &Db,
+    id: SessionId,
+    hash: HandleHash,
+    by: Option<Lease>,
+) -> Result<()> {
     fence(db, id, by)?;
     let id = id.to_string();
-    execute(db, "insert into handle (hash, session) values (?1, ?2)", params![hash.as_bytes(), id])?;
+    execute(
+        db,
+        "insert into handle (hash, session) values (?1, ?2)",
+        params![hash.as_bytes(), id],
+    )?;
     let old = "delete from handle where number in (
                    select number from handle where session = ?1 order by number desc limit -1 offset ?2)";
     execute(db, old, params![id, limit(HANDLES_PER_SESSION)]).map(drop)
 }
 
 pub(super) fn find_handle(db: &Db, hash: HandleHash) -> Result<Option<Record>> {
-    record(db, "id = (select session from handle where hash = ?1)", [hash.as_bytes()])
+    record(
+        db,
+        "id = (select session from handle where hash = ?1)",
+        [hash.as_bytes()],
+    )
 }
 
 pub(super) fn put_connection(db: &Db, connection: &Connection, by: Option<Lease>) -> Result<()> {
     fence(db, connection.session, by)?;
     let sql = "insert into connection (name, session, body) values (?1, ?2, ?3)
                on conflict (name) do update set session = excluded.session, body = excluded.body";
-    let Connection { name, session, body } = connection;
+    let Connection {
+        name,
+        session,
+        body,
+    } = connection;
     execute(db, sql, params![name.as_bytes(), session.to_string(), body]).map(drop)
 }
 
 pub(super) fn connection(db: &Db, name: HandleHash) -> Result<Option<Connection>> {
     let sql = "select session, body from connection where name = ?1";
     let read = |row: &rusqlite::Row<'_>| Ok((row.get::<_, String>(0)?, row.get(1)?));
-    let Some((session, body)) = query(db, sql, [name.as_bytes()], read)? else { return Ok(None) };
-    let session = session.parse().map_err(|error| corrupt(STORE, "a connection", Box::new(error)))?;
-    Ok(Some(Connection { name, session, body }))
+    let Some((session, body)) = query(db, sql, [name.as_bytes()], read)? else {
+        return Ok(None);
+    };
+    let session = session
+        .parse()
+        .map_err(|error| corrupt(STORE, "a connection", Box::new(error)))?;
+    Ok(Some(Connection {
+        name,
+        session,
+        body,
+    }))
 }
 
 pub(super) fn remove_connection(db: &Db, name: HandleHash, by: Option<Lease>) -> Result<()> {
-    let Some(found) = connection(db, name)? else { return Ok(()) };
+    let Some(found) = connection(db, name)? else {
+        return Ok(());
+    };
     fence(db, found.session, by)?;
-    execute(db, "delete from connection where name = ?1", [name.as_bytes()]).map(drop)
+    execute(
+        db,
+        "delete from connection where name = ?1",
+        [name.as_bytes()],
+    )
+    .map(drop)
 }
 
 pub(super) fn put_content(db: &Db, digest: Digest, content: &[u8]) -> Result<Digest> {
@@ -292,7 +361,12 @@ pub(super) fn put_content(db: &Db, digest: Digest, content: &[u8]) -> Result<Dig
 }
 
 pub(super) fn content(db: &Db, digest: Digest) -> Result<Option<Vec<u8>>> {
-    query(db, "select bytes from content where digest = ?1", [digest.as_bytes()], |row| row.get(0))
+    query(
+        db,
+        "select bytes from content where digest = ?1",
+        [digest.as_bytes()],
+        |row| row.get(0),
+    )
 }
 
 // ── state ───────────────────────────────────────────────────────────────────────────────────────────
@@ -300,7 +374,10 @@ pub(super) fn content(db: &Db, digest: Digest) -> Result<Option<Vec<u8>>> {
 pub(super) fn state(db: &Db, id: SessionId, key: &str) -> Result<Option<Value>> {
     let sql = "select revision, bytes from state where session = ?1 and key = ?2";
     query(db, sql, params![id.to_string(), key], |row| {
-        Ok(Value { revision: Revision(unsigned(row.get(0)?)), bytes: row.get(1)? })
+        Ok(Value {
+            revision: Revision(unsigned(row.get(0)?)),
+            bytes: row.get(1)?,
+        })
     })
 }
 
@@ -309,25 +386,43 @@ pub(super) fn state_keys(db: &Db, id: SessionId) -> Result<Vec<StateKey>> {
     all(db, sql, [id.to_string()], |row| {
         let size: i64 = row.get(2)?;
         let size = usize::try_from(size).unwrap_or_default();
-        Ok(StateKey { key: row.get(0)?, revision: Revision(unsigned(row.get(1)?)), size })
+        Ok(StateKey {
+            key: row.get(0)?,
+            revision: Revision(unsigned(row.get(1)?)),
+            size,
+        })
     })
 }
 
 fn expected(db: &Db, id: SessionId, key: &str, expect: Expect) -> Result<()> {
     let sql = "select revision from state where session = ?1 and key = ?2";
     let found: Option<i64> = query(db, sql, params![id.to_string(), key], |row| row.get(0))?;
-    if expect.met_by(found.map(|revision| Revision(unsigned(revision)))) { Ok(()) } else { Err(StoreError::Stale) }
+    if expect.met_by(found.map(|revision| Revision(unsigned(revision)))) {
+        Ok(())
+    } else {
+        Err(StoreError::Stale)
+    }
 }
 
-pub(super) fn put_state(db: &Db, id: SessionId, put: Put<'_>, by: Option<Lease>) -> Result<Revision> {
+pub(super) fn put_state(
+    db: &Db,
+    id: SessionId,
+    put: Put<'_>,
+    by: Option<Lease>,
+) -> Result<Revision> {
     live(db, id, by)?;
     expected(db, id, put.key, put.expect)?;
     let id = id.to_string();
     let others = "select coalesce(sum(octet_length(key) + length(bytes)), 0), count(*)
                   from state where session = ?1 and key <> ?2";
-    let sizes = query(db, others, params![id, put.key], |row| Ok((row.get::<_, i64>(0)?, row.get::<_, i64>(1)?)))?;
+    let sizes = query(db, others, params![id, put.key], |row| {
+        Ok((row.get::<_, i64>(0)?, row.get::<_, i64>(1)?))
+    })?;
     let (others, count) = sizes.unwrap_or_default();
-    put.check(usize::try_from(others).unwrap_or_default(), usize::try_from(count).unwrap_or_default())?;
+    put.check(
+        usize::try_from(others).unwrap_or_default(),
+        usize::try_from(count).unwrap_or_default(),
+    )?;
     let next = "update session set state_revision = state_revision + 1 where id = ?1 returning state_revision";
     let revision: i64 = query(db, next, [&id], |row| row.get(0))?.ok_or(StoreError::Missing)?;
     let sql = "insert into state (session, key, revision, bytes) values (?1, ?2, ?3, ?4)
@@ -336,10 +431,21 @@ pub(super) fn put_state(db: &Db, id: SessionId, put: Put<'_>, by: Option<Lease>)
     Ok(Revision(unsigned(revision)))
 }
 
-pub(super) fn remove_state(db: &Db, id: SessionId, key: &str, expect: Expect, by: Option<Lease>) -> Result<()> {
+pub(super) fn remove_state(
+    db: &Db,
+    id: SessionId,
+    key: &str,
+    expect: Expect,
+    by: Option<Lease>,
+) -> Result<()> {
     live(db, id, by)?;
     expected(db, id, key, expect)?;
-    execute(db, "delete from state where session = ?1 and key = ?2", params![id.to_string(), key]).map(drop)
+    execute(
+        db,
+        "delete from state where session = ?1 and key = ?2",
+        params![id.to_string(), key],
+    )
+    .map(drop)
 }
 
 // ── leases ──────────────────────────────────────────────────────────────────────────────────────────
@@ -347,13 +453,26 @@ pub(super) fn remove_state(db: &Db, id: SessionId, key: &str, expect: Expect, by
 pub(super) fn hold(db: &Db, holder: &Holder, ttl: i64) -> Result<Lease> {
     execute(db, &format!("delete from lease where expires <= {NOW}"), [])?;
     let sql = format!("insert into lease (holder, address, expires) values (?1, ?2, {NOW} + ?3)");
-    execute(db, &sql, params![holder.id.to_string(), holder.address, ttl])?;
-    Ok(Lease { holder: holder.id, epoch: Epoch(unsigned(db.last_insert_rowid())) })
+    execute(
+        db,
+        &sql,
+        params![holder.id.to_string(), holder.address, ttl],
+    )?;
+    Ok(Lease {
+        holder: holder.id,
+        epoch: Epoch(unsigned(db.last_insert_rowid())),
+    })
 }
 
 pub(super) fn renew(db: &Db, lease: Lease, ttl: i64) -> Result<()> {
-    let sql = format!("update lease set expires = {NOW} + ?3 where epoch = ?1 and holder = ?2 and expires > {NOW}");
-    match execute(db, &sql, params![number(lease.epoch.0), lease.holder.to_string(), ttl])? {
+    let sql = format!(
+        "update lease set expires = {NOW} + ?3 where epoch = ?1 and holder = ?2 and expires > {NOW}"
+    );
+    match execute(
+        db,
+        &sql,
+        params![number(lease.epoch.0), lease.holder.to_string(), ttl],
+    )? {
         0 => Err(StoreError::LeaseLost),
         _ => Ok(()),
     }
@@ -361,13 +480,27 @@ pub(super) fn renew(db: &Db, lease: Lease, ttl: i64) -> Result<()> {
 
 pub(super) fn leave(db: &Db, lease: Lease) -> Result<()> {
     let sql = "delete from lease where epoch = ?1 and holder = ?2";
-    execute(db, sql, params![number(lease.epoch.0), lease.holder.to_string()]).map(drop)
+    execute(
+        db,
+        sql,
+        params![number(lease.epoch.0), lease.holder.to_string()],
+    )
+    .map(drop)
 }
 
 pub(super) fn holder(db: &Db, lease: Lease) -> Result<Option<Holder>> {
-    let sql = format!("select address from lease where epoch = ?1 and holder = ?2 and expires > {NOW}");
-    let found = query(db, &sql, params![number(lease.epoch.0), lease.holder.to_string()], |row| row.get(0))?;
-    Ok(found.map(|address| Holder { id: lease.holder, address }))
+    let sql =
+        format!("select address from lease where epoch = ?1 and holder = ?2 and expires > {NOW}");
+    let found = query(
+        db,
+        &sql,
+        params![number(lease.epoch.0), lease.holder.to_string()],
+        |row| row.get(0),
+    )?;
+    Ok(found.map(|address| Holder {
+        id: lease.holder,
+        address,
+    }))
 }
 
 pub(super) fn claim(db: &Db, id: SessionId, lease: Lease) -> Result<Record> {
@@ -377,8 +510,15 @@ pub(super) fn claim(db: &Db, id: SessionId, lease: Lease) -> Result<Record> {
             return Err(StoreError::HeldBy { holder });
         }
     }
-    execute(db, "update session set holder = ?2 where id = ?1", [id.to_string(), lease.to_string()])?;
-    Ok(Record { holder: Some(lease), ..record })
+    execute(
+        db,
+        "update session set holder = ?2 where id = ?1",
+        [id.to_string(), lease.to_string()],
+    )?;
+    Ok(Record {
+        holder: Some(lease),
+        ..record
+    })
 }
 
 pub(super) fn release(db: &Db, id: SessionId, lease: Lease) -> Result<()> {
@@ -391,28 +531,61 @@ pub(super) fn release(db: &Db, id: SessionId, lease: Lease) -> Result<()> {
 pub(super) fn append(db: &Db, topic: &Topic, body: &[u8]) -> Result<u64> {
     let next = "insert into topic (owner, session, stream, last) values (?1, ?2, ?3, 1)
                 on conflict (owner, session, stream) do update set last = last + 1 returning number, last";
-    let Topic { owner, session, stream } = topic;
+    let Topic {
+        owner,
+        session,
+        stream,
+    } = topic;
     let place = params![owner.as_str(), session.to_string(), stream.cast_signed()];
     let read = |row: &rusqlite::Row<'_>| Ok((row.get::<_, i64>(0)?, row.get::<_, i64>(1)?));
     let (topic, number) = query(db, next, place, read)?.unwrap_or_default();
-    execute(db, "insert into event (topic, number, body) values (?1, ?2, ?3)", params![topic, number, body])?;
+    execute(
+        db,
+        "insert into event (topic, number, body) values (?1, ?2, ?3)",
+        params![topic, number, body],
+    )?;
     Ok(unsigned(number))
 }
 
 const TOPIC: &str = "(select number from topic where owner = ?1 and session = ?2 and stream = ?3)";
 
 pub(super) fn after(db: &Db, topic: &Topic, after: u64, most: usize) -> Result<Vec<Event>> {
-    let sql = format!("select number, body from event where topic = {TOPIC} and number > ?4 order by number limit ?5");
-    let Topic { owner, session, stream } = topic;
-    let place =
-        params![owner.as_str(), session.to_string(), stream.cast_signed(), number(after), limit(most)];
-    all(db, &sql, place, |row| Ok(Event { number: unsigned(row.get(0)?), body: row.get(1)? }))
+    let sql = format!(
+        "select number, body from event where topic = {TOPIC} and number > ?4 order by number limit ?5"
+    );
+    let Topic {
+        owner,
+        session,
+        stream,
+    } = topic;
+    let place = params![
+        owner.as_str(),
+        session.to_string(),
+        stream.cast_signed(),
+        number(after),
+        limit(most)
+    ];
+    all(db, &sql, place, |row| {
+        Ok(Event {
+            number: unsigned(row.get(0)?),
+            body: row.get(1)?,
+        })
+    })
 }
 
 pub(super) fn trim(db: &Db, topic: &Topic, through: u64) -> Result<()> {
     let sql = format!("delete from event where topic = {TOPIC} and number <= ?4");
-    let Topic { owner, session, stream } = topic;
-    let place = params![owner.as_str(), session.to_string(), stream.cast_signed(), number(through)];
+    let Topic {
+        owner,
+        session,
+        stream,
+    } = topic;
+    let place = params![
+        owner.as_str(),
+        session.to_string(),
+        stream.cast_signed(),
+        number(through)
+    ];
     execute(db, &sql, place).map(drop)
 }
 

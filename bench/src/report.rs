@@ -1,0 +1,34 @@
+//! How results are shown.
+
+use std::time::{Duration, Instant};
+
+/// The head of a group of results.
+pub(crate) fn head(title: &str) {
+    println!("\n{title}");
+}
+
+/// One result, and whether it meets its target.
+pub(crate) fn line(what: &str, value: &str, target: Option<(&str, bool)>) {
+    match target {
+        None => println!("  {what:<58} {value:>16}"),
+        Some((target, met)) => {
+            let verdict = if met { "met" } else { "MISSED" };
+            println!("  {what:<58} {value:>16}   target {target}: {verdict}");
+        }
+    }
+}
+
+/// The shortest of a few runs: what the work costs when nothing else is in the way.
+pub(crate) fn best(runs: usize, mut run: impl FnMut()) -> Duration {
+    let once = |_| {
+        let start = Instant::now();
+        run();
+        start.elapsed()
+    };
+    (0..runs).map(once).min().unwrap_or_default()
+}
+
+/// Nanoseconds for each of `count`.
+pub(crate) fn nanos_each(time: Duration, count: usize) -> f64 {
+    time.as_secs_f64() * 1e9 / count as f64
+}

@@ -1,0 +1,97 @@
+//! What happens at the same moment.
+
+use stayput_core::{EndReason, Generation, Holder, Record, Seen, StoreError};
+use stayput_testkit::postgres::PostgresUrl;
+
+use crate::kit::{MINUTE, NOW, at_once, client, named, open, record, spawn};
+
+/// Invariant 3, in the moment in which a key changes hands.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_successor_inherits_from_one_that_is_just_ending() {
+    let at = PostgresUrl::empty();
+    let store = open(&at.url).await.store;
+    let mut last = named("k");
+    store.insert(&last).await.unwrap();
+    for round in 1..=30 {
+        last.generation = Generation(last.generation.0 + 7);
+        last.end(EndReason::Closed, NOW);
+        let (seen, next) = (Seen::revision(&last), named("k"));
+        let ending = {
+            let (store, last) = (store.clone(), last.clone());
+            spawn(async move { store.replace(&last, seen, None).await })
+        };
+        let generation = loop {
+            match store.insert(&next).await {
+                Ok(generation) => break generation,
+                Err(StoreError::Taken { by }) => assert_eq!(by, last.id),
+                Err(other) => panic!("{other:?}"),
+            }
+        };
+        ending.await.unwrap().unwrap();
+        assert!(generation > last.generation, "round {round}");
+        last = Record { generation, ..next };
+    }
+}
+
+/// Sessions are locked in one order, so nobody is told of a deadlock.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn touches_of_the_same_sessions_do_not_meet() {
+    let at = PostgresUrl::empty();
+    let store = open(&at.url).await.store;
+    let mut used = Vec::new();
+    for _ in 0..50 {
+        let record = record();
+        store.insert(&record).await.unwrap();
+        used.push((record.id, NOW));
+    }
+    let touches = at_once(40, |n| {
+        let (store, mut used) = (store.clone(), used.clone());
+        used.rotate_left(n);
+        used.truncate(20 + n / 2);
+        if n % 2 == 0 {
+            used.reverse();
+        }
+        async move { store.touch(&used, None).await }
+    });
+    for (n, touch) in touches.await.into_iter().enumerate() {
+        assert_eq!(touch.unwrap(), 20 + n as u64 / 2);
+    }
+}
+
+/// A renewal that began in time counts, also for whoever asks before it is done.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_claim_waits_for_a_renewal_under_way() {
+    let at = PostgresUrl::empty();
+    let store = open(&at.url).await.store;
+    let (holder, record) = (Holder::unreachable(), named("k"));
+    let mine = store.hold(&holder, MINUTE).await.unwrap();
+    let other = store.hold(&Holder::unreachable(), MINUTE).await.unwrap();
+    store.insert(&record).await.unwrap();
+    store.claim(record.id, mine).await.unwrap();
+
+    let (mut renewing, watching) = (client(&at.url).await, client(&at.url).await);
+    let over = "update stayput_lease set until = clock_timestamp() where lease = $1";
+    let lease = mine.to_string();
+    watching.execute(over, &[&lease]).await.unwrap();
+    let renewal = renewing.transaction().await.unwrap();
+    let renew = "update stayput_lease set until = 'infinity' where lease = $1";
+    renewal.execute(renew, &[&lease]).await.unwrap();
+    let (asked, id) = (store.clone(), record.id);
+    let claim = spawn(async move { asked.claim(id, other).await });
+    let waits = "select count(*) from pg_stat_activity \
+                 where datname = current_database() and wait_event_type = 'Lock'";
+    while watching
+        .query_one(waits, &[])
+        .await
+        .unwrap()
+        .get::<_, i64>(0)
+        == 0
+    {
+        assert!(!claim.is_finished(), "{:?}", claim.await);
+    }
+    renewal.commit().await.unwrap();
+    match claim.await.unwrap() {
+        Err(StoreError::HeldBy { holder: found }) => assert_eq!(found, holder),
+        other => panic!("{other:?}"),
+    }
+}
