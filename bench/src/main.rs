@@ -10,12 +10,7 @@
 //! this minute. The targets are printed with the results; nothing here decides a test.
 
 // A measurement that cannot be made is a program that ends with a sentence.
-#![allow(
-    clippy::unwrap_used,
-    clippy::print_stdout,
-    clippy::disallowed_methods,
-    clippy::panic
-)]
+#![allow(clippy::unwrap_used, clippy::print_stdout, clippy::disallowed_methods, clippy::panic)]
 #![allow(missing_docs)]
 
 mod report;
@@ -31,17 +26,11 @@ fn main() -> ExitCode {
     let wanted: Vec<String> = std::env::args().skip(1).collect();
     let known = ["sessions", "stores"];
     if let Some(unknown) = wanted.iter().find(|name| !known.contains(&name.as_str())) {
-        println!(
-            "there is no benchmark '{unknown}'; there are: {}",
-            known.join(", ")
-        );
+        println!("there is no benchmark '{unknown}'; there are: {}", known.join(", "));
         return ExitCode::FAILURE;
     }
     let runs = |name: &str| wanted.is_empty() || wanted.iter().any(|it| it == name);
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .enable_all()
-        .build()
-        .unwrap();
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
     if runs("sessions") {
         runtime.block_on(sessions::run());
     }

@@ -29,19 +29,10 @@ struct Held {
 
 async fn hold(count: usize) -> Held {
     let clock = Arc::new(SystemClock);
-    let limits = SessionLimits {
-        per_owner: usize::MAX,
-        ..SessionLimits::default()
-    };
-    let settings = Settings {
-        lease: Duration::MAX,
-        sessions: limits,
-        ..Settings::default()
-    };
+    let limits = SessionLimits { per_owner: usize::MAX, ..SessionLimits::default() };
+    let settings = Settings { lease: Duration::MAX, sessions: limits, ..Settings::default() };
     let store = Arc::new(MemoryStore::new(clock.clone()));
-    let sessions = Sessions::start(store, clock, Holder::unreachable(), settings)
-        .await
-        .unwrap();
+    let sessions = Sessions::start(store, clock, Holder::unreachable(), settings).await.unwrap();
     let owner =
         |n: usize| Owner::verified("https://id.example.com", &format!("user-{n:06}")).unwrap();
     let mut names = Vec::with_capacity(count);
@@ -74,18 +65,8 @@ async fn hold(count: usize) -> Held {
         let (owner, handle) = &handles[n];
         (fresh(owner), handle.expose().parse().unwrap())
     });
-    let bare = names
-        .iter()
-        .enumerate()
-        .map(|(n, (_, _, id))| (*id, n))
-        .collect();
-    Held {
-        sessions,
-        requests,
-        handles,
-        bytes,
-        bare,
-    }
+    let bare = names.iter().enumerate().map(|(n, (_, _, id))| (*id, n)).collect();
+    Held { sessions, requests, handles, bytes, bare }
 }
 
 /// Runs the measurements.
@@ -122,23 +103,13 @@ pub(crate) async fn run() {
         let [small, large] =
             [&held[0], &held[1]].map(|held| nanos_each(best(7, || find(held)), LOOKUPS));
         for (size, nanos) in SIZES.iter().zip([small, large]) {
-            let target = what
-                .starts_with("by")
-                .then_some(("< 1000", nanos < 1_000.0));
-            line(
-                &format!("ns {what}, of {size}"),
-                &format!("{nanos:.0}"),
-                target,
-            );
+            let target = what.starts_with("by").then_some(("< 1000", nanos < 1_000.0));
+            line(&format!("ns {what}, of {size}"), &format!("{nanos:.0}"), target);
         }
         growths.push((what, large / small));
     }
     for (what, growth) in growths {
-        line(
-            &format!("growth from 1,000 to 100,000, {what}"),
-            &format!("× {growth:.2}"),
-            None,
-        );
+        line(&format!("growth from 1,000 to 100,000, {what}"), &format!("× {growth:.2}"), None);
     }
 }
 
@@ -154,25 +125,19 @@ fn now<F: Future>(future: F) -> F::Output {
 /// The names in an order that no cache can guess, in memory of their own that lies in that order: as
 /// the names of requests are, which have just been read from a socket.
 fn requests<T>(count: usize, name: impl Fn(usize) -> T) -> Vec<T> {
-    (0..LOOKUPS)
-        .map(|n| name(n.wrapping_mul(7_919_993) % count))
-        .collect()
+    (0..LOOKUPS).map(|n| name(n.wrapping_mul(7_919_993) % count)).collect()
 }
 
 fn by_key(held: &Held) {
     let agent = Agent::none();
     for (owner, key, _) in &held.requests {
-        drop(black_box(
-            now(held.sessions.by_key(owner, &agent, key)).unwrap(),
-        ));
+        drop(black_box(now(held.sessions.by_key(owner, &agent, key)).unwrap()));
     }
 }
 
 fn by_handle(held: &Held) {
     for (owner, handle) in &held.handles {
-        drop(black_box(
-            now(held.sessions.by_handle(owner, handle)).unwrap(),
-        ));
+        drop(black_box(now(held.sessions.by_handle(owner, handle)).unwrap()));
     }
 }
 

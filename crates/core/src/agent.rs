@@ -40,11 +40,7 @@ impl FromStr for Agent {
     type Err = InvalidText;
 
     fn from_str(text: &str) -> Result<Self, InvalidText> {
-        if text.is_empty() {
-            Ok(Self::none())
-        } else {
-            Self::named(text)
-        }
+        if text.is_empty() { Ok(Self::none()) } else { Self::named(text) }
     }
 }
 

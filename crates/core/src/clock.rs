@@ -38,11 +38,7 @@ impl Timestamp {
     /// The moment this many milliseconds after 1970; moments past [`Timestamp::MAX`] become it.
     #[must_use]
     pub const fn from_millis(millis: u64) -> Self {
-        if millis > Self::MAX.0 {
-            Self::MAX
-        } else {
-            Self(millis)
-        }
+        if millis > Self::MAX.0 { Self::MAX } else { Self(millis) }
     }
 
     /// Milliseconds since 1970.
@@ -72,9 +68,7 @@ impl Timestamp {
 
 /// A span in whole milliseconds, at most [`Timestamp::MAX`].
 pub(crate) fn millis(span: Duration) -> u64 {
-    u64::try_from(span.as_millis())
-        .unwrap_or(u64::MAX)
-        .min(Timestamp::MAX.0)
+    u64::try_from(span.as_millis()).unwrap_or(u64::MAX).min(Timestamp::MAX.0)
 }
 
 /// Where time comes from. Nothing in this crate reads time but through the clock it was given.
@@ -93,11 +87,7 @@ pub struct SystemClock;
 #[allow(clippy::disallowed_methods)] // The one place.
 impl Clock for SystemClock {
     fn now(&self) -> Timestamp {
-        Timestamp(millis(
-            SystemTime::now()
-                .duration_since(UNIX_EPOCH)
-                .unwrap_or_default(),
-        ))
+        Timestamp(millis(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()))
     }
 
     fn monotonic(&self) -> Duration {
@@ -149,14 +139,8 @@ mod tests {
     #[test]
     fn time_saturates_instead_of_wrapping() {
         assert_eq!(Timestamp::MAX.after(Duration::MAX), Timestamp::MAX);
-        assert_eq!(
-            Timestamp::from_millis(5).before(Duration::MAX),
-            Timestamp::from_millis(0)
-        );
-        assert_eq!(
-            Timestamp::from_millis(5).since(Timestamp::from_millis(9)),
-            Duration::ZERO
-        );
+        assert_eq!(Timestamp::from_millis(5).before(Duration::MAX), Timestamp::from_millis(0));
+        assert_eq!(Timestamp::from_millis(5).since(Timestamp::from_millis(9)), Duration::ZERO);
         assert!(i64::try_from(Timestamp::MAX.as_millis()).is_ok());
     }
 }

@@ -65,10 +65,7 @@ impl fmt::Debug for Digest {
 fn hex(bytes: &[u8]) -> String {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
     let digit = |nibble: u8| char::from(DIGITS[usize::from(nibble)]);
-    bytes
-        .iter()
-        .flat_map(|byte| [digit(byte >> 4), digit(byte & 15)])
-        .collect()
+    bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
 }
 
 #[cfg(test)]
@@ -77,10 +74,7 @@ mod tests {
 
     #[test]
     fn parts_and_labels_are_kept_apart() {
-        assert_ne!(
-            Digest::of("x", &[b"ab", b"c"]),
-            Digest::of("x", &[b"a", b"bc"])
-        );
+        assert_ne!(Digest::of("x", &[b"ab", b"c"]), Digest::of("x", &[b"a", b"bc"]));
         assert_ne!(Digest::of("x", &[b"a"]), Digest::of("y", &[b"a"]));
         assert_eq!(Digest::of("x", &[b"a"]), Digest::of("x", &[b"a"]));
     }

@@ -30,18 +30,12 @@ pub struct Expiry {
 
 impl Expiry {
     /// Lives until it is ended.
-    pub const NEVER: Self = Self {
-        idle: None,
-        absolute: None,
-    };
+    pub const NEVER: Self = Self { idle: None, absolute: None };
 
     /// Ends `idle` after its last use, however old it gets.
     #[must_use]
     pub const fn idle(idle: Duration) -> Self {
-        Self {
-            idle: Some(idle),
-            absolute: None,
-        }
+        Self { idle: Some(idle), absolute: None }
     }
 
     /// The moment at which a session that is not used again ends.
@@ -133,18 +127,10 @@ mod tests {
             (100, 0, 5, None), // a clock that was set back ends nothing
         ];
         for (created, used, now, over) in table {
-            assert_eq!(
-                expiry.due(at(created), at(used), at(now)),
-                over,
-                "{created} {used} {now}"
-            );
+            assert_eq!(expiry.due(at(created), at(used), at(now)), over, "{created} {used} {now}");
             let deadline = expiry.deadline(at(created), at(used)).unwrap();
             if created == 0 {
-                assert_eq!(
-                    deadline <= at(now),
-                    over.is_some(),
-                    "{created} {used} {now}"
-                );
+                assert_eq!(deadline <= at(now), over.is_some(), "{created} {used} {now}");
             }
         }
     }

@@ -41,14 +41,10 @@ impl Handle {
         let mut text = String::with_capacity(Self::LENGTH);
         text.push_str(Self::PREFIX);
         for group in random::bytes::<RANDOM_BYTES>().chunks_exact(5) {
-            let bits = group
-                .iter()
-                .fold(0u64, |bits, byte| bits << 8 | u64::from(*byte));
+            let bits = group.iter().fold(0u64, |bits, byte| bits << 8 | u64::from(*byte));
             for letter in (0..8).rev() {
                 let index = (bits >> (letter * 5)) & 31;
-                text.push(char::from(
-                    LETTERS[usize::try_from(index).unwrap_or_default()],
-                ));
+                text.push(char::from(LETTERS[usize::try_from(index).unwrap_or_default()]));
             }
         }
         Self(text.into())
@@ -63,10 +59,7 @@ impl Handle {
     /// What is kept of this handle when it belongs to `owner`.
     #[must_use]
     pub fn hash(&self, owner: &Owner) -> HandleHash {
-        HandleHash(Digest::of(
-            "handle",
-            &[owner.as_str().as_bytes(), self.0.as_bytes()],
-        ))
+        HandleHash(Digest::of("handle", &[owner.as_str().as_bytes(), self.0.as_bytes()]))
     }
 }
 
@@ -79,10 +72,7 @@ impl FromStr for Handle {
         if text.len() == Self::LENGTH && letters.is_some_and(exact) {
             return Ok(Self(text.into()));
         }
-        Err(InvalidText::form(
-            "a handle",
-            "'sp_' and 32 letters a-z, 2-7",
-        ))
+        Err(InvalidText::form("a handle", "'sp_' and 32 letters a-z, 2-7"))
     }
 }
 
@@ -149,10 +139,7 @@ mod tests {
         assert_eq!(one.expose().len(), Handle::LENGTH);
         assert_eq!(RANDOM_BYTES * 8, 160);
         assert_ne!(one.expose(), Handle::generate().expose());
-        assert_eq!(
-            one.expose().parse::<Handle>().unwrap().expose(),
-            one.expose()
-        );
+        assert_eq!(one.expose().parse::<Handle>().unwrap().expose(), one.expose());
     }
 
     #[test]
@@ -199,10 +186,8 @@ mod tests {
     #[test]
     fn the_hash_is_bound_to_the_owner() {
         let handle = Handle::generate();
-        let (ann, bob) = (
-            Owner::verified("i", "ann").unwrap(),
-            Owner::verified("i", "bob").unwrap(),
-        );
+        let (ann, bob) =
+            (Owner::verified("i", "ann").unwrap(), Owner::verified("i", "bob").unwrap());
         assert_eq!(handle.hash(&ann), handle.hash(&ann));
         assert_ne!(handle.hash(&ann), handle.hash(&bob));
     }

@@ -47,10 +47,7 @@ impl Key {
     pub fn new(source: &str, value: &str) -> Result<Self, InvalidText> {
         let word = |c: u8| c.is_ascii_lowercase() || c.is_ascii_digit() || b"-_".contains(&c);
         if source.is_empty() || source.len() > 32 || !source.bytes().all(word) {
-            return Err(InvalidText::form(
-                "the source of a key",
-                "1 to 32 of a-z, 0-9, - and _",
-            ));
+            return Err(InvalidText::form("the source of a key", "1 to 32 of a-z, 0-9, - and _"));
         }
         text::check("a key", value, Self::LIMIT - source.len() - 1)?;
         Ok(Self(format!("{source}:{value}").into()))
@@ -86,9 +83,8 @@ impl FromStr for Key {
     type Err = InvalidText;
 
     fn from_str(text: &str) -> Result<Self, InvalidText> {
-        let (source, value) = text
-            .split_once(':')
-            .ok_or_else(|| InvalidText::form("a key", "source:value"))?;
+        let (source, value) =
+            text.split_once(':').ok_or_else(|| InvalidText::form("a key", "source:value"))?;
         Self::new(source, value)
     }
 }
@@ -115,6 +111,15 @@ mod tests {
         assert!("Name:chat".parse::<Key>().is_err());
         assert!(Key::named(&"x".repeat(251)).is_ok());
         assert!(Key::named(&"x".repeat(252)).is_err());
+    }
+
+    /// Invariant 8: logs show where a key comes from, and a hash.
+    #[test]
+    fn debug_shows_a_hash() {
+        let key = Key::new("vscode", "my secret plan").unwrap();
+        let shown = format!("{key:?}");
+        assert!(shown.starts_with("Key(vscode:#") && !shown.contains("plan"), "{shown}");
+        assert_ne!(shown, format!("{:?}", Key::new("vscode", "another plan").unwrap()));
     }
 
     /// R017, R099: owner and agent are part of every key, and cannot be shifted into each other.

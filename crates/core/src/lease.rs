@@ -28,10 +28,7 @@ impl FromStr for HolderId {
     fn from_str(text: &str) -> Result<Self, InvalidText> {
         match Uuid::try_parse(text) {
             Ok(uuid) if text.len() == 36 => Ok(Self(uuid)),
-            _ => Err(InvalidText::form(
-                "a holder id",
-                "xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx",
-            )),
+            _ => Err(InvalidText::form("a holder id", "xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx")),
         }
     }
 }
@@ -67,10 +64,7 @@ impl Holder {
     /// A new holder that nobody forwards to.
     #[must_use]
     pub fn unreachable() -> Self {
-        Self {
-            id: HolderId::generate(),
-            address: String::new(),
-        }
+        Self { id: HolderId::generate(), address: String::new() }
     }
 
     /// A new holder that others reach at `address`.
@@ -79,10 +73,7 @@ impl Holder {
     /// If the address is empty, longer than [`Holder::ADDRESS_LIMIT`] or unprintable.
     pub fn at(address: &str) -> Result<Self, InvalidText> {
         text::check("the address of a holder", address, Self::ADDRESS_LIMIT)?;
-        Ok(Self {
-            id: HolderId::generate(),
-            address: address.to_owned(),
-        })
+        Ok(Self { id: HolderId::generate(), address: address.to_owned() })
     }
 }
 
@@ -107,10 +98,7 @@ impl FromStr for Lease {
         let (epoch, holder) = text.split_once('@').ok_or_else(form)?;
         let digits = !epoch.is_empty() && epoch.bytes().all(|digit| digit.is_ascii_digit());
         let epoch = epoch.parse().ok().filter(|_| digits).ok_or_else(form)?;
-        Ok(Self {
-            holder: holder.parse()?,
-            epoch: Epoch(epoch),
-        })
+        Ok(Self { holder: holder.parse()?, epoch: Epoch(epoch) })
     }
 }
 
@@ -143,10 +131,7 @@ impl Tenure {
     #[must_use]
     pub fn new(lease: Lease, asked: Duration, ttl: Duration) -> Self {
         // A tenth, for the drift of two clocks and the way of one packet.
-        Self {
-            lease,
-            until: asked.saturating_add(ttl - ttl / 10),
-        }
+        Self { lease, until: asked.saturating_add(ttl - ttl / 10) }
     }
 
     /// The lease, to be renewed: whether it is still good is for the store to say.
@@ -168,36 +153,20 @@ mod tests {
 
     #[test]
     fn a_lease_has_one_text_form() {
-        let lease = Lease {
-            holder: HolderId::generate(),
-            epoch: Epoch(7),
-        };
+        let lease = Lease { holder: HolderId::generate(), epoch: Epoch(7) };
         assert_eq!(lease.to_string().parse(), Ok(lease));
-        for bad in [
-            "",
-            "7",
-            "7@",
-            "@x",
-            "7@x",
-            "x@00000000-0000-0000-0000-000000000000",
-        ] {
+        for bad in ["", "7", "7@", "@x", "7@x", "x@00000000-0000-0000-0000-000000000000"] {
             assert!(bad.parse::<Lease>().is_err(), "{bad}");
         }
     }
 
     #[test]
     fn a_holder_stops_before_its_lease_does() {
-        let lease = Lease {
-            holder: HolderId::generate(),
-            epoch: Epoch(1),
-        };
+        let lease = Lease { holder: HolderId::generate(), epoch: Epoch(1) };
         let second = Duration::from_secs(1);
         let tenure = Tenure::new(lease, second * 5, second * 10);
         assert_eq!(tenure.lease(second * 13), Some(lease));
         assert_eq!(tenure.lease(second * 14), None);
-        assert_eq!(
-            Tenure::new(lease, second, Duration::MAX).lease(second * 9_999),
-            Some(lease)
-        );
+        assert_eq!(Tenure::new(lease, second, Duration::MAX).lease(second * 9_999), Some(lease));
     }
 }

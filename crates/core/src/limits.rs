@@ -14,10 +14,7 @@ pub struct SessionLimits {
 
 impl Default for SessionLimits {
     fn default() -> Self {
-        Self {
-            per_owner: 1_000,
-            provisional_per_owner: 8,
-        }
+        Self { per_owner: 1_000, provisional_per_owner: 8 }
     }
 }
 
@@ -37,11 +34,6 @@ pub struct StateLimits {
 
 impl Default for StateLimits {
     fn default() -> Self {
-        Self {
-            key: 256,
-            value: 256 << 10,
-            session: 4 << 20,
-            keys: 1_024,
-        }
+        Self { key: 256, value: 256 << 10, session: 4 << 20, keys: 1_024 }
     }
 }

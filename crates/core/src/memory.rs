@@ -27,10 +27,7 @@ impl MemoryStore {
     /// An empty store that judges leases by `clock`.
     #[must_use]
     pub fn new(clock: Arc<dyn Clock>) -> Self {
-        Self {
-            clock,
-            tables: Mutex::default(),
-        }
+        Self { clock, tables: Mutex::default() }
     }
 
     /// No caller's code runs inside, so there is nothing that could panic half-way.
@@ -93,13 +90,8 @@ impl Tables {
     }
 
     fn live_row(&mut self, id: SessionId, by: Option<Lease>) -> Result<&mut Row, StoreError> {
-        self.row(id, by).and_then(|row| {
-            if row.record.is_live() {
-                Ok(row)
-            } else {
-                Err(StoreError::Missing)
-            }
-        })
+        self.row(id, by)
+            .and_then(|row| if row.record.is_live() { Ok(row) } else { Err(StoreError::Missing) })
     }
 
     fn record(&self, id: SessionId) -> Option<&Record> {
@@ -119,8 +111,7 @@ impl Tables {
             }
             None => {
                 self.owners.insert((record.owner.clone(), record.id));
-                self.deadlines
-                    .extend(record.deadline().map(|deadline| (deadline, record.id)));
+                self.deadlines.extend(record.deadline().map(|deadline| (deadline, record.id)));
             }
         }
     }
@@ -133,9 +124,7 @@ impl Tables {
             }
             None => {
                 self.owners.remove(&(record.owner.clone(), record.id));
-                record
-                    .deadline()
-                    .map(|deadline| self.deadlines.remove(&(deadline, record.id)));
+                record.deadline().map(|deadline| self.deadlines.remove(&(deadline, record.id)));
             }
         }
     }
@@ -156,10 +145,7 @@ impl Tables {
         }
         self.index(&record);
         let generation = record.generation;
-        let row = Box::new(Row {
-            record,
-            extra: None,
-        });
+        let row = Box::new(Row { record, extra: None });
         self.sessions.insert(row.record.id, row);
         Ok(generation)
     }
@@ -172,9 +158,7 @@ impl Tables {
     ) -> Result<Revision, StoreError> {
         let row = self.row(record.id, by)?;
         let old = row.record.clone();
-        let used = seen
-            .last_used
-            .is_some_and(|last_used| last_used != old.last_used);
+        let used = seen.last_used.is_some_and(|last_used| last_used != old.last_used);
         if old.revision != seen.revision || used {
             return Err(StoreError::Stale);
         }
@@ -242,33 +226,22 @@ impl Tables {
         by: Option<Lease>,
     ) -> Result<Revision, StoreError> {
         let extra = self.live_row(id, by)?.extra();
-        if !put
-            .expect
-            .met_by(extra.state.get(put.key).map(|value| value.revision))
-        {
+        if !put.expect.met_by(extra.state.get(put.key).map(|value| value.revision)) {
             return Err(StoreError::Stale);
         }
         let others = || extra.state.iter().filter(|(key, _)| *key != put.key);
         put.check(
-            others()
-                .map(|(key, value)| key.len() + value.bytes.len())
-                .sum(),
+            others().map(|(key, value)| key.len() + value.bytes.len()).sum(),
             others().count(),
         )?;
         extra.revision = extra.revision.next();
-        let value = Value {
-            revision: extra.revision,
-            bytes: put.bytes.to_owned(),
-        };
+        let value = Value { revision: extra.revision, bytes: put.bytes.to_owned() };
         extra.state.insert(put.key.to_owned(), value);
         Ok(extra.revision)
     }
 
     fn alive(&self, lease: Lease, now: Duration) -> Option<&Holder> {
-        self.leases
-            .get(&lease)
-            .filter(|(_, until)| now < *until)
-            .map(|(holder, _)| holder)
+        self.leases.get(&lease).filter(|(_, until)| now < *until).map(|(holder, _)| holder)
     }
 
     fn claim(&mut self, id: SessionId, lease: Lease, now: Duration) -> Result<Record, StoreError> {
@@ -276,9 +249,7 @@ impl Tables {
         if let Some(other) = held.filter(|held| *held != lease)
             && let Some(holder) = self.alive(other, now)
         {
-            return Err(StoreError::HeldBy {
-                holder: holder.clone(),
-            });
+            return Err(StoreError::HeldBy { holder: holder.clone() });
         }
         let row = self.sessions.get_mut(&id).ok_or(StoreError::Missing)?;
         row.record.holder = Some(lease);
@@ -310,10 +281,7 @@ impl Store for MemoryStore {
         let digest = key.digest(owner, agent).half();
         Ok(self.with(|tables| {
             let id = tables.keys.get(&digest)?;
-            tables
-                .record(*id)
-                .filter(|record| record.is_live())
-                .cloned()
+            tables.record(*id).filter(|record| record.is_live()).cloned()
         }))
     }
 
@@ -331,11 +299,8 @@ impl Store for MemoryStore {
         used: &[(SessionId, Timestamp)],
         by: Option<Lease>,
     ) -> Result<u64, StoreError> {
-        let count = |tables: &mut Tables| {
-            used.iter()
-                .filter(|(id, at)| tables.touch(*id, *at, by))
-                .count()
-        };
+        let count =
+            |tables: &mut Tables| used.iter().filter(|(id, at)| tables.touch(*id, *at, by)).count();
         Ok(self.with(count) as u64)
     }
 
@@ -360,44 +325,29 @@ impl Store for MemoryStore {
         let from = after.map_or(Unbounded, Excluded);
         Ok(self.with(|tables| match owner {
             None => {
-                let rows = tables
-                    .sessions
-                    .range((from, Unbounded))
-                    .map(|(_, row)| &row.record);
-                rows.filter(|record| record.is_live())
-                    .take(limit)
-                    .cloned()
-                    .collect()
+                let rows = tables.sessions.range((from, Unbounded)).map(|(_, row)| &row.record);
+                rows.filter(|record| record.is_live()).take(limit).cloned().collect()
             }
             Some(owner) => {
                 let least = SessionId::from_uuid(uuid::Uuid::nil());
                 let start = Excluded((owner.clone(), after.unwrap_or(least)));
                 let places = tables.owners.range((start, Unbounded));
                 let own = places.take_while(|(whose, _)| whose == owner).take(limit);
-                own.filter_map(|(_, id)| tables.record(*id).cloned())
-                    .collect()
+                own.filter_map(|(_, id)| tables.record(*id).cloned()).collect()
             }
         }))
     }
 
     async fn due(&self, now: Timestamp, limit: usize) -> Result<Vec<Record>, StoreError> {
         Ok(self.with(|tables| {
-            let due = tables
-                .deadlines
-                .iter()
-                .take_while(|(deadline, _)| *deadline <= now);
-            due.take(limit)
-                .filter_map(|(_, id)| tables.record(*id).cloned())
-                .collect()
+            let due = tables.deadlines.iter().take_while(|(deadline, _)| *deadline <= now);
+            due.take(limit).filter_map(|(_, id)| tables.record(*id).cloned()).collect()
         }))
     }
 
     async fn purge(&self, ended_before: Timestamp, limit: usize) -> Result<u64, StoreError> {
         Ok(self.with(|tables| {
-            let old = tables
-                .tombstones
-                .iter()
-                .take_while(|(at, _)| *at < ended_before);
+            let old = tables.tombstones.iter().take_while(|(at, _)| *at < ended_before);
             let gone: Vec<_> = old.take(limit).map(|(_, id)| *id).collect();
             gone.iter().for_each(|id| tables.remove(*id));
             gone.len() as u64
@@ -435,9 +385,7 @@ impl Store for MemoryStore {
     ) -> Result<(), StoreError> {
         self.with(|tables| {
             let row = tables.row(connection.session, by)?;
-            row.extra()
-                .connections
-                .insert(connection.name, connection.body.clone());
+            row.extra().connections.insert(connection.name, connection.body.clone());
             tables.names.insert(connection.name, connection.session);
             Ok(())
         })
@@ -446,19 +394,9 @@ impl Store for MemoryStore {
     async fn connection(&self, name: HandleHash) -> Result<Option<Connection>, StoreError> {
         Ok(self.with(|tables| {
             let session = *tables.names.get(&name)?;
-            let body = tables
-                .sessions
-                .get(&session)?
-                .extra
-                .as_ref()?
-                .connections
-                .get(&name)?
-                .clone();
-            Some(Connection {
-                name,
-                session,
-                body,
-            })
+            let body =
+                tables.sessions.get(&session)?.extra.as_ref()?.connections.get(&name)?.clone();
+            Some(Connection { name, session, body })
         }))
     }
 
@@ -471,13 +409,7 @@ impl Store for MemoryStore {
             let Some(session) = tables.names.get(&name).copied() else {
                 return Ok(());
             };
-            if tables
-                .row(session, by)?
-                .extra()
-                .connections
-                .remove(&name)
-                .is_some()
-            {
+            if tables.row(session, by)?.extra().connections.remove(&name).is_some() {
                 tables.names.remove(&name);
             }
             Ok(())
@@ -485,16 +417,7 @@ impl Store for MemoryStore {
     }
 
     async fn state(&self, id: SessionId, key: &str) -> Result<Option<Value>, StoreError> {
-        Ok(self.with(|tables| {
-            tables
-                .sessions
-                .get(&id)?
-                .extra
-                .as_ref()?
-                .state
-                .get(key)
-                .cloned()
-        }))
+        Ok(self.with(|tables| tables.sessions.get(&id)?.extra.as_ref()?.state.get(key).cloned()))
     }
 
     async fn state_keys(&self, id: SessionId) -> Result<Vec<StateKey>, StoreError> {
@@ -505,9 +428,7 @@ impl Store for MemoryStore {
         };
         Ok(self.with(|tables| {
             let extra = tables.sessions.get(&id).and_then(|row| row.extra.as_ref());
-            extra
-                .map(|extra| extra.state.iter().map(key).collect())
-                .unwrap_or_default()
+            extra.map(|extra| extra.state.iter().map(key).collect()).unwrap_or_default()
         }))
     }
 
@@ -540,11 +461,7 @@ impl Store for MemoryStore {
     async fn put_content(&self, content: &[u8]) -> Result<Digest, StoreError> {
         let digest = content_digest(content);
         self.with(|tables| {
-            tables
-                .contents
-                .entry(digest)
-                .or_insert_with(|| content.to_owned())
-                .len()
+            tables.contents.entry(digest).or_insert_with(|| content.to_owned()).len()
         });
         Ok(digest)
     }
@@ -558,13 +475,8 @@ impl Store for MemoryStore {
         Ok(self.with(|tables| {
             tables.leases.retain(|_, (_, until)| now < *until);
             tables.epoch = tables.epoch.next();
-            let lease = Lease {
-                holder: holder.id,
-                epoch: tables.epoch,
-            };
-            tables
-                .leases
-                .insert(lease, (holder.clone(), now.saturating_add(ttl)));
+            let lease = Lease { holder: holder.id, epoch: tables.epoch };
+            tables.leases.insert(lease, (holder.clone(), now.saturating_add(ttl)));
             lease
         }))
     }

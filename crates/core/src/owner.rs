@@ -93,11 +93,7 @@ impl FromStr for Owner {
                 let (issuer, subject) = text.split_once('#').ok_or_else(form)?;
                 let owner = Self::verified(&unescape(issuer), subject)?;
                 // One owner, one text: a second spelling would be a second key.
-                if owner.as_str() == text {
-                    Ok(owner)
-                } else {
-                    Err(form())
-                }
+                if owner.as_str() == text { Ok(owner) } else { Err(form()) }
             }
         }
     }
@@ -123,13 +119,7 @@ mod tests {
 
     #[test]
     fn issuer_and_subject_cannot_be_shifted_into_each_other() {
-        let pairs = [
-            ("a", "b#c"),
-            ("a#b", "c"),
-            ("a%23b", "c"),
-            ("a%", "23b#c"),
-            ("a%2", "3b#c"),
-        ];
+        let pairs = [("a", "b#c"), ("a#b", "c"), ("a%23b", "c"), ("a%", "23b#c"), ("a%2", "3b#c")];
         let owners: Vec<_> = pairs
             .iter()
             .map(|(issuer, subject)| Owner::verified(issuer, subject).unwrap())
@@ -138,10 +128,7 @@ mod tests {
             assert_eq!(owner.issuer().as_deref(), Some(pairs[n].0));
             assert_eq!(owner.subject(), Some(pairs[n].1));
             assert_eq!(&owner.as_str().parse::<Owner>().unwrap(), owner);
-            assert!(
-                owners[..n].iter().all(|other| other != owner),
-                "{owner} twice"
-            );
+            assert!(owners[..n].iter().all(|other| other != owner), "{owner} twice");
         }
     }
 
@@ -150,9 +137,6 @@ mod tests {
         assert!(Owner::verified("local", "x").unwrap() != Owner::local());
         assert!(Owner::verified("", "local").is_err());
         assert!("somebody".parse::<Owner>().is_err());
-        assert!(
-            "a%zz#b".parse::<Owner>().is_err(),
-            "not the one spelling of that owner"
-        );
+        assert!("a%zz#b".parse::<Owner>().is_err(), "not the one spelling of that owner");
     }
 }

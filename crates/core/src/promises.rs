@@ -164,10 +164,7 @@ fn named(name: &str) -> Record {
 
 async fn inserted(store: &Arc<dyn Store>, record: Record) -> Record {
     let generation = store.insert(&record).await.unwrap();
-    Record {
-        generation,
-        ..record
-    }
+    Record { generation, ..record }
 }
 
 async fn loaded(store: &Arc<dyn Store>, record: &Record) -> Record {
@@ -176,10 +173,7 @@ async fn loaded(store: &Arc<dyn Store>, record: &Record) -> Record {
 
 /// A lease that outlives every test.
 async fn lease(store: &Arc<dyn Store>) -> Lease {
-    store
-        .hold(&Holder::unreachable(), Duration::from_secs(3_600))
-        .await
-        .unwrap()
+    store.hold(&Holder::unreachable(), Duration::from_secs(3_600)).await.unwrap()
 }
 
 /// What a lease is worth is judged by the store's clock, so a test can only wait for its end.

@@ -145,12 +145,7 @@ pub struct Attachment {
 
 impl fmt::Debug for Attachment {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "Attachment(generation {}, {} bytes)",
-            self.generation,
-            self.body.len()
-        )
+        write!(f, "Attachment(generation {}, {} bytes)", self.generation, self.body.len())
     }
 }
 
@@ -197,12 +192,9 @@ impl FromStr for EndReason {
     type Err = InvalidText;
 
     fn from_str(text: &str) -> Result<Self, InvalidText> {
-        Self::ALL
-            .into_iter()
-            .find(|reason| reason.as_str() == text)
-            .ok_or_else(|| {
-                InvalidText::form("the end of a session", "closed, idle, age or evicted")
-            })
+        Self::ALL.into_iter().find(|reason| reason.as_str() == text).ok_or_else(|| {
+            InvalidText::form("the end of a session", "closed, idle, age or evicted")
+        })
     }
 }
 
@@ -218,19 +210,10 @@ mod tests {
         let owner = Owner::verified("https://i", "ann").unwrap();
         let mut record = Record::new(owner, Expiry::default(), now)
             .keyed(Agent::named("a").unwrap(), Key::named("k").unwrap());
-        record.attach(
-            "browser",
-            Attachment {
-                generation: Generation(3),
-                body: "{}".into(),
-            },
-        );
+        record.attach("browser", Attachment { generation: Generation(3), body: "{}".into() });
         assert_eq!(record.generation, Generation(3));
         assert_eq!(Record::decode(&record.encode()).unwrap(), record);
-        record.end(
-            EndReason::Idle,
-            now.after(std::time::Duration::from_secs(1)),
-        );
+        record.end(EndReason::Idle, now.after(std::time::Duration::from_secs(1)));
         assert_eq!(Record::decode(&record.encode()).unwrap(), record);
         assert!(record.attachments.is_empty() && record.generation == Generation(3));
     }

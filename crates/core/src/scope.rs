@@ -41,19 +41,13 @@ impl Scope {
     /// The scope of a session.
     #[must_use]
     pub fn new(session: SessionId) -> Self {
-        Self {
-            session,
-            carried: None,
-        }
+        Self { session, carried: None }
     }
 
     /// Lets something follow the task beside the session.
     #[must_use]
     pub fn carrying<T: Any + Send + Sync>(self, thing: Arc<T>) -> Self {
-        Self {
-            carried: Some(thing),
-            ..self
-        }
+        Self { carried: Some(thing), ..self }
     }
 
     /// The session.

@@ -51,11 +51,7 @@ impl Session {
             idle: AtomicU64::new(NEVER),
             age: AtomicU64::new(NEVER),
             written: AtomicU64::new(used),
-            rest: Mutex::new(Rest {
-                record: Arc::new(record),
-                handles: Vec::new(),
-                ending: None,
-            }),
+            rest: Mutex::new(Rest { record: Arc::new(record), handles: Vec::new(), ending: None }),
         };
         session.set_expiry(&session.record());
         session
@@ -66,12 +62,8 @@ impl Session {
     }
 
     fn set_expiry(&self, record: &Record) {
-        let age = record
-            .expiry
-            .absolute
-            .map(|span| record.created.after(span).as_millis());
-        self.idle
-            .store(record.expiry.idle.map_or(NEVER, millis), Ordering::Relaxed);
+        let age = record.expiry.absolute.map(|span| record.created.after(span).as_millis());
+        self.idle.store(record.expiry.idle.map_or(NEVER, millis), Ordering::Relaxed);
         self.age.store(age.unwrap_or(NEVER), Ordering::Relaxed);
     }
 
@@ -132,10 +124,7 @@ impl Session {
     }
 
     pub(crate) fn enter(self: &Arc<Self>, clock: &Arc<dyn Clock>) -> Option<InUse> {
-        self.gate.enter().then(|| InUse {
-            session: self.clone(),
-            clock: clock.clone(),
-        })
+        self.gate.enter().then(|| InUse { session: self.clone(), clock: clock.clone() })
     }
 
     fn leave(&self, now: Timestamp) {
@@ -146,11 +135,7 @@ impl Session {
 
     /// The time of use to be written back, if the store does not know it yet.
     pub(crate) fn unwritten(&self, now: Timestamp) -> Option<Timestamp> {
-        let used = if self.is_in_use() {
-            now
-        } else {
-            self.last_used()
-        };
+        let used = if self.is_in_use() { now } else { self.last_used() };
         (used.as_millis() > self.written.load(Ordering::Relaxed)).then_some(used)
     }
 
@@ -242,9 +227,7 @@ const CLOSED: u64 = 1 << 63;
 impl Gate {
     fn enter(&self) -> bool {
         let open = |word: u64| (word & CLOSED == 0).then_some(word + 1);
-        self.0
-            .fetch_update(Ordering::AcqRel, Ordering::Acquire, open)
-            .is_ok()
+        self.0.fetch_update(Ordering::AcqRel, Ordering::Acquire, open).is_ok()
     }
 
     fn leave(&self) {
@@ -264,9 +247,7 @@ impl Gate {
     }
 
     fn close_if_empty(&self) -> bool {
-        self.0
-            .compare_exchange(0, CLOSED, Ordering::AcqRel, Ordering::Acquire)
-            .is_ok()
+        self.0.compare_exchange(0, CLOSED, Ordering::AcqRel, Ordering::Acquire).is_ok()
     }
 }
 

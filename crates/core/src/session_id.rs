@@ -77,13 +77,6 @@ mod tests {
         assert_ne!(early, SessionId::generate(Timestamp::from_millis(1_000)));
         assert_eq!(early.to_string().parse(), Ok(early));
         assert!(format!("{{{early}}}").parse::<SessionId>().is_err());
-        assert!(
-            early
-                .as_uuid()
-                .simple()
-                .to_string()
-                .parse::<SessionId>()
-                .is_err()
-        );
+        assert!(early.as_uuid().simple().to_string().parse::<SessionId>().is_err());
     }
 }

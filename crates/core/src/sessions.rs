@@ -81,20 +81,12 @@ pub struct Wish {
 impl Wish {
     /// A new session of `owner`, without a key.
     pub fn new(owner: Owner) -> Self {
-        Self {
-            owner,
-            name: None,
-            expiry: None,
-            provisional: false,
-        }
+        Self { owner, name: None, expiry: None, provisional: false }
     }
 
     /// The session of `owner` with this key, found or created.
     pub fn keyed(owner: Owner, agent: Agent, key: Key) -> Self {
-        Self {
-            name: Some((agent, key)),
-            ..Self::new(owner)
-        }
+        Self { name: Some((agent, key)), ..Self::new(owner) }
     }
 
     /// Ends by this rule if it is created. Defaults to [`Settings::expiry`].
@@ -193,17 +185,13 @@ fn over(record: &Record) -> String {
     };
     let why = match record.ended.map(|ended| ended.reason) {
         Some(EndReason::Idle) => format!("expired after {} idle", span(record.expiry.idle)),
-        Some(EndReason::Age) => format!(
-            "expired at its full age of {}",
-            span(record.expiry.absolute)
-        ),
+        Some(EndReason::Age) => {
+            format!("expired at its full age of {}", span(record.expiry.absolute))
+        }
         Some(EndReason::Evicted) => "made room for another one at a limit".to_owned(),
         _ => "was ended".to_owned(),
     };
-    format!(
-        "session {} {why}; its state is gone, open a new one",
-        record.id
-    )
+    format!("session {} {why}; its state is gone, open a new one", record.id)
 }
 
 /// How often a change begins again when others write first.
@@ -240,12 +228,7 @@ impl Sessions {
     /// [`OpenError::LeaseLost`].
     pub fn state(&self, session: &Session) -> Result<State, OpenError> {
         let lease = self.lease()?;
-        Ok(State::new(
-            self.store.clone(),
-            session.id(),
-            Some(lease),
-            self.settings.state,
-        ))
+        Ok(State::new(self.store.clone(), session.id(), Some(lease), self.settings.state))
     }
 
     /// A new handle for a session. Older ones stay good.
@@ -255,10 +238,7 @@ impl Sessions {
     pub async fn issue_handle(&self, session: &Session) -> Result<Handle, OpenError> {
         let handle = Handle::generate();
         let hash = handle.hash(session.owner());
-        let added = self
-            .store
-            .add_handle(session.id(), hash, Some(self.lease()?))
-            .await;
+        let added = self.store.add_handle(session.id(), hash, Some(self.lease()?)).await;
         self.heed(session, added)?;
         Ok(handle)
     }
@@ -277,10 +257,8 @@ impl Sessions {
             let seen = session.record();
             let mut record = Record::clone(&seen);
             change(&mut record);
-            let wrote = self
-                .store
-                .replace(&record, Seen::revision(&seen), Some(self.lease()?))
-                .await;
+            let wrote =
+                self.store.replace(&record, Seen::revision(&seen), Some(self.lease()?)).await;
             match self.heed(session, wrote) {
                 Ok(revision) => {
                     record.revision = revision;
@@ -288,12 +266,7 @@ impl Sessions {
                     return Ok(());
                 }
                 Err(StoreError::Stale) => {
-                    session.learn(
-                        self.store
-                            .load(session.id())
-                            .await?
-                            .ok_or(StoreError::Missing)?,
-                    );
+                    session.learn(self.store.load(session.id()).await?.ok_or(StoreError::Missing)?);
                 }
                 Err(error) => return Err(error.into()),
             }
@@ -358,9 +331,7 @@ impl Sessions {
     /// The lease, as long as this process may believe in it.
     fn lease(&self) -> Result<Lease, OpenError> {
         let tenure = *self.tenure.read().unwrap_or_else(PoisonError::into_inner);
-        tenure
-            .lease(self.clock.monotonic())
-            .ok_or(OpenError::LeaseLost)
+        tenure.lease(self.clock.monotonic()).ok_or(OpenError::LeaseLost)
     }
 
     /// Stops using a session as soon as the store says that another process has it.

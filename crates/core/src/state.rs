@@ -55,12 +55,7 @@ impl State {
         by: Option<Lease>,
         limits: StateLimits,
     ) -> Self {
-        Self {
-            store,
-            session,
-            by,
-            limits,
-        }
+        Self { store, session, by, limits }
     }
 
     /// Reads the value under `key`.
@@ -116,10 +111,7 @@ impl State {
     /// # Errors
     /// What the store says.
     pub async fn remove(&self, key: &str) -> Result<(), StateError> {
-        Ok(self
-            .store
-            .remove_state(self.session, key, Expect::Any, self.by)
-            .await?)
+        Ok(self.store.remove_state(self.session, key, Expect::Any, self.by).await?)
     }
 
     /// The keys in order, with the size of each value.
@@ -138,10 +130,7 @@ impl State {
             None => Ok(None),
             Some(found) => match serde_json::from_slice(&found.bytes) {
                 Ok(value) => Ok(Some((found.revision, value))),
-                Err(source) => Err(StateError::Decode {
-                    key: key.to_owned(),
-                    source,
-                }),
+                Err(source) => Err(StateError::Decode { key: key.to_owned(), source }),
             },
         }
     }
@@ -153,16 +142,9 @@ impl State {
         expect: Expect,
     ) -> Result<(), StateError> {
         text::check("a key of the session's state", key, self.limits.key)?;
-        let bytes = serde_json::to_vec(value).map_err(|source| StateError::Encode {
-            key: key.to_owned(),
-            source,
-        })?;
-        let put = Put {
-            key,
-            bytes: &bytes,
-            expect,
-            limits: self.limits,
-        };
+        let bytes = serde_json::to_vec(value)
+            .map_err(|source| StateError::Encode { key: key.to_owned(), source })?;
+        let put = Put { key, bytes: &bytes, expect, limits: self.limits };
         self.store.put_state(self.session, put, self.by).await?;
         Ok(())
     }

@@ -28,8 +28,9 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
 
     /// Adds a new, live record and claims it for `record.holder` if that is set.
     ///
-    /// If sessions that are over had this key, the new one inherits: it gets a generation above
-    /// theirs. Returns the generation that was stored.
+    /// If the session that had this key last is over, the new one inherits: it gets a generation
+    /// above that one's. (Once that one is forgotten by `remove`, whether older ones still count is up
+    /// to the store.) Returns the generation that was stored.
     ///
     /// # Errors
     /// [`StoreError::Taken`] if a live session has the key (or the id), with that session.
@@ -223,19 +224,13 @@ impl Seen {
     /// Has read this revision; later times of use do not matter.
     #[must_use]
     pub fn revision(record: &Record) -> Self {
-        Self {
-            revision: record.revision,
-            last_used: None,
-        }
+        Self { revision: record.revision, last_used: None }
     }
 
     /// Has read this record, and it must not have been used since.
     #[must_use]
     pub fn unused(record: &Record) -> Self {
-        Self {
-            revision: record.revision,
-            last_used: Some(record.last_used),
-        }
+        Self { revision: record.revision, last_used: Some(record.last_used) }
     }
 }
 
@@ -252,13 +247,7 @@ pub struct Connection {
 
 impl fmt::Debug for Connection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "Connection({:?} to {}, {} bytes)",
-            self.name,
-            self.session,
-            self.body.len()
-        )
+        write!(f, "Connection({:?} to {}, {} bytes)", self.name, self.session, self.body.len())
     }
 }
 
@@ -273,12 +262,7 @@ pub struct Value {
 
 impl fmt::Debug for Value {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "Value(revision {}, {} bytes)",
-            self.revision,
-            self.bytes.len()
-        )
+        write!(f, "Value(revision {}, {} bytes)", self.revision, self.bytes.len())
     }
 }
 
@@ -315,19 +299,11 @@ impl Put<'_> {
         let sizes = [
             (Measure::Key, self.limits.key, self.key.len()),
             (Measure::Value, self.limits.value, self.bytes.len()),
-            (
-                Measure::Session,
-                self.limits.session,
-                self.size().saturating_add(others),
-            ),
+            (Measure::Session, self.limits.session, self.size().saturating_add(others)),
             (Measure::Keys, self.limits.keys, count.saturating_add(1)),
         ];
         match sizes.into_iter().find(|(_, limit, size)| size > limit) {
-            Some((measure, limit, size)) => Err(StoreError::TooLarge {
-                measure,
-                limit,
-                size,
-            }),
+            Some((measure, limit, size)) => Err(StoreError::TooLarge { measure, limit, size }),
             None => Ok(()),
         }
     }
@@ -341,13 +317,7 @@ impl Put<'_> {
 
 impl fmt::Debug for Put<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "Put({:?}, {} bytes, {:?})",
-            self.key,
-            self.bytes.len(),
-            self.expect
-        )
+        write!(f, "Put({:?}, {} bytes, {:?})", self.key, self.bytes.len(), self.expect)
     }
 }
 

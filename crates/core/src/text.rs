@@ -28,10 +28,7 @@ impl fmt::Display for Problem {
                 write!(f, "has {size} bytes; at most {limit} are allowed")
             }
             Self::Unprintable { at } => {
-                write!(
-                    f,
-                    "has a control character at byte {at}; use printable text"
-                )
+                write!(f, "has a control character at byte {at}; use printable text")
             }
             Self::Form(expected) => write!(f, "is not of the form {expected}"),
         }
@@ -41,10 +38,7 @@ impl fmt::Display for Problem {
 impl InvalidText {
     /// The text does not have the form that `what` needs.
     pub(crate) fn form(what: &'static str, expected: &'static str) -> Self {
-        Self {
-            what,
-            problem: Problem::Form(expected),
-        }
+        Self { what, problem: Problem::Form(expected) }
     }
 }
 
@@ -56,10 +50,7 @@ pub(crate) fn check(what: &'static str, text: &str, limit: usize) -> Result<(), 
     let problem = if text.is_empty() {
         Problem::Empty
     } else if text.len() > limit {
-        Problem::TooLong {
-            limit,
-            size: text.len(),
-        }
+        Problem::TooLong { limit, size: text.len() }
     } else if let Some((at, _)) = text.char_indices().find(|(_, c)| c.is_control()) {
         Problem::Unprintable { at }
     } else {
@@ -96,17 +87,8 @@ mod tests {
         assert!(check("a key", "chat-42 – ü", 64).is_ok());
         let said = |text: &str| check("a key", text, 8).unwrap_err().to_string();
         assert_eq!(said(""), "a key is empty; give it at least one character");
-        assert_eq!(
-            said("123456789"),
-            "a key has 9 bytes; at most 8 are allowed"
-        );
-        assert_eq!(
-            said("a\nb"),
-            "a key has a control character at byte 1; use printable text"
-        );
-        assert_eq!(
-            said("a\0b"),
-            "a key has a control character at byte 1; use printable text"
-        );
+        assert_eq!(said("123456789"), "a key has 9 bytes; at most 8 are allowed");
+        assert_eq!(said("a\nb"), "a key has a control character at byte 1; use printable text");
+        assert_eq!(said("a\0b"), "a key has a control character at byte 1; use printable text");
     }
 }

@@ -95,16 +95,10 @@ async fn spawn_carries_the_scope() {
     let work = async {
         assert_eq!(scope::spawn(seen()).await.unwrap(), Some(id));
         assert_eq!(tokio::spawn(seen()).await.unwrap(), None);
-        scope::spawn(async move { scope::spawn(seen()).await.unwrap() })
-            .await
-            .unwrap()
+        scope::spawn(async move { scope::spawn(seen()).await.unwrap() }).await.unwrap()
     };
     assert_eq!(work.in_session(id).await, Some(id));
-    assert_eq!(
-        scope::spawn(seen()).await.unwrap(),
-        None,
-        "outside there is nothing to carry"
-    );
+    assert_eq!(scope::spawn(seen()).await.unwrap(), None, "outside there is nothing to carry");
 }
 
 /// R095: a session that is named wins over the current one.
@@ -114,10 +108,7 @@ async fn explicit_beats_ambient() {
     assert_eq!(scope::resolve(None), None);
     assert_eq!(scope::resolve(Some(explicit)), Some(explicit));
     let work = async { (scope::resolve(Some(explicit)), scope::resolve(None)) };
-    assert_eq!(
-        work.in_session(ambient).await,
-        (Some(explicit), Some(ambient))
-    );
+    assert_eq!(work.in_session(ambient).await, (Some(explicit), Some(ambient)));
 }
 
 /// E03: the scope is gone also when what ran in it failed or was dropped half-way.
@@ -146,10 +137,7 @@ async fn a_scope_can_carry_more() {
     let scope = Scope::new(id).carrying(Arc::new("policy".to_owned()));
     let work = async {
         let scope = scope::current().unwrap();
-        assert_eq!(
-            scope.carried::<String>().as_deref().map(String::as_str),
-            Some("policy")
-        );
+        assert_eq!(scope.carried::<String>().as_deref().map(String::as_str), Some("policy"));
         assert!(scope.carried::<u32>().is_none());
         seen().await
     };

@@ -6,7 +6,7 @@ use futures_util::future::join_all;
 use stayput_core::{
     Agent, Attachment, Clock, EndReason, Expiry, Generation, Handle, Holder, Key, ManualClock,
     MemoryStore, OpenError, Origin, Owner, Record, Renewed, Retry, SessionId, SessionLimits,
-    Sessions, Settings, Store, StoreError, Timestamp, Wish,
+    Sessions, Settings, State, StateError, StateLimits, Store, StoreError, Timestamp, Wish,
 };
 use stayput_testkit::faulty::Faulty;
 
@@ -21,25 +21,16 @@ struct World {
 impl World {
     fn new() -> Self {
         let clock = Arc::new(ManualClock::at(Timestamp::from_millis(1_800_000_000_000)));
-        Self {
-            store: Arc::new(MemoryStore::new(clock.clone())),
-            clock,
-        }
+        Self { store: Arc::new(MemoryStore::new(clock.clone())), clock }
     }
 
     async fn process(&self) -> Sessions {
-        self.process_with(Settings {
-            lease: Duration::MAX,
-            ..Settings::default()
-        })
-        .await
+        self.process_with(Settings { lease: Duration::MAX, ..Settings::default() }).await
     }
 
     async fn process_with(&self, settings: Settings) -> Sessions {
         let holder = Holder::at("http://127.0.0.1:1").unwrap();
-        Sessions::start(self.store.clone(), self.clock.clone(), holder, settings)
-            .await
-            .unwrap()
+        Sessions::start(self.store.clone(), self.clock.clone(), holder, settings).await.unwrap()
     }
 }
 
@@ -76,29 +67,17 @@ async fn a_key_leads_to_one_session() {
     let first = sessions.open(&chat("a")).await.unwrap();
     assert_eq!(first.origin, Origin::Fresh);
     let again = sessions.open(&chat("a")).await.unwrap();
-    assert_eq!(
-        (again.origin, again.session.id()),
-        (Origin::Kept, first.session.id())
-    );
+    assert_eq!((again.origin, again.session.id()), (Origin::Kept, first.session.id()));
     let other = sessions.open(&chat("b")).await.unwrap();
     assert_ne!(other.session.id(), first.session.id());
     let unnamed = sessions.open(&Wish::new(ann())).await.unwrap();
-    assert_ne!(
-        unnamed.session.id(),
-        sessions.open(&Wish::new(ann())).await.unwrap().session.id()
-    );
+    assert_ne!(unnamed.session.id(), sessions.open(&Wish::new(ann())).await.unwrap().session.id());
     let key = Key::named("a").unwrap();
     let found = sessions.by_key(&ann(), &Agent::none(), &key).await.unwrap();
     assert_eq!(found.id(), first.session.id());
-    assert_fails!(
-        sessions.by_key(&eve(), &Agent::none(), &key).await,
-        OpenError::Unknown
-    );
+    assert_fails!(sessions.by_key(&eve(), &Agent::none(), &key).await, OpenError::Unknown);
     let agent = Agent::named("x").unwrap();
-    assert_fails!(
-        sessions.by_key(&ann(), &agent, &key).await,
-        OpenError::Unknown
-    );
+    assert_fails!(sessions.by_key(&ann(), &agent, &key).await, OpenError::Unknown);
 }
 
 /// Invariant 4, R019, R129: fifty first calls at once make one session.
@@ -115,25 +94,11 @@ async fn many_first_opens_make_one_session() {
                     .block_on(async { sessions.open(&wish).await.unwrap() })
             })
         });
-        let opened: Vec<_> = join_all(opening)
-            .await
-            .into_iter()
-            .map(Result::unwrap)
-            .collect();
-        let fresh = opened
-            .iter()
-            .filter(|it| it.origin == Origin::Fresh)
-            .count();
+        let opened: Vec<_> = join_all(opening).await.into_iter().map(Result::unwrap).collect();
+        let fresh = opened.iter().filter(|it| it.origin == Origin::Fresh).count();
         assert_eq!(fresh, 1, "round {round}");
-        assert!(
-            opened
-                .iter()
-                .all(|it| it.session.id() == opened[0].session.id())
-        );
-        assert_eq!(
-            world.store.list(None, None, 99).await.unwrap().len(),
-            round + 1
-        );
+        assert!(opened.iter().all(|it| it.session.id() == opened[0].session.id()));
+        assert_eq!(world.store.list(None, None, 99).await.unwrap().len(), round + 1);
     }
 }
 
@@ -150,34 +115,19 @@ async fn a_foreign_session_is_an_unknown_one() {
     let unknown = SessionId::generate(world.clock.now());
     let answers = [
         sessions.by_handle(&eve(), &handle).await.unwrap_err(),
-        sessions
-            .by_handle(&eve(), &Handle::generate())
-            .await
-            .unwrap_err(),
-        sessions
-            .by_handle(&ann(), &Handle::generate())
-            .await
-            .unwrap_err(),
+        sessions.by_handle(&eve(), &Handle::generate()).await.unwrap_err(),
+        sessions.by_handle(&ann(), &Handle::generate()).await.unwrap_err(),
         sessions.by_id(&eve(), id).await.unwrap_err(),
         sessions.by_id(&eve(), unknown).await.unwrap_err(),
         sessions.revive(&eve(), id).await.unwrap_err(),
     ];
     for answer in answers {
         assert_fails!(Err::<(), _>(&answer), OpenError::Unknown);
-        assert_eq!(
-            answer.to_string(),
-            "there is no such session; open a new one"
-        );
+        assert_eq!(answer.to_string(), "there is no such session; open a new one");
     }
     sessions.end(opened.session.session()).await.unwrap();
-    assert_fails!(
-        sessions.by_handle(&ann(), &handle).await,
-        OpenError::Over(_)
-    );
-    assert_fails!(
-        sessions.by_handle(&eve(), &handle).await,
-        OpenError::Unknown
-    );
+    assert_fails!(sessions.by_handle(&ann(), &handle).await, OpenError::Over(_));
+    assert_fails!(sessions.by_handle(&eve(), &handle).await, OpenError::Unknown);
     assert_fails!(sessions.by_id(&eve(), id).await, OpenError::Unknown);
 }
 
@@ -203,22 +153,9 @@ async fn a_held_session_is_found_without_the_store() {
     let handle = sessions.issue_handle(&opened.session).await.unwrap();
     drop(sessions.by_handle(&ann(), &handle).await.unwrap());
     // Behind the back of the process, the store forgets it; nobody here notices until it writes.
-    let lease = world
-        .store
-        .load(opened.session.id())
-        .await
-        .unwrap()
-        .unwrap()
-        .holder;
-    world
-        .store
-        .remove(opened.session.id(), lease)
-        .await
-        .unwrap();
-    assert_eq!(
-        sessions.open(&chat("a")).await.unwrap().origin,
-        Origin::Kept
-    );
+    let lease = world.store.load(opened.session.id()).await.unwrap().unwrap().holder;
+    world.store.remove(opened.session.id(), lease).await.unwrap();
+    assert_eq!(sessions.open(&chat("a")).await.unwrap().origin, Origin::Kept);
     assert!(sessions.by_handle(&ann(), &handle).await.is_ok());
     assert!(sessions.by_id(&ann(), opened.session.id()).await.is_ok());
     assert_fails!(
@@ -241,10 +178,7 @@ async fn an_unused_session_idles_out_and_its_owner_is_told() {
     world.clock.advance(MINUTE * 29);
     drop(sessions.by_id(&ann(), id).await.unwrap());
     world.clock.advance(MINUTE * 29);
-    assert!(
-        sessions.sweep().await.ended.is_empty(),
-        "used 29 minutes ago"
-    );
+    assert!(sessions.sweep().await.ended.is_empty(), "used 29 minutes ago");
     world.clock.advance(MINUTE);
     let swept = sessions.sweep().await;
     assert_eq!(ids(&swept.ended), [id]);
@@ -264,10 +198,8 @@ async fn a_session_in_use_never_idles_out() {
     let world = World::new();
     let sessions = world.process().await;
     let opened = sessions.open(&chat("a")).await.unwrap();
-    let (id, second) = (
-        opened.session.id(),
-        sessions.by_id(&ann(), opened.session.id()).await.unwrap(),
-    );
+    let (id, second) =
+        (opened.session.id(), sessions.by_id(&ann(), opened.session.id()).await.unwrap());
     for _ in 0..5 {
         world.clock.advance(MINUTE * 60);
         sessions.flush().await.unwrap();
@@ -276,10 +208,7 @@ async fn a_session_in_use_never_idles_out() {
     }
     drop(opened);
     world.clock.advance(MINUTE * 40);
-    assert!(
-        sessions.sweep().await.ended.is_empty(),
-        "one of two uses is left"
-    );
+    assert!(sessions.sweep().await.ended.is_empty(), "one of two uses is left");
     drop(second);
     assert!(sessions.sweep().await.ended.is_empty(), "idle from now on");
     world.clock.advance(MINUTE * 30);
@@ -298,10 +227,7 @@ async fn a_session_of_full_age_lets_nobody_in() {
     assert_ne!(next.session.id(), opened.session.id());
     assert!(matches!(next.origin, Origin::Lost(_)));
     assert!(opened.session.is_over() && opened.session.is_in_use());
-    assert!(
-        sessions.sweep().await.ended.is_empty(),
-        "its links are still needed"
-    );
+    assert!(sessions.sweep().await.ended.is_empty(), "its links are still needed");
     let id = opened.session.id();
     drop(opened);
     assert_eq!(ids(&sessions.sweep().await.ended), [id]);
@@ -316,11 +242,7 @@ async fn an_expired_session_is_not_found_before_the_sweep() {
     world.clock.advance(MINUTE * 30);
     assert_fails!(sessions.by_id(&ann(), first).await, OpenError::Over(_));
     let opened = sessions.open(&chat("a")).await.unwrap();
-    assert_eq!(
-        opened.origin,
-        Origin::Lost(Generation(1)),
-        "invariant 3: the loss is told"
-    );
+    assert_eq!(opened.origin, Origin::Lost(Generation(1)), "invariant 3: the loss is told");
     assert_ne!(opened.session.id(), first);
     assert_eq!(
         ids(&sessions.sweep().await.ended),
@@ -336,22 +258,12 @@ async fn extend_really_extends() {
     let sessions = world.process().await;
     let id = {
         let opened = sessions.open(&chat("a")).await.unwrap();
-        sessions
-            .extend(&opened.session, Expiry::idle(MINUTE * 90))
-            .await
-            .unwrap();
+        sessions.extend(&opened.session, Expiry::idle(MINUTE * 90)).await.unwrap();
         opened.session.id()
     };
     world.clock.advance(MINUTE * 89);
     assert!(sessions.sweep().await.ended.is_empty());
-    assert!(
-        world
-            .store
-            .due(world.clock.now(), 9)
-            .await
-            .unwrap()
-            .is_empty()
-    );
+    assert!(world.store.due(world.clock.now(), 9).await.unwrap().is_empty());
     world.clock.advance(MINUTE);
     assert_eq!(ids(&sessions.sweep().await.ended), [id]);
 }
@@ -360,10 +272,7 @@ async fn extend_really_extends() {
 #[tokio::test]
 async fn a_sweep_ends_what_nobody_holds() {
     let world = World::new();
-    let settings = Settings {
-        lease: MINUTE,
-        ..Settings::default()
-    };
+    let settings = Settings { lease: MINUTE, ..Settings::default() };
     let dead = world.process_with(settings).await;
     let id = dead.open(&chat("a")).await.unwrap().session.id();
     let sessions = world.process().await;
@@ -380,15 +289,7 @@ async fn a_sweep_leaves_alone_what_others_hold() {
     let opened = holder.open(&chat("a")).await.unwrap();
     world.clock.advance(MINUTE * 60);
     assert!(other.sweep().await.ended.is_empty());
-    assert!(
-        world
-            .store
-            .load(opened.session.id())
-            .await
-            .unwrap()
-            .unwrap()
-            .is_live()
-    );
+    assert!(world.store.load(opened.session.id()).await.unwrap().unwrap().is_live());
 }
 
 #[tokio::test]
@@ -400,20 +301,11 @@ async fn tombstones_are_forgotten_after_their_retention() {
     sessions.end(opened.session.session()).await.unwrap();
     world.clock.advance(MINUTE * 60 * 24 * 7);
     assert_eq!(sessions.sweep().await.purged, 0);
-    assert_fails!(
-        sessions.by_handle(&ann(), &handle).await,
-        OpenError::Over(_)
-    );
+    assert_fails!(sessions.by_handle(&ann(), &handle).await, OpenError::Over(_));
     world.clock.advance(MINUTE);
     assert_eq!(sessions.sweep().await.purged, 1);
-    assert_fails!(
-        sessions.by_handle(&ann(), &handle).await,
-        OpenError::Unknown
-    );
-    assert_eq!(
-        sessions.open(&chat("a")).await.unwrap().origin,
-        Origin::Fresh
-    );
+    assert_fails!(sessions.by_handle(&ann(), &handle).await, OpenError::Unknown);
+    assert_eq!(sessions.open(&chat("a")).await.unwrap().origin, Origin::Fresh);
 }
 
 // ── ending ──────────────────────────────────────────────────────────────────────────────────────────
@@ -423,23 +315,15 @@ async fn an_ended_session_says_what_to_close() {
     let world = World::new();
     let sessions = world.process().await;
     let opened = sessions.open(&chat("a")).await.unwrap();
-    let attachment = Attachment {
-        generation: Generation(2),
-        body: "upstream".into(),
-    };
+    let attachment = Attachment { generation: Generation(2), body: "upstream".into() };
     sessions
-        .change(&opened.session, |record| {
-            record.attach("browser", attachment.clone())
-        })
+        .change(&opened.session, |record| record.attach("browser", attachment.clone()))
         .await
         .unwrap();
     let session = opened.session.session().clone();
     sessions.end(&session).await.unwrap();
     sessions.end(&session).await.unwrap();
-    assert!(
-        sessions.sweep().await.ended.is_empty(),
-        "somebody is still inside"
-    );
+    assert!(sessions.sweep().await.ended.is_empty(), "somebody is still inside");
     drop(opened);
     let swept = sessions.sweep().await;
     assert_eq!(swept.ended[0].attachments["browser"], attachment);
@@ -447,15 +331,8 @@ async fn an_ended_session_says_what_to_close() {
     let tombstone = world.store.load(session.id()).await.unwrap().unwrap();
     assert!(tombstone.attachments.is_empty() && tombstone.holder.is_none());
     let next = sessions.open(&chat("a")).await.unwrap();
-    assert_eq!(
-        next.origin,
-        Origin::Lost(Generation(3)),
-        "above every generation of before"
-    );
-    assert_fails!(
-        sessions.by_id(&ann(), session.id()).await,
-        OpenError::Over(_)
-    );
+    assert_eq!(next.origin, Origin::Lost(Generation(3)), "above every generation of before");
+    assert_fails!(sessions.by_id(&ann(), session.id()).await, OpenError::Over(_));
 }
 
 /// E37: an end that is cancelled at any point is finished by the next sweep, and leaks nothing.
@@ -463,25 +340,12 @@ async fn an_ended_session_says_what_to_close() {
 async fn a_cancelled_end_is_finished_by_the_sweep() {
     let world = World::new();
     let slow = Arc::new(Faulty::new(world.store.clone()));
-    let settings = Settings {
-        lease: Duration::MAX,
-        ..Settings::default()
-    };
-    let sessions = Sessions::start(
-        slow.clone(),
-        world.clock.clone(),
-        Holder::unreachable(),
-        settings,
-    )
-    .await
-    .unwrap();
-    let session = sessions
-        .open(&chat("a"))
-        .await
-        .unwrap()
-        .session
-        .session()
-        .clone();
+    let settings = Settings { lease: Duration::MAX, ..Settings::default() };
+    let sessions =
+        Sessions::start(slow.clone(), world.clock.clone(), Holder::unreachable(), settings)
+            .await
+            .unwrap();
+    let session = sessions.open(&chat("a")).await.unwrap().session.session().clone();
     slow.hang(true);
     let mut ending = Box::pin(sessions.end(&session));
     assert!(futures_util::poll!(&mut ending).is_pending());
@@ -489,15 +353,7 @@ async fn a_cancelled_end_is_finished_by_the_sweep() {
     slow.hang(false);
     assert!(session.is_over());
     assert_eq!(ids(&sessions.sweep().await.ended), [session.id()]);
-    assert!(
-        !world
-            .store
-            .load(session.id())
-            .await
-            .unwrap()
-            .unwrap()
-            .is_live()
-    );
+    assert!(!world.store.load(session.id()).await.unwrap().unwrap().is_live());
 }
 
 /// Invariant 6: an open that is cancelled at any point leaks nothing and keeps nobody out.
@@ -505,23 +361,12 @@ async fn a_cancelled_end_is_finished_by_the_sweep() {
 async fn a_cancelled_open_leaves_the_key_usable() {
     let world = World::new();
     let slow = Arc::new(Faulty::new(world.store.clone()));
-    let limits = SessionLimits {
-        per_owner: 1,
-        ..SessionLimits::default()
-    };
-    let settings = Settings {
-        lease: Duration::MAX,
-        sessions: limits,
-        ..Settings::default()
-    };
-    let sessions = Sessions::start(
-        slow.clone(),
-        world.clock.clone(),
-        Holder::unreachable(),
-        settings,
-    )
-    .await
-    .unwrap();
+    let limits = SessionLimits { per_owner: 1, ..SessionLimits::default() };
+    let settings = Settings { lease: Duration::MAX, sessions: limits, ..Settings::default() };
+    let sessions =
+        Sessions::start(slow.clone(), world.clock.clone(), Holder::unreachable(), settings)
+            .await
+            .unwrap();
     for polls in 1.. {
         slow.hang(true);
         let wish = chat("a");
@@ -548,6 +393,68 @@ async fn a_cancelled_open_leaves_the_key_usable() {
     }
 }
 
+/// A session that ended while another opener had just read it is not held as if it lived.
+#[tokio::test]
+async fn what_ended_meanwhile_is_not_held() {
+    let world = World::new();
+    let before = world.process().await;
+    let id = before.open(&chat("a")).await.unwrap().session.id();
+    before.close().await.unwrap();
+    let slow = Arc::new(Faulty::new(world.store.clone()));
+    let settings = Settings { lease: Duration::MAX, ..Settings::default() };
+    let sessions =
+        Sessions::start(slow.clone(), world.clock.clone(), Holder::unreachable(), settings)
+            .await
+            .unwrap();
+    // One opener has claimed the session and waits for the answer …
+    slow.hang(true);
+    let wish = chat("a");
+    let mut opening = Box::pin(sessions.open(&wish));
+    let claimed = async || world.store.load(id).await.unwrap().unwrap().holder.unwrap().holder;
+    while claimed().await != sessions.holder().id {
+        slow.step();
+        assert!(futures_util::poll!(&mut opening).is_pending());
+    }
+    // … while another one opens it too and ends it.
+    slow.hang(false);
+    let other = sessions.open(&wish).await.unwrap();
+    assert_eq!((other.session.id(), other.origin), (id, Origin::Kept));
+    sessions.end(other.session.session()).await.unwrap();
+    slow.step();
+    let opened = opening.await.unwrap();
+    assert_ne!(opened.session.id(), id);
+    assert_eq!(opened.origin, Origin::Lost(Generation(1)));
+    assert_eq!(sessions.held().len(), 1);
+}
+
+/// Two updates at once, on a store that lets them meet: none is lost.
+#[tokio::test]
+async fn updates_that_meet_are_tried_again() {
+    let store: Arc<dyn Store> = Arc::new(Faulty::new(World::new().store));
+    stayput_core::promises::concurrent_updates_lose_nothing(store).await;
+}
+
+/// Invariant 2: an update whose write may have happened is not tried again.
+#[tokio::test]
+async fn an_update_is_not_repeated_when_its_outcome_is_unknown() {
+    let world = World::new();
+    let faulty = Arc::new(Faulty::new(world.store.clone()));
+    let record = Record::new(ann(), Expiry::NEVER, world.clock.now());
+    faulty.insert(&record).await.unwrap();
+    let state = State::new(faulty.clone(), record.id, None, StateLimits::default());
+    let mut changes = 0;
+    let update = state.update("n", |n: &mut u32| {
+        changes += 1;
+        *n += 1;
+        faulty.lose_the_next_answer();
+    });
+    let error = update.await.unwrap_err();
+    assert!(matches!(error, StateError::Store(StoreError::Unavailable { .. })), "{error:?}");
+    assert_eq!(error.retry(), Retry::Later);
+    assert_eq!(changes, 1);
+    assert_eq!(state.get::<u32>("n").await.unwrap(), Some(1), "it did happen, once");
+}
+
 #[tokio::test]
 async fn a_revived_session_has_its_id_and_says_lost() {
     let world = World::new();
@@ -556,22 +463,12 @@ async fn a_revived_session_has_its_id_and_says_lost() {
     world.clock.advance(MINUTE * 30);
     assert_eq!(sessions.sweep().await.ended.len(), 1);
     let revived = sessions.revive(&ann(), id).await.unwrap();
-    assert_eq!(
-        (revived.session.id(), revived.origin),
-        (id, Origin::Lost(Generation(1)))
-    );
+    assert_eq!((revived.session.id(), revived.origin), (id, Origin::Lost(Generation(1))));
     assert_eq!(sessions.open(&chat("a")).await.unwrap().session.id(), id);
-    assert_eq!(
-        sessions.revive(&ann(), id).await.unwrap().origin,
-        Origin::Kept,
-        "it lives"
-    );
+    assert_eq!(sessions.revive(&ann(), id).await.unwrap().origin, Origin::Kept, "it lives");
     drop(revived);
     world.clock.advance(MINUTE * 29);
-    assert!(
-        sessions.sweep().await.ended.is_empty(),
-        "its time begins anew"
-    );
+    assert!(sessions.sweep().await.ended.is_empty(), "its time begins anew");
 }
 
 // ── provisional sessions and limits ─────────────────────────────────────────────────────────────────
@@ -581,10 +478,7 @@ async fn a_provisional_session_ends_soon_unless_its_handle_comes_back() {
     let world = World::new();
     let sessions = world.process().await;
     let mint = async || {
-        let opened = sessions
-            .open(&Wish::new(ann()).provisional())
-            .await
-            .unwrap();
+        let opened = sessions.open(&Wish::new(ann()).provisional()).await.unwrap();
         let handle = sessions.issue_handle(&opened.session).await.unwrap();
         (opened.session.id(), handle)
     };
@@ -602,23 +496,13 @@ async fn a_provisional_session_ends_soon_unless_its_handle_comes_back() {
 #[tokio::test]
 async fn at_a_limit_the_oldest_provisional_session_makes_room() {
     let world = World::new();
-    let limits = SessionLimits {
-        per_owner: 4,
-        provisional_per_owner: 2,
-    };
-    let settings = Settings {
-        lease: Duration::MAX,
-        sessions: limits,
-        ..Settings::default()
-    };
+    let limits = SessionLimits { per_owner: 4, provisional_per_owner: 2 };
+    let settings = Settings { lease: Duration::MAX, sessions: limits, ..Settings::default() };
     let sessions = world.process_with(settings).await;
     let mut minted = Vec::new();
     for _ in 0..3 {
         world.clock.advance(Duration::from_secs(1));
-        let opened = sessions
-            .open(&Wish::new(ann()).provisional())
-            .await
-            .unwrap();
+        let opened = sessions.open(&Wish::new(ann()).provisional()).await.unwrap();
         minted.push(opened.session.id());
     }
     let swept = sessions.sweep().await;
@@ -629,46 +513,24 @@ async fn at_a_limit_the_oldest_provisional_session_makes_room() {
     }
     assert_eq!(ids(&sessions.sweep().await.ended), [minted[1], minted[2]]);
     let error = sessions.open(&chat("e")).await.unwrap_err();
-    assert!(
-        matches!(error, OpenError::AtCapacity { limit: 4 }),
-        "{error:?}"
-    );
+    assert!(matches!(error, OpenError::AtCapacity { limit: 4 }), "{error:?}");
     assert_eq!(error.retry(), Retry::Later);
-    assert!(
-        sessions.open(&chat("a")).await.is_ok(),
-        "what there is can be used"
-    );
+    assert!(sessions.open(&chat("a")).await.is_ok(), "what there is can be used");
     let other = Wish::keyed(eve(), Agent::none(), Key::named("e").unwrap());
-    assert!(
-        sessions.open(&other).await.is_ok(),
-        "one owner's limit is not another's"
-    );
-    sessions
-        .end(sessions.open(&chat("a")).await.unwrap().session.session())
-        .await
-        .unwrap();
+    assert!(sessions.open(&other).await.is_ok(), "one owner's limit is not another's");
+    sessions.end(sessions.open(&chat("a")).await.unwrap().session.session()).await.unwrap();
     assert!(sessions.open(&chat("e")).await.is_ok());
 }
 
 #[tokio::test]
 async fn a_provisional_session_in_use_makes_no_room() {
     let world = World::new();
-    let limits = SessionLimits {
-        per_owner: 9,
-        provisional_per_owner: 1,
-    };
-    let settings = Settings {
-        lease: Duration::MAX,
-        sessions: limits,
-        ..Settings::default()
-    };
+    let limits = SessionLimits { per_owner: 9, provisional_per_owner: 1 };
+    let settings = Settings { lease: Duration::MAX, sessions: limits, ..Settings::default() };
     let sessions = world.process_with(settings).await;
     let wish = Wish::new(ann()).provisional();
     let opened = sessions.open(&wish).await.unwrap();
-    assert_fails!(
-        sessions.open(&wish).await,
-        OpenError::AtCapacity { limit: 1 }
-    );
+    assert_fails!(sessions.open(&wish).await, OpenError::AtCapacity { limit: 1 });
     drop(opened);
     assert!(sessions.open(&wish).await.is_ok());
 }
@@ -677,15 +539,8 @@ async fn a_provisional_session_in_use_makes_no_room() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn of_many_openers_at_the_limit_none_gets_past_it() {
     let world = World::new();
-    let limits = SessionLimits {
-        per_owner: 10,
-        ..SessionLimits::default()
-    };
-    let settings = Settings {
-        lease: Duration::MAX,
-        sessions: limits,
-        ..Settings::default()
-    };
+    let limits = SessionLimits { per_owner: 10, ..SessionLimits::default() };
+    let settings = Settings { lease: Duration::MAX, sessions: limits, ..Settings::default() };
     let sessions = Arc::new(world.process_with(settings).await);
     let opening = (0..50).map(|n| {
         let sessions = sessions.clone();
@@ -694,11 +549,7 @@ async fn of_many_openers_at_the_limit_none_gets_past_it() {
             tokio::runtime::Handle::current().block_on(async { sessions.open(&wish).await.is_ok() })
         })
     });
-    let opened = join_all(opening)
-        .await
-        .into_iter()
-        .filter(|it| *it.as_ref().unwrap())
-        .count();
+    let opened = join_all(opening).await.into_iter().filter(|it| *it.as_ref().unwrap()).count();
     assert_eq!(opened, 10);
     assert_eq!(world.store.list(None, None, 99).await.unwrap().len(), 10);
 }
@@ -730,15 +581,8 @@ async fn after_a_clean_end_another_process_goes_on() {
     let world = World::new();
     let one = world.process().await;
     let opened = one.open(&chat("a")).await.unwrap();
-    let (id, handle) = (
-        opened.session.id(),
-        one.issue_handle(&opened.session).await.unwrap(),
-    );
-    one.state(&opened.session)
-        .unwrap()
-        .set("n", &41)
-        .await
-        .unwrap();
+    let (id, handle) = (opened.session.id(), one.issue_handle(&opened.session).await.unwrap());
+    one.state(&opened.session).unwrap().set("n", &41).await.unwrap();
     world.clock.advance(MINUTE * 5);
     drop(opened);
     let used = world.clock.now();
@@ -765,39 +609,25 @@ async fn after_a_clean_end_another_process_goes_on() {
 #[tokio::test]
 async fn a_process_without_its_lease_uses_nothing() {
     let world = World::new();
-    let settings = Settings {
-        lease: MINUTE,
-        ..Settings::default()
-    };
+    let settings = Settings { lease: MINUTE, ..Settings::default() };
     let late = world.process_with(settings).await;
     let opened = late.open(&chat("a")).await.unwrap();
     world.clock.advance(Duration::from_secs(54));
     assert_fails!(late.open(&chat("a")).await, OpenError::LeaseLost);
     assert_fails!(late.open(&chat("b")).await, OpenError::LeaseLost);
     assert_fails!(late.state(&opened.session), OpenError::LeaseLost);
-    assert!(
-        matches!(late.renew().await.unwrap(), Renewed::Kept),
-        "it was not too late"
-    );
+    assert!(matches!(late.renew().await.unwrap(), Renewed::Kept), "it was not too late");
     assert!(late.open(&chat("a")).await.is_ok());
 
     world.clock.advance(MINUTE);
     let next = world.process_with(settings).await;
     let taken = next.open(&chat("a")).await.unwrap();
-    assert_eq!(
-        (taken.origin, taken.session.id()),
-        (Origin::Kept, opened.session.id())
-    );
-    let Renewed::Lost(lost) = late.renew().await.unwrap() else {
-        panic!("the lease ran out")
-    };
+    assert_eq!((taken.origin, taken.session.id()), (Origin::Kept, opened.session.id()));
+    let Renewed::Lost(lost) = late.renew().await.unwrap() else { panic!("the lease ran out") };
     assert_eq!(lost.len(), 1);
     assert!(opened.session.is_over() && late.held().is_empty());
     assert_fails!(late.open(&chat("a")).await, OpenError::HeldElsewhere { .. });
-    assert!(
-        late.open(&chat("b")).await.is_ok(),
-        "with a new lease it goes on"
-    );
+    assert!(late.open(&chat("b")).await.is_ok(), "with a new lease it goes on");
 }
 
 /// A write that is refused tells a process that its session is another's now.
@@ -807,11 +637,7 @@ async fn a_refused_write_lets_go_of_the_session() {
     let (one, two) = (world.process().await, world.process().await);
     let opened = one.open(&chat("a")).await.unwrap();
     let lease = opened.session.record().holder.unwrap();
-    world
-        .store
-        .release(opened.session.id(), lease)
-        .await
-        .unwrap();
+    world.store.release(opened.session.id(), lease).await.unwrap();
     drop(two.open(&chat("a")).await.unwrap());
     assert_fails!(
         one.extend(&opened.session, Expiry::NEVER).await,
@@ -828,14 +654,7 @@ async fn times_of_use_are_written_back_in_batches() {
     let sessions = world.process().await;
     let mut all = Vec::new();
     for n in 0..600 {
-        all.push(
-            sessions
-                .open(&chat(&n.to_string()))
-                .await
-                .unwrap()
-                .session
-                .id(),
-        );
+        all.push(sessions.open(&chat(&n.to_string())).await.unwrap().session.id());
     }
     assert_eq!(sessions.flush().await.unwrap(), 0, "nothing new");
     world.clock.advance(MINUTE);
@@ -846,11 +665,7 @@ async fn times_of_use_are_written_back_in_batches() {
     assert_eq!(sessions.flush().await.unwrap(), 0);
     let record = world.store.load(all[599]).await.unwrap().unwrap();
     assert_eq!(record.last_used, world.clock.now());
-    assert_eq!(
-        record.revision,
-        stayput_core::Revision(0),
-        "a touch is no change"
-    );
+    assert_eq!(record.revision, stayput_core::Revision(0), "a touch is no change");
 }
 
 // ── a store that fails ──────────────────────────────────────────────────────────────────────────────
@@ -859,41 +674,24 @@ async fn times_of_use_are_written_back_in_batches() {
 async fn a_store_that_is_gone_is_an_error_and_loses_nothing() {
     let world = World::new();
     let faulty = Arc::new(Faulty::new(world.store.clone()));
-    let settings = Settings {
-        lease: Duration::MAX,
-        ..Settings::default()
-    };
-    let sessions = Sessions::start(
-        faulty.clone(),
-        world.clock.clone(),
-        Holder::unreachable(),
-        settings,
-    )
-    .await
-    .unwrap();
+    let settings = Settings { lease: Duration::MAX, ..Settings::default() };
+    let sessions =
+        Sessions::start(faulty.clone(), world.clock.clone(), Holder::unreachable(), settings)
+            .await
+            .unwrap();
     let kept = sessions.open(&chat("a")).await.unwrap().session.id();
     world.clock.advance(MINUTE);
     drop(sessions.open(&chat("a")).await.unwrap());
     faulty.fail(true);
     let error = sessions.open(&chat("b")).await.unwrap_err();
-    assert!(matches!(
-        error,
-        OpenError::Store(StoreError::Unavailable { .. })
-    ));
+    assert!(matches!(error, OpenError::Store(StoreError::Unavailable { .. })));
     assert_eq!(error.retry(), Retry::Later);
-    assert!(
-        sessions.open(&chat("a")).await.is_ok(),
-        "what is held goes on"
-    );
+    assert!(sessions.open(&chat("a")).await.is_ok(), "what is held goes on");
     assert!(sessions.flush().await.is_err());
     world.clock.advance(MINUTE * 60);
     let swept = sessions.sweep().await;
     assert!(swept.error.is_some() && swept.ended.is_empty());
     faulty.fail(false);
-    assert_eq!(
-        ids(&sessions.sweep().await.ended),
-        [kept],
-        "and is ended when the store is back"
-    );
+    assert_eq!(ids(&sessions.sweep().await.ended), [kept], "and is ended when the store is back");
     assert!(sessions.open(&chat("b")).await.is_ok());
 }

@@ -11,9 +11,7 @@ fn store() -> Arc<dyn Store> {
 
 #[test]
 fn memory_follows_the_model() {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .build()
-        .unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     stories::one_by_one(&runtime, &store(), 512);
 }
 

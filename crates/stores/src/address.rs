@@ -142,17 +142,10 @@ fn postgres(text: &str) -> Result<PostgresAddress, AddressError> {
         Some("disable") | None => Tls::Off,
         Some(_) => {
             let expected = "disable, require or verify-full";
-            return Err(AddressError::Parameter {
-                kind: POSTGRES,
-                name: "sslmode",
-                expected,
-            });
+            return Err(AddressError::Parameter { kind: POSTGRES, name: "sslmode", expected });
         }
     };
-    Ok(PostgresAddress {
-        url: url.into(),
-        tls,
-    })
+    Ok(PostgresAddress { url: url.into(), tls })
 }
 
 fn redis(text: &str, encrypted: bool) -> Result<RedisAddress, AddressError> {
@@ -163,30 +156,14 @@ fn redis(text: &str, encrypted: bool) -> Result<RedisAddress, AddressError> {
     if prefix.is_empty() || prefix.len() > 64 || !prefix.bytes().all(word) {
         // A brace would be a hash tag and put all sessions on one node of a cluster.
         let expected = "1 to 64 letters, digits, '-', '_' and '.'";
-        return Err(AddressError::Parameter {
-            kind: REDIS,
-            name: "prefix",
-            expected,
-        });
+        return Err(AddressError::Parameter { kind: REDIS, name: "prefix", expected });
     }
     if authority.is_some() && !encrypted {
         let expected = "used with rediss:// only";
-        return Err(AddressError::Parameter {
-            kind: REDIS,
-            name: "sslrootcert",
-            expected,
-        });
+        return Err(AddressError::Parameter { kind: REDIS, name: "sslrootcert", expected });
     }
-    let tls = if encrypted {
-        Tls::Verified(authority)
-    } else {
-        Tls::Off
-    };
-    Ok(RedisAddress {
-        url: url.into(),
-        prefix,
-        tls,
-    })
+    let tls = if encrypted { Tls::Verified(authority) } else { Tls::Off };
+    Ok(RedisAddress { url: url.into(), prefix, tls })
 }
 
 fn parse(kind: &'static str, text: &str) -> Result<Url, AddressError> {
@@ -199,10 +176,8 @@ fn parse(kind: &'static str, text: &str) -> Result<Url, AddressError> {
 
 /// Takes a parameter out of a URL; of several, the last.
 fn take(url: &mut Url, name: &str) -> Option<String> {
-    let pairs: Vec<(String, String)> = url
-        .query_pairs()
-        .map(|(key, value)| (key.into_owned(), value.into_owned()))
-        .collect();
+    let pairs: Vec<(String, String)> =
+        url.query_pairs().map(|(key, value)| (key.into_owned(), value.into_owned())).collect();
     let (taken, kept): (Vec<_>, Vec<_>) = pairs.into_iter().partition(|(key, _)| key == name);
     if !taken.is_empty() {
         url.set_query(None);
@@ -216,10 +191,7 @@ fn take(url: &mut Url, name: &str) -> Option<String> {
 /// Shows the host alone: in a URL that was mistyped, a password may stand anywhere else.
 fn masked(f: &mut fmt::Formatter<'_>, name: &str, url: &str) -> fmt::Result {
     let url = Url::parse(url).ok();
-    let host = url
-        .as_ref()
-        .and_then(|url| url.host_str())
-        .unwrap_or_default();
+    let host = url.as_ref().and_then(|url| url.host_str()).unwrap_or_default();
     write!(f, "{name}({host})")
 }
 
@@ -246,14 +218,8 @@ mod tests {
     #[test]
     fn every_kind_has_its_form() {
         assert_eq!("memory:".parse(), Ok(Address::Memory));
-        assert_eq!(
-            "sqlite:a b.db".parse(),
-            Ok(Address::Sqlite("a b.db".into()))
-        );
-        assert_eq!(
-            "sqlite:///x/y".parse(),
-            Ok(Address::Sqlite("///x/y".into()))
-        );
+        assert_eq!("sqlite:a b.db".parse(), Ok(Address::Sqlite("a b.db".into())));
+        assert_eq!("sqlite:///x/y".parse(), Ok(Address::Sqlite("///x/y".into())));
         let Ok(Address::Postgres(address)) =
             "postgres://u:p@h/d?sslmode=verify-full&a=b&sslrootcert=%2Fca.pem".parse()
         else {
@@ -261,13 +227,8 @@ mod tests {
         };
         assert_eq!(address.url, "postgres://u:p@h/d?a=b");
         assert_eq!(address.tls, Tls::Verified(Some("/ca.pem".into())));
-        let Ok(Address::Redis(address)) = "rediss://:p@h:1/2?prefix=x".parse() else {
-            panic!()
-        };
-        assert_eq!(
-            (address.url.as_str(), address.prefix.as_str()),
-            ("rediss://:p@h:1/2", "x")
-        );
+        let Ok(Address::Redis(address)) = "rediss://:p@h:1/2?prefix=x".parse() else { panic!() };
+        assert_eq!((address.url.as_str(), address.prefix.as_str()), ("rediss://:p@h:1/2", "x"));
         assert_eq!(address.tls, Tls::Verified(None));
     }
 
@@ -297,10 +258,7 @@ mod tests {
         ] {
             assert!(!says(text).contains("secret"), "{}", says(text));
         }
-        for text in [
-            "postgres://u:secret@h:5/d?password=secret",
-            "redis://:secret@h/2",
-        ] {
+        for text in ["postgres://u:secret@h:5/d?password=secret", "redis://:secret@h/2"] {
             let shown = format!("{:?}", text.parse::<Address>().unwrap());
             assert!(!shown.contains("secret") && shown.contains('h'), "{shown}");
         }

@@ -54,10 +54,7 @@ impl OpenError {
     /// The driver said no while a store was being opened; the whole chain of reasons is told, because
     /// drivers like to hide what matters ("error connecting to server") at its end.
     pub(crate) fn unreachable(store: &'static str, error: &dyn Error) -> Self {
-        Self::Unreachable {
-            store,
-            problem: chain(error),
-        }
+        Self::Unreachable { store, problem: chain(error) }
     }
 }
 
@@ -80,11 +77,7 @@ pub(crate) fn corrupt(
     what: &'static str,
     source: impl Into<Box<dyn Error + Send + Sync>>,
 ) -> StoreError {
-    StoreError::Corrupt {
-        store,
-        what,
-        source: source.into(),
-    }
+    StoreError::Corrupt { store, what, source: source.into() }
 }
 
 /// A database did not answer, or not in time.
@@ -92,8 +85,5 @@ pub(crate) fn unavailable(
     store: &'static str,
     source: impl Into<Box<dyn Error + Send + Sync>>,
 ) -> StoreError {
-    StoreError::Unavailable {
-        store,
-        source: source.into(),
-    }
+    StoreError::Unavailable { store, source: source.into() }
 }

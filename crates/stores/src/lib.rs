@@ -25,6 +25,8 @@
 //! ```
 
 mod address;
+// Each store uses a part of it.
+#[cfg_attr(not(all(feature = "sqlite", feature = "postgres", feature = "redis")), allow(dead_code))]
 mod failure;
 #[cfg(feature = "postgres")]
 mod postgres;
@@ -61,10 +63,7 @@ impl Database {
     #[cfg(any(feature = "sqlite", feature = "postgres", feature = "redis"))]
     fn of<S: Store + Events>(store: S) -> Self {
         let store = Arc::new(store);
-        Self {
-            store: store.clone(),
-            events: store,
-        }
+        Self { store: store.clone(), events: store }
     }
 }
 
@@ -86,9 +85,7 @@ pub async fn open(url: &str) -> Result<Database, OpenError> {
         #[cfg(feature = "redis")]
         Address::Redis(address) => Ok(Database::of(RedisStore::open(&address).await?)),
         #[allow(unreachable_patterns)] // with all features
-        address => Err(OpenError::NotBuilt {
-            feature: address.kind(),
-        }),
+        address => Err(OpenError::NotBuilt { feature: address.kind() }),
     }
 }
 

@@ -59,10 +59,7 @@ impl Row {
         let ended = match (self.ended_at, self.ended_reason) {
             (Some(at), Some(reason)) => {
                 let reason = reason.parse().map_err(|error| bad(Box::new(error)))?;
-                Some(Ended {
-                    at: moment(at),
-                    reason,
-                })
+                Some(Ended { at: moment(at), reason })
             }
             _ => None,
         };
@@ -79,10 +76,7 @@ impl Row {
                 .map_err(|error| bad(Box::new(error)))?,
             created: moment(self.created),
             last_used: moment(self.last_used),
-            expiry: Expiry {
-                idle: self.idle.map(duration),
-                absolute: self.absolute.map(duration),
-            },
+            expiry: Expiry { idle: self.idle.map(duration), absolute: self.absolute.map(duration) },
             generation: Generation(unsigned(self.generation)),
             provisional: self.provisional,
             attachments,
@@ -102,9 +96,7 @@ impl Row {
 const LONGEST: i64 = i64::MAX / 4;
 
 pub(crate) fn span(span: Duration) -> i64 {
-    i64::try_from(span.as_millis())
-        .unwrap_or(LONGEST)
-        .min(LONGEST)
+    i64::try_from(span.as_millis()).unwrap_or(LONGEST).min(LONGEST)
 }
 
 pub(crate) fn time(at: Timestamp) -> i64 {

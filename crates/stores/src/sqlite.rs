@@ -47,10 +47,7 @@ impl SqliteStore {
     /// [`OpenError::File`] if the file cannot be made or is not a database, and
     /// [`OpenError::NewerSchema`].
     pub async fn open(path: &Path) -> Result<Self, OpenError> {
-        let unusable = |problem: String| OpenError::File {
-            path: path.to_owned(),
-            problem,
-        };
+        let unusable = |problem: String| OpenError::File { path: path.to_owned(), problem };
         let opened = path.to_owned();
         let open = move || {
             let path = lane::create(&opened).map_err(|error| error.to_string())?;
@@ -64,23 +61,15 @@ impl SqliteStore {
         };
         // Opening touches the disk and may wait for another process.
         let opened = tokio::task::spawn_blocking(open).await;
-        let (writer, reader, found) = opened
-            .map_err(|error| unusable(error.to_string()))?
-            .map_err(unusable)?;
+        let (writer, reader, found) =
+            opened.map_err(|error| unusable(error.to_string()))?.map_err(unusable)?;
         if found > SCHEMA {
-            return Err(OpenError::NewerSchema {
-                store: STORE,
-                found,
-                known: SCHEMA,
-            });
+            return Err(OpenError::NewerSchema { store: STORE, found, known: SCHEMA });
         }
         let lane = |connection, kind| {
             Lane::new(connection, kind).map_err(|error| unusable(error.to_string()))
         };
-        Ok(Self {
-            reader: lane(reader, Kind::Read)?,
-            writer: lane(writer, Kind::Write)?,
-        })
+        Ok(Self { reader: lane(reader, Kind::Read)?, writer: lane(writer, Kind::Write)? })
     }
 }
 
@@ -89,21 +78,14 @@ fn fault(error: rusqlite::Error) -> StoreError {
     use rusqlite::Error as E;
     let damaged = match &error {
         E::SqliteFailure(failure, _) => {
-            matches!(
-                failure.code,
-                ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase
-            )
+            matches!(failure.code, ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase)
         }
         E::FromSqlConversionFailure(..)
         | E::InvalidColumnType(..)
         | E::IntegralValueOutOfRange(..) => true,
         _ => false,
     };
-    if damaged {
-        corrupt(STORE, "something", error)
-    } else {
-        unavailable(STORE, error)
-    }
+    if damaged { corrupt(STORE, "something", error) } else { unavailable(STORE, error) }
 }
 
 #[async_trait]
@@ -134,9 +116,7 @@ impl Store for SqliteStore {
         by: Option<Lease>,
     ) -> Result<Revision, StoreError> {
         let record = record.clone();
-        self.writer
-            .run(move |db| sql::replace(db, record, seen, by))
-            .await
+        self.writer.run(move |db| sql::replace(db, record, seen, by)).await
     }
 
     async fn touch(
@@ -159,21 +139,15 @@ impl Store for SqliteStore {
         limit: usize,
     ) -> Result<Vec<Record>, StoreError> {
         let owner = owner.cloned();
-        self.reader
-            .run(move |db| sql::list(db, owner.as_ref(), after, limit))
-            .await
+        self.reader.run(move |db| sql::list(db, owner.as_ref(), after, limit)).await
     }
 
     async fn due(&self, now: Timestamp, limit: usize) -> Result<Vec<Record>, StoreError> {
-        self.reader
-            .run(move |db| sql::due(db, time(now), limit))
-            .await
+        self.reader.run(move |db| sql::due(db, time(now), limit)).await
     }
 
     async fn purge(&self, ended_before: Timestamp, limit: usize) -> Result<u64, StoreError> {
-        self.writer
-            .run(move |db| sql::purge(db, time(ended_before), limit))
-            .await
+        self.writer.run(move |db| sql::purge(db, time(ended_before), limit)).await
     }
 
     async fn add_handle(
@@ -182,9 +156,7 @@ impl Store for SqliteStore {
         hash: HandleHash,
         by: Option<Lease>,
     ) -> Result<(), StoreError> {
-        self.writer
-            .run(move |db| sql::add_handle(db, id, hash, by))
-            .await
+        self.writer.run(move |db| sql::add_handle(db, id, hash, by)).await
     }
 
     async fn find_handle(&self, hash: HandleHash) -> Result<Option<Record>, StoreError> {
@@ -197,9 +169,7 @@ impl Store for SqliteStore {
         by: Option<Lease>,
     ) -> Result<(), StoreError> {
         let connection = connection.clone();
-        self.writer
-            .run(move |db| sql::put_connection(db, &connection, by))
-            .await
+        self.writer.run(move |db| sql::put_connection(db, &connection, by)).await
     }
 
     async fn connection(&self, name: HandleHash) -> Result<Option<Connection>, StoreError> {
@@ -211,9 +181,7 @@ impl Store for SqliteStore {
         name: HandleHash,
         by: Option<Lease>,
     ) -> Result<(), StoreError> {
-        self.writer
-            .run(move |db| sql::remove_connection(db, name, by))
-            .await
+        self.writer.run(move |db| sql::remove_connection(db, name, by)).await
     }
 
     async fn state(&self, id: SessionId, key: &str) -> Result<Option<Value>, StoreError> {
@@ -231,24 +199,10 @@ impl Store for SqliteStore {
         put: Put<'_>,
         by: Option<Lease>,
     ) -> Result<Revision, StoreError> {
-        let (key, bytes, expect, limits) = (
-            put.key.to_owned(),
-            put.bytes.to_owned(),
-            put.expect,
-            put.limits,
-        );
+        let (key, bytes, expect, limits) =
+            (put.key.to_owned(), put.bytes.to_owned(), put.expect, put.limits);
         let put = move |db: &_| {
-            sql::put_state(
-                db,
-                id,
-                Put {
-                    key: &key,
-                    bytes: &bytes,
-                    expect,
-                    limits,
-                },
-                by,
-            )
+            sql::put_state(db, id, Put { key: &key, bytes: &bytes, expect, limits }, by)
         };
         self.writer.run(put).await
     }
@@ -261,16 +215,12 @@ impl Store for SqliteStore {
         by: Option<Lease>,
     ) -> Result<(), StoreError> {
         let key = key.to_owned();
-        self.writer
-            .run(move |db| sql::remove_state(db, id, &key, expect, by))
-            .await
+        self.writer.run(move |db| sql::remove_state(db, id, &key, expect, by)).await
     }
 
     async fn put_content(&self, content: &[u8]) -> Result<Digest, StoreError> {
         let (digest, content) = (content_digest(content), content.to_owned());
-        self.writer
-            .run(move |db| sql::put_content(db, digest, &content))
-            .await
+        self.writer.run(move |db| sql::put_content(db, digest, &content)).await
     }
 
     async fn content(&self, digest: Digest) -> Result<Option<Vec<u8>>, StoreError> {
@@ -279,15 +229,11 @@ impl Store for SqliteStore {
 
     async fn hold(&self, holder: &Holder, ttl: Duration) -> Result<Lease, StoreError> {
         let holder = holder.clone();
-        self.writer
-            .run(move |db| sql::hold(db, &holder, span(ttl)))
-            .await
+        self.writer.run(move |db| sql::hold(db, &holder, span(ttl))).await
     }
 
     async fn renew(&self, lease: Lease, ttl: Duration) -> Result<(), StoreError> {
-        self.writer
-            .run(move |db| sql::renew(db, lease, span(ttl)))
-            .await
+        self.writer.run(move |db| sql::renew(db, lease, span(ttl))).await
     }
 
     async fn leave(&self, lease: Lease) -> Result<(), StoreError> {
@@ -311,9 +257,7 @@ impl Store for SqliteStore {
 impl Events for SqliteStore {
     async fn append(&self, topic: &Topic, body: &[u8]) -> Result<u64, StoreError> {
         let (topic, body) = (topic.clone(), body.to_owned());
-        self.writer
-            .run(move |db| sql::append(db, &topic, &body))
-            .await
+        self.writer.run(move |db| sql::append(db, &topic, &body)).await
     }
 
     async fn after(
@@ -323,22 +267,16 @@ impl Events for SqliteStore {
         limit: usize,
     ) -> Result<Vec<Event>, StoreError> {
         let topic = topic.clone();
-        self.reader
-            .run(move |db| sql::after(db, &topic, after, limit))
-            .await
+        self.reader.run(move |db| sql::after(db, &topic, after, limit)).await
     }
 
     async fn trim(&self, topic: &Topic, through: u64) -> Result<(), StoreError> {
         let topic = topic.clone();
-        self.writer
-            .run(move |db| sql::trim(db, &topic, through))
-            .await
+        self.writer.run(move |db| sql::trim(db, &topic, through)).await
     }
 
     async fn forget(&self, owner: &Owner, session: SessionId) -> Result<(), StoreError> {
         let owner = owner.clone();
-        self.writer
-            .run(move |db| sql::forget(db, &owner, session))
-            .await
+        self.writer.run(move |db| sql::forget(db, &owner, session)).await
     }
 }

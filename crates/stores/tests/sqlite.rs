@@ -30,10 +30,7 @@ impl EventsFixture for Opened {
 async fn open() -> Opened {
     let folder = tempfile::tempdir().unwrap();
     let url = format!("sqlite:{}", folder.path().join("a.db").display());
-    Opened {
-        database: stayput_stores::open(&url).await.unwrap(),
-        _folder: folder,
-    }
+    Opened { database: stayput_stores::open(&url).await.unwrap(), _folder: folder }
 }
 
 stayput_core::store_promises!(open);
@@ -41,10 +38,7 @@ stayput_core::events_promises!(open);
 
 #[test]
 fn sqlite_follows_the_model() {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let opened = runtime.block_on(open());
     stayput_testkit::stories::one_by_one(&runtime, &opened.store(), 64);
 }
@@ -79,12 +73,7 @@ mod file {
     }
 
     fn put<'a>(key: &'a str, bytes: &'a [u8]) -> Put<'a> {
-        Put {
-            key,
-            bytes,
-            expect: Expect::Any,
-            limits: StateLimits::default(),
-        }
+        Put { key, bytes, expect: Expect::Any, limits: StateLimits::default() }
     }
 
     fn sqlite3(path: &Path) -> rusqlite::Connection {
@@ -100,11 +89,7 @@ mod file {
         let mode = |path: &Path| path.metadata().unwrap().permissions().mode() & 0o777;
         assert_eq!(mode(&folder.path().join("new")), 0o700);
         for name in ["a.db", "a.db-wal", "a.db-shm"] {
-            assert_eq!(
-                mode(&folder.path().join("new/deep").join(name)),
-                0o600,
-                "{name}"
-            );
+            assert_eq!(mode(&folder.path().join("new/deep").join(name)), 0o600, "{name}");
         }
     }
 
@@ -115,37 +100,18 @@ mod file {
         let kept = record();
         let first = open(&path).await.unwrap();
         first.store.insert(&kept).await.unwrap();
-        first
-            .store
-            .put_state(kept.id, put("x", b"1"), None)
-            .await
-            .unwrap();
+        first.store.put_state(kept.id, put("x", b"1"), None).await.unwrap();
         drop(first);
         let second = open(&path).await.unwrap();
-        assert_eq!(
-            second.store.load(kept.id).await.unwrap(),
-            Some(kept.clone())
-        );
-        assert_eq!(
-            second
-                .store
-                .state(kept.id, "x")
-                .await
-                .unwrap()
-                .unwrap()
-                .bytes,
-            b"1"
-        );
+        assert_eq!(second.store.load(kept.id).await.unwrap(), Some(kept.clone()));
+        assert_eq!(second.store.state(kept.id, "x").await.unwrap().unwrap().bytes, b"1");
     }
 
     /// Invariant 12: what was acknowledged is there after `kill -9` in the middle of writes.
     #[test]
     fn acknowledged_writes_survive_kill_nine() {
         const FILE: &str = "STAYPUT_TEST_WRITE_TO";
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .enable_all()
-            .build()
-            .unwrap();
+        let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
         if let Ok(path) = std::env::var(FILE) {
             // This is the child that will be killed: it says what was acknowledged, and goes on.
             return runtime.block_on(write_without_end(Path::new(&path)));
@@ -154,19 +120,13 @@ mod file {
         let path = folder.path().join("a.db");
         for round in 0..5 {
             let mut child = Command::new(std::env::current_exe().unwrap())
-                .args([
-                    "file::acknowledged_writes_survive_kill_nine",
-                    "--exact",
-                    "--nocapture",
-                ])
+                .args(["file::acknowledged_writes_survive_kill_nine", "--exact", "--nocapture"])
                 .env(FILE, &path)
                 .stdout(Stdio::piped())
                 .spawn()
                 .unwrap();
             let lines = BufReader::new(child.stdout.take().unwrap()).lines();
-            let written = lines
-                .map_while(Result::ok)
-                .filter(|line| line.starts_with("wrote "));
+            let written = lines.map_while(Result::ok).filter(|line| line.starts_with("wrote "));
             let mut last: Vec<_> = written.take(50 + round * 37).collect();
             child.kill().unwrap();
             child.wait().unwrap();
@@ -178,23 +138,15 @@ mod file {
                 let id = id.parse().unwrap();
                 let found = store.state(id, "count").await.unwrap().unwrap();
                 let found: u64 = String::from_utf8(found.bytes).unwrap().parse().unwrap();
-                assert!(
-                    found >= count.parse().unwrap(),
-                    "{found} of {count} are left"
-                );
+                assert!(found >= count.parse().unwrap(), "{found} of {count} are left");
                 // Both were written by one call each, one after the other: never the second alone.
                 let behind = store.state(id, "behind").await.unwrap();
-                let behind = behind.map_or(0, |it| {
-                    String::from_utf8(it.bytes).unwrap().parse().unwrap()
-                });
-                assert!(
-                    behind == found || behind + 1 == found,
-                    "{behind} and {found}"
-                );
+                let behind =
+                    behind.map_or(0, |it| String::from_utf8(it.bytes).unwrap().parse().unwrap());
+                assert!(behind == found || behind + 1 == found, "{behind} and {found}");
             });
-            let check: String = sqlite3(&path)
-                .query_row("pragma integrity_check", [], |row| row.get(0))
-                .unwrap();
+            let check: String =
+                sqlite3(&path).query_row("pragma integrity_check", [], |row| row.get(0)).unwrap();
             assert_eq!(check, "ok");
         }
     }
@@ -205,14 +157,8 @@ mod file {
         store.insert(&record).await.unwrap();
         for count in 1u64..1_000_000 {
             let text = count.to_string();
-            store
-                .put_state(record.id, put("count", text.as_bytes()), None)
-                .await
-                .unwrap();
-            store
-                .put_state(record.id, put("behind", text.as_bytes()), None)
-                .await
-                .unwrap();
+            store.put_state(record.id, put("count", text.as_bytes()), None).await.unwrap();
+            store.put_state(record.id, put("behind", text.as_bytes()), None).await.unwrap();
             println!("wrote {} {count}", record.id);
         }
     }
@@ -228,22 +174,9 @@ mod file {
         other.execute_batch("begin immediate").unwrap();
         let refused = tokio::time::timeout(Duration::from_secs(60), store.insert(&record())).await;
         let error = refused.expect("an answer").unwrap_err();
-        assert!(
-            matches!(
-                error,
-                StoreError::Unavailable {
-                    store: "sqlite",
-                    ..
-                }
-            ),
-            "{error:?}"
-        );
+        assert!(matches!(error, StoreError::Unavailable { store: "sqlite", .. }), "{error:?}");
         assert_eq!((error.retry(), error.blame()), (Retry::Later, Blame::Store));
-        assert_eq!(
-            store.load(kept.id).await.unwrap(),
-            Some(kept),
-            "reading goes on meanwhile"
-        );
+        assert_eq!(store.load(kept.id).await.unwrap(), Some(kept), "reading goes on meanwhile");
         other.execute_batch("rollback").unwrap();
         store.insert(&record()).await.unwrap();
     }
@@ -253,28 +186,12 @@ mod file {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a.db");
         drop(open(&path).await.unwrap());
-        sqlite3(&path)
-            .execute_batch("pragma user_version = 7")
-            .unwrap();
+        sqlite3(&path).execute_batch("pragma user_version = 7").unwrap();
         let error = open(&path).await.unwrap_err();
-        assert!(
-            matches!(
-                error,
-                OpenError::NewerSchema {
-                    found: 7,
-                    known: 1,
-                    ..
-                }
-            ),
-            "{error:?}"
-        );
-        assert!(
-            error.to_string().contains("run the newer version"),
-            "{error}"
-        );
-        let version: i64 = sqlite3(&path)
-            .query_row("pragma user_version", [], |row| row.get(0))
-            .unwrap();
+        assert!(matches!(error, OpenError::NewerSchema { found: 7, known: 1, .. }), "{error:?}");
+        assert!(error.to_string().contains("run the newer version"), "{error}");
+        let version: i64 =
+            sqlite3(&path).query_row("pragma user_version", [], |row| row.get(0)).unwrap();
         assert_eq!(version, 7);
     }
 
@@ -282,28 +199,14 @@ mod file {
     async fn what_is_not_a_database_is_named() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("notes.txt");
-        std::fs::write(
-            &path,
-            "no database, but a text that is long enough to be taken for one",
-        )
-        .unwrap();
-        for bad in [
-            path.clone(),
-            folder.path().to_owned(),
-            path.join("below.db"),
-        ] {
+        std::fs::write(&path, "no database, but a text that is long enough to be taken for one")
+            .unwrap();
+        for bad in [path.clone(), folder.path().to_owned(), path.join("below.db")] {
             let error = open(&bad).await.unwrap_err();
             assert!(matches!(error, OpenError::File { .. }), "{error:?}");
-            assert!(
-                error.to_string().contains(&bad.display().to_string()),
-                "{error}"
-            );
+            assert!(error.to_string().contains(&bad.display().to_string()), "{error}");
         }
-        assert!(
-            std::fs::read_to_string(&path)
-                .unwrap()
-                .starts_with("no database")
-        );
+        assert!(std::fs::read_to_string(&path).unwrap().starts_with("no database"));
     }
 
     #[tokio::test(flavor = "multi_thread")]

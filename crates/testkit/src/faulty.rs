@@ -21,6 +21,7 @@ pub struct Faulty {
     inner: Arc<dyn Store>,
     failing: AtomicBool,
     hanging: AtomicBool,
+    losing: AtomicBool,
     steps: Semaphore,
 }
 
@@ -28,11 +29,11 @@ impl Faulty {
     /// The store `inner`, without faults for now.
     #[must_use]
     pub fn new(inner: Arc<dyn Store>) -> Self {
-        let (failing, hanging) = (AtomicBool::new(false), AtomicBool::new(false));
         Self {
             inner,
-            failing,
-            hanging,
+            failing: AtomicBool::new(false),
+            hanging: AtomicBool::new(false),
+            losing: AtomicBool::new(false),
             steps: Semaphore::new(0),
         }
     }
@@ -40,6 +41,11 @@ impl Faulty {
     /// Answers nothing but [`StoreError::Unavailable`], or works again.
     pub fn fail(&self, failing: bool) {
         self.failing.store(failing, Ordering::SeqCst);
+    }
+
+    /// Does what it is asked next, and then answers [`StoreError::Unavailable`] all the same.
+    pub fn lose_the_next_answer(&self) {
+        self.losing.store(true, Ordering::SeqCst);
     }
 
     /// Waits for [`Faulty::step`] before and after everything it does, or goes on.
@@ -53,7 +59,9 @@ impl Faulty {
         self.steps.add_permits(1);
     }
 
+    /// A real store lets others run while it works; so does this one, always.
     async fn pass(&self) {
+        tokio::task::yield_now().await;
         if self.hanging.load(Ordering::SeqCst) {
             self.steps.acquire().await.unwrap().forget();
         }
@@ -64,16 +72,17 @@ impl Faulty {
         work: impl Future<Output = Result<T, StoreError>>,
     ) -> Result<T, StoreError> {
         if self.failing.load(Ordering::SeqCst) {
-            return Err(StoreError::Unavailable {
-                store: "faulty",
-                source: "told to fail".into(),
-            });
+            return Err(unavailable());
         }
         self.pass().await;
         let result = work.await;
         self.pass().await;
-        result
+        if self.losing.swap(false, Ordering::SeqCst) { Err(unavailable()) } else { result }
     }
+}
+
+fn unavailable() -> StoreError {
+    StoreError::Unavailable { store: "faulty", source: "told to fail".into() }
 }
 
 impl fmt::Debug for Faulty {

@@ -50,9 +50,7 @@ pub fn record(data: &[u8]) {
         let again = Record::decode(&record.encode()).unwrap();
         assert_eq!(again, record);
         let _ = record.deadline();
-        let _ = record
-            .expiry
-            .due(record.created, record.last_used, Timestamp::MAX);
+        let _ = record.expiry.due(record.created, record.last_used, Timestamp::MAX);
     }
 }
 
@@ -92,7 +90,5 @@ pub fn address(data: &[u8]) {
 pub fn replay(target: &str, check: fn(&[u8])) -> usize {
     let seeds = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/seeds");
     let files = std::fs::read_dir(std::path::Path::new(seeds).join(target)).unwrap();
-    files
-        .map(|file| check(&std::fs::read(file.unwrap().path()).unwrap()))
-        .count()
+    files.map(|file| check(&std::fs::read(file.unwrap().path()).unwrap())).count()
 }

@@ -20,6 +20,8 @@ pub struct Model {
 pub struct Session {
     /// Whether it is in the store at all.
     pub there: bool,
+    /// The step of the story at which it had its key from; 0 if it never had.
+    pub key_since: usize,
     /// Owner and key, as numbers of the story.
     pub name: (usize, Option<usize>),
     /// The rule of its end.
@@ -77,33 +79,28 @@ impl Model {
         self.sessions.iter().position(named)
     }
 
-    /// Inserts a session; returns its generation.
-    pub fn insert(&mut self, mut session: Session) -> Result<Generation, No> {
+    /// Inserts a session; returns the generations it may be given. They are two only when the last
+    /// session of its key was removed and an older one was not.
+    pub fn insert(&mut self, mut session: Session) -> Result<[Generation; 2], No> {
         let taken = self.find(session.name).map(No::Taken);
-        let past =
-            |old: &&Session| old.there && old.name == session.name && session.name.1.is_some();
-        if let Some(past) = self
-            .sessions
-            .iter()
-            .filter(past)
-            .map(|old| old.generation)
-            .max()
-        {
-            session.generation = past.next();
-        }
+        let had = |old: &&Session| old.name == session.name && session.name.1.is_some();
+        let after = |old: Option<Generation>| old.map_or(Generation(0), Generation::next);
+        let there = self.sessions.iter().filter(had).filter(|old| old.there);
+        let highest = after(there.map(|old| old.generation).max());
+        let last = self.sessions.iter().filter(had).max_by_key(|old| old.key_since);
+        let last = after(last.filter(|old| old.there).map(|old| old.generation));
         session.there = taken.is_none();
-        let generation = session.generation;
+        if !session.there {
+            session.key_since = 0;
+        }
         self.sessions.push(session);
-        taken.map_or(Ok(generation), Err)
+        taken.map_or(Ok([last, highest]), Err)
     }
 
     /// The session, if `by` may write it.
     pub fn write(&mut self, at: usize, by: Option<usize>) -> Result<&mut Session, No> {
-        let session = self
-            .sessions
-            .get_mut(at)
-            .filter(|session| session.there)
-            .ok_or(No::Missing)?;
+        let session =
+            self.sessions.get_mut(at).filter(|session| session.there).ok_or(No::Missing)?;
         if session.holder.is_some() && session.holder != by {
             Err(No::NotHolder)
         } else {
@@ -113,13 +110,7 @@ impl Model {
 
     /// The live session, if `by` may write it.
     pub fn write_live(&mut self, at: usize, by: Option<usize>) -> Result<&mut Session, No> {
-        self.write(at, by).and_then(|it| {
-            if it.ended.is_none() {
-                Ok(it)
-            } else {
-                Err(No::Missing)
-            }
-        })
+        self.write(at, by).and_then(|it| if it.ended.is_none() { Ok(it) } else { Err(No::Missing) })
     }
 
     /// Whether a session that is over could live again.
@@ -141,11 +132,7 @@ impl Model {
         let session = self.write_live(at, by)?;
         let others = session.state.iter().filter(|(other, _)| **other != key);
         let total = others.map(|(_, (_, size))| size + 1).sum::<usize>() + size + 1;
-        if total > STATE_LIMIT {
-            Err(No::TooLarge(STATE_LIMIT, total))
-        } else {
-            Ok(session)
-        }
+        if total > STATE_LIMIT { Err(No::TooLarge(STATE_LIMIT, total)) } else { Ok(session) }
     }
 
     /// Claims a session for `lease`, given which leases are dead.
@@ -155,11 +142,8 @@ impl Model {
         lease: usize,
         dead: impl Fn(usize) -> bool,
     ) -> Result<(), No> {
-        let session = self
-            .sessions
-            .get_mut(at)
-            .filter(|session| session.there)
-            .ok_or(No::Missing)?;
+        let session =
+            self.sessions.get_mut(at).filter(|session| session.there).ok_or(No::Missing)?;
         match session.holder {
             Some(other) if other != lease && !dead(other) => Err(No::HeldBy(other)),
             _ => {
@@ -173,9 +157,7 @@ impl Model {
     #[must_use]
     pub fn due(&self, now: Timestamp) -> Vec<(Timestamp, usize)> {
         let due = |(at, session): (usize, &Session)| {
-            let deadline = session
-                .expiry
-                .deadline(session.created, session.last_used)?;
+            let deadline = session.expiry.deadline(session.created, session.last_used)?;
             (session.is_live() && deadline <= now).then_some((deadline, at))
         };
         let mut found: Vec<_> = self.sessions.iter().enumerate().filter_map(due).collect();

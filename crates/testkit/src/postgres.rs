@@ -45,18 +45,10 @@ impl Postgres {
                 USER,
                 "-D",
             ]);
-            assert!(
-                succeeds(init.arg(&data)),
-                "initdb failed; is PostgreSQL installed?"
-            );
+            assert!(succeeds(init.arg(&data)), "initdb failed; is PostgreSQL installed?");
             let options = options(&data);
             let server = Some(run(port, &data, &options)?);
-            Ok(Self {
-                port,
-                options,
-                server,
-                folder,
-            })
+            Ok(Self { port, options, server, folder })
         })
     }
 
@@ -90,13 +82,8 @@ fn url(port: u16) -> String {
 
 fn run(port: u16, data: &Path, options: &[String]) -> Result<Server, String> {
     let mut command = unprivileged("postgres");
-    command
-        .arg("-D")
-        .arg(data)
-        .args(["-p", &port.to_string(), "-h", "127.0.0.1", "-k", ""]);
-    command
-        .args(["-c", "fsync=off", "-c", "max_connections=50"])
-        .args(options);
+    command.arg("-D").arg(data).args(["-p", &port.to_string(), "-h", "127.0.0.1", "-k", ""]);
+    command.args(["-c", "fsync=off", "-c", "max_connections=50"]).args(options);
     Server::start(&mut command, || sql(&url(port), "select 1"))
 }
 
@@ -112,12 +99,7 @@ fn unprivileged(name: &str) -> Command {
     }
     let mut command = Command::new("setpriv");
     command
-        .args([
-            "--reuid=postgres",
-            "--regid=postgres",
-            "--clear-groups",
-            "--",
-        ])
+        .args(["--reuid=postgres", "--regid=postgres", "--clear-groups", "--"])
         .arg(program(name));
     command
 }
@@ -131,9 +113,7 @@ fn is_root() -> bool {
 /// Lets that user write into a folder.
 fn give_away(folder: &Path) {
     if is_root() {
-        assert!(succeeds(
-            Command::new("chown").arg("postgres:postgres").arg(folder)
-        ));
+        assert!(succeeds(Command::new("chown").arg("postgres:postgres").arg(folder)));
     }
 }
 
@@ -170,16 +150,14 @@ impl PostgresUrl {
                 (server.url(), Some(server))
             }
         };
-        let (process, count) = (std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
-        let name = format!("test_{process}_{count}");
-        assert!(
-            sql(&url, &format!("create database {name}")),
-            "no database could be made at {url}"
-        );
+        // A server that runs for long has seen the number of this process before.
+        let mut names = (0..100).map(|_| {
+            let count = COUNT.fetch_add(1, Ordering::Relaxed);
+            format!("test_{}_{count}", std::process::id())
+        });
+        let name = names.find(|name| sql(&url, &format!("create database {name}")));
+        let name = name.unwrap_or_else(|| panic!("no database could be made at {url}"));
         let (server_url, _) = url.rsplit_once('/').unwrap();
-        Self {
-            url: format!("{server_url}/{name}"),
-            _server: server,
-        }
+        Self { url: format!("{server_url}/{name}"), _server: server }
     }
 }

@@ -45,19 +45,9 @@ impl Redis {
     #[must_use]
     pub fn cluster() -> Self {
         let redis = Self::with(&["--cluster-enabled", "yes"], false);
-        assert!(succeeds(redis.cli().args([
-            "cluster",
-            "addslotsrange",
-            "0",
-            "16383"
-        ])));
+        assert!(succeeds(redis.cli().args(["cluster", "addslotsrange", "0", "16383"])));
         for _ in 0..1_000 {
-            let info = redis
-                .cli()
-                .args(["cluster", "info"])
-                .output()
-                .unwrap()
-                .stdout;
+            let info = redis.cli().args(["cluster", "info"]).output().unwrap().stdout;
             if String::from_utf8_lossy(&info).contains("cluster_state:ok") {
                 return redis;
             }
@@ -92,9 +82,7 @@ impl Redis {
         } else {
             ["--tls-port", "0", "--port", &port]
         };
-        command
-            .args(["--bind", "127.0.0.1", "--save", ""])
-            .args(ports);
+        command.args(["--bind", "127.0.0.1", "--save", ""]).args(ports);
         command.args(["--appendonly", "yes", "--appendfsync", "always"]);
         // Names of files in the options are names in the folder.
         command.current_dir(self.folder.path()).args(&self.options);
@@ -162,12 +150,9 @@ fn certify(folder: &Path) {
     let new = "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2";
     let authority = "-subj /CN=authority -keyout authority.key -out authority.pem";
     let signed = "-subj /CN=localhost -keyout server.key -out server.pem -CA authority.pem -CAkey authority.key";
-    let names = ["-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"];
+    let names = ["-addext", "subjectAltName=DNS:localhost"];
     let leaf = ["-addext", "basicConstraints=critical,CA:FALSE"];
-    for (words, more) in [
-        (authority, [].as_slice()),
-        (signed, &[names, leaf].concat()),
-    ] {
+    for (words, more) in [(authority, [].as_slice()), (signed, &[names, leaf].concat())] {
         let mut openssl = Command::new("openssl");
         openssl.args(format!("{new} {words}").split(' ')).args(more);
         assert!(succeeds(openssl.current_dir(folder)), "{openssl:?}");
@@ -206,9 +191,6 @@ impl RedisUrl {
             }
         };
         let (process, count) = (std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
-        Self {
-            url: format!("{url}/?prefix=test-{process}-{count}"),
-            _server: server,
-        }
+        Self { url: format!("{url}/?prefix=test-{process}-{count}"), _server: server }
     }
 }

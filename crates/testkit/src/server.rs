@@ -19,13 +19,8 @@ impl Server {
     ///
     /// `Err` holds what the server printed, if it ended instead: its port may have been taken.
     pub(crate) fn start(command: &mut Command, ready: impl Fn() -> bool) -> Result<Self, String> {
-        command
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::piped());
-        let mut child = command
-            .spawn()
-            .unwrap_or_else(|error| panic!("{command:?}: {error}"));
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}"));
         let mut stderr = child.stderr.take().unwrap();
         let mut server = Self(child);
         for _ in 0..3_000 {
@@ -51,9 +46,7 @@ impl Server {
 
     /// Sends a signal by name and waits for the end.
     pub(crate) fn end(&mut self, signal: &str) {
-        let _ = Command::new("kill")
-            .args(["-s", signal, &self.0.id().to_string()])
-            .status();
+        let _ = Command::new("kill").args(["-s", signal, &self.0.id().to_string()]).status();
         let _ = self.0.wait();
     }
 }
@@ -67,11 +60,7 @@ impl Drop for Server {
 
 /// A port that was free a moment ago.
 pub(crate) fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0")
-        .unwrap()
-        .local_addr()
-        .unwrap()
-        .port()
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
 /// Tries a few ports, because another process may take one between finding and using it.
@@ -88,20 +77,11 @@ pub(crate) fn on_a_free_port<T>(start: impl Fn(u16) -> Result<T, String>) -> T {
 
 /// A folder for a server's data.
 pub(crate) fn folder() -> TempDir {
-    tempfile::Builder::new()
-        .prefix("stayput-test-")
-        .tempdir()
-        .unwrap()
+    tempfile::Builder::new().prefix("stayput-test-").tempdir().unwrap()
 }
 
 /// Whether `program` with these arguments succeeds. What it prints is thrown away.
 pub(crate) fn succeeds(program: &mut Command) -> bool {
-    let quiet = program
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null());
-    quiet
-        .status()
-        .unwrap_or_else(|error| panic!("{program:?}: {error}"))
-        .success()
+    let quiet = program.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    quiet.status().unwrap_or_else(|error| panic!("{program:?}: {error}")).success()
 }

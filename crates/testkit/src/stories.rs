@@ -18,14 +18,10 @@ pub use concurrent::all_at_once;
 /// Tells `cases` random stories to the store, each compared with the model; a story that fails is
 /// made as short as it can be.
 ///
-/// The store must be empty, and is empty again after each story.
+/// The store is emptied before each story.
 pub fn one_by_one(runtime: &Runtime, store: &Arc<dyn Store>, cases: u32) {
-    let config = Config {
-        cases,
-        failure_persistence: None,
-        max_shrink_iters: 2_000,
-        ..Config::default()
-    };
+    let config =
+        Config { cases, failure_persistence: None, max_shrink_iters: 2_000, ..Config::default() };
     let told = TestRunner::new(config).run(&sequential::story(), |story| {
         runtime.block_on(sequential::tell(store, &story));
         Ok(())

@@ -12,9 +12,6 @@ fn the_saved_corpus_holds() {
         ("address", fuzz::address),
     ];
     for (target, check) in targets {
-        assert!(
-            fuzz::replay(target, check) > 0,
-            "fuzz/seeds/{target} is empty"
-        );
+        assert!(fuzz::replay(target, check) > 0, "fuzz/seeds/{target} is empty");
     }
 }

@@ -70,11 +70,7 @@ impl EventIds {
         if parts.next().is_some() {
             return Err(UnknownEvent);
         }
-        let topic = Topic {
-            owner: owner.clone(),
-            session,
-            stream,
-        };
+        let topic = Topic { owner: owner.clone(), session, stream };
         match self.code(&topic, number).verify_truncated_left(&code) {
             Ok(()) => Ok((topic, number)),
             Err(_) => Err(UnknownEvent),
@@ -95,11 +91,7 @@ impl EventIds {
 /// A number in its one spelling.
 fn number(text: &str) -> Result<u64, UnknownEvent> {
     let value: u64 = text.parse().map_err(|_| UnknownEvent)?;
-    if value.to_string() == text {
-        Ok(value)
-    } else {
-        Err(UnknownEvent)
-    }
+    if value.to_string() == text { Ok(value) } else { Err(UnknownEvent) }
 }
 
 fn bytes(text: &str) -> Result<[u8; CODE_BYTES], UnknownEvent> {
@@ -130,20 +122,12 @@ mod tests {
         let ids = EventIds::new(&[1; 32]);
         let session = SessionId::generate(Timestamp::from_millis(1));
         let other = SessionId::generate(Timestamp::from_millis(1));
-        let topic = Topic {
-            owner: Owner::local(),
-            session,
-            stream: 2,
-        };
+        let topic = Topic { owner: Owner::local(), session, stream: 2 };
         let id = ids.seal(&topic, 9);
         assert_eq!(ids.open(&Owner::local(), session, &id), Ok((topic, 9)));
         assert!(ids.open(&Owner::anonymous(), session, &id).is_err());
         assert!(ids.open(&Owner::local(), other, &id).is_err());
-        assert!(
-            EventIds::new(&[2; 32])
-                .open(&Owner::local(), session, &id)
-                .is_err()
-        );
+        assert!(EventIds::new(&[2; 32]).open(&Owner::local(), session, &id).is_err());
         for bad in [
             id.replacen("2-9", "2-8", 1),
             id.replacen("2-9", "3-9", 1),
@@ -154,10 +138,7 @@ mod tests {
             "2-9-".to_owned(),
             String::new(),
         ] {
-            assert!(
-                bad == id || ids.open(&Owner::local(), session, &bad).is_err(),
-                "{bad}"
-            );
+            assert!(bad == id || ids.open(&Owner::local(), session, &bad).is_err(), "{bad}");
         }
     }
 }

@@ -37,10 +37,7 @@ impl Events for MemoryEvents {
         Ok(self.with(|topics| {
             let line = topics.entry(topic.clone()).or_default();
             line.last += 1;
-            line.events.push_back(Event {
-                number: line.last,
-                body: body.to_owned(),
-            });
+            line.events.push_back(Event { number: line.last, body: body.to_owned() });
             line.last
         }))
     }
@@ -71,16 +68,10 @@ impl Events for MemoryEvents {
     }
 
     async fn forget(&self, owner: &Owner, session: SessionId) -> Result<(), StoreError> {
-        let edge = |stream| Topic {
-            owner: owner.clone(),
-            session,
-            stream,
-        };
+        let edge = |stream| Topic { owner: owner.clone(), session, stream };
         self.with(|topics| {
-            let gone: Vec<_> = topics
-                .range(edge(0)..=edge(u64::MAX))
-                .map(|(topic, _)| topic.clone())
-                .collect();
+            let gone: Vec<_> =
+                topics.range(edge(0)..=edge(u64::MAX)).map(|(topic, _)| topic.clone()).collect();
             for topic in gone {
                 topics.remove(&topic);
             }

@@ -6,19 +6,12 @@ use super::{NOW, at_once, owner};
 use crate::{Events, SessionId, Topic};
 
 fn topic(who: &str, session: SessionId, stream: u64) -> Topic {
-    Topic {
-        owner: owner(who),
-        session,
-        stream,
-    }
+    Topic { owner: owner(who), session, stream }
 }
 
 async fn bodies(events: &Arc<dyn Events>, topic: &Topic, after: u64) -> Vec<Vec<u8>> {
     let read = events.after(topic, after, 1_000).await.unwrap();
-    assert!(
-        read.is_sorted_by(|one, two| one.number < two.number),
-        "{read:?}"
-    );
+    assert!(read.is_sorted_by(|one, two| one.number < two.number), "{read:?}");
     assert!(read.iter().all(|event| event.number > after));
     read.into_iter().map(|event| event.body).collect()
 }
@@ -27,12 +20,7 @@ async fn bodies(events: &Arc<dyn Events>, topic: &Topic, after: u64) -> Vec<Vec<
 pub async fn events_are_read_in_order_after_a_place(events: Arc<dyn Events>) {
     let topic = topic("ann", SessionId::generate(NOW), 1);
     assert!(events.after(&topic, 0, 9).await.unwrap().is_empty());
-    let said = [
-        vec![],
-        vec![0, 255],
-        b"{\"a\":\n1}".to_vec(),
-        vec![7; 70_000],
-    ];
+    let said = [vec![], vec![0, 255], b"{\"a\":\n1}".to_vec(), vec![7; 70_000]];
     let mut numbers = Vec::new();
     for body in &said {
         numbers.push(events.append(&topic, body).await.unwrap());
@@ -55,16 +43,10 @@ pub async fn topics_are_kept_apart(events: Arc<dyn Events>) {
         topic("ann", SessionId::generate(NOW), 1),
     ];
     for (n, topic) in topics.iter().enumerate() {
-        events
-            .append(topic, &[u8::try_from(n).unwrap()])
-            .await
-            .unwrap();
+        events.append(topic, &[u8::try_from(n).unwrap()]).await.unwrap();
     }
     for (n, topic) in topics.iter().enumerate() {
-        assert_eq!(
-            bodies(&events, topic, 0).await,
-            [[u8::try_from(n).unwrap()]]
-        );
+        assert_eq!(bodies(&events, topic, 0).await, [[u8::try_from(n).unwrap()]]);
     }
 }
 
@@ -110,21 +92,9 @@ pub async fn concurrent_events_get_numbers_of_their_own(events: Arc<dyn Events>)
     let topic = topic("ann", SessionId::generate(NOW), 1);
     let numbers = at_once(20, |n| {
         let (events, topic) = (events.clone(), topic.clone());
-        async move {
-            events
-                .append(&topic, &[u8::try_from(n).unwrap()])
-                .await
-                .unwrap()
-        }
+        async move { events.append(&topic, &[u8::try_from(n).unwrap()]).await.unwrap() }
     })
     .await;
     assert_eq!(numbers.iter().collect::<BTreeSet<_>>().len(), 20);
-    assert_eq!(
-        bodies(&events, &topic, 0)
-            .await
-            .into_iter()
-            .collect::<BTreeSet<_>>()
-            .len(),
-        20
-    );
+    assert_eq!(bodies(&events, &topic, 0).await.into_iter().collect::<BTreeSet<_>>().len(), 20);
 }

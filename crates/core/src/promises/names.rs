@@ -18,43 +18,25 @@ pub async fn several_handles_name_a_session(store: Arc<dyn Store>) {
     let other = inserted(&store, unnamed()).await;
     let handles: Vec<_> = (0..3).map(|_| Handle::generate()).collect();
     for handle in &handles {
-        store
-            .add_handle(record.id, handle.hash(&record.owner), None)
-            .await
-            .unwrap();
+        store.add_handle(record.id, handle.hash(&record.owner), None).await.unwrap();
     }
-    store
-        .add_handle(other.id, Handle::generate().hash(&other.owner), None)
-        .await
-        .unwrap();
+    store.add_handle(other.id, Handle::generate().hash(&other.owner), None).await.unwrap();
     for handle in &handles {
-        assert_eq!(
-            found(&store, handle.hash(&record.owner)).await.as_ref(),
-            Some(&record)
-        );
+        assert_eq!(found(&store, handle.hash(&record.owner)).await.as_ref(), Some(&record));
         assert_eq!(found(&store, handle.hash(&owner("eve"))).await, None);
     }
     record.end(EndReason::Closed, NOW);
-    record.revision = store
-        .replace(&record, Seen::revision(&record), None)
-        .await
-        .unwrap();
-    assert_eq!(
-        found(&store, handles[0].hash(&record.owner)).await,
-        Some(record)
-    );
-    let nothing = store
-        .add_handle(unnamed().id, handles[0].hash(&owner("bob")), None)
-        .await;
+    record.revision = store.replace(&record, Seen::revision(&record), None).await.unwrap();
+    assert_eq!(found(&store, handles[0].hash(&record.owner)).await, Some(record));
+    let nothing = store.add_handle(unnamed().id, handles[0].hash(&owner("bob")), None).await;
     assert_fails!(nothing, StoreError::Missing);
 }
 
 /// Re-issuing without end does not fill the store.
 pub async fn the_oldest_of_too_many_handles_is_forgotten(store: Arc<dyn Store>) {
     let record = inserted(&store, named("k")).await;
-    let hashes: Vec<_> = (0..HANDLES_PER_SESSION + 2)
-        .map(|_| Handle::generate().hash(&record.owner))
-        .collect();
+    let hashes: Vec<_> =
+        (0..HANDLES_PER_SESSION + 2).map(|_| Handle::generate().hash(&record.owner)).collect();
     for hash in &hashes {
         store.add_handle(record.id, *hash, None).await.unwrap();
     }
@@ -67,39 +49,18 @@ pub async fn the_oldest_of_too_many_handles_is_forgotten(store: Arc<dyn Store>) 
 pub async fn a_connection_lives_until_its_session_is_forgotten(store: Arc<dyn Store>) {
     let mut record = inserted(&store, named("k")).await;
     let name = || Handle::generate().hash(&record.owner);
-    let mut first = Connection {
-        name: name(),
-        session: record.id,
-        body: vec![0, 255, 10],
-    };
-    let second = Connection {
-        name: name(),
-        session: record.id,
-        body: Vec::new(),
-    };
-    let lost = Connection {
-        name: name(),
-        session: unnamed().id,
-        body: Vec::new(),
-    };
+    let mut first = Connection { name: name(), session: record.id, body: vec![0, 255, 10] };
+    let second = Connection { name: name(), session: record.id, body: Vec::new() };
+    let lost = Connection { name: name(), session: unnamed().id, body: Vec::new() };
     assert_fails!(store.put_connection(&lost, None).await, StoreError::Missing);
     store.put_connection(&first, None).await.unwrap();
     store.put_connection(&second, None).await.unwrap();
     first.body = vec![7; 100_000];
     store.put_connection(&first, None).await.unwrap();
     record.end(EndReason::Idle, NOW);
-    store
-        .replace(&record, Seen::revision(&record), None)
-        .await
-        .unwrap();
-    assert_eq!(
-        store.connection(first.name).await.unwrap().as_ref(),
-        Some(&first)
-    );
-    assert_eq!(
-        store.connection(second.name).await.unwrap().as_ref(),
-        Some(&second)
-    );
+    store.replace(&record, Seen::revision(&record), None).await.unwrap();
+    assert_eq!(store.connection(first.name).await.unwrap().as_ref(), Some(&first));
+    assert_eq!(store.connection(second.name).await.unwrap().as_ref(), Some(&second));
     for _ in 0..2 {
         store.remove_connection(second.name, None).await.unwrap();
         assert_eq!(store.connection(second.name).await.unwrap(), None);
@@ -111,20 +72,11 @@ pub async fn a_connection_lives_until_its_session_is_forgotten(store: Arc<dyn St
 /// Who knows the name of a connection cannot use it as a handle, nor the other way round.
 pub async fn a_connection_is_no_handle(store: Arc<dyn Store>) {
     let record = inserted(&store, named("k")).await;
-    let (handle, name) = (
-        Handle::generate().hash(&record.owner),
-        Handle::generate().hash(&record.owner),
-    );
+    let (handle, name) =
+        (Handle::generate().hash(&record.owner), Handle::generate().hash(&record.owner));
     store.add_handle(record.id, handle, None).await.unwrap();
     store
-        .put_connection(
-            &Connection {
-                name,
-                session: record.id,
-                body: vec![],
-            },
-            None,
-        )
+        .put_connection(&Connection { name, session: record.id, body: vec![] }, None)
         .await
         .unwrap();
     assert_eq!(found(&store, name).await, None);
@@ -142,8 +94,5 @@ pub async fn contents_are_kept_once(store: Arc<dyn Store>) {
     let other = store.put_content(b"").await.unwrap();
     assert_eq!(store.content(digest).await.unwrap(), Some(content));
     assert_eq!(store.content(other).await.unwrap(), Some(Vec::new()));
-    assert_eq!(
-        store.content(content_digest(b"never put")).await.unwrap(),
-        None
-    );
+    assert_eq!(store.content(content_digest(b"never put")).await.unwrap(), None);
 }

@@ -25,10 +25,7 @@ impl Sessions {
             if let Some((agent, key)) = &wish.name
                 && let Some(session) = self.held_by_key(&wish.owner, agent, key)?
             {
-                return Ok(Opened {
-                    session,
-                    origin: Origin::Kept,
-                });
+                return Ok(Opened { session, origin: Origin::Kept });
             }
             let opened = match self.create(wish).await {
                 Err(OpenError::Store(StoreError::Taken { by })) => self.resume(by).await,
@@ -57,9 +54,7 @@ impl Sessions {
             return Ok(session);
         }
         let found = self.store.find(owner, agent, key).await?;
-        let record = found
-            .filter(|record| record.owner == *owner)
-            .ok_or(OpenError::Unknown)?;
+        let record = found.filter(|record| record.owner == *owner).ok_or(OpenError::Unknown)?;
         Ok(self.resume(record.id).await?.session)
     }
 
@@ -77,9 +72,7 @@ impl Sessions {
             return Ok(session);
         }
         let found = self.store.find_handle(hash).await?;
-        let record = found
-            .filter(|record| record.owner == *owner)
-            .ok_or(OpenError::Unknown)?;
+        let record = found.filter(|record| record.owner == *owner).ok_or(OpenError::Unknown)?;
         let session = self.resume(record.id).await?.session;
         if session.record().provisional {
             self.confirm(&session).await?;
@@ -95,18 +88,13 @@ impl Sessions {
     /// [`Sessions::by_handle`].
     pub async fn by_id(&self, owner: &Owner, id: SessionId) -> Result<InUse, OpenError> {
         self.lease()?;
-        if let Some(session) = self
-            .table
-            .by_id(id)
-            .filter(|session| session.owner() == owner)
+        if let Some(session) = self.table.by_id(id).filter(|session| session.owner() == owner)
             && let Some(session) = self.enter(&session).await?
         {
             return Ok(session);
         }
         let found = self.store.load(id).await?;
-        found
-            .filter(|record| record.owner == *owner)
-            .ok_or(OpenError::Unknown)?;
+        found.filter(|record| record.owner == *owner).ok_or(OpenError::Unknown)?;
         Ok(self.resume(id).await?.session)
     }
 
@@ -117,9 +105,7 @@ impl Sessions {
     /// session has its key by now, or as [`Sessions::open`].
     pub async fn revive(&self, owner: &Owner, id: SessionId) -> Result<Opened, OpenError> {
         let found = self.store.load(id).await?;
-        let found = found
-            .filter(|record| record.owner == *owner)
-            .ok_or(OpenError::Unknown)?;
+        let found = found.filter(|record| record.owner == *owner).ok_or(OpenError::Unknown)?;
         if found.is_live() {
             return self.resume(id).await;
         }
@@ -129,13 +115,9 @@ impl Sessions {
         let seen = self.claim(id, lease).await?;
         let mut record = seen.clone();
         record.revive(self.clock.now());
-        record.revision = self
-            .store
-            .replace(&record, Seen::revision(&seen), Some(lease))
-            .await?;
+        record.revision = self.store.replace(&record, Seen::revision(&seen), Some(lease)).await?;
         let generation = record.generation;
-        self.keep(record, mark, Origin::Lost(generation))
-            .ok_or(OpenError::Unknown)
+        self.keep(record, mark, Origin::Lost(generation)).ok_or(OpenError::Unknown)
     }
 
     /// A session held here under this key, in use.
@@ -154,15 +136,13 @@ impl Sessions {
 
     /// Uses a held session, unless its time has come: then it ends now rather than at the next sweep.
     async fn enter(&self, session: &Arc<Session>) -> Result<Option<InUse>, OpenError> {
-        let closed = session
-            .refuses(self.clock.now())
-            .filter(|reason| match reason {
-                EndReason::Age => {
-                    session.close(*reason);
-                    true
-                }
-                _ => session.close_if_unused(*reason),
-            });
+        let closed = session.refuses(self.clock.now()).filter(|reason| match reason {
+            EndReason::Age => {
+                session.close(*reason);
+                true
+            }
+            _ => session.close_if_unused(*reason),
+        });
         match closed {
             Some(reason) => self.finish(session, reason).await.map(|()| None),
             None => Ok(session.enter(&self.clock)),
@@ -179,10 +159,7 @@ impl Sessions {
         }
         if wish.provisional {
             record.provisional = true;
-            record.expiry = Expiry {
-                idle: Some(self.settings.provisional),
-                ..expiry
-            };
+            record.expiry = Expiry { idle: Some(self.settings.provisional), ..expiry };
         }
         record.holder = Some(self.lease()?);
         let mark = self.table.mark(record.id);
@@ -203,10 +180,7 @@ impl Sessions {
             if let Some(held) = self.table.by_id(id)
                 && let Some(session) = self.enter(&held).await?
             {
-                return Ok(Opened {
-                    session,
-                    origin: Origin::Kept,
-                });
+                return Ok(Opened { session, origin: Origin::Kept });
             }
             if !record.is_live() {
                 self.store.release(id, lease).await?;
@@ -231,14 +205,11 @@ impl Sessions {
     }
 
     async fn claim(&self, id: SessionId, lease: Lease) -> Result<Record, OpenError> {
-        self.store
-            .claim(id, lease)
-            .await
-            .map_err(|error| match error {
-                StoreError::HeldBy { holder } => OpenError::HeldElsewhere { holder },
-                StoreError::Missing => OpenError::Unknown,
-                error => error.into(),
-            })
+        self.store.claim(id, lease).await.map_err(|error| match error {
+            StoreError::HeldBy { holder } => OpenError::HeldElsewhere { holder },
+            StoreError::Missing => OpenError::Unknown,
+            error => error.into(),
+        })
     }
 
     /// Holds a record that this process has claimed; `None` if it was let go of meanwhile.
@@ -256,13 +227,8 @@ impl Sessions {
     ) -> Result<Record, StoreError> {
         let mut tombstone = record.clone();
         tombstone.end(reason, self.clock.now());
-        self.store
-            .replace(&tombstone, Seen::unused(record), lease)
-            .await?;
-        Ok(Record {
-            ended: tombstone.ended,
-            ..record.clone()
-        })
+        self.store.replace(&tombstone, Seen::unused(record), lease).await?;
+        Ok(Record { ended: tombstone.ended, ..record.clone() })
     }
 
     /// The handle of a provisional session came back: it is wanted.

@@ -42,19 +42,12 @@ impl Sessions {
     pub async fn renew(&self) -> Result<Renewed, StoreError> {
         let asked = self.clock.monotonic();
         let ttl = self.settings.lease;
-        let lease = self
-            .tenure
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
-            .renewable();
+        let lease = self.tenure.read().unwrap_or_else(PoisonError::into_inner).renewable();
         let (lease, result) = match self.store.renew(lease, ttl).await {
             Ok(()) => (lease, Renewed::Kept),
             Err(StoreError::LeaseLost) => {
                 let lost = self.let_go();
-                (
-                    self.store.hold(&self.holder, ttl).await?,
-                    Renewed::Lost(lost),
-                )
+                (self.store.hold(&self.holder, ttl).await?, Renewed::Lost(lost))
             }
             Err(error) => return Err(error),
         };
@@ -76,14 +69,9 @@ impl Sessions {
             .collect();
         let mut written = 0;
         for batch in used.chunks(BATCH) {
-            let times: Vec<_> = batch
-                .iter()
-                .map(|(session, used)| (session.id(), *used))
-                .collect();
+            let times: Vec<_> = batch.iter().map(|(session, used)| (session.id(), *used)).collect();
             written += self.store.touch(&times, Some(self.lease()?)).await?;
-            batch
-                .iter()
-                .for_each(|(session, used)| session.wrote(*used));
+            batch.iter().for_each(|(session, used)| session.wrote(*used));
         }
         Ok(written)
     }
@@ -122,9 +110,7 @@ impl Sessions {
             let reason = match session.ending() {
                 // Somebody began to end it and was cancelled.
                 Some(reason) => Some(reason),
-                None => session
-                    .refuses(now)
-                    .filter(|reason| session.close_if_unused(*reason)),
+                None => session.refuses(now).filter(|reason| session.close_if_unused(*reason)),
             };
             if let Some(reason) = reason {
                 self.finish(&session, reason).await?;
@@ -150,9 +136,7 @@ impl Sessions {
         let lease = self.lease()?;
         let ended = match self.store.claim(record.id, lease).await {
             Ok(claimed) => {
-                let due = claimed
-                    .expiry
-                    .due(claimed.created, claimed.last_used, self.clock.now());
+                let due = claimed.expiry.due(claimed.created, claimed.last_used, self.clock.now());
                 match due.filter(|_| claimed.is_live()) {
                     Some(reason) => self.expire(&claimed, reason, Some(lease)).await.map(Some),
                     None => self.store.release(record.id, lease).await.map(|()| None),
@@ -205,11 +189,7 @@ impl Over {
 
     /// Another process took a session over.
     pub(super) fn lost(&self, id: SessionId) {
-        self.0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .lost
-            .push(id);
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).lost.push(id);
     }
 
     fn take(&self, swept: &mut Swept) {
@@ -217,9 +197,7 @@ impl Over {
         let empty = |(session, _): &mut (Option<Arc<Session>>, _)| {
             !session.as_ref().is_some_and(|session| session.is_in_use())
         };
-        swept
-            .ended
-            .extend(told.ended.extract_if(.., empty).map(|(_, record)| record));
+        swept.ended.extend(told.ended.extract_if(.., empty).map(|(_, record)| record));
         swept.lost.append(&mut told.lost);
     }
 }

@@ -88,16 +88,9 @@ impl Table {
             return None;
         }
         let digest = digest(&record);
-        names
-            .owners
-            .entry(record.owner.clone())
-            .or_default()
-            .sessions
-            .insert(id);
+        names.owners.entry(record.owner.clone()).or_default().sessions.insert(id);
         let session = Arc::new(Session::new(record));
-        names
-            .keys
-            .extend(digest.map(|digest| (digest, session.clone())));
+        names.keys.extend(digest.map(|digest| (digest, session.clone())));
         names.sessions.insert(id, session.clone());
         Some(session)
     }
@@ -149,33 +142,20 @@ impl Table {
         let held: Vec<_> = match names.owners.get(owner) {
             // Only at a limit is it worth looking at each.
             Some(own) if provisional || own.sessions.len() + own.reserved >= limits.per_owner => {
-                own.sessions
-                    .iter()
-                    .filter_map(|id| names.sessions.get(id))
-                    .cloned()
-                    .collect()
+                own.sessions.iter().filter_map(|id| names.sessions.get(id)).cloned().collect()
             }
             _ => Vec::new(),
         };
         let own = names.owners.entry(owner.clone()).or_default();
-        let mut unproven: Vec<_> = held
-            .into_iter()
-            .filter(|held| held.record().provisional)
-            .collect();
+        let mut unproven: Vec<_> =
+            held.into_iter().filter(|held| held.record().provisional).collect();
         let full = own.sessions.len() + own.reserved >= limits.per_owner;
         if !full && (!provisional || unproven.len() < limits.provisional_per_owner) {
             own.reserved += 1;
-            return Room::Reserved(Reservation {
-                table: self,
-                owner: owner.clone(),
-            });
+            return Room::Reserved(Reservation { table: self, owner: owner.clone() });
         }
         unproven.retain(|held| !held.is_in_use() && !held.is_over());
-        Room::Full(
-            unproven
-                .into_iter()
-                .min_by_key(|held| -> Timestamp { held.last_used() }),
-        )
+        Room::Full(unproven.into_iter().min_by_key(|held| -> Timestamp { held.last_used() }))
     }
 }
 

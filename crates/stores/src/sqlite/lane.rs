@@ -52,10 +52,7 @@ where
         let keep = result.is_ok();
         // Who asked may have gone meanwhile.
         let answer = move |kept: Result<(), _>| drop(answer.send(kept.and(result)));
-        Done {
-            keep,
-            answer: Box::new(answer),
-        }
+        Done { keep, answer: Box::new(answer) }
     }
 
     fn refuse(self: Box<Self>, error: StoreError) {
@@ -82,9 +79,7 @@ impl Lane {
             Kind::Read => read(&connection, &jobs),
             Kind::Write => write(&connection, &jobs),
         };
-        thread::Builder::new()
-            .name(format!("stayput-sqlite-{kind:?}"))
-            .spawn(run)?;
+        thread::Builder::new().name(format!("stayput-sqlite-{kind:?}")).spawn(run)?;
         Ok(Self(queue))
     }
 
@@ -96,9 +91,7 @@ impl Lane {
     ) -> Result<T, StoreError> {
         let (answer, answered) = oneshot::channel();
         let gone = || unavailable(STORE, "the thread of the store has ended");
-        self.0
-            .send(Box::new(Work { work, answer }))
-            .map_err(|_| gone())?;
+        self.0.send(Box::new(Work { work, answer })).map_err(|_| gone())?;
         answered.await.map_err(|_| gone())?
     }
 }
@@ -120,13 +113,8 @@ fn write(connection: &Connection, jobs: &Receiver<Box<dyn Job>>) {
             }
             continue;
         }
-        let done: Vec<Done> = batch
-            .into_iter()
-            .map(|job| savepoint(connection, job))
-            .collect();
-        let kept = connection
-            .execute_batch("commit")
-            .map_err(|error| error.to_string());
+        let done: Vec<Done> = batch.into_iter().map(|job| savepoint(connection, job)).collect();
+        let kept = connection.execute_batch("commit").map_err(|error| error.to_string());
         if kept.is_err() {
             let _ = connection.execute_batch("rollback");
         }
@@ -138,11 +126,7 @@ fn write(connection: &Connection, jobs: &Receiver<Box<dyn Job>>) {
 
 /// One job inside the transaction: if it fails, its changes alone are undone.
 fn savepoint(connection: &Connection, job: Box<dyn Job>) -> Done {
-    let run = |sql: &str| {
-        connection
-            .prepare_cached(sql)
-            .and_then(|mut run| run.execute([]))
-    };
+    let run = |sql: &str| connection.prepare_cached(sql).and_then(|mut run| run.execute([]));
     let begun = run("savepoint job");
     let done = job.run(connection);
     let ended = match done.keep {
@@ -154,10 +138,7 @@ fn savepoint(connection: &Connection, job: Box<dyn Job>) -> Done {
         Err(error) => {
             let said = error.to_string();
             let answer = move |_| (done.answer)(Err(unavailable(STORE, said)));
-            Done {
-                keep: false,
-                answer: Box::new(answer),
-            }
+            Done { keep: false, answer: Box::new(answer) }
         }
     }
 }
@@ -179,20 +160,10 @@ pub(super) fn connect(path: &Path) -> Result<Connection, StoreError> {
 /// Creates the file for its owner alone, and the folders above it, unless they are there.
 pub(super) fn create(path: &Path) -> std::io::Result<PathBuf> {
     use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
-    if let Some(folder) = path
-        .parent()
-        .filter(|folder| !folder.as_os_str().is_empty())
-    {
-        std::fs::DirBuilder::new()
-            .recursive(true)
-            .mode(0o700)
-            .create(folder)?;
+    if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
+        std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
     }
     // SQLite gives its -wal and -shm files the mode of the main file.
-    std::fs::OpenOptions::new()
-        .create(true)
-        .append(true)
-        .mode(0o600)
-        .open(path)?;
+    std::fs::OpenOptions::new().create(true).append(true).mode(0o600).open(path)?;
     path.canonicalize()
 }

@@ -22,9 +22,7 @@ const NOW: &str = "cast(unixepoch('now', 'subsec') * 1000 as integer)";
 pub(super) fn migrate(db: &Db) -> Result<i64> {
     let run = |sql: &str| db.execute_batch(sql).map_err(fault);
     run("begin immediate")?; // so that of two processes that open a new file one waits
-    let found: i64 = db
-        .query_row("pragma user_version", [], |row| row.get(0))
-        .map_err(fault)?;
+    let found: i64 = db.query_row("pragma user_version", [], |row| row.get(0)).map_err(fault)?;
     if found == 0 {
         run(include_str!("schema.sql"))?;
         run(&format!("pragma user_version = {SCHEMA}"))?;
@@ -36,9 +34,7 @@ pub(super) fn migrate(db: &Db) -> Result<i64> {
 // ── helpers ─────────────────────────────────────────────────────────────────────────────────────────
 
 fn execute(db: &Db, sql: &str, params: impl Params) -> Result<usize> {
-    db.prepare_cached(sql)
-        .and_then(|mut run| run.execute(params))
-        .map_err(fault)
+    db.prepare_cached(sql).and_then(|mut run| run.execute(params)).map_err(fault)
 }
 
 fn query<T, P: Params>(
@@ -47,9 +43,7 @@ fn query<T, P: Params>(
     params: P,
     read: impl FnMut(&rusqlite::Row<'_>) -> rusqlite::Result<T>,
 ) -> Result<Option<T>> {
-    db.prepare_cached(sql)
-        .and_then(|mut run| run.query_row(params, read).optional())
-        .map_err(fault)
+    db.prepare_cached(sql).and_then(|mut run| run.query_row(params, read).optional()).map_err(fault)
 }
 
 fn all<T, P: Params>(
@@ -90,26 +84,14 @@ fn row(row: &rusqlite::Row<'_>) -> rusqlite::Result<Row> {
 }
 
 fn record(db: &Db, condition: &str, params: impl Params) -> Result<Option<Record>> {
-    let found = query(
-        db,
-        &format!("select {COLUMNS} from session where {condition}"),
-        params,
-        row,
-    )?;
+    let found =
+        query(db, &format!("select {COLUMNS} from session where {condition}"), params, row)?;
     found.map(|row| row.into_record(STORE)).transpose()
 }
 
 fn records(db: &Db, condition: &str, params: impl Params) -> Result<Vec<Record>> {
-    let found = all(
-        db,
-        &format!("select {COLUMNS} from session where {condition}"),
-        params,
-        row,
-    )?;
-    found
-        .into_iter()
-        .map(|row| row.into_record(STORE))
-        .collect()
+    let found = all(db, &format!("select {COLUMNS} from session where {condition}"), params, row)?;
+    found.into_iter().map(|row| row.into_record(STORE)).collect()
 }
 
 /// Lets a writer pass that may change the session; says whether the session is live.
@@ -127,11 +109,7 @@ fn fence(db: &Db, id: SessionId, by: Option<Lease>) -> Result<bool> {
 
 /// As [`fence`], for what only a live session has.
 fn live(db: &Db, id: SessionId, by: Option<Lease>) -> Result<()> {
-    if fence(db, id, by)? {
-        Ok(())
-    } else {
-        Err(StoreError::Missing)
-    }
+    if fence(db, id, by)? { Ok(()) } else { Err(StoreError::Missing) }
 }
 
 fn limit(limit: usize) -> i64 {
@@ -173,9 +151,7 @@ pub(super) fn insert(db: &Db, mut record: Record) -> Result<Generation> {
 pub(super) fn replace(db: &Db, record: Record, seen: Seen, by: Option<Lease>) -> Result<Revision> {
     fence(db, record.id, by)?;
     let old = load(db, record.id)?.ok_or(StoreError::Missing)?;
-    let used = seen
-        .last_used
-        .is_some_and(|last_used| last_used != old.last_used);
+    let used = seen.last_used.is_some_and(|last_used| last_used != old.last_used);
     if old.revision != seen.revision || used {
         return Err(StoreError::Stale);
     }
@@ -186,11 +162,7 @@ pub(super) fn replace(db: &Db, record: Record, seen: Seen, by: Option<Lease>) ->
         }
     }
     if !record.is_live() {
-        execute(
-            db,
-            "delete from state where session = ?1",
-            [record.id.to_string()],
-        )?;
+        execute(db, "delete from state where session = ?1", [record.id.to_string()])?;
     }
     let record = Record {
         holder: old.holder.filter(|_| record.is_live()),
@@ -307,22 +279,14 @@ pub(super) fn add_handle(
 }
 
 pub(super) fn find_handle(db: &Db, hash: HandleHash) -> Result<Option<Record>> {
-    record(
-        db,
-        "id = (select session from handle where hash = ?1)",
-        [hash.as_bytes()],
-    )
+    record(db, "id = (select session from handle where hash = ?1)", [hash.as_bytes()])
 }
 
 pub(super) fn put_connection(db: &Db, connection: &Connection, by: Option<Lease>) -> Result<()> {
     fence(db, connection.session, by)?;
     let sql = "insert into connection (name, session, body) values (?1, ?2, ?3)
                on conflict (name) do update set session = excluded.session, body = excluded.body";
-    let Connection {
-        name,
-        session,
-        body,
-    } = connection;
+    let Connection { name, session, body } = connection;
     execute(db, sql, params![name.as_bytes(), session.to_string(), body]).map(drop)
 }
 
@@ -332,14 +296,9 @@ pub(super) fn connection(db: &Db, name: HandleHash) -> Result<Option<Connection>
     let Some((session, body)) = query(db, sql, [name.as_bytes()], read)? else {
         return Ok(None);
     };
-    let session = session
-        .parse()
-        .map_err(|error| corrupt(STORE, "a connection", Box::new(error)))?;
-    Ok(Some(Connection {
-        name,
-        session,
-        body,
-    }))
+    let session =
+        session.parse().map_err(|error| corrupt(STORE, "a connection", Box::new(error)))?;
+    Ok(Some(Connection { name, session, body }))
 }
 
 pub(super) fn remove_connection(db: &Db, name: HandleHash, by: Option<Lease>) -> Result<()> {
@@ -347,12 +306,7 @@ pub(super) fn remove_connection(db: &Db, name: HandleHash, by: Option<Lease>) ->
         return Ok(());
     };
     fence(db, found.session, by)?;
-    execute(
-        db,
-        "delete from connection where name = ?1",
-        [name.as_bytes()],
-    )
-    .map(drop)
+    execute(db, "delete from connection where name = ?1", [name.as_bytes()]).map(drop)
 }
 
 pub(super) fn put_content(db: &Db, digest: Digest, content: &[u8]) -> Result<Digest> {
@@ -361,12 +315,7 @@ pub(super) fn put_content(db: &Db, digest: Digest, content: &[u8]) -> Result<Dig
 }
 
 pub(super) fn content(db: &Db, digest: Digest) -> Result<Option<Vec<u8>>> {
-    query(
-        db,
-        "select bytes from content where digest = ?1",
-        [digest.as_bytes()],
-        |row| row.get(0),
-    )
+    query(db, "select bytes from content where digest = ?1", [digest.as_bytes()], |row| row.get(0))
 }
 
 // ── state ───────────────────────────────────────────────────────────────────────────────────────────
@@ -374,10 +323,7 @@ pub(super) fn content(db: &Db, digest: Digest) -> Result<Option<Vec<u8>>> {
 pub(super) fn state(db: &Db, id: SessionId, key: &str) -> Result<Option<Value>> {
     let sql = "select revision, bytes from state where session = ?1 and key = ?2";
     query(db, sql, params![id.to_string(), key], |row| {
-        Ok(Value {
-            revision: Revision(unsigned(row.get(0)?)),
-            bytes: row.get(1)?,
-        })
+        Ok(Value { revision: Revision(unsigned(row.get(0)?)), bytes: row.get(1)? })
     })
 }
 
@@ -386,11 +332,7 @@ pub(super) fn state_keys(db: &Db, id: SessionId) -> Result<Vec<StateKey>> {
     all(db, sql, [id.to_string()], |row| {
         let size: i64 = row.get(2)?;
         let size = usize::try_from(size).unwrap_or_default();
-        Ok(StateKey {
-            key: row.get(0)?,
-            revision: Revision(unsigned(row.get(1)?)),
-            size,
-        })
+        Ok(StateKey { key: row.get(0)?, revision: Revision(unsigned(row.get(1)?)), size })
     })
 }
 
@@ -440,12 +382,8 @@ pub(super) fn remove_state(
 ) -> Result<()> {
     live(db, id, by)?;
     expected(db, id, key, expect)?;
-    execute(
-        db,
-        "delete from state where session = ?1 and key = ?2",
-        params![id.to_string(), key],
-    )
-    .map(drop)
+    execute(db, "delete from state where session = ?1 and key = ?2", params![id.to_string(), key])
+        .map(drop)
 }
 
 // ── leases ──────────────────────────────────────────────────────────────────────────────────────────
@@ -453,26 +391,15 @@ pub(super) fn remove_state(
 pub(super) fn hold(db: &Db, holder: &Holder, ttl: i64) -> Result<Lease> {
     execute(db, &format!("delete from lease where expires <= {NOW}"), [])?;
     let sql = format!("insert into lease (holder, address, expires) values (?1, ?2, {NOW} + ?3)");
-    execute(
-        db,
-        &sql,
-        params![holder.id.to_string(), holder.address, ttl],
-    )?;
-    Ok(Lease {
-        holder: holder.id,
-        epoch: Epoch(unsigned(db.last_insert_rowid())),
-    })
+    execute(db, &sql, params![holder.id.to_string(), holder.address, ttl])?;
+    Ok(Lease { holder: holder.id, epoch: Epoch(unsigned(db.last_insert_rowid())) })
 }
 
 pub(super) fn renew(db: &Db, lease: Lease, ttl: i64) -> Result<()> {
     let sql = format!(
         "update lease set expires = {NOW} + ?3 where epoch = ?1 and holder = ?2 and expires > {NOW}"
     );
-    match execute(
-        db,
-        &sql,
-        params![number(lease.epoch.0), lease.holder.to_string(), ttl],
-    )? {
+    match execute(db, &sql, params![number(lease.epoch.0), lease.holder.to_string(), ttl])? {
         0 => Err(StoreError::LeaseLost),
         _ => Ok(()),
     }
@@ -480,27 +407,16 @@ pub(super) fn renew(db: &Db, lease: Lease, ttl: i64) -> Result<()> {
 
 pub(super) fn leave(db: &Db, lease: Lease) -> Result<()> {
     let sql = "delete from lease where epoch = ?1 and holder = ?2";
-    execute(
-        db,
-        sql,
-        params![number(lease.epoch.0), lease.holder.to_string()],
-    )
-    .map(drop)
+    execute(db, sql, params![number(lease.epoch.0), lease.holder.to_string()]).map(drop)
 }
 
 pub(super) fn holder(db: &Db, lease: Lease) -> Result<Option<Holder>> {
     let sql =
         format!("select address from lease where epoch = ?1 and holder = ?2 and expires > {NOW}");
-    let found = query(
-        db,
-        &sql,
-        params![number(lease.epoch.0), lease.holder.to_string()],
-        |row| row.get(0),
-    )?;
-    Ok(found.map(|address| Holder {
-        id: lease.holder,
-        address,
-    }))
+    let found = query(db, &sql, params![number(lease.epoch.0), lease.holder.to_string()], |row| {
+        row.get(0)
+    })?;
+    Ok(found.map(|address| Holder { id: lease.holder, address }))
 }
 
 pub(super) fn claim(db: &Db, id: SessionId, lease: Lease) -> Result<Record> {
@@ -515,10 +431,7 @@ pub(super) fn claim(db: &Db, id: SessionId, lease: Lease) -> Result<Record> {
         "update session set holder = ?2 where id = ?1",
         [id.to_string(), lease.to_string()],
     )?;
-    Ok(Record {
-        holder: Some(lease),
-        ..record
-    })
+    Ok(Record { holder: Some(lease), ..record })
 }
 
 pub(super) fn release(db: &Db, id: SessionId, lease: Lease) -> Result<()> {
@@ -531,11 +444,7 @@ pub(super) fn release(db: &Db, id: SessionId, lease: Lease) -> Result<()> {
 pub(super) fn append(db: &Db, topic: &Topic, body: &[u8]) -> Result<u64> {
     let next = "insert into topic (owner, session, stream, last) values (?1, ?2, ?3, 1)
                 on conflict (owner, session, stream) do update set last = last + 1 returning number, last";
-    let Topic {
-        owner,
-        session,
-        stream,
-    } = topic;
+    let Topic { owner, session, stream } = topic;
     let place = params![owner.as_str(), session.to_string(), stream.cast_signed()];
     let read = |row: &rusqlite::Row<'_>| Ok((row.get::<_, i64>(0)?, row.get::<_, i64>(1)?));
     let (topic, number) = query(db, next, place, read)?.unwrap_or_default();
@@ -553,11 +462,7 @@ pub(super) fn after(db: &Db, topic: &Topic, after: u64, most: usize) -> Result<V
     let sql = format!(
         "select number, body from event where topic = {TOPIC} and number > ?4 order by number limit ?5"
     );
-    let Topic {
-        owner,
-        session,
-        stream,
-    } = topic;
+    let Topic { owner, session, stream } = topic;
     let place = params![
         owner.as_str(),
         session.to_string(),
@@ -565,27 +470,13 @@ pub(super) fn after(db: &Db, topic: &Topic, after: u64, most: usize) -> Result<V
         number(after),
         limit(most)
     ];
-    all(db, &sql, place, |row| {
-        Ok(Event {
-            number: unsigned(row.get(0)?),
-            body: row.get(1)?,
-        })
-    })
+    all(db, &sql, place, |row| Ok(Event { number: unsigned(row.get(0)?), body: row.get(1)? }))
 }
 
 pub(super) fn trim(db: &Db, topic: &Topic, through: u64) -> Result<()> {
     let sql = format!("delete from event where topic = {TOPIC} and number <= ?4");
-    let Topic {
-        owner,
-        session,
-        stream,
-    } = topic;
-    let place = params![
-        owner.as_str(),
-        session.to_string(),
-        stream.cast_signed(),
-        number(through)
-    ];
+    let Topic { owner, session, stream } = topic;
+    let place = params![owner.as_str(), session.to_string(), stream.cast_signed(), number(through)];
     execute(db, &sql, place).map(drop)
 }
 

@@ -19,11 +19,7 @@ async fn what_cannot_be_reached_is_told_in_a_sentence() {
     assert!(refusal(&url).await.contains("no answer within 5 s"));
     drop(silent);
     assert!(refusal(&url).await.contains("refused"));
-    assert!(
-        refusal("postgres://u:secret@h/d?colour=secret")
-            .await
-            .contains("colour")
-    );
+    assert!(refusal("postgres://u:secret@h/d?colour=secret").await.contains("colour"));
 
     let server = Postgres::with(|data| {
         let rules = "host all ann 127.0.0.1/32 scram-sha-256\nhost all all 127.0.0.1/32 trust\n";
@@ -33,11 +29,7 @@ async fn what_cannot_be_reached_is_told_in_a_sentence() {
     let admin = client(&server.url()).await;
     let role = "create role ann login password 'right'; grant create on schema public to ann";
     admin.batch_execute(role).await.unwrap();
-    let url = |password| {
-        server
-            .url()
-            .replace("stayput@", &format!("ann:{password}@"))
-    };
+    let url = |password| server.url().replace("stayput@", &format!("ann:{password}@"));
     let said = refusal(&url("secret")).await;
     assert_eq!(
         said,
@@ -52,11 +44,8 @@ async fn what_cannot_be_reached_is_told_in_a_sentence() {
 }
 
 fn openssl(folder: &Path, arguments: &str) {
-    let made = Command::new("openssl")
-        .args(arguments.split(' '))
-        .current_dir(folder)
-        .output()
-        .unwrap();
+    let made =
+        Command::new("openssl").args(arguments.split(' ')).current_dir(folder).output().unwrap();
     assert!(made.status.success(), "{made:?}");
 }
 
@@ -94,11 +83,7 @@ fn encrypted(authorities: &Path) -> Postgres {
         }
         let rules = "hostssl all ann 127.0.0.1/32 trust\nhost all stayput 127.0.0.1/32 trust\n";
         std::fs::write(data.join("pg_hba.conf"), rules).unwrap();
-        let options = [
-            "ssl=on",
-            "ssl_cert_file=server.pem",
-            "ssl_key_file=server.key",
-        ];
+        let options = ["ssl=on", "ssl_cert_file=server.pem", "ssl_key_file=server.key"];
         let option = |option: &str| ["-c".to_owned(), option.to_owned()];
         options.into_iter().flat_map(option).collect()
     })
@@ -123,22 +108,12 @@ async fn encryption_is_verified_or_refused() {
     let row = admin.query_one(encrypted, &[]).await.unwrap();
     assert_eq!(row.get::<_, i64>(0), 1);
 
-    let wrong = format!(
-        "{url}?sslmode=verify-full&sslrootcert={}",
-        file("wrong.pem")
-    );
+    let wrong = format!("{url}?sslmode=verify-full&sslrootcert={}", file("wrong.pem"));
     assert!(refusal(&wrong).await.contains("certificate"));
-    assert!(
-        refusal(&format!("{url}?sslmode=require"))
-            .await
-            .contains("certificate")
-    );
+    assert!(refusal(&format!("{url}?sslmode=require")).await.contains("certificate"));
     // The certificate is good for this address, but not for that name.
     let elsewhere = url.replace("127.0.0.1", "elsewhere");
-    let elsewhere = format!(
-        "{elsewhere}?hostaddr=127.0.0.1&sslrootcert={}",
-        file("right.pem")
-    );
+    let elsewhere = format!("{elsewhere}?hostaddr=127.0.0.1&sslrootcert={}", file("right.pem"));
     assert!(refusal(&elsewhere).await.contains("certificate"));
     assert!(refusal(&url).await.contains("no encryption"));
     for bad in ["names", "absent.pem"] {

@@ -32,12 +32,7 @@ pub(crate) fn named(name: &str) -> Record {
 }
 
 pub(crate) fn put<'a>(key: &'a str, bytes: &'a [u8]) -> Put<'a> {
-    Put {
-        key,
-        bytes,
-        expect: Expect::Any,
-        limits: StateLimits::default(),
-    }
+    Put { key, bytes, expect: Expect::Any, limits: StateLimits::default() }
 }
 
 /// Waits for an answer, whatever it is. That it comes in time is not for a test to measure; that it

@@ -12,10 +12,7 @@ async fn a_crash_of_the_server_loses_nothing_that_was_acknowledged() {
     let database = open(&server.url()).await;
     let (store, record) = (&database.store, named("k"));
     store.insert(&record).await.unwrap();
-    let revision = store
-        .put_state(record.id, put("x", b"1"), None)
-        .await
-        .unwrap();
+    let revision = store.put_state(record.id, put("x", b"1"), None).await.unwrap();
     // Several connections of the pool, all of which will be dead.
     let reads = at_once(16, |_| {
         let (store, id) = (store.clone(), record.id);
@@ -33,14 +30,8 @@ async fn a_crash_of_the_server_loses_nothing_that_was_acknowledged() {
     server.start_again();
     assert_eq!(store.load(record.id).await.unwrap(), Some(record.clone()));
     let value = store.state(record.id, "x").await.unwrap().unwrap();
-    assert_eq!(
-        (value.revision, value.bytes.as_slice()),
-        (revision, &b"1"[..])
-    );
-    store
-        .put_state(record.id, put("x", b"3"), None)
-        .await
-        .unwrap();
+    assert_eq!((value.revision, value.bytes.as_slice()), (revision, &b"1"[..]));
+    store.put_state(record.id, put("x", b"3"), None).await.unwrap();
 }
 
 /// All processes of a server, stopped until this is dropped.
@@ -61,10 +52,7 @@ impl Frozen {
     }
 
     fn signal(&self, name: &str) {
-        let sent = Command::new("kill")
-            .args(["-s", name])
-            .args(&self.0)
-            .status();
+        let sent = Command::new("kill").args(["-s", name]).args(&self.0).status();
         assert!(sent.unwrap().success());
     }
 }
@@ -104,8 +92,5 @@ async fn a_lock_is_not_waited_for_without_end() {
     assert_unavailable(answer(store.put_state(record.id, put("x", b"1"), None)).await);
     transaction.rollback().await.unwrap();
     assert_eq!(store.state(record.id, "x").await.unwrap(), None);
-    store
-        .put_state(record.id, put("x", b"2"), None)
-        .await
-        .unwrap();
+    store.put_state(record.id, put("x", b"2"), None).await.unwrap();
 }

@@ -80,13 +80,7 @@ async fn a_claim_waits_for_a_renewal_under_way() {
     let claim = spawn(async move { asked.claim(id, other).await });
     let waits = "select count(*) from pg_stat_activity \
                  where datname = current_database() and wait_event_type = 'Lock'";
-    while watching
-        .query_one(waits, &[])
-        .await
-        .unwrap()
-        .get::<_, i64>(0)
-        == 0
-    {
+    while watching.query_one(waits, &[]).await.unwrap().get::<_, i64>(0) == 0 {
         assert!(!claim.is_finished(), "{:?}", claim.await);
     }
     renewal.commit().await.unwrap();

@@ -34,11 +34,7 @@ async fn a_newer_schema_is_refused() {
     let newer = "insert into stayput_schema (version) values (99)";
     client(&at.url).await.batch_execute(newer).await.unwrap();
     match stayput_stores::open(&at.url).await {
-        Err(OpenError::NewerSchema {
-            store: "postgres",
-            found: 99,
-            known: 1,
-        }) => {}
+        Err(OpenError::NewerSchema { store: "postgres", found: 99, known: 1 }) => {}
         other => panic!("{other:?}"),
     }
 }
@@ -66,15 +62,9 @@ async fn schemas_and_roles_are_the_administrators_choice() {
     let lease = store.hold(&Holder::unreachable(), MINUTE).await.unwrap();
     store.insert(&record).await.unwrap();
     store.claim(record.id, lease).await.unwrap();
-    store
-        .put_state(record.id, put("x", b"1"), Some(lease))
-        .await
-        .unwrap();
+    store.put_state(record.id, put("x", b"1"), Some(lease)).await.unwrap();
     store.remove(record.id, Some(lease)).await.unwrap();
-    admin
-        .batch_execute(&format!("drop owned by {role}; drop role {role}"))
-        .await
-        .unwrap();
+    admin.batch_execute(&format!("drop owned by {role}; drop role {role}")).await.unwrap();
     match store.load(record.id).await {
         Err(error @ StoreError::Corrupt { .. }) => assert_eq!(error.retry(), Retry::Never),
         other => panic!("the role may not read any more: {other:?}"),
@@ -95,30 +85,19 @@ async fn the_longest_names_fit() {
         (0..bytes).map(|_| letter()).collect()
     };
     let owner = Owner::verified(&"#".repeat(512), &noise(512)).unwrap();
-    let record = Record::new(owner.clone(), Expiry::idle(Duration::MAX), NOW).keyed(
-        Agent::named(&noise(128)).unwrap(),
-        Key::named(&noise(251)).unwrap(),
-    );
+    let record = Record::new(owner.clone(), Expiry::idle(Duration::MAX), NOW)
+        .keyed(Agent::named(&noise(128)).unwrap(), Key::named(&noise(251)).unwrap());
     store.insert(&record).await.unwrap();
     let key = record.key.clone().unwrap();
     let found = store.find(&owner, &record.agent, &key).await.unwrap();
     assert_eq!(found.unwrap().id, record.id);
     assert_eq!(store.list(Some(&owner), None, 9).await.unwrap().len(), 1);
     // A sum past the end of time is the end of time.
-    store
-        .touch(&[(record.id, Timestamp::MAX)], None)
-        .await
-        .unwrap();
+    store.touch(&[(record.id, Timestamp::MAX)], None).await.unwrap();
     assert_eq!(store.due(Timestamp::MAX, 9).await.unwrap().len(), 1);
-    let limits = StateLimits {
-        key: 1 << 20,
-        ..StateLimits::default()
-    };
+    let limits = StateLimits { key: 1 << 20, ..StateLimits::default() };
     for name in [noise(100_000), "nul \0 too".to_owned()] {
-        let put = Put {
-            limits,
-            ..put(&name, b"1")
-        };
+        let put = Put { limits, ..put(&name, b"1") };
         store.put_state(record.id, put, None).await.unwrap();
         let value = store.state(record.id, &name).await.unwrap();
         assert_eq!(value.unwrap().bytes, b"1");

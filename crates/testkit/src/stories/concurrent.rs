@@ -53,10 +53,7 @@ pub async fn all_at_once(store: Arc<dyn Store>, tasks: usize, acts: usize) {
         4 => Just(Act::Open), 2 => Just(Act::End), 6 => Just(Act::Count), 3 => Just(Act::Claim), 1 => Just(Act::Touch)
     ];
     let story = prop::collection::vec((act, 0..KEYS), acts);
-    let mut random = TestRunner::new(Config {
-        failure_persistence: None,
-        ..Config::default()
-    });
+    let mut random = TestRunner::new(Config { failure_persistence: None, ..Config::default() });
     let ledger = Arc::new(Ledger {
         generations: Mutex::default(),
         counts: Mutex::default(),
@@ -69,10 +66,7 @@ pub async fn all_at_once(store: Arc<dyn Store>, tasks: usize, acts: usize) {
     let mut running = Vec::new();
     for task in 0..tasks {
         let story = story.new_tree(&mut random).unwrap().current();
-        let lease = store
-            .hold(&Holder::unreachable(), Duration::from_secs(3_600))
-            .await
-            .unwrap();
+        let lease = store.hold(&Holder::unreachable(), Duration::from_secs(3_600)).await.unwrap();
         let actor = Actor {
             store: store.clone(),
             ledger: ledger.clone(),
@@ -118,10 +112,7 @@ impl Actor {
     }
 
     async fn found(&self, number: usize) -> Option<Record> {
-        self.store
-            .find(&owner(), &Agent::none(), &key(number))
-            .await
-            .unwrap()
+        self.store.find(&owner(), &Agent::none(), &key(number)).await.unwrap()
     }
 
     async fn open(&self, number: usize) {
@@ -159,15 +150,7 @@ impl Actor {
         };
         let state = State::new(self.store.clone(), session.id, None, StateLimits::default());
         match state.update("count", |count: &mut u64| *count += 1).await {
-            Ok(()) => {
-                *self
-                    .ledger
-                    .counts
-                    .lock()
-                    .unwrap()
-                    .entry(session.id)
-                    .or_default() += 1
-            }
+            Ok(()) => *self.ledger.counts.lock().unwrap().entry(session.id).or_default() += 1,
             // It ended meanwhile.
             Err(stayput_core::StateError::Store(StoreError::Missing)) => {}
             Err(other) => panic!("{other:?}"),
@@ -213,10 +196,7 @@ impl Ledger {
                 generations.len(),
                 "key {key}: a generation was given twice"
             );
-            assert_eq!(
-                different.len(),
-                generations.iter().max().unwrap().0 as usize + 1
-            );
+            assert_eq!(different.len(), generations.iter().max().unwrap().0 as usize + 1);
         }
         let live = store.list(None, None, 10_000).await.unwrap();
         let [inserted, ended] =
@@ -227,21 +207,10 @@ impl Ledger {
             "{inserted} inserted, {ended} ended, and one more"
         );
         for number in 0..KEYS {
-            let having = live
-                .iter()
-                .filter(|record| record.key.as_ref() == Some(&key(number)));
+            let having = live.iter().filter(|record| record.key.as_ref() == Some(&key(number)));
             let having: Vec<_> = having.map(|record| record.id).collect();
-            let found = store
-                .find(&owner(), &Agent::none(), &key(number))
-                .await
-                .unwrap();
-            assert_eq!(
-                having,
-                found
-                    .into_iter()
-                    .map(|record| record.id)
-                    .collect::<Vec<_>>()
-            );
+            let found = store.find(&owner(), &Agent::none(), &key(number)).await.unwrap();
+            assert_eq!(having, found.into_iter().map(|record| record.id).collect::<Vec<_>>());
         }
         let counts = self.counts.lock().unwrap().clone();
         for record in live.iter().filter(|record| record.id != wanted) {

@@ -132,18 +132,16 @@ struct Teller<'a> {
     leases: Vec<Lease>,
     current: [usize; 2],
     now: Timestamp,
+    /// Which step it is.
+    count: usize,
 }
 
 /// Tells a story to a store and to the model, and compares. Leaves the store empty.
 pub(super) async fn tell(store: &Arc<dyn Store>, story: &[Step]) {
+    empty(store).await;
     let mut leases = Vec::new();
     for _ in 0..2 {
-        leases.push(
-            store
-                .hold(&Holder::unreachable(), MINUTE * 60)
-                .await
-                .unwrap(),
-        );
+        leases.push(store.hold(&Holder::unreachable(), MINUTE * 60).await.unwrap());
     }
     let mut teller = Teller {
         store,
@@ -152,13 +150,25 @@ pub(super) async fn tell(store: &Arc<dyn Store>, story: &[Step]) {
         leases,
         current: [0, 1],
         now: START,
+        count: 0,
     };
     for step in story {
         teller.now = teller.now.after(MINUTE);
+        teller.count += 1;
         teller.step(step).await;
     }
     teller.look().await;
-    teller.clean_up().await;
+    for lease in teller.leases {
+        store.leave(lease).await.unwrap();
+    }
+}
+
+/// Forgets what is left of another story, which may have failed half-way.
+async fn empty(store: &Arc<dyn Store>) {
+    for record in store.list(None, None, 1_000).await.unwrap() {
+        store.remove(record.id, record.holder).await.unwrap();
+    }
+    store.purge(Timestamp::MAX, 1_000).await.unwrap();
 }
 
 impl Teller<'_> {
@@ -174,21 +184,15 @@ impl Teller<'_> {
     /// The store's no in the words of the model.
     fn no(&self, error: &StoreError) -> No {
         match error {
-            StoreError::Taken { by } => No::Taken(
-                self.records
-                    .iter()
-                    .position(|record| record.id == *by)
-                    .unwrap(),
-            ),
+            StoreError::Taken { by } => {
+                No::Taken(self.records.iter().position(|record| record.id == *by).unwrap())
+            }
             StoreError::Missing => No::Missing,
             StoreError::Stale => No::Stale,
             StoreError::NotHolder => No::NotHolder,
-            StoreError::HeldBy { holder } => No::HeldBy(
-                self.leases
-                    .iter()
-                    .rposition(|lease| lease.holder == holder.id)
-                    .unwrap(),
-            ),
+            StoreError::HeldBy { holder } => {
+                No::HeldBy(self.leases.iter().rposition(|lease| lease.holder == holder.id).unwrap())
+            }
             StoreError::TooLarge { limit, size, .. } => No::TooLarge(*limit, *size),
             other => panic!("no store should say {other:?} here"),
         }
@@ -208,38 +212,19 @@ impl Teller<'_> {
 
     async fn step(&mut self, step: &Step) {
         match *step {
-            Step::Insert {
-                owner,
-                key,
-                idle,
-                held_by,
-            } => self.insert((owner, key), idle, held_by).await,
-            Step::End {
-                session,
-                by,
-                unused,
-            } => self.end(session, by, unused).await,
+            Step::Insert { owner, key, idle, held_by } => {
+                self.insert((owner, key), idle, held_by).await
+            }
+            Step::End { session, by, unused } => self.end(session, by, unused).await,
             Step::Revive { session, by } => self.revive(session, by).await,
-            Step::Extend {
-                session,
-                by,
-                idle,
-                stale,
-            } => self.extend(session, by, idle, stale).await,
+            Step::Extend { session, by, idle, stale } => {
+                self.extend(session, by, idle, stale).await
+            }
             Step::Touch { session, by, back } => self.touch(session, by, back).await,
-            Step::Put {
-                session,
-                by,
-                key,
-                size,
-                expect,
-            } => self.put(session, by, (key, size), expect).await,
-            Step::Take {
-                session,
-                by,
-                key,
-                expect,
-            } => self.take(session, by, key, expect).await,
+            Step::Put { session, by, key, size, expect } => {
+                self.put(session, by, (key, size), expect).await
+            }
+            Step::Take { session, by, key, expect } => self.take(session, by, key, expect).await,
             Step::Claim { session, by } => self.claim(session, by).await,
             Step::Release { session, by } => self.release(session, by).await,
             Step::Die { holder } => self.die(holder).await,
@@ -266,6 +251,7 @@ impl Teller<'_> {
         let said = self.store.insert(&record).await;
         let expected = self.model.insert(Session {
             there: true,
+            key_since: self.count,
             name,
             expiry,
             created: self.now,
@@ -278,7 +264,8 @@ impl Teller<'_> {
             state_revision: Revision(0),
         });
         if let Some(generation) = self.agree(said, expected) {
-            assert_eq!(generation, self.model.sessions.last().unwrap().generation);
+            assert!(expected.unwrap().contains(&generation), "{generation} of {expected:?}");
+            self.model.sessions.last_mut().unwrap().generation = generation;
         }
     }
 
@@ -295,11 +282,7 @@ impl Teller<'_> {
         let (number, lease) = self.lease(by);
         let mut over = seen.clone();
         over.end(EndReason::Closed, self.now);
-        let seen = if unused {
-            Seen::unused(&seen)
-        } else {
-            Seen::revision(&seen)
-        };
+        let seen = if unused { Seen::unused(&seen) } else { Seen::revision(&seen) };
         let said = self.store.replace(&over, seen, lease).await;
         let now = self.now;
         let expected = self.model.write(at, number).map(|session| {
@@ -318,16 +301,14 @@ impl Teller<'_> {
         let (number, lease) = self.lease(by);
         let mut record = seen.clone();
         record.revive(self.now);
-        let said = self
-            .store
-            .replace(&record, Seen::revision(&seen), lease)
-            .await;
+        let said = self.store.replace(&record, Seen::revision(&seen), lease).await;
         let now = self.now;
-        let allowed = self.model.revivable(at);
+        let (allowed, count) = (self.model.revivable(at), self.count);
         let expected = self.model.write(at, number).and_then(|session| {
             allowed?;
             (session.ended, session.created, session.last_used) = (None, now, now);
             session.generation = session.generation.next();
+            session.key_since = count;
             Ok(())
         });
         self.replaced(at, said, expected);
@@ -372,11 +353,7 @@ impl Teller<'_> {
         let Some(at) = self.at(session) else { return };
         let (number, lease) = self.lease(by);
         let used = self.now.before(MINUTE * back);
-        let touched = self
-            .store
-            .touch(&[(self.records[at].id, used)], lease)
-            .await
-            .unwrap();
+        let touched = self.store.touch(&[(self.records[at].id, used)], lease).await.unwrap();
         let expected = self.model.write_live(at, number).map(|session| {
             session.last_used = session.last_used.max(used);
         });
@@ -384,19 +361,15 @@ impl Teller<'_> {
     }
 
     fn expect(&self, at: usize, key: usize, saw: Saw) -> (Expect, bool) {
-        let found = self.model.sessions[at]
-            .state
-            .get(&key)
-            .map(|(revision, _)| *revision);
+        let found = self.model.sessions[at].state.get(&key).map(|(revision, _)| *revision);
         match (saw, found) {
             (Saw::Anything, _) => (Expect::Any, true),
             (Saw::Nothing, found) => (Expect::Absent, found.is_none()),
             (Saw::TheTruth, Some(revision)) => (Expect::At(revision), true),
             (Saw::TheTruth, None) => (Expect::Absent, true),
-            (Saw::SomethingElse, found) => (
-                Expect::At(Revision(found.unwrap_or_default().0 + 1_000)),
-                false,
-            ),
+            (Saw::SomethingElse, found) => {
+                (Expect::At(Revision(found.unwrap_or_default().0 + 1_000)), false)
+            }
         }
     }
 
@@ -410,17 +383,9 @@ impl Teller<'_> {
         let Some(at) = self.at(session) else { return };
         let (number, lease) = self.lease(by);
         let (expect, met) = self.expect(at, key, saw);
-        let limits = StateLimits {
-            session: STATE_LIMIT,
-            ..StateLimits::default()
-        };
+        let limits = StateLimits { session: STATE_LIMIT, ..StateLimits::default() };
         let (name, bytes) = (key.to_string(), vec![7; size]);
-        let put = Put {
-            key: &name,
-            bytes: &bytes,
-            expect,
-            limits,
-        };
+        let put = Put { key: &name, bytes: &bytes, expect, limits };
         let said = self.store.put_state(self.records[at].id, put, lease).await;
         let expected = match self.model.write_live(at, number) {
             Ok(_) if !met => Err(No::Stale),
@@ -443,57 +408,35 @@ impl Teller<'_> {
         let Some(at) = self.at(session) else { return };
         let (number, lease) = self.lease(by);
         let (expect, met) = self.expect(at, key, saw);
-        let said = self
-            .store
-            .remove_state(self.records[at].id, &key.to_string(), expect, lease)
-            .await;
-        let expected = self.model.write_live(at, number).and_then(|session| {
-            if met {
-                Ok(session.state.remove(&key))
-            } else {
-                Err(No::Stale)
-            }
-        });
+        let said =
+            self.store.remove_state(self.records[at].id, &key.to_string(), expect, lease).await;
+        let expected = self
+            .model
+            .write_live(at, number)
+            .and_then(|session| if met { Ok(session.state.remove(&key)) } else { Err(No::Stale) });
         self.agree(said, expected);
     }
 
     async fn claim(&mut self, session: usize, by: usize) {
         let Some(at) = self.at(session) else { return };
         let current = self.current;
-        let said = self
-            .store
-            .claim(self.records[at].id, self.leases[current[by]])
-            .await
-            .map(drop);
-        let expected = self
-            .model
-            .claim(at, current[by], |lease| !current.contains(&lease));
+        let said = self.store.claim(self.records[at].id, self.leases[current[by]]).await.map(drop);
+        let expected = self.model.claim(at, current[by], |lease| !current.contains(&lease));
         self.agree(said, expected);
     }
 
     async fn release(&mut self, session: usize, by: usize) {
         let Some(at) = self.at(session) else { return };
         let number = self.current[by];
-        self.store
-            .release(self.records[at].id, self.leases[number])
-            .await
-            .unwrap();
+        self.store.release(self.records[at].id, self.leases[number]).await.unwrap();
         let session = &mut self.model.sessions[at];
         session.holder = session.holder.filter(|held| *held != number);
     }
 
     async fn die(&mut self, holder: usize) {
-        self.store
-            .leave(self.leases[self.current[holder]])
-            .await
-            .unwrap();
+        self.store.leave(self.leases[self.current[holder]]).await.unwrap();
         self.current[holder] = self.leases.len();
-        self.leases.push(
-            self.store
-                .hold(&Holder::unreachable(), MINUTE * 60)
-                .await
-                .unwrap(),
-        );
+        self.leases.push(self.store.hold(&Holder::unreachable(), MINUTE * 60).await.unwrap());
     }
 
     async fn remove(&mut self, session: usize, by: Option<usize>) {
@@ -528,12 +471,8 @@ impl Teller<'_> {
             assert_eq!(found.is_some(), session.there, "session {at}");
             let Some(found) = found else { continue };
             let holder = session.holder.map(|lease| self.leases[lease]);
-            let seen = (
-                found.ended.map(|ended| ended.at),
-                found.generation,
-                found.revision,
-                found.holder,
-            );
+            let seen =
+                (found.ended.map(|ended| ended.at), found.generation, found.revision, found.holder);
             assert_eq!(
                 seen,
                 (session.ended, session.generation, session.revision, holder),
@@ -545,15 +484,10 @@ impl Teller<'_> {
                 "session {at}"
             );
             let keys = self.store.state_keys(found.id).await.unwrap();
-            let keys: Vec<_> = keys
-                .into_iter()
-                .map(|it| (it.key, (it.revision, it.size)))
-                .collect();
-            let expected: Vec<_> = session
-                .state
-                .iter()
-                .map(|(key, value)| (key.to_string(), *value))
-                .collect();
+            let keys: Vec<_> =
+                keys.into_iter().map(|it| (it.key, (it.revision, it.size))).collect();
+            let expected: Vec<_> =
+                session.state.iter().map(|(key, value)| (key.to_string(), *value)).collect();
             assert_eq!(keys, expected, "session {at}");
             if session.ended.is_none() {
                 live.push(found.id);
@@ -561,20 +495,10 @@ impl Teller<'_> {
         }
         live.sort_unstable();
         let listed = self.store.list(None, None, 1_000).await.unwrap();
-        assert_eq!(
-            listed.iter().map(|record| record.id).collect::<Vec<_>>(),
-            live
-        );
+        assert_eq!(listed.iter().map(|record| record.id).collect::<Vec<_>>(), live);
         for (who, name) in (0..2).flat_map(|who| (0..2).map(move |name| (who, name))) {
-            let found = self
-                .store
-                .find(&owner(who), &Agent::none(), &key(name))
-                .await
-                .unwrap();
-            let expected = self
-                .model
-                .find((who, Some(name)))
-                .map(|at| self.records[at].id);
+            let found = self.store.find(&owner(who), &Agent::none(), &key(name)).await.unwrap();
+            let expected = self.model.find((who, Some(name))).map(|at| self.records[at].id);
             assert_eq!(found.map(|record| record.id), expected);
         }
         let later = self.now.after(MINUTE * 10);
@@ -586,28 +510,11 @@ impl Teller<'_> {
             .map(|(deadline, at)| (deadline, self.records[at].id))
             .collect();
         expected.sort_unstable();
-        let mut seen: Vec<_> = due
-            .iter()
-            .map(|record| (record.deadline().unwrap(), record.id))
-            .collect();
+        let mut seen: Vec<_> =
+            due.iter().map(|record| (record.deadline().unwrap(), record.id)).collect();
         assert!(seen.is_sorted_by_key(|(deadline, _)| *deadline));
         seen.sort_unstable();
         assert_eq!(seen, expected);
-    }
-
-    async fn clean_up(self) {
-        for record in &self.records {
-            let holder = self
-                .store
-                .load(record.id)
-                .await
-                .unwrap()
-                .and_then(|found| found.holder);
-            self.store.remove(record.id, holder).await.unwrap();
-        }
-        for lease in self.leases {
-            self.store.leave(lease).await.unwrap();
-        }
     }
 }
 
