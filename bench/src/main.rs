@@ -15,6 +15,7 @@
 
 mod report;
 mod sessions;
+mod stores;
 
 use std::{alloc::System, process::ExitCode};
 
@@ -33,6 +34,9 @@ fn main() -> ExitCode {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
     if runs("sessions") {
         runtime.block_on(sessions::run());
+    }
+    if runs("stores") {
+        runtime.block_on(stores::run());
     }
     ExitCode::SUCCESS
 }

@@ -204,7 +204,9 @@ async fn a_session_in_use_never_idles_out() {
         world.clock.advance(MINUTE * 60);
         sessions.flush().await.unwrap();
         assert!(sessions.sweep().await.ended.is_empty());
-        assert!(world.store.load(id).await.unwrap().unwrap().is_live());
+        let kept = world.store.load(id).await.unwrap().unwrap();
+        assert!(kept.is_live());
+        assert_eq!(kept.last_used, world.clock.now(), "and others see that it is used");
     }
     drop(opened);
     world.clock.advance(MINUTE * 40);

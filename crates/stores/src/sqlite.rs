@@ -14,7 +14,7 @@ use stayput_core::{
 };
 
 use self::{
-    lane::{Kind, Lane},
+    lane::{Kind, Lane, Near},
     statements as sql,
 };
 use crate::{
@@ -32,10 +32,12 @@ const SCHEMA: i64 = 1;
 ///
 /// The file is made for its owner alone (mode 0600). It is in WAL mode and syncs before it answers:
 /// what was acknowledged survives `kill -9` and a loss of power. One thread writes, and writes that
-/// wait together share one sync; another thread reads and never waits for a writer. Other processes
-/// may open the same file; a writer waits up to five seconds for another one.
+/// wait together share one sync. A single row is read where it is asked for; a page of rows is read
+/// on a thread of its own, and neither waits for a writer. Other processes may open the same file; a
+/// writer waits up to five seconds for another one.
 #[derive(Debug)]
 pub struct SqliteStore {
+    near: Near,
     reader: Lane,
     writer: Lane,
 }
@@ -57,11 +59,12 @@ impl SqliteStore {
             };
             let writer = lane::connect(&path).map_err(said)?;
             let found = sql::migrate(&writer).map_err(said)?;
-            Ok((writer, lane::connect(&path).map_err(said)?, found))
+            let reader = lane::connect(&path).map_err(said)?;
+            Ok((writer, reader, Near::open(&path).map_err(said)?, found))
         };
         // Opening touches the disk and may wait for another process.
         let opened = tokio::task::spawn_blocking(open).await;
-        let (writer, reader, found) =
+        let (writer, reader, near, found) =
             opened.map_err(|error| unusable(error.to_string()))?.map_err(unusable)?;
         if found > SCHEMA {
             return Err(OpenError::NewerSchema { store: STORE, found, known: SCHEMA });
@@ -69,7 +72,18 @@ impl SqliteStore {
         let lane = |connection, kind| {
             Lane::new(connection, kind).map_err(|error| unusable(error.to_string()))
         };
-        Ok(Self { reader: lane(reader, Kind::Read)?, writer: lane(writer, Kind::Write)? })
+        Ok(Self { near, reader: lane(reader, Kind::Read)?, writer: lane(writer, Kind::Write)? })
+    }
+
+    /// Reads one thing: here if it can be had at once, else on the lane that may wait for it.
+    async fn look<T: Send + 'static>(
+        &self,
+        look: impl Fn(&rusqlite::Connection) -> Result<T, StoreError> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        match self.near.look(&look) {
+            Some(seen) => seen,
+            None => self.reader.run(move |db| look(db)).await,
+        }
     }
 }
 
@@ -96,7 +110,7 @@ impl Store for SqliteStore {
     }
 
     async fn load(&self, id: SessionId) -> Result<Option<Record>, StoreError> {
-        self.reader.run(move |db| sql::load(db, id)).await
+        self.look(move |db| sql::load(db, id)).await
     }
 
     async fn find(
@@ -106,7 +120,7 @@ impl Store for SqliteStore {
         key: &Key,
     ) -> Result<Option<Record>, StoreError> {
         let name = [owner.as_str(), agent.as_str(), key.as_str()].map(str::to_owned);
-        self.reader.run(move |db| sql::find(db, &name)).await
+        self.look(move |db| sql::find(db, &name)).await
     }
 
     async fn replace(
@@ -160,7 +174,7 @@ impl Store for SqliteStore {
     }
 
     async fn find_handle(&self, hash: HandleHash) -> Result<Option<Record>, StoreError> {
-        self.reader.run(move |db| sql::find_handle(db, hash)).await
+        self.look(move |db| sql::find_handle(db, hash)).await
     }
 
     async fn put_connection(
@@ -173,7 +187,7 @@ impl Store for SqliteStore {
     }
 
     async fn connection(&self, name: HandleHash) -> Result<Option<Connection>, StoreError> {
-        self.reader.run(move |db| sql::connection(db, name)).await
+        self.look(move |db| sql::connection(db, name)).await
     }
 
     async fn remove_connection(
@@ -186,7 +200,7 @@ impl Store for SqliteStore {
 
     async fn state(&self, id: SessionId, key: &str) -> Result<Option<Value>, StoreError> {
         let key = key.to_owned();
-        self.reader.run(move |db| sql::state(db, id, &key)).await
+        self.look(move |db| sql::state(db, id, &key)).await
     }
 
     async fn state_keys(&self, id: SessionId) -> Result<Vec<StateKey>, StoreError> {
@@ -224,7 +238,7 @@ impl Store for SqliteStore {
     }
 
     async fn content(&self, digest: Digest) -> Result<Option<Vec<u8>>, StoreError> {
-        self.reader.run(move |db| sql::content(db, digest)).await
+        self.look(move |db| sql::content(db, digest)).await
     }
 
     async fn hold(&self, holder: &Holder, ttl: Duration) -> Result<Lease, StoreError> {
@@ -241,7 +255,7 @@ impl Store for SqliteStore {
     }
 
     async fn holder(&self, lease: Lease) -> Result<Option<Holder>, StoreError> {
-        self.reader.run(move |db| sql::holder(db, lease)).await
+        self.look(move |db| sql::holder(db, lease)).await
     }
 
     async fn claim(&self, id: SessionId, lease: Lease) -> Result<Record, StoreError> {

@@ -2,7 +2,10 @@
 
 use std::{
     path::{Path, PathBuf},
-    sync::mpsc::{Receiver, Sender, channel},
+    sync::{
+        Mutex,
+        mpsc::{Receiver, Sender, channel},
+    },
     thread,
     time::Duration,
 };
@@ -139,6 +142,37 @@ fn savepoint(connection: &Connection, job: Box<dyn Job>) -> Done {
             let said = error.to_string();
             let answer = move |_| (done.answer)(Err(unavailable(STORE, said)));
             Done { keep: false, answer: Box::new(answer) }
+        }
+    }
+}
+
+/// Connections for short looks, used where they are asked for.
+///
+/// A row whose pages are in memory is read in less time than a hop to a thread and back takes. Nobody
+/// waits here: if all connections are in use, or the file is locked, the look is left to a lane.
+#[derive(Debug)]
+pub(super) struct Near([Mutex<Connection>; 4]);
+
+impl Near {
+    /// Opens the connections.
+    pub(super) fn open(path: &Path) -> Result<Self, StoreError> {
+        let connect = || {
+            let connection = connect(path)?;
+            connection.busy_timeout(Duration::ZERO).map_err(fault)?;
+            Ok::<_, StoreError>(Mutex::new(connection))
+        };
+        Ok(Self([connect()?, connect()?, connect()?, connect()?]))
+    }
+
+    /// What `look` sees, unless that would have to be waited for.
+    pub(super) fn look<T>(
+        &self,
+        look: impl Fn(&Connection) -> Result<T, StoreError>,
+    ) -> Option<Result<T, StoreError>> {
+        let free = self.0.iter().find_map(|connection| connection.try_lock().ok())?;
+        match look(&free) {
+            Err(StoreError::Unavailable { .. }) => None,
+            seen => Some(seen),
         }
     }
 }
