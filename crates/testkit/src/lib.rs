@@ -4,7 +4,7 @@
 //! |---|---|
 //! | [`faulty`] | a store that fails or waits when it is told to |
 //! | [`redis`], [`postgres`] | real database servers, each on a port and in a folder of its own |
-//! | [`model`] | the simplest store there can be, to compare the real ones with |
+//! | `model` | the simplest store there can be, to compare the real ones with |
 //! | [`stories`] | random stories for stores: one after the other against the model, and all at once |
 //! | [`fuzz`] | what every parser of untrusted text must hold, for the fuzzer and its saved corpus |
 //!
@@ -23,7 +23,7 @@
 
 pub mod faulty;
 pub mod fuzz;
-pub mod model;
+mod model;
 pub mod postgres;
 pub mod redis;
 mod server;

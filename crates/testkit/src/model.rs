@@ -10,43 +10,43 @@ use stayput_core::{Expiry, Generation, Revision, Timestamp};
 
 /// All that the model knows.
 #[derive(Debug, Default)]
-pub struct Model {
+pub(crate) struct Model {
     /// The sessions of the story, in the order in which they were tried to be inserted.
-    pub sessions: Vec<Session>,
+    pub(crate) sessions: Vec<Session>,
 }
 
 /// One session.
 #[derive(Clone, Debug)]
-pub struct Session {
+pub(crate) struct Session {
     /// Whether it is in the store at all.
-    pub there: bool,
+    pub(crate) there: bool,
     /// The step of the story at which it had its key from; 0 if it never had.
-    pub key_since: usize,
+    pub(crate) key_since: usize,
     /// Owner and key, as numbers of the story.
-    pub name: (usize, Option<usize>),
+    pub(crate) name: (usize, Option<usize>),
     /// The rule of its end.
-    pub expiry: Expiry,
+    pub(crate) expiry: Expiry,
     /// When it was made.
-    pub created: Timestamp,
+    pub(crate) created: Timestamp,
     /// When it was last used.
-    pub last_used: Timestamp,
+    pub(crate) last_used: Timestamp,
     /// When it ended.
-    pub ended: Option<Timestamp>,
+    pub(crate) ended: Option<Timestamp>,
     /// Its generation.
-    pub generation: Generation,
+    pub(crate) generation: Generation,
     /// Its revision.
-    pub revision: Revision,
+    pub(crate) revision: Revision,
     /// Which lease holds it, as a number of the story.
-    pub holder: Option<usize>,
+    pub(crate) holder: Option<usize>,
     /// Its state.
-    pub state: BTreeMap<usize, (Revision, usize)>,
+    pub(crate) state: BTreeMap<usize, (Revision, usize)>,
     /// The highest revision any of its values had.
-    pub state_revision: Revision,
+    pub(crate) state_revision: Revision,
 }
 
 /// Why the model says no.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum No {
+pub(crate) enum No {
     /// The key is taken by this session.
     Taken(usize),
     /// There is no such session.
@@ -62,7 +62,7 @@ pub enum No {
 }
 
 /// How large the state of a session may be in a story.
-pub const STATE_LIMIT: usize = 40;
+pub(crate) const STATE_LIMIT: usize = 40;
 
 impl Session {
     fn is_live(&self) -> bool {
@@ -73,7 +73,7 @@ impl Session {
 impl Model {
     /// The live session with this name.
     #[must_use]
-    pub fn find(&self, name: (usize, Option<usize>)) -> Option<usize> {
+    pub(crate) fn find(&self, name: (usize, Option<usize>)) -> Option<usize> {
         let named =
             |session: &Session| session.is_live() && session.name == name && name.1.is_some();
         self.sessions.iter().position(named)
@@ -81,7 +81,7 @@ impl Model {
 
     /// Inserts a session; returns the generations it may be given. They are two only when the last
     /// session of its key was removed and an older one was not.
-    pub fn insert(&mut self, mut session: Session) -> Result<[Generation; 2], No> {
+    pub(crate) fn insert(&mut self, mut session: Session) -> Result<[Generation; 2], No> {
         let taken = self.find(session.name).map(No::Taken);
         let had = |old: &&Session| old.name == session.name && session.name.1.is_some();
         let after = |old: Option<Generation>| old.map_or(Generation(0), Generation::next);
@@ -98,7 +98,7 @@ impl Model {
     }
 
     /// The session, if `by` may write it.
-    pub fn write(&mut self, at: usize, by: Option<usize>) -> Result<&mut Session, No> {
+    pub(crate) fn write(&mut self, at: usize, by: Option<usize>) -> Result<&mut Session, No> {
         let session =
             self.sessions.get_mut(at).filter(|session| session.there).ok_or(No::Missing)?;
         if session.holder.is_some() && session.holder != by {
@@ -109,12 +109,12 @@ impl Model {
     }
 
     /// The live session, if `by` may write it.
-    pub fn write_live(&mut self, at: usize, by: Option<usize>) -> Result<&mut Session, No> {
+    pub(crate) fn write_live(&mut self, at: usize, by: Option<usize>) -> Result<&mut Session, No> {
         self.write(at, by).and_then(|it| if it.ended.is_none() { Ok(it) } else { Err(No::Missing) })
     }
 
     /// Whether a session that is over could live again.
-    pub fn revivable(&self, at: usize) -> Result<(), No> {
+    pub(crate) fn revivable(&self, at: usize) -> Result<(), No> {
         match self.find(self.sessions[at].name) {
             Some(other) if other != at => Err(No::Taken(other)),
             _ => Ok(()),
@@ -122,7 +122,7 @@ impl Model {
     }
 
     /// Writes a value of `size` bytes under a key of one byte.
-    pub fn put(
+    pub(crate) fn put(
         &mut self,
         at: usize,
         by: Option<usize>,
@@ -136,7 +136,7 @@ impl Model {
     }
 
     /// Claims a session for `lease`, given which leases are dead.
-    pub fn claim(
+    pub(crate) fn claim(
         &mut self,
         at: usize,
         lease: usize,
@@ -155,7 +155,7 @@ impl Model {
 
     /// The live sessions that are over at `now`, earliest deadline first.
     #[must_use]
-    pub fn due(&self, now: Timestamp) -> Vec<(Timestamp, usize)> {
+    pub(crate) fn due(&self, now: Timestamp) -> Vec<(Timestamp, usize)> {
         let due = |(at, session): (usize, &Session)| {
             let deadline = session.expiry.deadline(session.created, session.last_used)?;
             (session.is_live() && deadline <= now).then_some((deadline, at))

@@ -1,6 +1,6 @@
 //! Random stories for stores.
 //!
-//! [`one_by_one`] tells a story step by step to a store and to the [model](crate::model) and compares
+//! [`one_by_one`] tells a story step by step to a store and to the model and compares
 //! every answer. [`all_at_once`] lets several tasks of two holders act at the same time and checks what
 //! must hold whatever the order was.
 

@@ -4,7 +4,8 @@ use stayput_testkit::fuzz;
 
 #[test]
 fn the_saved_corpus_holds() {
-    let targets: [(&str, fn(&[u8])); 5] = [
+    type Target = (&'static str, fn(&[u8]));
+    let targets: [Target; 5] = [
         ("handle", fuzz::handle),
         ("key", fuzz::key),
         ("record", fuzz::record),

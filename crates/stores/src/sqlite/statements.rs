@@ -421,10 +421,10 @@ pub(super) fn holder(db: &Db, lease: Lease) -> Result<Option<Holder>> {
 
 pub(super) fn claim(db: &Db, id: SessionId, lease: Lease) -> Result<Record> {
     let record = load(db, id)?.ok_or(StoreError::Missing)?;
-    if let Some(other) = record.holder.filter(|held| *held != lease) {
-        if let Some(holder) = holder(db, other)? {
-            return Err(StoreError::HeldBy { holder });
-        }
+    if let Some(other) = record.holder.filter(|held| *held != lease)
+        && let Some(holder) = holder(db, other)?
+    {
+        return Err(StoreError::HeldBy { holder });
     }
     execute(
         db,

@@ -4,7 +4,7 @@ use std::process::Command;
 
 use stayput_testkit::postgres::{Postgres, PostgresUrl};
 
-use crate::kit::{answer, assert_unavailable, at_once, client, named, open, put, refusal};
+use crate::kit::{answer, assert_unavailable, at_once, client, named, open, put, record, refusal};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_crash_of_the_server_loses_nothing_that_was_acknowledged() {
@@ -93,4 +93,30 @@ async fn a_lock_is_not_waited_for_without_end() {
     transaction.rollback().await.unwrap();
     assert_eq!(store.state(record.id, "x").await.unwrap(), None);
     store.put_state(record.id, put("x", b"2"), None).await.unwrap();
+}
+
+/// As in a failover that leaves the old primary standing.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_takes_no_writes_is_not_there() {
+    let server = Postgres::start();
+    let store = open(&server.url()).await.store;
+    let admin = client(&server.url()).await;
+    let become_replica = "alter system set default_transaction_read_only = on";
+    admin.batch_execute(become_replica).await.unwrap();
+    admin.batch_execute("select pg_reload_conf()").await.unwrap();
+    // It takes the server a moment to tell its processes.
+    let refused = answer(async {
+        loop {
+            if let Err(error) = store.insert(&record()).await {
+                break error;
+            }
+        }
+    });
+    assert_unavailable::<()>(Err(refused.await));
+    assert_unavailable(answer(store.insert(&record())).await);
+    assert!(refusal(&server.url()).await.contains("does not allow writes"));
+    let become_primary = "alter system reset default_transaction_read_only";
+    admin.batch_execute(become_primary).await.unwrap();
+    admin.batch_execute("select pg_reload_conf()").await.unwrap();
+    answer(async { while store.insert(&record()).await.is_err() {} }).await;
 }

@@ -196,7 +196,7 @@ impl Ledger {
                 generations.len(),
                 "key {key}: a generation was given twice"
             );
-            assert_eq!(different.len(), generations.iter().max().unwrap().0 as usize + 1);
+            assert_eq!(different.len() as u64, generations.iter().max().unwrap().0 + 1);
         }
         let live = store.list(None, None, 10_000).await.unwrap();
         let [inserted, ended] =

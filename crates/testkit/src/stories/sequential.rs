@@ -213,16 +213,16 @@ impl Teller<'_> {
     async fn step(&mut self, step: &Step) {
         match *step {
             Step::Insert { owner, key, idle, held_by } => {
-                self.insert((owner, key), idle, held_by).await
+                self.insert((owner, key), idle, held_by).await;
             }
             Step::End { session, by, unused } => self.end(session, by, unused).await,
             Step::Revive { session, by } => self.revive(session, by).await,
             Step::Extend { session, by, idle, stale } => {
-                self.extend(session, by, idle, stale).await
+                self.extend(session, by, idle, stale).await;
             }
             Step::Touch { session, by, back } => self.touch(session, by, back).await,
             Step::Put { session, by, key, size, expect } => {
-                self.put(session, by, (key, size), expect).await
+                self.put(session, by, (key, size), expect).await;
             }
             Step::Take { session, by, key, expect } => self.take(session, by, key, expect).await,
             Step::Claim { session, by } => self.claim(session, by).await,

@@ -1,0 +1,111 @@
+-- Moments are milliseconds since 1970 and spans are milliseconds, as in the records.
+-- A digest stands where a text may be longer than what an index takes.
+
+create table stayput_session (
+    id uuid primary key,
+    owner text not null,
+    owner_digest bytea not null,
+    agent text not null,
+    key text,
+    key_digest bytea,
+    created bigint not null,
+    last_used bigint not null,
+    idle bigint,
+    absolute bigint,
+    generation bigint not null,
+    provisional boolean not null,
+    attachments text not null,
+    ended_at bigint,
+    ended_reason text,
+    holder text,
+    revision bigint not null,
+    -- The last revision that was given to a value. It outlives the values, so none is given twice.
+    state_revision bigint not null default 0,
+    -- What all values are together, keys included, and how many there are.
+    state_bytes bigint not null default 0,
+    state_keys bigint not null default 0,
+    -- When it ends if it is not used again; null is never. A sum too large for a moment is the last one.
+    deadline bigint generated always as (
+        case when ended_at is null then least(
+            case when idle is not null
+                then last_used + least(idle, 9223372036854775807 - last_used) end,
+            case when absolute is not null
+                then created + least(absolute, 9223372036854775807 - created) end
+        ) end
+    ) stored,
+    check ((key is null) = (key_digest is null)),
+    check ((ended_at is null) = (ended_reason is null))
+);
+
+-- `ended_at` and `ended_reason` are null together. Before there are statistics, any index whose condition
+-- a statement repeats looks good to the planner, and what it plans is kept for a while. So the indexes of
+-- keys say `ended_reason`, the others say `ended_at`, and a statement says what its own index says.
+
+-- A key has one live session. The tombstones of a key are what its next session inherits from.
+create unique index stayput_session_key on stayput_session (key_digest)
+    where key_digest is not null and ended_reason is null;
+create index stayput_session_past on stayput_session (key_digest)
+    where key_digest is not null and ended_reason is not null;
+create index stayput_session_live on stayput_session (id) where ended_at is null;
+create index stayput_session_owner on stayput_session (owner_digest, id) where ended_at is null;
+create index stayput_session_deadline on stayput_session (deadline, id) where deadline is not null;
+create index stayput_session_ended on stayput_session (ended_at, id) where ended_at is not null;
+
+create table stayput_handle (
+    hash bytea primary key,
+    session uuid not null references stayput_session on delete cascade,
+    -- The order in which they were added.
+    place bigint not null generated always as identity
+);
+
+create index stayput_handle_session on stayput_handle (session, place);
+
+create table stayput_connection (
+    name bytea primary key,
+    session uuid not null references stayput_session on delete cascade,
+    body bytea not null
+);
+
+create index stayput_connection_session on stayput_connection (session);
+
+-- Keys are bytes: their order is that of the bytes whatever the locale, and every character can be in them.
+create table stayput_state (
+    session uuid not null references stayput_session on delete cascade,
+    digest bytea not null generated always as (sha256(key)) stored,
+    key bytea not null,
+    revision bigint not null,
+    value bytea not null,
+    primary key (session, digest)
+);
+
+create table stayput_content (
+    digest bytea primary key,
+    content bytea not null
+);
+
+-- A lease that is not here is dead.
+create table stayput_lease (
+    epoch bigint primary key generated always as identity,
+    holder text not null,
+    address text not null,
+    until timestamptz not null,
+    -- As it stands in stayput_session.holder.
+    lease text not null unique generated always as (cast(epoch as text) || '@' || holder) stored
+);
+
+-- The counter stays when events are trimmed, so no number is given twice.
+create table stayput_topic (
+    id bigint primary key generated always as identity,
+    owner_digest bytea not null,
+    session uuid not null,
+    stream bigint not null,
+    last bigint not null,
+    unique (owner_digest, session, stream)
+);
+
+create table stayput_event (
+    topic bigint not null references stayput_topic on delete cascade,
+    number bigint not null,
+    body bytea not null,
+    primary key (topic, number)
+);

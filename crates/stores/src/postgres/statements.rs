@@ -1,0 +1,147 @@
+//! What is said to PostgreSQL. Where one promise takes more than one statement, it is a function of the
+//! schema.
+
+/// The columns of a record, of what stands before them. They are named one by one, because a prepared
+/// statement with a star breaks when a later schema adds a column.
+macro_rules! columns {
+    ($of:literal) => {
+        columns!(
+            $of;
+            owner agent key created last_used idle absolute generation provisional attachments ended_at
+            ended_reason holder revision
+        )
+    };
+    ($of:literal; $($column:ident)*) => {
+        concat!($of, "id", $(", ", $of, stringify!($column),)*)
+    };
+}
+
+pub(super) const INSERT: &str = "select outcome, generation, taken_by from stayput_insert(\
+     $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)";
+
+pub(super) const LOAD: &str =
+    concat!("select ", columns!("s."), " from stayput_session s where s.id = $1");
+
+pub(super) const FIND: &str = concat!(
+    "select ",
+    columns!("s."),
+    " from stayput_session s where s.key_digest = $1 and s.ended_reason is null"
+);
+
+pub(super) const REPLACE: &str = "select outcome, revision, taken_by from stayput_replace(\
+     $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)";
+
+pub(super) const TOUCH: &str = "select noted from stayput_touch($1, $2, $3)";
+
+pub(super) const REMOVE: &str = "select outcome from stayput_remove($1, $2)";
+
+pub(super) const LIST: &str = concat!(
+    "select ",
+    columns!("s."),
+    " from stayput_session s where s.ended_at is null \
+     and s.id > coalesce($1::uuid, '00000000-0000-0000-0000-000000000000') order by s.id limit $2"
+);
+
+pub(super) const LIST_OF_OWNER: &str = concat!(
+    "select ",
+    columns!("s."),
+    " from stayput_session s where s.ended_at is null and s.owner_digest = $3 \
+     and s.id > coalesce($1::uuid, '00000000-0000-0000-0000-000000000000') order by s.id limit $2"
+);
+
+pub(super) const DUE: &str = concat!(
+    "select ",
+    columns!("s."),
+    " from stayput_session s where s.deadline <= $1 order by s.deadline, s.id limit $2"
+);
+
+/// What somebody is working on is left for the next time.
+pub(super) const PURGE: &str = "\
+    with gone as ( \
+        delete from stayput_session where id = any (array( \
+            select s.id from stayput_session s where s.ended_at < $1 \
+            order by s.ended_at, s.id limit $2 for update skip locked \
+        )) returning 1 \
+    ) select count(*) from gone";
+
+pub(super) const ADD_HANDLE: &str = "select outcome from stayput_add_handle($1, $2, $3, $4)";
+
+pub(super) const FIND_HANDLE: &str = concat!(
+    "select ",
+    columns!("s."),
+    " from stayput_handle h join stayput_session s on s.id = h.session where h.hash = $1"
+);
+
+pub(super) const PUT_CONNECTION: &str =
+    "select outcome from stayput_put_connection($1, $2, $3, $4)";
+
+pub(super) const CONNECTION: &str = "select session, body from stayput_connection where name = $1";
+
+pub(super) const REMOVE_CONNECTION: &str = "select outcome from stayput_remove_connection($1, $2)";
+
+pub(super) const STATE: &str =
+    "select revision, value from stayput_state where session = $1 and digest = sha256($2)";
+
+pub(super) const STATE_KEYS: &str = "select key, revision, length(value)::bigint as size \
+     from stayput_state where session = $1 order by key";
+
+pub(super) const PUT_STATE: &str = "select outcome, revision, others, count \
+     from stayput_put_state($1, $2, $3, $4, $5, $6, $7)";
+
+pub(super) const REMOVE_STATE: &str = "select outcome from stayput_remove_state($1, $2, $3, $4)";
+
+pub(super) const PUT_CONTENT: &str =
+    "insert into stayput_content (digest, content) values ($1, $2) on conflict do nothing";
+
+pub(super) const CONTENT: &str = "select content from stayput_content where digest = $1";
+
+/// A lease that is not there is dead, so dead ones can go. One that is being renewed is not dead.
+pub(super) const HOLD: &str = "\
+    with gone as ( \
+        delete from stayput_lease where epoch = any (array( \
+            select epoch from stayput_lease where until <= clock_timestamp() \
+            order by epoch for update skip locked \
+        )) \
+    ) insert into stayput_lease (holder, address, until) \
+    values ($1, $2, clock_timestamp() + $3::bigint * interval '1 millisecond') returning epoch";
+
+pub(super) const RENEW: &str = "\
+    update stayput_lease set until = clock_timestamp() + $2::bigint * interval '1 millisecond' \
+    where lease = $1 and until > clock_timestamp() returning epoch";
+
+pub(super) const LEAVE: &str = "delete from stayput_lease where lease = $1";
+
+pub(super) const HOLDER: &str = "select stayput_alive($1)";
+
+pub(super) const CLAIM: &str = concat!(
+    "select c.outcome, c.held_by, c.address, ",
+    columns!("(c.session)."),
+    " from stayput_claim($1, $2) as c"
+);
+
+pub(super) const RELEASE: &str =
+    "update stayput_session set holder = null where id = $1 and holder = $2";
+
+/// The counter's row is locked until the event is there: numbers appear in order.
+pub(super) const APPEND: &str = "\
+    with topic as ( \
+        insert into stayput_topic as t (owner_digest, session, stream, last) values ($1, $2, $3, 1) \
+        on conflict (owner_digest, session, stream) do update set last = t.last + 1 \
+        returning t.id, t.last \
+    ) insert into stayput_event (topic, number, body) select id, last, $4 from topic returning number";
+
+pub(super) const AFTER: &str = "\
+    select e.number, e.body from stayput_topic t join stayput_event e on e.topic = t.id \
+    where t.owner_digest = $1 and t.session = $2 and t.stream = $3 and e.number > $4 \
+    order by e.number limit $5";
+
+pub(super) const TRIM: &str = "\
+    delete from stayput_event e using stayput_topic t where e.topic = t.id \
+    and t.owner_digest = $1 and t.session = $2 and t.stream = $3 and e.number <= $4";
+
+/// Locked in one order, so two that forget the same session cannot wait for each other.
+pub(super) const FORGET: &str = "\
+    delete from stayput_topic where id = any (array( \
+        select id from stayput_topic where owner_digest = $1 and session = $2 \
+        order by id for update \
+    ))";
