@@ -75,7 +75,7 @@ impl Bare {
                     (connection.clone(), |part| format!("{prefix}:{{{id}}}:{part}"));
                 match verb {
                     Verb::Load => {
-                        drop(connection.hgetall::<_, Vec<Vec<u8>>>(key("r")).await.unwrap())
+                        drop(connection.hgetall::<_, Vec<Vec<u8>>>(key("r")).await.unwrap());
                     }
                     Verb::State => {
                         drop(

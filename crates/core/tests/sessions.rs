@@ -1,5 +1,8 @@
 //! Opening, finding, keeping and ending sessions.
 
+// Helpers stand outside of the tests that the lint knows.
+#![allow(clippy::unwrap_used, clippy::panic)]
+
 use std::{sync::Arc, time::Duration};
 
 use futures_util::future::join_all;
@@ -26,6 +29,15 @@ impl World {
 
     async fn process(&self) -> Sessions {
         self.process_with(Settings { lease: Duration::MAX, ..Settings::default() }).await
+    }
+
+    /// A process on the same store, which can be told to fail or to wait.
+    async fn faulty_process(&self, sessions: SessionLimits) -> (Arc<Faulty>, Sessions) {
+        let faulty = Arc::new(Faulty::new(self.store.clone()));
+        let settings = Settings { lease: Duration::MAX, sessions, ..Settings::default() };
+        let (store, clock) = (faulty.clone(), self.clock.clone());
+        let process = Sessions::start(store, clock, Holder::unreachable(), settings).await.unwrap();
+        (faulty, process)
     }
 
     async fn process_with(&self, settings: Settings) -> Sessions {
@@ -341,12 +353,7 @@ async fn an_ended_session_says_what_to_close() {
 #[tokio::test]
 async fn a_cancelled_end_is_finished_by_the_sweep() {
     let world = World::new();
-    let slow = Arc::new(Faulty::new(world.store.clone()));
-    let settings = Settings { lease: Duration::MAX, ..Settings::default() };
-    let sessions =
-        Sessions::start(slow.clone(), world.clock.clone(), Holder::unreachable(), settings)
-            .await
-            .unwrap();
+    let (slow, sessions) = world.faulty_process(SessionLimits::default()).await;
     let session = sessions.open(&chat("a")).await.unwrap().session.session().clone();
     slow.hang(true);
     let mut ending = Box::pin(sessions.end(&session));
@@ -362,13 +369,8 @@ async fn a_cancelled_end_is_finished_by_the_sweep() {
 #[tokio::test]
 async fn a_cancelled_open_leaves_the_key_usable() {
     let world = World::new();
-    let slow = Arc::new(Faulty::new(world.store.clone()));
     let limits = SessionLimits { per_owner: 1, ..SessionLimits::default() };
-    let settings = Settings { lease: Duration::MAX, sessions: limits, ..Settings::default() };
-    let sessions =
-        Sessions::start(slow.clone(), world.clock.clone(), Holder::unreachable(), settings)
-            .await
-            .unwrap();
+    let (slow, sessions) = world.faulty_process(limits).await;
     for polls in 1.. {
         slow.hang(true);
         let wish = chat("a");
@@ -402,12 +404,7 @@ async fn what_ended_meanwhile_is_not_held() {
     let before = world.process().await;
     let id = before.open(&chat("a")).await.unwrap().session.id();
     before.close().await.unwrap();
-    let slow = Arc::new(Faulty::new(world.store.clone()));
-    let settings = Settings { lease: Duration::MAX, ..Settings::default() };
-    let sessions =
-        Sessions::start(slow.clone(), world.clock.clone(), Holder::unreachable(), settings)
-            .await
-            .unwrap();
+    let (slow, sessions) = world.faulty_process(SessionLimits::default()).await;
     // One opener has claimed the session and waits for the answer …
     slow.hang(true);
     let wish = chat("a");
@@ -675,12 +672,7 @@ async fn times_of_use_are_written_back_in_batches() {
 #[tokio::test]
 async fn a_store_that_is_gone_is_an_error_and_loses_nothing() {
     let world = World::new();
-    let faulty = Arc::new(Faulty::new(world.store.clone()));
-    let settings = Settings { lease: Duration::MAX, ..Settings::default() };
-    let sessions =
-        Sessions::start(faulty.clone(), world.clock.clone(), Holder::unreachable(), settings)
-            .await
-            .unwrap();
+    let (faulty, sessions) = world.faulty_process(SessionLimits::default()).await;
     let kept = sessions.open(&chat("a")).await.unwrap().session.id();
     world.clock.advance(MINUTE);
     drop(sessions.open(&chat("a")).await.unwrap());

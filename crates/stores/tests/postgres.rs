@@ -15,37 +15,12 @@ mod races;
 #[path = "postgres/schema.rs"]
 mod schema;
 
-use std::sync::Arc;
+use stayput_core::promises::Fixture;
+use stayput_testkit::{fixture::Opened, postgres::PostgresUrl};
 
-use stayput_core::{
-    Events, Store,
-    promises::{EventsFixture, Fixture},
-};
-use stayput_stores::Database;
-use stayput_testkit::postgres::PostgresUrl;
-
-/// A database on a server that stays with it.
-struct Opened {
-    database: Database,
-    _url: PostgresUrl,
-}
-
-impl Fixture for Opened {
-    fn store(&self) -> Arc<dyn Store> {
-        self.database.store.clone()
-    }
-}
-
-impl EventsFixture for Opened {
-    fn events(&self) -> Arc<dyn Events> {
-        self.database.events.clone()
-    }
-}
-
-async fn open() -> Opened {
+async fn open() -> Opened<PostgresUrl> {
     let url = PostgresUrl::empty();
-    let database = stayput_stores::open(&url.url).await.unwrap();
-    Opened { database, _url: url }
+    Opened::at(&url.url.clone(), url).await
 }
 
 stayput_core::store_promises!(open);

@@ -2,6 +2,7 @@
 //!
 //! | room | holds |
 //! |---|---|
+//! | [`fixture`] | an opened database, for the promises |
 //! | [`faulty`] | a store that fails or waits when it is told to |
 //! | [`redis`], [`postgres`] | real database servers, each on a port and in a folder of its own |
 //! | `model` | the simplest store there can be, to compare the real ones with |
@@ -22,6 +23,7 @@
 )]
 
 pub mod faulty;
+pub mod fixture;
 pub mod fuzz;
 mod model;
 pub mod postgres;
