@@ -8,7 +8,7 @@ use std::{future::poll_fn, pin::pin, sync::Arc, task::Poll};
 use stayput_core::{Connection, EndReason, Handle, HandleHash, Owner, Record, Store, StoreError};
 use stayput_testkit::redis::Redis;
 
-use crate::kit::{LATE, NOW, find, left, named, open, put, replace};
+use crate::kit::{LATE, NOW, find, left, named, open, put, replace, says};
 
 /// More than any operation has.
 const STEPS: usize = 24;
@@ -211,7 +211,7 @@ async fn a_session_without_its_key_keeps_nobody_from_it() {
     store.insert(&lost).await.unwrap();
     let indexes = left(&mut server.cli());
     let index = indexes.iter().find(|key| key.contains(":k:")).unwrap();
-    crate::kit::says(&mut server.cli(), &format!("del {index}"));
+    says(&mut server.cli(), &format!("del {index}"));
     assert_eq!(find(&*store, "k").await, None);
     assert_eq!(listed(&*store, &lost).await, [true; 3]);
     let next = named("k");
@@ -219,5 +219,26 @@ async fn a_session_without_its_key_keeps_nobody_from_it() {
     assert_eq!(find(&*store, "k").await, Some(next));
     ended(&*store, lost).await;
     assert!(find(&*store, "k").await.is_some());
+    assert_nothing_is_left(&server, &*store).await;
+}
+
+/// What somebody else wrote into a row is an error that says so, and not for ever.
+#[tokio::test]
+async fn a_row_that_cannot_be_read_can_still_be_forgotten() {
+    let (server, store) = start().await;
+    let (record, handle, _) = whole(&*store, "k").await;
+    let spoil = format!("hset stayput:{{{}}}:r created soon", record.id);
+    says(&mut server.cli(), &spoil);
+    let said = store.load(record.id).await.unwrap_err();
+    assert_eq!(said.to_string(), "the redis store holds a record that cannot be read");
+    // One of many does not keep the others from being noted.
+    let other = named("other");
+    store.insert(&other).await.unwrap();
+    let used = [(record.id, LATE), (other.id, LATE)];
+    assert_eq!(store.touch(&used, None).await.unwrap(), 2);
+    store.remove(record.id, None).await.unwrap();
+    assert_eq!(store.load(record.id).await.unwrap(), None);
+    assert_eq!(store.find_handle(handle).await.unwrap(), None);
+    open_next(&*store, "k").await;
     assert_nothing_is_left(&server, &*store).await;
 }
