@@ -1,18 +1,19 @@
 # shellcheck shell=bash
-# One Redis and one PostgreSQL on free loopback ports, with data folders of their own, for as long
+# Two Redis, one of them a cluster of one node, and a PostgreSQL on free loopback ports, with data folders of their own, for as long
 # as the calling script lives. Sourced by a script that calls `start_servers` and, in its EXIT trap,
 # `stop_servers`. A Redis or PostgreSQL that already runs is never used.
 #
 # start_servers exports
-#   STAYPUT_TEST_REDIS      redis://127.0.0.1:PORT
-#   STAYPUT_TEST_POSTGRES   postgres://stayput@127.0.0.1:PORT/postgres
+#   STAYPUT_TEST_REDIS           redis://127.0.0.1:PORT
+#   STAYPUT_TEST_REDIS_CLUSTER   redis://127.0.0.1:PORT
+#   STAYPUT_TEST_POSTGRES        postgres://stayput@127.0.0.1:PORT/postgres
 
 # shellcheck source=scripts/common.sh
 . scripts/common.sh
 
-redis_pid='' postgres_pid=''
+server_pids=()
 server_dirs=()
-# Both servers are up this many seconds after they were asked for, or they count as failed.
+# All servers are up this many seconds after they were asked for, or they count as failed.
 server_budget=60
 server_deadline=0
 
@@ -72,27 +73,42 @@ redis_is_ready() {
     grep -q 'Ready to accept connections' "$1/log" 2>/dev/null
 }
 
+# start_redis OPTION...: starts one and leaves its port in redis_port.
+redis_port=''
 start_redis() {
-    local dir port attempt
+    local dir pid attempt
     dir=$(new_server_dir redis)
     server_dirs+=("$dir")
     for attempt in 1 2 3 4 5; do
-        port=$(pick_port)
+        redis_port=$(pick_port)
         : >"$dir/log"
-        "${detach[@]}" "${end_with_us[@]}" redis-server --bind 127.0.0.1 --port "$port" --save '' --appendonly no \
-            --daemonize no --dir "$dir" >"$dir/log" 2>&1 </dev/null &
-        redis_pid=$!
-        if wait_until "$(server_seconds)" "$redis_pid" redis_is_ready "$dir"; then
-            export STAYPUT_TEST_REDIS=redis://127.0.0.1:$port
+        "${detach[@]}" "${end_with_us[@]}" redis-server --bind 127.0.0.1 --port "$redis_port" --save '' \
+            --appendonly no --daemonize no --dir "$dir" "$@" >"$dir/log" 2>&1 </dev/null &
+        pid=$!
+        if wait_until "$(server_seconds)" "$pid" redis_is_ready "$dir"; then
+            server_pids+=("$pid")
             return 0
         fi
-        stop_server "$redis_pid"
-        redis_pid=''
+        stop_server "$pid"
         [ "$SECONDS" -lt "$server_deadline" ] || break
     done
     complain "redis-server did not start (attempts: $attempt); it last said:"
     tail -n 20 "$dir/log" >&2
     return 1
+}
+
+# A node of a cluster refuses what crosses slots, and one node that has all slots is a cluster. It
+# takes Redis two seconds to believe that, which is why the tests share one.
+start_redis_cluster() {
+    local bus
+    bus=$(pick_port)
+    start_redis --cluster-enabled yes --cluster-port "$bus" || return 1
+    redis-cli -p "$redis_port" cluster addslotsrange 0 16383 >/dev/null || return 1
+    wait_until "$(server_seconds)" "${server_pids[-1]}" redis_cluster_is_ready
+}
+
+redis_cluster_is_ready() {
+    redis-cli -p "$redis_port" cluster info 2>/dev/null | grep -q 'cluster_state:ok'
 }
 
 # PostgreSQL refuses to run as root, so root lends it another user.
@@ -143,7 +159,7 @@ postgres_is_ready() {
 }
 
 start_postgres() {
-    local bin port attempt fsync=${1:-off}
+    local bin port pid attempt fsync=${1:-off}
     bin=$(postgres_bin)
     choose_postgres_user
     make_postgres_dir || return 1
@@ -160,13 +176,13 @@ start_postgres() {
         (cd / && exec "${detach[@]}" "${as_postgres[@]}" "${end_with_us[@]}" "$bin/postgres" -D "$postgres_dir/data" -p "$port" \
             -c listen_addresses=127.0.0.1 -c unix_socket_directories= -c max_connections=200 \
             -c fsync="$fsync" -c full_page_writes="$fsync") >>"$postgres_dir/log" 2>&1 </dev/null &
-        postgres_pid=$!
-        if wait_until "$(server_seconds)" "$postgres_pid" postgres_is_ready "$postgres_dir"; then
+        pid=$!
+        if wait_until "$(server_seconds)" "$pid" postgres_is_ready "$postgres_dir"; then
+            server_pids+=("$pid")
             export STAYPUT_TEST_POSTGRES=postgres://stayput@127.0.0.1:$port/postgres
             return 0
         fi
-        stop_server "$postgres_pid"
-        postgres_pid=''
+        stop_server "$pid"
         [ "$SECONDS" -lt "$server_deadline" ] || break
     done
     complain "PostgreSQL did not start (attempts: $attempt); it last said:"
@@ -179,9 +195,13 @@ start_postgres() {
 start_servers() {
     server_deadline=$((SECONDS + server_budget))
     start_redis || return 1
+    export STAYPUT_TEST_REDIS=redis://127.0.0.1:$redis_port
+    start_redis_cluster || return 1
+    export STAYPUT_TEST_REDIS_CLUSTER=redis://127.0.0.1:$redis_port
     start_postgres "${1:-off}" || return 1
-    echo "redis       $STAYPUT_TEST_REDIS"
-    echo "postgresql  $STAYPUT_TEST_POSTGRES"
+    echo "redis          $STAYPUT_TEST_REDIS"
+    echo "redis cluster  $STAYPUT_TEST_REDIS_CLUSTER"
+    echo "postgresql     $STAYPUT_TEST_POSTGRES"
 }
 
 # stop_server PID: asks, then insists, then kills; returns when the process is gone.
@@ -206,12 +226,12 @@ process_is_gone() {
 
 stop_servers() {
     local pid dir
-    for pid in $redis_pid $postgres_pid; do stop_server "$pid"; done
-    redis_pid='' postgres_pid=''
+    for pid in "${server_pids[@]}"; do stop_server "$pid"; done
+    server_pids=()
     for dir in "${server_dirs[@]}"; do rm -rf "$dir"; done
     server_dirs=()
     if [ -d "$target_dir/test-servers" ]; then
         rmdir --ignore-fail-on-non-empty "$target_dir/test-servers" || true
     fi
-    unset STAYPUT_TEST_REDIS STAYPUT_TEST_POSTGRES
+    unset STAYPUT_TEST_REDIS STAYPUT_TEST_REDIS_CLUSTER STAYPUT_TEST_POSTGRES
 }

@@ -10,8 +10,8 @@
 //! | [`fuzz`] | what every parser of untrusted text must hold, for the fuzzer and its saved corpus |
 //!
 //! Servers are started as children and killed when they are dropped. `make test` starts one of each
-//! for all tests and names them in `STAYPUT_TEST_REDIS` and `STAYPUT_TEST_POSTGRES`; without these
-//! every test starts its own.
+//! for all tests and names them in `STAYPUT_TEST_REDIS`, `STAYPUT_TEST_REDIS_CLUSTER` and
+//! `STAYPUT_TEST_POSTGRES`; without these every test starts its own.
 
 // Whatever goes wrong in here is a test that fails.
 #![allow(

@@ -3,12 +3,11 @@
 use std::{
     path::{Path, PathBuf},
     process::Command,
-    sync::atomic::{AtomicU64, Ordering},
 };
 
 use tempfile::TempDir;
 
-use crate::server::{Server, folder, on_a_free_port, succeeds};
+use crate::server::{Server, folder, fresh_name, on_a_free_port, succeeds};
 
 /// A PostgreSQL server of one test's own.
 #[derive(Debug)]
@@ -142,7 +141,6 @@ impl PostgresUrl {
     /// On the server in `STAYPUT_TEST_POSTGRES`, else on one of its own.
     #[must_use]
     pub fn empty() -> Self {
-        static COUNT: AtomicU64 = AtomicU64::new(0);
         let (url, server) = match std::env::var("STAYPUT_TEST_POSTGRES") {
             Ok(url) => (url, None),
             Err(_) => {
@@ -150,13 +148,8 @@ impl PostgresUrl {
                 (server.url(), Some(server))
             }
         };
-        // A server that runs for long has seen the number of this process before.
-        let mut names = (0..100).map(|_| {
-            let count = COUNT.fetch_add(1, Ordering::Relaxed);
-            format!("test_{}_{count}", std::process::id())
-        });
-        let name = names.find(|name| sql(&url, &format!("create database {name}")));
-        let name = name.unwrap_or_else(|| panic!("no database could be made at {url}"));
+        let name = format!("test_{}", fresh_name());
+        assert!(sql(&url, &format!("create database {name}")), "no database at {url}");
         let (server_url, _) = url.rsplit_once('/').unwrap();
         Self { url: format!("{server_url}/{name}"), _server: server }
     }

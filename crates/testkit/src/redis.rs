@@ -3,12 +3,11 @@
 use std::{
     path::{Path, PathBuf},
     process::Command,
-    sync::atomic::{AtomicU64, Ordering},
 };
 
 use tempfile::TempDir;
 
-use crate::server::{Server, folder, on_a_free_port, succeeds};
+use crate::server::{Server, folder, fresh_name, on_a_free_port, succeeds};
 
 /// A Redis server of one test's own, which writes every change to disk before it answers.
 #[derive(Debug)]
@@ -182,7 +181,6 @@ impl RedisUrl {
     }
 
     fn on(variable: &str, start: impl Fn() -> Redis) -> Self {
-        static COUNT: AtomicU64 = AtomicU64::new(0);
         let (url, server) = match std::env::var(variable) {
             Ok(url) => (url, None),
             Err(_) => {
@@ -190,7 +188,6 @@ impl RedisUrl {
                 (server.url(), Some(server))
             }
         };
-        let (process, count) = (std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
-        Self { url: format!("{url}/?prefix=test-{process}-{count}"), _server: server }
+        Self { url: format!("{url}/?prefix={}", fresh_name()), _server: server }
     }
 }

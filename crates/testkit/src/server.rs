@@ -85,3 +85,8 @@ pub(crate) fn succeeds(program: &mut Command) -> bool {
     let quiet = program.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     quiet.status().unwrap_or_else(|error| panic!("{program:?}: {error}")).success()
 }
+
+/// A name that no test has had, also on a server that runs for long.
+pub(crate) fn fresh_name() -> String {
+    stayput_core::HolderId::generate().to_string().replace('-', "")
+}
