@@ -17,7 +17,7 @@ pub(super) enum Bare {
 
 const LOAD: &str =
     "select id, owner, agent, key, created, last_used, idle, absolute, generation, provisional,
-    attachments, ended_at, ended_reason, holder, revision from";
+    detail, ended_at, ended_reason, holder, revision from";
 
 impl Bare {
     pub(super) async fn open(url: &str) -> Self {

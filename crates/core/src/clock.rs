@@ -76,8 +76,24 @@ pub trait Clock: fmt::Debug + Send + Sync + 'static {
     /// The moment it is now. It may be set back or forward by people and by the network.
     fn now(&self) -> Timestamp;
 
-    /// Time that only ever runs forward, counted from a moment of the clock's choosing.
+    /// Time that only ever runs forward, counted from a moment of the clock's choosing. It may stand
+    /// still while the machine sleeps.
     fn monotonic(&self) -> Duration;
+
+    /// Both at once.
+    fn reading(&self) -> Reading {
+        Reading { wall: self.now(), monotonic: self.monotonic() }
+    }
+}
+
+/// What both faces of a clock show. One can be set by hand and the other can sleep; together they tell
+/// how much time has passed at the most.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reading {
+    /// The moment it is.
+    pub wall: Timestamp,
+    /// The time that only runs forward.
+    pub monotonic: Duration,
 }
 
 /// The clock of the machine. This is the only code of the workspace that reads it.

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use crate::{
-    Epoch, random,
+    Epoch, Reading, random,
     text::{self, InvalidText, serde_as_text},
 };
 
@@ -118,38 +118,50 @@ serde_as_text!(Lease, to_string);
 
 /// How long a holder may believe in its own lease.
 ///
-/// The store's clock judges a lease, but the holder cannot see that clock. So it counts on its own
-/// monotonic clock, from *before* it asked, and stops a margin early: it is never the last to know.
+/// The store's clock judges a lease, but the holder cannot see that clock. So it counts on its own,
+/// from *before* it asked, and stops a margin early: it is never the last to know. It counts on both
+/// faces of its clock: one can be set back by hand, the other stands still while the machine sleeps.
 #[derive(Clone, Copy, Debug)]
 pub struct Tenure {
     lease: Lease,
-    until: Duration,
+    until: Option<Reading>,
 }
 
 impl Tenure {
-    /// The tenure of a lease over `ttl` that was asked for at `asked` on the monotonic clock.
+    /// The tenure of a lease over `ttl` that was asked for at `asked`.
     #[must_use]
-    pub fn new(lease: Lease, asked: Duration, ttl: Duration) -> Self {
+    pub fn new(lease: Lease, asked: Reading, ttl: Duration) -> Self {
         // A tenth, for the drift of two clocks and the way of one packet.
-        Self { lease, until: asked.saturating_add(ttl - ttl / 10) }
+        let span = ttl - ttl / 10;
+        let wall = asked.wall.after(span);
+        let until = Reading { wall, monotonic: asked.monotonic.saturating_add(span) };
+        Self { lease, until: Some(until) }
     }
 
-    /// The lease, to be renewed: whether it is still good is for the store to say.
+    /// The same lease, not to be used any more.
+    #[must_use]
+    pub fn ended(self) -> Self {
+        Self { until: None, ..self }
+    }
+
+    /// The lease, to be renewed or left: whether it is still good is for the store to say.
     #[must_use]
     pub fn renewable(&self) -> Lease {
         self.lease
     }
 
-    /// The lease, if it may still be used at `now` on the monotonic clock.
+    /// The lease, if it may still be used at `now`.
     #[must_use]
-    pub fn lease(&self, now: Duration) -> Option<Lease> {
-        (now < self.until).then_some(self.lease)
+    pub fn lease(&self, now: Reading) -> Option<Lease> {
+        let until = self.until?;
+        (now.monotonic < until.monotonic && now.wall < until.wall).then_some(self.lease)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Timestamp;
 
     #[test]
     fn a_lease_has_one_text_form() {
@@ -163,10 +175,16 @@ mod tests {
     #[test]
     fn a_holder_stops_before_its_lease_does() {
         let lease = Lease { holder: HolderId::generate(), epoch: Epoch(1) };
-        let second = Duration::from_secs(1);
-        let tenure = Tenure::new(lease, second * 5, second * 10);
-        assert_eq!(tenure.lease(second * 13), Some(lease));
-        assert_eq!(tenure.lease(second * 14), None);
-        assert_eq!(Tenure::new(lease, second, Duration::MAX).lease(second * 9_999), Some(lease));
+        let at = |wall: u64, monotonic: u64| Reading {
+            wall: Timestamp::from_millis(wall * 1_000),
+            monotonic: Duration::from_secs(monotonic),
+        };
+        let tenure = Tenure::new(lease, at(100, 5), Duration::from_secs(10));
+        assert_eq!(tenure.lease(at(108, 13)), Some(lease));
+        assert_eq!(tenure.lease(at(108, 14)), None, "somebody set the clock back");
+        assert_eq!(tenure.lease(at(109, 6)), None, "the machine was asleep");
+        assert_eq!(tenure.ended().lease(at(100, 5)), None);
+        let forever = Tenure::new(lease, at(100, 5), Duration::MAX);
+        assert_eq!(forever.lease(at(9_999_999, 9_999_999)), Some(lease));
     }
 }

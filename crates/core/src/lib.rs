@@ -78,7 +78,7 @@ mod store;
 mod text;
 
 pub use agent::Agent;
-pub use clock::{Clock, ManualClock, SystemClock, Timestamp};
+pub use clock::{Clock, ManualClock, Reading, SystemClock, Timestamp};
 pub use counter::{Epoch, Generation, Revision};
 pub use digest::Digest;
 pub use events::{Event, EventIds, Events, MemoryEvents, Topic, UnknownEvent};

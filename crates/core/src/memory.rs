@@ -2,6 +2,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
+    fmt,
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
@@ -17,7 +18,6 @@ use crate::{
 /// A [`Store`] in the memory of this process: the default of the agent library.
 ///
 /// It keeps every promise of the contract but one that it cannot keep: nothing survives the process.
-#[derive(Debug)]
 pub struct MemoryStore {
     clock: Arc<dyn Clock>,
     tables: Mutex<Tables>,
@@ -36,7 +36,14 @@ impl MemoryStore {
     }
 }
 
-#[derive(Debug, Default)]
+impl fmt::Debug for MemoryStore {
+    /// Counts, and nothing of what it holds.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "MemoryStore({} sessions)", self.with(|tables| tables.sessions.len()))
+    }
+}
+
+#[derive(Default)]
 struct Tables {
     /// Boxed, because the nodes of a tree that grows at one end stay half empty.
     sessions: BTreeMap<SessionId, Box<Row>>,
@@ -53,14 +60,13 @@ struct Tables {
     epoch: Epoch,
 }
 
-#[derive(Debug)]
 struct Row {
     record: Record,
     extra: Option<Box<Extra>>,
 }
 
 /// What most sessions do not have, so that those that do not pay nothing for it.
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct Extra {
     handles: Vec<HandleHash>,
     connections: HashMap<HandleHash, Vec<u8>>,
@@ -174,7 +180,12 @@ impl Tables {
             agent: old.agent.clone(),
             key: old.key.clone(),
             owner: old.owner.clone(),
-            holder: old.holder.filter(|_| record.is_live()),
+            // An end releases, a revival claims, and nothing else touches the claim.
+            holder: match (old.is_live(), record.is_live()) {
+                (true, true) => old.holder,
+                (false, true) => by,
+                (_, false) => None,
+            },
             last_used: old.last_used.max(record.last_used),
             revision: old.revision.next(),
             ..record.clone()
@@ -245,7 +256,8 @@ impl Tables {
     }
 
     fn claim(&mut self, id: SessionId, lease: Lease, now: Duration) -> Result<Record, StoreError> {
-        let held = self.record(id).ok_or(StoreError::Missing)?.holder;
+        let live = self.record(id).filter(|record| record.is_live());
+        let held = live.ok_or(StoreError::Missing)?.holder;
         if let Some(other) = held.filter(|held| *held != lease)
             && let Some(holder) = self.alive(other, now)
         {
@@ -338,9 +350,17 @@ impl Store for MemoryStore {
         }))
     }
 
-    async fn due(&self, now: Timestamp, limit: usize) -> Result<Vec<Record>, StoreError> {
+    async fn due(
+        &self,
+        now: Timestamp,
+        after: Option<(Timestamp, SessionId)>,
+        limit: usize,
+    ) -> Result<Vec<Record>, StoreError> {
+        use std::ops::Bound::{Excluded, Unbounded};
+        let from = after.map_or(Unbounded, Excluded);
         Ok(self.with(|tables| {
-            let due = tables.deadlines.iter().take_while(|(deadline, _)| *deadline <= now);
+            let places = tables.deadlines.range((from, Unbounded));
+            let due = places.take_while(|(deadline, _)| *deadline <= now);
             due.take(limit).filter_map(|(_, id)| tables.record(*id).cloned()).collect()
         }))
     }
@@ -362,6 +382,7 @@ impl Store for MemoryStore {
     ) -> Result<(), StoreError> {
         self.with(|tables| {
             let handles = &mut tables.row(id, by)?.extra().handles;
+            handles.retain(|known| *known != hash);
             handles.push(hash);
             let oldest = (handles.len() > HANDLES_PER_SESSION).then(|| handles.remove(0));
             tables.names.insert(hash, id);
@@ -386,7 +407,12 @@ impl Store for MemoryStore {
         self.with(|tables| {
             let row = tables.row(connection.session, by)?;
             row.extra().connections.insert(connection.name, connection.body.clone());
-            tables.names.insert(connection.name, connection.session);
+            let before = tables.names.insert(connection.name, connection.session);
+            if let Some(before) = before.filter(|before| *before != connection.session)
+                && let Some(row) = tables.sessions.get_mut(&before)
+            {
+                row.extra().connections.remove(&connection.name);
+            }
             Ok(())
         })
     }

@@ -90,6 +90,7 @@ macro_rules! store_promises {
             several_handles_name_a_session
             the_oldest_of_too_many_handles_is_forgotten
             a_connection_lives_until_its_session_is_forgotten
+            a_connection_can_lead_elsewhere
             a_connection_is_no_handle
             contents_are_kept_once
             values_read_back_as_they_were_put
@@ -107,6 +108,7 @@ macro_rules! store_promises {
             a_late_holder_cannot_write
             nobody_writes_what_somebody_holds
             release_frees_only_ones_own
+            what_is_over_is_held_by_nobody
             insert_can_claim
             of_many_claims_one_wins
         }

@@ -41,6 +41,13 @@ pub struct Record {
     /// What is needed to come back to each server, by the server's name.
     #[serde(default)]
     pub attachments: BTreeMap<String, Attachment>,
+    /// The generation up to which its client has been told of losses. While it is below
+    /// [`Record::generation`], every answer has to tell.
+    #[serde(default)]
+    pub told: Generation,
+    /// When it is to end once it is provisional no longer.
+    #[serde(default)]
+    pub wanted: Option<Expiry>,
     /// Set when it is over. The record stays for a while as a tombstone.
     #[serde(default)]
     pub ended: Option<Ended>,
@@ -67,6 +74,8 @@ impl Record {
             generation: Generation::default(),
             provisional: false,
             attachments: BTreeMap::new(),
+            told: Generation::default(),
+            wanted: None,
             ended: None,
             holder: None,
             revision: Revision::default(),
@@ -116,6 +125,26 @@ impl Record {
         self.generation = self.generation.next();
     }
 
+    /// What no store has to understand, as one line of JSON: attachments, what was told, what is wanted.
+    /// A store keeps it as it is, so a new field there is no new schema.
+    #[must_use]
+    pub fn detail(&self) -> String {
+        let Self { attachments, told, wanted, .. } = self.clone();
+        // Maps with text keys, and numbers: there is always JSON for it.
+        serde_json::to_string(&Detail { attachments, told, wanted }).unwrap_or_default()
+    }
+
+    /// Takes over what [`Record::detail`] wrote.
+    ///
+    /// # Errors
+    /// [`InvalidText`] if it is not such a line. What it was is not told: it may hold a secret.
+    pub fn set_detail(&mut self, line: &str) -> Result<(), InvalidText> {
+        let form = |_| InvalidText::form("the detail of a record", "JSON as it was written");
+        let Detail { attachments, told, wanted } = serde_json::from_str(line).map_err(form)?;
+        (self.attachments, self.told, self.wanted) = (attachments, told, wanted);
+        Ok(())
+    }
+
     /// The record as one line of JSON.
     #[must_use]
     pub fn encode(&self) -> String {
@@ -130,6 +159,17 @@ impl Record {
     pub fn decode(line: &str) -> Result<Self, serde_json::Error> {
         serde_json::from_str(line)
     }
+}
+
+/// See [`Record::detail`].
+#[derive(Serialize, Deserialize)]
+struct Detail {
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    attachments: BTreeMap<String, Attachment>,
+    #[serde(default)]
+    told: Generation,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    wanted: Option<Expiry>,
 }
 
 /// What is needed to come back to one server.
@@ -213,6 +253,15 @@ mod tests {
         record.attach("browser", Attachment { generation: Generation(3), body: "{}".into() });
         assert_eq!(record.generation, Generation(3));
         assert_eq!(Record::decode(&record.encode()).unwrap(), record);
+        (record.told, record.wanted) = (Generation(2), Some(Expiry::NEVER));
+        let mut other = Record { attachments: BTreeMap::new(), wanted: None, ..record.clone() };
+        other.set_detail(&record.detail()).unwrap();
+        assert_eq!(other, record);
+        assert!(
+            other
+                .set_detail("{\"told\":\"secret\"}")
+                .is_err_and(|e| !e.to_string().contains("secret"))
+        );
         record.end(EndReason::Idle, now.after(std::time::Duration::from_secs(1)));
         assert_eq!(Record::decode(&record.encode()).unwrap(), record);
         assert!(record.attachments.is_empty() && record.generation == Generation(3));

@@ -9,7 +9,10 @@ use std::{
     },
 };
 
-use crate::{Clock, EndReason, HandleHash, Owner, Record, SessionId, Timestamp, clock::millis};
+use crate::{
+    Clock, EndReason, Generation, HANDLES_PER_SESSION, HandleHash, Owner, Record, SessionId,
+    Timestamp, clock::millis,
+};
 
 /// A session that this process holds: its record, and whether somebody is using it right now.
 ///
@@ -26,6 +29,8 @@ pub struct Session {
     age: AtomicU64,
     /// The time of use that the store knows.
     written: AtomicU64,
+    /// The generation of a loss that its client was not told of yet; 0 if there is none.
+    untold: AtomicU64,
     rest: Mutex<Rest>,
 }
 
@@ -51,9 +56,10 @@ impl Session {
             idle: AtomicU64::new(NEVER),
             age: AtomicU64::new(NEVER),
             written: AtomicU64::new(used),
+            untold: AtomicU64::new(0),
             rest: Mutex::new(Rest { record: Arc::new(record), handles: Vec::new(), ending: None }),
         };
-        session.set_expiry(&session.record());
+        session.reflect(&session.record());
         session
     }
 
@@ -61,10 +67,13 @@ impl Session {
         self.rest.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn set_expiry(&self, record: &Record) {
+    /// Copies what every call asks out of the record.
+    fn reflect(&self, record: &Record) {
         let age = record.expiry.absolute.map(|span| record.created.after(span).as_millis());
+        let untold = if record.generation > record.told { record.generation.0 } else { 0 };
         self.idle.store(record.expiry.idle.map_or(NEVER, millis), Ordering::Relaxed);
         self.age.store(age.unwrap_or(NEVER), Ordering::Relaxed);
+        self.untold.store(untold, Ordering::Relaxed);
     }
 
     /// Its name in logs and tools.
@@ -91,6 +100,15 @@ impl Session {
         Timestamp::from_millis(self.last_used.load(Ordering::Relaxed))
     }
 
+    /// The generation of a loss that its client was not told of yet, see [`Sessions::told`](crate::Sessions::told).
+    #[must_use]
+    pub fn lost(&self) -> Option<Generation> {
+        match self.untold.load(Ordering::Relaxed) {
+            0 => None,
+            generation => Some(Generation(generation)),
+        }
+    }
+
     /// Whether a call or a stream is using it.
     #[must_use]
     pub fn is_in_use(&self) -> bool {
@@ -109,16 +127,21 @@ impl Session {
         if self.age.load(Ordering::Relaxed) <= now.as_millis() {
             return Some(EndReason::Age);
         }
+        // In this order: who leaves writes the time first and then goes, so whoever is seen to have
+        // gone has written it.
+        if self.is_in_use() {
+            return None;
+        }
         let idle = self.idle.load(Ordering::Relaxed);
-        let over = self.last_used.load(Ordering::Relaxed).saturating_add(idle) <= now.as_millis();
-        (over && !self.is_in_use()).then_some(EndReason::Idle)
+        let over = self.last_used.load(Ordering::Acquire).saturating_add(idle) <= now.as_millis();
+        over.then_some(EndReason::Idle)
     }
 
     /// Takes over a newer record; an older one is passed over.
     pub(crate) fn learn(&self, record: Record) {
         let mut rest = self.rest();
         if record.revision >= rest.record.revision {
-            self.set_expiry(&record);
+            self.reflect(&record);
             rest.record = Arc::new(record);
         }
     }
@@ -129,7 +152,7 @@ impl Session {
 
     fn leave(&self, now: Timestamp) {
         // The time first: between the two the session must not look both unused and long idle.
-        self.last_used.fetch_max(now.as_millis(), Ordering::Relaxed);
+        self.last_used.fetch_max(now.as_millis(), Ordering::Release);
         self.gate.leave();
     }
 
@@ -143,28 +166,51 @@ impl Session {
         self.written.fetch_max(used.as_millis(), Ordering::Relaxed);
     }
 
-    pub(crate) fn remember_handle(&self, hash: HandleHash) {
+    /// Remembers a handle; returns the one that is forgotten for it, as the store does.
+    pub(crate) fn remember_handle(&self, hash: HandleHash) -> Option<HandleHash> {
         let mut rest = self.rest();
-        if !rest.handles.contains(&hash) {
-            rest.handles.push(hash);
-        }
+        rest.handles.retain(|known| *known != hash);
+        rest.handles.push(hash);
+        (rest.handles.len() > HANDLES_PER_SESSION).then(|| rest.handles.remove(0))
     }
 
     pub(crate) fn take_handles(&self) -> Vec<HandleHash> {
         std::mem::take(&mut self.rest().handles)
     }
 
-    /// Lets nobody in any more. Who is inside stays until done.
+    /// Lets nobody in any more, because it ends. Who is inside stays until done.
     pub(crate) fn close(&self, reason: EndReason) {
         self.rest().ending.get_or_insert(reason);
         self.gate.close();
+    }
+
+    /// Lets nobody in any more, because it is not ours any more. It does not end.
+    pub(crate) fn let_go(&self) {
+        self.gate.close();
+    }
+
+    /// As [`Session::close`], but only if its time has come at `now` and nobody is inside whom that
+    /// would hurt; says whether it did.
+    pub(crate) fn close_if_due(&self, now: Timestamp) -> Option<EndReason> {
+        let reason = self.refuses(now)?;
+        match reason {
+            EndReason::Age => self.close(reason),
+            // Between the look and the closing somebody may have come and gone.
+            _ if !self.gate.close_if_empty() => return None,
+            _ if self.refuses(now).is_none() => {
+                self.gate.reopen();
+                return None;
+            }
+            _ => self.close(reason),
+        }
+        Some(reason)
     }
 
     /// As [`Session::close`], but only if nobody is inside.
     pub(crate) fn close_if_unused(&self, reason: EndReason) -> bool {
         let closed = self.gate.close_if_empty();
         if closed {
-            self.rest().ending.get_or_insert(reason);
+            self.close(reason);
         }
         closed
     }
@@ -246,6 +292,10 @@ impl Gate {
         self.0.fetch_or(CLOSED, Ordering::AcqRel);
     }
 
+    fn reopen(&self) {
+        self.0.fetch_and(!CLOSED, Ordering::AcqRel);
+    }
+
     fn close_if_empty(&self) -> bool {
         self.0.compare_exchange(0, CLOSED, Ordering::AcqRel, Ordering::Acquire).is_ok()
     }
@@ -267,5 +317,25 @@ mod tests {
         gate.leave();
         assert_eq!(gate.inside(), 0);
         assert!(gate.is_closed() && !gate.enter());
+    }
+
+    /// E20: a long call that ends while somebody looks does not make the session look long idle.
+    #[test]
+    fn the_end_of_a_call_is_never_taken_for_idling() {
+        let (begin, hour) = (Timestamp::from_millis(1_000), std::time::Duration::from_secs(3_600));
+        let now = begin.after(hour);
+        let (calls, received) = std::sync::mpsc::sync_channel::<Arc<Session>>(0);
+        let caller = std::thread::spawn(move || received.iter().for_each(|call| call.leave(now)));
+        for _ in 0..3_000 {
+            let record = Record::new(Owner::local(), crate::Expiry::idle(hour / 2), begin);
+            let session = Arc::new(Session::new(record));
+            assert!(session.gate.enter());
+            calls.send(session.clone()).unwrap();
+            while session.is_in_use() {
+                assert_eq!(session.close_if_due(now), None);
+            }
+        }
+        drop(calls);
+        caller.join().unwrap();
     }
 }

@@ -1,11 +1,13 @@
 //! All sessions of one process: opened, found, kept, ended.
 
+mod connections;
 mod open;
+mod over;
 mod sweep;
 mod table;
 
 use std::{
-    sync::{Arc, PoisonError, RwLock},
+    sync::{Arc, RwLock, atomic::AtomicBool},
     time::Duration,
 };
 
@@ -14,7 +16,7 @@ use crate::{
     Agent, Blame, Clock, EndReason, Ended, Expiry, Generation, Handle, Holder, Key, Lease, Owner,
     Record, Retry, Seen, Session, SessionLimits, State, StateLimits, Store, StoreError, Tenure,
 };
-use sweep::Over;
+use over::{Alone, Over};
 pub use sweep::{Renewed, Swept};
 use table::Table;
 
@@ -34,6 +36,8 @@ pub struct Sessions {
     tenure: RwLock<Tenure>,
     table: Table,
     over: Over,
+    renewing: Alone,
+    closed: AtomicBool,
 }
 
 /// How sessions are kept.
@@ -47,7 +51,8 @@ pub struct Settings {
     /// How long a session that is over is remembered. Defaults to 7 days.
     pub retention: Duration,
     /// How long the process's lease runs without being renewed. Defaults to 30 seconds.
-    /// [`Duration::MAX`] suits a store that only this process can reach.
+    /// [`Duration::MAX`] suits a store that ends with the process, and no other: from a store that
+    /// outlives a killed process, such a lease keeps everybody else out for ever.
     pub lease: Duration,
     /// How many sessions there may be.
     pub sessions: SessionLimits,
@@ -119,7 +124,7 @@ pub enum Origin {
     Fresh,
     /// It is the session of before.
     Kept,
-    /// It takes the place of one that is over: all state of before is gone.
+    /// All state of before is gone, and its client has not been told yet, see [`Sessions::told`].
     Lost(Generation),
 }
 
@@ -170,8 +175,9 @@ impl OpenError {
     #[must_use]
     pub fn retry(&self) -> Retry {
         match self {
-            Self::Unknown | Self::Over(_) | Self::HeldElsewhere { .. } => Retry::Never,
-            Self::AtCapacity { .. } | Self::LeaseLost => Retry::Later,
+            Self::Unknown | Self::Over(_) => Retry::Never,
+            // A holder that is gone has it until its lease runs out.
+            Self::HeldElsewhere { .. } | Self::AtCapacity { .. } | Self::LeaseLost => Retry::Later,
             Self::Store(error) => error.retry(),
         }
     }
@@ -208,18 +214,13 @@ impl Sessions {
         holder: Holder,
         settings: Settings,
     ) -> Result<Self, StoreError> {
-        let asked = clock.monotonic();
+        let asked = clock.reading();
         let lease = store.hold(&holder, settings.lease).await?;
         let tenure = RwLock::new(Tenure::new(lease, asked, settings.lease));
-        Ok(Self {
-            store,
-            clock,
-            holder,
-            settings,
-            tenure,
-            table: Table::default(),
-            over: Over::default(),
-        })
+        let table = Table::default();
+        table.set_lease(lease);
+        let (over, renewing, closed) = (Over::default(), Alone::default(), AtomicBool::new(false));
+        Ok(Self { store, clock, holder, settings, tenure, table, over, renewing, closed })
     }
 
     /// The state of a session.
@@ -238,6 +239,9 @@ impl Sessions {
     pub async fn issue_handle(&self, session: &Session) -> Result<Handle, OpenError> {
         let handle = Handle::generate();
         let hash = handle.hash(session.owner());
+        if session.is_over() {
+            return Err(OpenError::Over(Record::clone(&session.record()).into()));
+        }
         let added = self.store.add_handle(session.id(), hash, Some(self.lease()?)).await;
         self.heed(session, added)?;
         Ok(handle)
@@ -247,7 +251,7 @@ impl Sessions {
     /// somebody else changed it meanwhile.
     ///
     /// # Errors
-    /// [`OpenError::LeaseLost`] or what the store says.
+    /// [`OpenError::Over`] if the session is over, [`OpenError::LeaseLost`] or what the store says.
     pub async fn change(
         &self,
         session: &Session,
@@ -255,10 +259,13 @@ impl Sessions {
     ) -> Result<(), OpenError> {
         for _ in 0..ATTEMPTS {
             let seen = session.record();
+            if !seen.is_live() {
+                return Err(OpenError::Over(Record::clone(&seen).into()));
+            }
             let mut record = Record::clone(&seen);
             change(&mut record);
-            let wrote =
-                self.store.replace(&record, Seen::revision(&seen), Some(self.lease()?)).await;
+            let lease = self.lease()?;
+            let wrote = self.store.replace(&record, Seen::revision(&seen), Some(lease)).await;
             match self.heed(session, wrote) {
                 Ok(revision) => {
                     record.revision = revision;
@@ -272,6 +279,15 @@ impl Sessions {
             }
         }
         Err(StoreError::Stale.into())
+    }
+
+    /// Notes that the client was told of the losses up to `generation`. To be called when the answer
+    /// that tells has been written, and not before: until then every opener hears of it.
+    ///
+    /// # Errors
+    /// As [`Sessions::change`].
+    pub async fn told(&self, session: &Session, generation: Generation) -> Result<(), OpenError> {
+        self.change(session, |record| record.told = record.told.max(generation)).await
     }
 
     /// Lets a session live by another rule from now on.
@@ -296,22 +312,22 @@ impl Sessions {
 
     /// Writes the end of a session whose gate is closed, and lets go of it.
     async fn finish(&self, session: &Arc<Session>, reason: EndReason) -> Result<(), OpenError> {
-        let (now, mut last) = (self.clock.now(), None);
-        let end = |record: &mut Record| {
-            last = Some(record.clone());
-            record.end(reason, now);
-        };
-        match self.change(session, end).await {
-            // Gone already: nothing is left in the store to be ended, but links may be.
-            Ok(()) | Err(OpenError::Store(StoreError::Missing)) => {}
+        if !self.table.holds(session) {
+            // Somebody has finished it, or it is not ours any more: a later life is not ours to end.
+            return Ok(());
+        }
+        let last = session.record();
+        let now = self.clock.now();
+        match self.change(session, |record| record.end(reason, now)).await {
+            // Over or gone already: nothing is left in the store to be ended, but links may be.
+            Ok(()) | Err(OpenError::Over(_) | OpenError::Store(StoreError::Missing)) => {}
             // Taken by another process: it is not over, and not ours to end.
             Err(OpenError::Store(StoreError::NotHolder)) => return Ok(()),
             Err(error) => return Err(error),
         }
-        if self.table.remove(session.id()) {
-            let last = last.unwrap_or_else(|| Record::clone(&session.record()));
+        if self.table.remove(session) {
             let ended = Some(Ended { at: now, reason });
-            self.over.ended(Some(session), Record { ended, ..last });
+            self.over.ended(session, Record { ended, ..Record::clone(&last) });
         }
         Ok(())
     }
@@ -330,16 +346,18 @@ impl Sessions {
 
     /// The lease, as long as this process may believe in it.
     fn lease(&self) -> Result<Lease, OpenError> {
-        let tenure = *self.tenure.read().unwrap_or_else(PoisonError::into_inner);
-        tenure.lease(self.clock.monotonic()).ok_or(OpenError::LeaseLost)
+        self.tenure().lease(self.clock.reading()).ok_or(OpenError::LeaseLost)
     }
 
     /// Stops using a session as soon as the store says that another process has it.
     fn heed<T>(&self, session: &Session, said: Result<T, StoreError>) -> Result<T, StoreError> {
         if let Err(StoreError::NotHolder) = said {
-            session.close(EndReason::Closed);
-            if self.table.remove(session.id()) {
-                self.over.lost(session.id());
+            session.let_go();
+            let held = self.table.by_id(session.id());
+            if let Some(held) = held.filter(|held| std::ptr::eq(&**held, session))
+                && self.table.remove(&held)
+            {
+                self.over.lost([held]);
             }
         }
         said

@@ -1,6 +1,6 @@
 //! The values a session keeps for its owner.
 
-use std::sync::Arc;
+use std::{fmt, sync::Arc};
 
 use serde::{Serialize, de::DeserializeOwned};
 
@@ -15,7 +15,7 @@ use crate::{
 /// [`State::update`] never loses a change.
 ///
 /// ```
-/// # use std::sync::Arc;
+/// # use std::{fmt, sync::Arc};
 /// # use stayput_core::*;
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -34,7 +34,7 @@ use crate::{
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct State {
     store: Arc<dyn Store>,
     session: SessionId,
@@ -130,7 +130,10 @@ impl State {
             None => Ok(None),
             Some(found) => match serde_json::from_slice(&found.bytes) {
                 Ok(value) => Ok(Some((found.revision, value))),
-                Err(source) => Err(StateError::Decode { key: key.to_owned(), source }),
+                Err(error) => {
+                    let (line, column) = (error.line(), error.column());
+                    Err(StateError::Decode { key: key.to_owned(), line, column })
+                }
             },
         }
     }
@@ -150,6 +153,12 @@ impl State {
     }
 }
 
+impl fmt::Debug for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "State({})", self.session)
+    }
+}
+
 /// Why the state of a session could not be read or changed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -165,13 +174,17 @@ pub enum StateError {
         /// What serde says.
         source: serde_json::Error,
     },
-    /// The value under the key is of another type.
-    #[error("the value under '{key}' is not of the type asked for")]
+    /// The value under the key is of another type. What it is is not told: it may be a secret.
+    #[error(
+        "the value under '{key}' is not of the type asked for, at line {line}, column {column}"
+    )]
     Decode {
         /// The key.
         key: String,
-        /// What serde says.
-        source: serde_json::Error,
+        /// The line of the value at which it shows.
+        line: usize,
+        /// The column.
+        column: usize,
     },
     /// Others wrote first every time.
     #[error("others wrote first {attempts} times in a row; try again later")]

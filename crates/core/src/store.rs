@@ -49,9 +49,9 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
 
     /// Replaces a record if it is still as `seen`; returns its new revision. Never creates one.
     ///
-    /// Ending a session (`record.ended` is set) frees its key and drops its state. Reviving one
-    /// takes the key back. Owner, agent, key and id are never changed; `holder` is left as it is,
-    /// except that ending releases it.
+    /// Ending a session (`record.ended` is set) frees its key, drops its state and releases it.
+    /// Reviving one takes the key back and claims it for `by`. Owner, agent, key and id are never
+    /// changed, and `holder` is not changed in any other way.
     ///
     /// # Errors
     /// [`StoreError::Stale`] if it changed since, [`StoreError::Missing`] if it is gone,
@@ -73,7 +73,8 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
         by: Option<Lease>,
     ) -> Result<u64, StoreError>;
 
-    /// Forgets a session and all that belongs to it. Forgetting twice is fine.
+    /// Forgets a session with its handles, connections and state. Forgetting twice is fine. What was
+    /// said to its clients is in [`Events`](crate::Events), which forgets by a verb of its own.
     ///
     /// # Errors
     /// [`StoreError::NotHolder`].
@@ -88,15 +89,24 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
         limit: usize,
     ) -> Result<Vec<Record>, StoreError>;
 
-    /// Reads up to `limit` live records whose deadline is at or before `now`, earliest first.
-    async fn due(&self, now: Timestamp, limit: usize) -> Result<Vec<Record>, StoreError>;
+    /// Reads up to `limit` live records whose deadline is at or before `now`, in the order of deadline
+    /// and id, beginning after that of `after`. An empty page is the last one.
+    ///
+    /// A record that cannot be read is passed over, so that it does not keep the others from ending.
+    async fn due(
+        &self,
+        now: Timestamp,
+        after: Option<(Timestamp, SessionId)>,
+        limit: usize,
+    ) -> Result<Vec<Record>, StoreError>;
 
     /// Forgets up to `limit` tombstones of sessions that ended before `ended_before`; returns how many.
     async fn purge(&self, ended_before: Timestamp, limit: usize) -> Result<u64, StoreError>;
 
     // ── handles ─────────────────────────────────────────────────────────────────────────────────
 
-    /// Lets `hash` name the session. Of more than [`HANDLES_PER_SESSION`] the oldest is forgotten.
+    /// Lets `hash` name the session. Of more than [`HANDLES_PER_SESSION`] the oldest is forgotten; one
+    /// that is added again is the youngest.
     ///
     /// # Errors
     /// [`StoreError::Missing`] or [`StoreError::NotHolder`].
@@ -112,7 +122,8 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
 
     // ── connections ─────────────────────────────────────────────────────────────────────────────
 
-    /// Keeps a connection, new or changed, until it or its session is removed.
+    /// Keeps a connection, new or changed, until it or the session it leads to is removed. It may lead
+    /// to another session than before.
     ///
     /// # Errors
     /// [`StoreError::Missing`] if there is no such session, live or tombstone, or
@@ -196,11 +207,13 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// Who has this lease, if it is alive.
     async fn holder(&self, lease: Lease) -> Result<Option<Holder>, StoreError>;
 
-    /// Claims a live session or tombstone for `lease`, if nobody or only a dead lease has it.
-    /// Claiming what one has is fine. Returns the record, as it is claimed.
+    /// Claims a live session for `lease`, if nobody or only a dead lease has it. Claiming what one has
+    /// is fine. Returns the record, as it is claimed.
+    ///
+    /// Whether `lease` itself is alive is for its holder to know: see [`Tenure`](crate::Tenure).
     ///
     /// # Errors
-    /// [`StoreError::HeldBy`] with the live holder, or [`StoreError::Missing`].
+    /// [`StoreError::HeldBy`] with the live holder, or [`StoreError::Missing`] if it is over or gone.
     async fn claim(&self, id: SessionId, lease: Lease) -> Result<Record, StoreError>;
 
     /// Gives a claim up, if `lease` has it.

@@ -204,6 +204,46 @@ async fn an_unused_session_idles_out_and_its_owner_is_told() {
     assert_eq!(error.retry(), Retry::Never);
 }
 
+/// Invariant 3: a loss is told to everybody who comes, until somebody says that it was told; a restart
+/// in between changes nothing.
+#[tokio::test]
+async fn a_loss_is_told_until_it_was_told() {
+    let world = World::new();
+    let one = world.process().await;
+    drop(one.open(&chat("a")).await.unwrap());
+    world.clock.advance(MINUTE * 30);
+    let lost = Origin::Lost(Generation(1));
+    assert_eq!(one.open(&chat("a")).await.unwrap().origin, lost);
+    assert_eq!(one.open(&chat("a")).await.unwrap().origin, lost);
+    one.close().await.unwrap();
+    let two = world.process().await;
+    let opened = two.open(&chat("a")).await.unwrap();
+    assert_eq!((opened.origin, opened.session.lost()), (lost, Some(Generation(1))));
+    two.told(&opened.session, Generation(1)).await.unwrap();
+    assert_eq!(two.open(&chat("a")).await.unwrap().origin, Origin::Kept);
+    assert_eq!(opened.session.lost(), None);
+}
+
+/// A client's connection outlives the process, and is its owner's alone.
+#[tokio::test]
+async fn a_connection_is_found_after_a_restart() {
+    let world = World::new();
+    let one = world.process().await;
+    let opened = one.open(&chat("a")).await.unwrap();
+    let (name, id) = (Handle::generate(), opened.session.id());
+    one.connect(&opened.session, &name, b"2025-11-25").await.unwrap();
+    drop(opened);
+    one.close().await.unwrap();
+    let two = world.process().await;
+    let found = two.connection(&ann(), &name).await.unwrap();
+    assert_eq!(found, Some((id, b"2025-11-25".to_vec())));
+    assert_eq!(two.connection(&eve(), &name).await.unwrap(), None);
+    two.disconnect(&eve(), &name).await.unwrap();
+    assert_eq!(two.by_id(&ann(), id).await.unwrap().id(), id);
+    two.disconnect(&ann(), &name).await.unwrap();
+    assert_eq!(two.connection(&ann(), &name).await.unwrap(), None);
+}
+
 /// Invariant 7: a session with a call in flight never idles out.
 #[tokio::test]
 async fn a_session_in_use_never_idles_out() {
@@ -277,7 +317,7 @@ async fn extend_really_extends() {
     };
     world.clock.advance(MINUTE * 89);
     assert!(sessions.sweep().await.ended.is_empty());
-    assert!(world.store.due(world.clock.now(), 9).await.unwrap().is_empty());
+    assert!(world.store.due(world.clock.now(), None, 9).await.unwrap().is_empty());
     world.clock.advance(MINUTE);
     assert_eq!(ids(&sessions.sweep().await.ended), [id]);
 }
@@ -464,7 +504,10 @@ async fn a_revived_session_has_its_id_and_says_lost() {
     let revived = sessions.revive(&ann(), id).await.unwrap();
     assert_eq!((revived.session.id(), revived.origin), (id, Origin::Lost(Generation(1))));
     assert_eq!(sessions.open(&chat("a")).await.unwrap().session.id(), id);
-    assert_eq!(sessions.revive(&ann(), id).await.unwrap().origin, Origin::Kept, "it lives");
+    let again = sessions.revive(&ann(), id).await.unwrap().origin;
+    assert_eq!(again, Origin::Lost(Generation(1)), "it lives, but nobody was told yet");
+    sessions.told(&revived.session, Generation(1)).await.unwrap();
+    assert_eq!(sessions.revive(&ann(), id).await.unwrap().origin, Origin::Kept);
     drop(revived);
     world.clock.advance(MINUTE * 29);
     assert!(sessions.sweep().await.ended.is_empty(), "its time begins anew");
@@ -585,7 +628,8 @@ async fn after_a_clean_end_another_process_goes_on() {
     world.clock.advance(MINUTE * 5);
     drop(opened);
     let used = world.clock.now();
-    assert_eq!(one.close().await.unwrap().len(), 1);
+    one.close().await.unwrap();
+    assert_eq!(one.lost().len(), 1);
     world.clock.advance(MINUTE * 29);
     let two = world.process().await;
     assert!(two.sweep().await.ended.is_empty());
@@ -622,8 +666,8 @@ async fn a_process_without_its_lease_uses_nothing() {
     let next = world.process_with(settings).await;
     let taken = next.open(&chat("a")).await.unwrap();
     assert_eq!((taken.origin, taken.session.id()), (Origin::Kept, opened.session.id()));
-    let Renewed::Lost(lost) = late.renew().await.unwrap() else { panic!("the lease ran out") };
-    assert_eq!(lost.len(), 1);
+    assert_eq!(late.renew().await.unwrap(), Renewed::Regained);
+    assert_eq!(late.lost().len(), 1);
     assert!(opened.session.is_over() && late.held().is_empty());
     assert_fails!(late.open(&chat("a")).await, OpenError::HeldElsewhere { .. });
     assert!(late.open(&chat("b")).await.is_ok(), "with a new lease it goes on");
@@ -643,7 +687,7 @@ async fn a_refused_write_lets_go_of_the_session() {
         OpenError::Store(StoreError::NotHolder)
     );
     assert!(opened.session.is_over() && one.held().is_empty());
-    assert_eq!(one.sweep().await.lost, [opened.session.id()]);
+    assert_eq!(one.lost()[0].id(), opened.session.id());
     assert_fails!(one.open(&chat("a")).await, OpenError::HeldElsewhere { .. });
 }
 

@@ -63,6 +63,11 @@ pub enum AddressError {
     /// No file is named.
     #[error("sqlite: needs the path of a file, like sqlite:stayput.db; for no file write memory:")]
     NoPath,
+    /// A host is named.
+    #[error(
+        "sqlite: has no host; write sqlite:PATH, or sqlite:///PATH for one that begins at the root"
+    )]
+    SqliteHost,
     /// It is not a URL.
     #[error("the URL of the {kind} store cannot be read: {problem}")]
     Malformed {
@@ -117,6 +122,10 @@ impl FromStr for Address {
             "memory" => Err(AddressError::Memory),
             "sqlite" if matches!(rest, "" | ":memory:" | "//") || rest.contains('\0') => {
                 Err(AddressError::NoPath)
+            }
+            // As in other URLs, what stands behind two slashes is a host, and there is none.
+            "sqlite" if rest.starts_with("//") && !rest.starts_with("///") => {
+                Err(AddressError::SqliteHost)
             }
             "sqlite" => Ok(Self::Sqlite(rest.into())),
             "postgres" | "postgresql" => postgres(text).map(Self::Postgres),
@@ -244,6 +253,7 @@ mod tests {
         assert!(says("mysql://h/d").ends_with("not with 'mysql'"));
         assert!(says("memory:x").contains("sqlite:PATH"));
         assert!(says("sqlite:").contains("memory:"));
+        assert!(says("sqlite://x.db").contains("sqlite:PATH"));
         assert!(says("postgres://").contains("postgres"));
         assert!(says("postgres://h/d?sslmode=prefer").contains("sslmode"));
         assert!(says("redis://h/?prefix=a{b}").contains("prefix"));

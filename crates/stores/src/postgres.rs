@@ -157,7 +157,7 @@ impl Store for PostgresStore {
             &it.absolute,
             &it.generation,
             &it.provisional,
-            &it.attachments,
+            &it.detail,
             &it.holder,
             &it.revision,
         ];
@@ -198,7 +198,7 @@ impl Store for PostgresStore {
             &it.absolute,
             &it.generation,
             &it.provisional,
-            &it.attachments,
+            &it.detail,
             &it.ended_at,
             &it.ended_reason,
         ];
@@ -239,9 +239,17 @@ impl Store for PostgresStore {
         }
     }
 
-    async fn due(&self, now: Timestamp, limit: usize) -> Result<Vec<Record>, StoreError> {
-        let values: Values<'_> = &[&time(now), &page(limit)];
-        self.records(sql::DUE, values).await
+    async fn due(
+        &self,
+        now: Timestamp,
+        after: Option<(Timestamp, SessionId)>,
+        limit: usize,
+    ) -> Result<Vec<Record>, StoreError> {
+        let (after, id) =
+            after.map_or((-1, uuid::Uuid::nil()), |(at, id)| (time(at), id.as_uuid()));
+        let values: Values<'_> = &[&time(now), &after, &id, &page(limit)];
+        let rows = self.rows(sql::DUE, values).await?;
+        Ok(rows.iter().filter_map(|row| record(row).ok()).collect())
     }
 
     async fn purge(&self, ended_before: Timestamp, limit: usize) -> Result<u64, StoreError> {

@@ -201,8 +201,13 @@ impl Store for RedisStore {
         lists::list(self, owner, after, limit).await
     }
 
-    async fn due(&self, now: Timestamp, limit: usize) -> Result<Vec<Record>, StoreError> {
-        lists::due(self, now, limit).await
+    async fn due(
+        &self,
+        now: Timestamp,
+        after: Option<(Timestamp, SessionId)>,
+        limit: usize,
+    ) -> Result<Vec<Record>, StoreError> {
+        lists::due(self, now, after, limit).await
     }
 
     async fn purge(&self, ended_before: Timestamp, limit: usize) -> Result<u64, StoreError> {

@@ -2,9 +2,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use stayput_core::{
-    Attachment, Ended, Expiry, Generation, Record, Revision, SessionId, StoreError, Timestamp,
-};
+use stayput_core::{Ended, Expiry, Generation, Record, Revision, SessionId, StoreError, Timestamp};
 
 use crate::failure::corrupt;
 
@@ -21,7 +19,8 @@ pub(crate) struct Row {
     pub(crate) absolute: Option<i64>,
     pub(crate) generation: i64,
     pub(crate) provisional: bool,
-    pub(crate) attachments: String,
+    /// What no store has to understand, see `Record::detail`.
+    pub(crate) detail: String,
     pub(crate) ended_at: Option<i64>,
     pub(crate) ended_reason: Option<String>,
     pub(crate) holder: Option<String>,
@@ -42,8 +41,7 @@ impl Row {
             absolute: record.expiry.absolute.map(span),
             generation: number(record.generation.0),
             provisional: record.provisional,
-            // Text keys and text values: there is always JSON for it.
-            attachments: serde_json::to_string(&record.attachments).unwrap_or_default(),
+            detail: record.detail(),
             ended_at: record.ended.map(|ended| time(ended.at)),
             ended_reason: record.ended.map(|ended| ended.reason.as_str().to_owned()),
             holder: record.holder.map(|lease| lease.to_string()),
@@ -63,9 +61,7 @@ impl Row {
             }
             _ => None,
         };
-        let attachments: BTreeMap<String, Attachment> =
-            serde_json::from_str(&self.attachments).map_err(|error| bad(Box::new(error)))?;
-        Ok(Record {
+        let mut record = Record {
             id: self.id,
             owner: self.owner.parse().map_err(|error| bad(Box::new(error)))?,
             agent: self.agent.parse().map_err(|error| bad(Box::new(error)))?,
@@ -79,7 +75,9 @@ impl Row {
             expiry: Expiry { idle: self.idle.map(duration), absolute: self.absolute.map(duration) },
             generation: Generation(unsigned(self.generation)),
             provisional: self.provisional,
-            attachments,
+            attachments: BTreeMap::new(),
+            told: Generation::default(),
+            wanted: None,
             ended,
             holder: self
                 .holder
@@ -87,7 +85,9 @@ impl Row {
                 .transpose()
                 .map_err(|error| bad(Box::new(error)))?,
             revision: Revision(unsigned(self.revision)),
-        })
+        };
+        record.set_detail(&self.detail).map_err(|error| bad(Box::new(error)))?;
+        Ok(record)
     }
 }
 

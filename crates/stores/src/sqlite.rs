@@ -59,6 +59,9 @@ impl SqliteStore {
             };
             let writer = lane::connect(&path).map_err(said)?;
             let found = sql::migrate(&writer).map_err(said)?;
+            if found <= SCHEMA {
+                lane::use_wal(&writer).map_err(said)?;
+            }
             let reader = lane::connect(&path).map_err(said)?;
             Ok((writer, reader, Near::open(&path).map_err(said)?, found))
         };
@@ -156,8 +159,13 @@ impl Store for SqliteStore {
         self.reader.run(move |db| sql::list(db, owner.as_ref(), after, limit)).await
     }
 
-    async fn due(&self, now: Timestamp, limit: usize) -> Result<Vec<Record>, StoreError> {
-        self.reader.run(move |db| sql::due(db, time(now), limit)).await
+    async fn due(
+        &self,
+        now: Timestamp,
+        after: Option<(Timestamp, SessionId)>,
+        limit: usize,
+    ) -> Result<Vec<Record>, StoreError> {
+        self.reader.run(move |db| sql::due(db, now, after, limit)).await
     }
 
     async fn purge(&self, ended_before: Timestamp, limit: usize) -> Result<u64, StoreError> {
@@ -238,7 +246,7 @@ impl Store for SqliteStore {
     }
 
     async fn content(&self, digest: Digest) -> Result<Option<Vec<u8>>, StoreError> {
-        self.look(move |db| sql::content(db, digest)).await
+        self.reader.run(move |db| sql::content(db, digest)).await
     }
 
     async fn hold(&self, holder: &Holder, ttl: Duration) -> Result<Lease, StoreError> {

@@ -190,6 +190,49 @@ mod file {
         assert!(std::fs::read_to_string(&path).unwrap().starts_with("no database"));
     }
 
+    #[tokio::test]
+    async fn a_database_of_another_program_is_left_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("photos.db");
+        sqlite3(&path).execute_batch("create table photo (id)").unwrap();
+        let error = open(&path).await.unwrap_err();
+        assert!(error.to_string().contains("name a file of its own"), "{error}");
+        let tables = "select count(*) from sqlite_master";
+        let tables: i64 = sqlite3(&path).query_row(tables, [], |row| row.get(0)).unwrap();
+        assert_eq!(tables, 1);
+    }
+
+    #[tokio::test]
+    async fn a_file_that_is_open_to_others_is_closed_to_them() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.db");
+        std::fs::write(&path, "").unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o666)).unwrap();
+        drop(open(&path).await.unwrap());
+        assert_eq!(path.metadata().unwrap().permissions().mode() & 0o777, 0o600);
+    }
+
+    /// One record that cannot be read does not keep the others from ending.
+    #[tokio::test]
+    async fn what_cannot_be_read_is_passed_over_by_due() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.db");
+        let store = open(&path).await.unwrap().store;
+        let over =
+            || Record::new(Owner::local(), Expiry::idle(Duration::ZERO), Timestamp::from_millis(1));
+        let (bad, good) = (over(), over());
+        store.insert(&bad).await.unwrap();
+        store.insert(&good).await.unwrap();
+        let spoil = "update session set detail = 'secret' where id = ?1";
+        sqlite3(&path).execute(spoil, [bad.id.to_string()]).unwrap();
+        let due = store.due(Timestamp::MAX, None, 9).await.unwrap();
+        assert_eq!(due.iter().map(|record| record.id).collect::<Vec<_>>(), [good.id]);
+        let error = store.load(bad.id).await.unwrap_err();
+        assert!(
+            matches!(error, StoreError::Corrupt { .. }) && !format!("{error:?}").contains("secret")
+        );
+    }
+
     #[tokio::test(flavor = "multi_thread")]
     async fn many_may_open_a_new_file_at_once() {
         let folder = tempfile::tempdir().unwrap();

@@ -113,7 +113,7 @@ verbs! {
     touch(used: &[(SessionId, Timestamp)], by: Option<Lease>) -> u64;
     remove(id: SessionId, by: Option<Lease>) -> ();
     list(owner: Option<&Owner>, after: Option<SessionId>, limit: usize) -> Vec<Record>;
-    due(now: Timestamp, limit: usize) -> Vec<Record>;
+    due(now: Timestamp, after: Option<(Timestamp, SessionId)>, limit: usize) -> Vec<Record>;
     purge(ended_before: Timestamp, limit: usize) -> u64;
     add_handle(id: SessionId, hash: HandleHash, by: Option<Lease>) -> ();
     find_handle(hash: HandleHash) -> Option<Record>;

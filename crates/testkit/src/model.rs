@@ -143,7 +143,7 @@ impl Model {
         dead: impl Fn(usize) -> bool,
     ) -> Result<(), No> {
         let session =
-            self.sessions.get_mut(at).filter(|session| session.there).ok_or(No::Missing)?;
+            self.sessions.get_mut(at).filter(|session| session.is_live()).ok_or(No::Missing)?;
         match session.holder {
             Some(other) if other != lease && !dead(other) => Err(No::HeldBy(other)),
             _ => {

@@ -148,6 +148,21 @@ pub async fn release_frees_only_ones_own(store: Arc<dyn Store>) {
     assert_eq!(store.claim(record.id, other).await.unwrap().holder, Some(other));
 }
 
+/// Nobody holds what is over; who revives it holds it from the first moment.
+pub async fn what_is_over_is_held_by_nobody(store: Arc<dyn Store>) {
+    let (mine, other) = (lease(&store).await, lease(&store).await);
+    let mut record = inserted(&store, Record { holder: Some(mine), ..named("k") }).await;
+    record.end(crate::EndReason::Idle, later(1));
+    record.revision = store.replace(&record, Seen::revision(&record), Some(mine)).await.unwrap();
+    assert_fails!(store.claim(record.id, mine).await, StoreError::Missing);
+    assert_eq!(loaded(&store, &record).await.holder, None);
+    let seen = Seen::revision(&record);
+    record.revive(later(2));
+    record.revision = store.replace(&record, seen, Some(other)).await.unwrap();
+    assert_eq!(loaded(&store, &record).await, Record { holder: Some(other), ..record.clone() });
+    assert_fails!(store.claim(record.id, mine).await, StoreError::HeldBy { .. });
+}
+
 /// What is opened is held from the first moment.
 pub async fn insert_can_claim(store: Arc<dyn Store>) {
     let (mine, other) = (lease(&store).await, lease(&store).await);

@@ -43,6 +43,10 @@ pub async fn the_oldest_of_too_many_handles_is_forgotten(store: Arc<dyn Store>) 
     for (n, hash) in hashes.iter().enumerate() {
         assert_eq!(found(&store, *hash).await.is_some(), n >= 2, "handle {n}");
     }
+    store.add_handle(record.id, hashes[2], None).await.unwrap(); // again, so it is the youngest
+    store.add_handle(record.id, Handle::generate().hash(&record.owner), None).await.unwrap();
+    assert!(found(&store, hashes[2]).await.is_some());
+    assert!(found(&store, hashes[3]).await.is_none());
 }
 
 /// A connection survives a restart and the end of its session: its client must be told of the loss.
@@ -67,6 +71,20 @@ pub async fn a_connection_lives_until_its_session_is_forgotten(store: Arc<dyn St
     }
     store.remove(record.id, None).await.unwrap();
     assert_eq!(store.connection(first.name).await.unwrap(), None);
+}
+
+/// A connection can be led to another session, and then goes with that one.
+pub async fn a_connection_can_lead_elsewhere(store: Arc<dyn Store>) {
+    let (first, second) = (inserted(&store, named("a")).await, inserted(&store, named("b")).await);
+    let name = Handle::generate().hash(&first.owner);
+    let mut connection = Connection { name, session: first.id, body: vec![1] };
+    store.put_connection(&connection, None).await.unwrap();
+    connection.session = second.id;
+    store.put_connection(&connection, None).await.unwrap();
+    store.remove(first.id, None).await.unwrap();
+    assert_eq!(store.connection(name).await.unwrap(), Some(connection));
+    store.remove(second.id, None).await.unwrap();
+    assert_eq!(store.connection(name).await.unwrap(), None);
 }
 
 /// Who knows the name of a connection cannot use it as a handle, nor the other way round.

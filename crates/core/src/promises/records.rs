@@ -22,6 +22,7 @@ pub async fn a_record_reads_back_as_it_was_inserted(store: Arc<dyn Store>) {
     );
     full.attach("", Attachment { generation: Generation(1), body: String::new() });
     full.provisional = true;
+    (full.told, full.wanted) = (Generation(3), Some(Expiry::idle(MINUTE)));
     full.expiry = Expiry { idle: None, absolute: Some(MINUTE) };
     full.holder = Some(lease(&store).await);
     for record in [
@@ -43,7 +44,7 @@ pub async fn what_is_not_there_reads_as_nothing(store: Arc<dyn Store>) {
     assert_eq!(store.state(record.id, "x").await.unwrap(), None);
     assert!(store.state_keys(record.id).await.unwrap().is_empty());
     assert!(store.list(None, None, 10).await.unwrap().is_empty());
-    assert!(store.due(later(9_999), 10).await.unwrap().is_empty());
+    assert!(store.due(later(9_999), None, 10).await.unwrap().is_empty());
     store.remove(record.id, None).await.unwrap();
     store.release(record.id, lease(&store).await).await.unwrap();
 }
@@ -186,7 +187,7 @@ pub async fn ending_frees_the_key_and_drops_the_state(store: Arc<dyn Store>) {
     assert_eq!(store.state(record.id, "x").await.unwrap(), None);
     assert!(store.state_keys(record.id).await.unwrap().is_empty());
     assert!(store.list(Some(&record.owner), None, 9).await.unwrap().is_empty());
-    assert!(store.due(later(99_999), 9).await.unwrap().is_empty());
+    assert!(store.due(later(99_999), None, 9).await.unwrap().is_empty());
 }
 
 /// Invariant 3: whoever takes over a key is told that something was lost.
@@ -227,7 +228,7 @@ pub async fn reviving_takes_the_key_back(store: Arc<dyn Store>) {
     let found = store.find(&first.owner, &first.agent, &key("k")).await.unwrap();
     assert_eq!(found.as_ref(), Some(&revived));
     assert_eq!(store.list(Some(&first.owner), None, 9).await.unwrap(), [revived.clone()]);
-    assert_eq!(store.due(later(9_999), 9).await.unwrap(), [revived]);
+    assert_eq!(store.due(later(9_999), None, 9).await.unwrap(), [revived]);
     assert_fails!(store.insert(&named("k")).await, StoreError::Taken { .. });
 }
 
@@ -278,7 +279,7 @@ pub async fn remove_forgets_all_that_belongs_to_a_session(store: Arc<dyn Store>)
         assert_eq!(store.connection(name).await.unwrap(), None);
         assert_eq!(store.state(record.id, "x").await.unwrap(), None);
         assert!(store.list(None, None, 9).await.unwrap().is_empty());
-        assert!(store.due(later(9_999), 9).await.unwrap().is_empty());
+        assert!(store.due(later(9_999), None, 9).await.unwrap().is_empty());
     }
     assert_eq!(inserted(&store, named("k")).await.generation, Generation(0));
 }
@@ -326,22 +327,37 @@ pub async fn due_lists_what_is_over_earliest_first(store: Arc<dyn Store>) {
     inserted(&store, with(Expiry::NEVER)).await;
     let ids =
         |records: Vec<Record>| records.into_iter().map(|record| record.id).collect::<Vec<_>>();
-    assert_eq!(ids(store.due(later(4), 9).await.unwrap()), []);
+    assert_eq!(ids(store.due(later(4), None, 9).await.unwrap()), []);
     assert_eq!(
-        ids(store.due(later(5), 9).await.unwrap()),
+        ids(store.due(later(5), None, 9).await.unwrap()),
         [idle.id],
         "a deadline is over when it comes"
     );
-    assert_eq!(ids(store.due(later(60), 9).await.unwrap()), [idle.id, both.id, late.id]);
-    assert_eq!(ids(store.due(later(60), 2).await.unwrap()), [idle.id, both.id]);
+    assert_eq!(ids(store.due(later(60), None, 9).await.unwrap()), [idle.id, both.id, late.id]);
+    assert_eq!(ids(store.due(later(60), None, 2).await.unwrap()), [idle.id, both.id]);
+    let mut pages = Vec::new();
+    let mut after = None;
+    while let [next] = store.due(later(60), after, 1).await.unwrap().as_slice() {
+        after = Some((next.deadline().unwrap(), next.id));
+        pages.push(next.id);
+    }
+    assert_eq!(pages, [idle.id, both.id, late.id], "page by page");
     store.touch(&[(idle.id, later(4)), (both.id, later(6))], None).await.unwrap();
-    assert_eq!(ids(store.due(later(8), 9).await.unwrap()), [both.id], "age does not wait for use");
+    assert_eq!(
+        ids(store.due(later(8), None, 9).await.unwrap()),
+        [both.id],
+        "age does not wait for use"
+    );
     let longer = Record { expiry: Expiry::idle(MINUTE * 100), ..both.clone() };
     store.replace(&longer, Seen::revision(&both), None).await.unwrap();
-    assert_eq!(ids(store.due(later(9), 9).await.unwrap()), [idle.id], "E33: extend really extends");
+    assert_eq!(
+        ids(store.due(later(9), None, 9).await.unwrap()),
+        [idle.id],
+        "E33: extend really extends"
+    );
     let shorter = Record { expiry: Expiry::idle(MINUTE), ..late.clone() };
     store.replace(&shorter, Seen::revision(&late), None).await.unwrap();
-    assert_eq!(ids(store.due(later(9), 9).await.unwrap()), [late.id, idle.id]);
+    assert_eq!(ids(store.due(later(9), None, 9).await.unwrap()), [late.id, idle.id]);
 }
 
 /// Tombstones go when they are old enough, and only then.

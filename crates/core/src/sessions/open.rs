@@ -4,12 +4,11 @@ use std::sync::Arc;
 
 use super::{
     ATTEMPTS, OpenError, Opened, Origin, Sessions, Wish,
-    table::{Reservation, Room},
+    table::{Reservation, Room, Watch},
 };
-use crate::session::InUse;
 use crate::{
     Agent, EndReason, Expiry, Generation, Handle, Key, Lease, Owner, Record, Seen, Session,
-    SessionId, StoreError,
+    SessionId, StoreError, session::InUse,
 };
 
 impl Sessions {
@@ -25,10 +24,12 @@ impl Sessions {
             if let Some((agent, key)) = &wish.name
                 && let Some(session) = self.held_by_key(&wish.owner, agent, key)?
             {
-                return Ok(Opened { session, origin: Origin::Kept });
+                return Ok(Opened::kept(session));
             }
             let opened = match self.create(wish).await {
-                Err(OpenError::Store(StoreError::Taken { by })) => self.resume(by).await,
+                Err(OpenError::Store(StoreError::Taken { by })) => {
+                    self.resume(by).await.map(Opened::kept)
+                }
                 created => created,
             };
             match opened {
@@ -43,7 +44,8 @@ impl Sessions {
     /// Finds the session with this key.
     ///
     /// # Errors
-    /// [`OpenError::Unknown`] if there is none, or as [`Sessions::open`].
+    /// [`OpenError::Unknown`] if there is none, [`OpenError::Over`] if it is just over, or as
+    /// [`Sessions::open`].
     pub async fn by_key(
         &self,
         owner: &Owner,
@@ -55,7 +57,7 @@ impl Sessions {
         }
         let found = self.store.find(owner, agent, key).await?;
         let record = found.filter(|record| record.owner == *owner).ok_or(OpenError::Unknown)?;
-        Ok(self.resume(record.id).await?.session)
+        self.resume(record.id).await
     }
 
     /// Finds the session that a handle names. A provisional session is one no longer.
@@ -73,11 +75,11 @@ impl Sessions {
         }
         let found = self.store.find_handle(hash).await?;
         let record = found.filter(|record| record.owner == *owner).ok_or(OpenError::Unknown)?;
-        let session = self.resume(record.id).await?.session;
+        let session = self.resume(record.id).await?;
         if session.record().provisional {
             self.confirm(&session).await?;
         }
-        self.table.name(&session, hash);
+        self.table.name(session.session(), hash);
         Ok(session)
     }
 
@@ -95,29 +97,42 @@ impl Sessions {
         }
         let found = self.store.load(id).await?;
         found.filter(|record| record.owner == *owner).ok_or(OpenError::Unknown)?;
-        Ok(self.resume(id).await?.session)
+        self.resume(id).await
     }
 
-    /// Lets a session that is over live again under its id, with nothing of its state.
+    /// Lets a session that is over live again under its id, with nothing of its state; the loss is
+    /// to be told. A session that lives is found.
     ///
     /// # Errors
     /// [`OpenError::Unknown`] if this owner has no such session, [`StoreError::Taken`] if another
     /// session has its key by now, or as [`Sessions::open`].
     pub async fn revive(&self, owner: &Owner, id: SessionId) -> Result<Opened, OpenError> {
-        let found = self.store.load(id).await?;
-        let found = found.filter(|record| record.owner == *owner).ok_or(OpenError::Unknown)?;
-        if found.is_live() {
-            return self.resume(id).await;
+        for _ in 0..ATTEMPTS {
+            let found = self.store.load(id).await?;
+            let seen = found.filter(|record| record.owner == *owner).ok_or(OpenError::Unknown)?;
+            let revived = if seen.is_live() {
+                self.resume(id).await.map(Opened::kept)
+            } else {
+                self.revive_as_seen(&seen).await
+            };
+            match revived {
+                // Somebody else revived it, or ended it again.
+                Err(OpenError::Store(StoreError::Stale) | OpenError::Over(_)) => {}
+                revived => return revived,
+            }
         }
-        let _place = self.place(owner, false).await?;
+        Err(StoreError::Stale.into())
+    }
+
+    async fn revive_as_seen(&self, seen: &Record) -> Result<Opened, OpenError> {
+        let _place = self.place(&seen.owner, false).await?;
         let lease = self.lease()?;
-        let mark = self.table.mark(id);
-        let seen = self.claim(id, lease).await?;
+        let watch = self.table.watch(seen.id);
         let mut record = seen.clone();
         record.revive(self.clock.now());
-        record.revision = self.store.replace(&record, Seen::revision(&seen), Some(lease)).await?;
-        let generation = record.generation;
-        self.keep(record, mark, Origin::Lost(generation)).ok_or(OpenError::Unknown)
+        record.revision = self.store.replace(&record, Seen::revision(seen), Some(lease)).await?;
+        record.holder = Some(lease);
+        self.keep(record, &watch).map(Opened::kept)
     }
 
     /// A session held here under this key, in use.
@@ -129,21 +144,16 @@ impl Sessions {
     ) -> Result<Option<InUse>, OpenError> {
         self.lease()?;
         let held = self.table.by_key(&key.digest(owner, agent));
-        Ok(held
-            .filter(|session| session.refuses(self.clock.now()).is_none())
-            .and_then(|session| session.enter(&self.clock)))
+        let own = held.filter(|session| session.owner() == owner);
+        let ready = own.filter(|session| session.refuses(self.clock.now()).is_none());
+        Ok(ready.and_then(|session| session.enter(&self.clock)))
     }
 
-    /// Uses a held session, unless its time has come: then it ends now rather than at the next sweep.
-    async fn enter(&self, session: &Arc<Session>) -> Result<Option<InUse>, OpenError> {
-        let closed = session.refuses(self.clock.now()).filter(|reason| match reason {
-            EndReason::Age => {
-                session.close(*reason);
-                true
-            }
-            _ => session.close_if_unused(*reason),
-        });
-        match closed {
+    /// Uses a held session. If its time has come it ends now rather than at the next sweep, and if
+    /// somebody began to end it and was cancelled, that is finished.
+    pub(super) async fn enter(&self, session: &Arc<Session>) -> Result<Option<InUse>, OpenError> {
+        let reason = session.close_if_due(self.clock.now()).or_else(|| session.ending());
+        match reason {
             Some(reason) => self.finish(session, reason).await.map(|()| None),
             None => Ok(session.enter(&self.clock)),
         }
@@ -151,92 +161,91 @@ impl Sessions {
 
     async fn create(&self, wish: &Wish) -> Result<Opened, OpenError> {
         let _place = self.place(&wish.owner, wish.provisional).await?;
-        let now = self.clock.now();
         let expiry = wish.expiry.unwrap_or(self.settings.expiry);
-        let mut record = Record::new(wish.owner.clone(), expiry, now);
+        let mut record = Record::new(wish.owner.clone(), expiry, self.clock.now());
         if let Some((agent, key)) = &wish.name {
             record = record.keyed(agent.clone(), key.clone());
         }
         if wish.provisional {
             record.provisional = true;
+            record.wanted = Some(expiry);
             record.expiry = Expiry { idle: Some(self.settings.provisional), ..expiry };
         }
         record.holder = Some(self.lease()?);
-        let mark = self.table.mark(record.id);
-        record.generation = self.store.insert(&record).await?;
-        let origin = match record.generation {
-            Generation(0) => Origin::Fresh,
-            generation => Origin::Lost(generation),
-        };
-        self.keep(record, mark, origin).ok_or(OpenError::Unknown)
+        let watch = self.table.watch(record.id);
+        // From here on the store may have it, also if nobody waits for the answer.
+        let stray = self.over.stray(record.id);
+        record.generation = self.store.insert(&record).await.inspect_err(|error| {
+            if matches!(error, StoreError::Taken { .. }) {
+                self.over.not_stray(record.id);
+            }
+        })?;
+        let session = self.keep(record, &watch)?;
+        stray.found();
+        Ok(Opened::new(session))
     }
 
-    /// Takes over a session that the store has.
-    async fn resume(&self, id: SessionId) -> Result<Opened, OpenError> {
+    /// Takes over a session that the store has, and uses it.
+    async fn resume(&self, id: SessionId) -> Result<InUse, OpenError> {
         for _ in 0..ATTEMPTS {
-            let lease = self.lease()?;
-            let mark = self.table.mark(id);
-            let record = self.claim(id, lease).await?;
-            if let Some(held) = self.table.by_id(id)
-                && let Some(session) = self.enter(&held).await?
-            {
-                return Ok(Opened { session, origin: Origin::Kept });
-            }
-            if !record.is_live() {
-                self.store.release(id, lease).await?;
-                return Err(OpenError::Over(record.into()));
-            }
-            let now = self.clock.now();
-            if let Some(reason) = record.expiry.due(record.created, record.last_used, now) {
-                match self.expire(&record, reason, Some(lease)).await {
-                    Ok(record) => {
-                        self.over.ended(None, record.clone());
-                        return Err(OpenError::Over(record.into()));
-                    }
-                    Err(StoreError::Stale) => continue,
-                    Err(error) => return Err(error.into()),
-                }
-            }
-            if let Some(opened) = self.keep(record, mark, Origin::Kept) {
-                return Ok(opened);
+            let session = self.take(id).await?;
+            if let Some(session) = self.enter(&session).await? {
+                return Ok(session);
             }
         }
         Err(StoreError::Stale.into())
     }
 
-    async fn claim(&self, id: SessionId, lease: Lease) -> Result<Record, OpenError> {
-        self.store.claim(id, lease).await.map_err(|error| match error {
-            StoreError::HeldBy { holder } => OpenError::HeldElsewhere { holder },
-            StoreError::Missing => OpenError::Unknown,
-            error => error.into(),
-        })
+    /// Takes over a session that the store has: claims it and holds it.
+    ///
+    /// It says nothing about whether its time has come. That is judged in one place, at its gate, so
+    /// that nobody ends what somebody else has just come back to.
+    pub(super) async fn take(&self, id: SessionId) -> Result<Arc<Session>, OpenError> {
+        for _ in 0..ATTEMPTS {
+            let lease = self.lease()?;
+            if let Some(held) = self.table.by_id(id) {
+                return Ok(held);
+            }
+            let watch = self.table.watch(id);
+            match self.store.claim(id, lease).await {
+                Ok(record) => {
+                    if let Some(session) = self.table.hold(record, &watch) {
+                        return Ok(session);
+                    }
+                }
+                Err(StoreError::HeldBy { holder }) => {
+                    return Err(OpenError::HeldElsewhere { holder });
+                }
+                Err(StoreError::Missing) => match self.store.load(id).await? {
+                    None => return Err(OpenError::Unknown),
+                    Some(record) if !record.is_live() => {
+                        return Err(OpenError::Over(record.into()));
+                    }
+                    // Revived between the two looks.
+                    Some(_) => {}
+                },
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Err(StoreError::Stale.into())
     }
 
-    /// Holds a record that this process has claimed; `None` if it was let go of meanwhile.
-    fn keep(&self, record: Record, mark: u64, origin: Origin) -> Option<Opened> {
-        let session = self.table.hold(record, mark)?.enter(&self.clock)?;
-        Some(Opened { session, origin })
-    }
-
-    /// Writes the end of a session that nobody came back to; returns what was known of it.
-    pub(super) async fn expire(
-        &self,
-        record: &Record,
-        reason: EndReason,
-        lease: Option<Lease>,
-    ) -> Result<Record, StoreError> {
-        let mut tombstone = record.clone();
-        tombstone.end(reason, self.clock.now());
-        self.store.replace(&tombstone, Seen::unused(record), lease).await?;
-        Ok(Record { ended: tombstone.ended, ..record.clone() })
+    /// Holds and uses a record that was made under our lease.
+    fn keep(&self, record: Record, watch: &Watch<'_>) -> Result<InUse, OpenError> {
+        let lease: Option<Lease> = record.holder;
+        match self.table.hold(record, watch).and_then(|session| session.enter(&self.clock)) {
+            Some(session) => Ok(session),
+            None if lease == Some(self.lease()?) => Err(OpenError::Unknown),
+            None => Err(OpenError::LeaseLost),
+        }
     }
 
     /// The handle of a provisional session came back: it is wanted.
     async fn confirm(&self, session: &Session) -> Result<(), OpenError> {
-        let idle = self.settings.expiry.idle;
+        let otherwise = self.settings.expiry;
         self.change(session, |record| {
             record.provisional = false;
-            record.expiry.idle = idle;
+            record.expiry = record.wanted.take().unwrap_or(otherwise);
         })
         .await
     }
@@ -255,11 +264,26 @@ impl Sessions {
                 Room::Full(None) => break,
             }
         }
-        let limit = if provisional {
-            limits.provisional_per_owner.min(limits.per_owner)
-        } else {
-            limits.per_owner
-        };
-        Err(OpenError::AtCapacity { limit })
+        let fewer = limits.per_owner.min(limits.provisional_per_owner);
+        Err(OpenError::AtCapacity { limit: if provisional { fewer } else { limits.per_owner } })
+    }
+}
+
+impl Opened {
+    /// A session that was there before.
+    fn kept(session: InUse) -> Self {
+        Self::with(session, Origin::Kept)
+    }
+
+    /// A session that was just made.
+    fn new(session: InUse) -> Self {
+        Self::with(session, Origin::Fresh)
+    }
+
+    /// A loss that was not told yet comes before everything else.
+    fn with(session: InUse, otherwise: Origin) -> Self {
+        let origin =
+            session.lost().map_or(otherwise, |generation: Generation| Origin::Lost(generation));
+        Self { session, origin }
     }
 }

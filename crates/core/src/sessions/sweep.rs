@@ -1,11 +1,14 @@
 //! What has to be done from time to time.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::{
+    collections::HashMap,
+    sync::{Arc, PoisonError, atomic::Ordering},
+};
 
 use super::{OpenError, Sessions};
-use crate::{EndReason, Record, Session, SessionId, StoreError, Tenure};
+use crate::{Lease, Record, Session, SessionId, StoreError, Tenure};
 
-/// How many sessions one round of a sweep reads from the store.
+/// How many sessions are read from the store at once.
 const BATCH: usize = 256;
 
 /// What a sweep found.
@@ -15,45 +18,62 @@ pub struct Swept {
     /// The sessions that are over since the last sweep, as they were before: their links can be
     /// closed. Those that somebody is still inside come with a later sweep.
     pub ended: Vec<Record>,
-    /// The sessions that another process has taken over meanwhile.
-    pub lost: Vec<SessionId>,
     /// How many tombstones were forgotten.
     pub purged: u64,
-    /// Why the sweep stopped early, if it did. What ended before that has ended.
+    /// The first thing that went wrong, if anything did. The sweep went on as far as it could, and
+    /// the next one tries again.
     pub error: Option<OpenError>,
 }
 
 /// What became of the lease.
-#[derive(Debug)]
-#[must_use = "sessions that were lost must not be used any more"]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Renewed {
     /// It runs on.
     Kept,
-    /// It had run out, and a new one was taken. These sessions may be others' by now: their links
-    /// must be closed, and whoever comes back to one opens it again.
-    Lost(Vec<Arc<Session>>),
+    /// It had run out, and a new one was taken. All sessions were let go of, see [`Sessions::lost`];
+    /// whoever comes back to one opens it again.
+    Regained,
 }
 
 impl Sessions {
     /// Renews the lease. To be called several times in each [`lease`](super::Settings::lease).
     ///
+    /// Whatever it answers, ask [`Sessions::lost`] afterwards.
+    ///
     /// # Errors
-    /// What the store says. The old lease is good until it runs out; try again before it does.
+    /// What the store says; the lease is then good until it runs out. [`StoreError::LeaseLost`] after
+    /// [`Sessions::close`].
     pub async fn renew(&self) -> Result<Renewed, StoreError> {
-        let asked = self.clock.monotonic();
-        let ttl = self.settings.lease;
-        let lease = self.tenure.read().unwrap_or_else(PoisonError::into_inner).renewable();
-        let (lease, result) = match self.store.renew(lease, ttl).await {
-            Ok(()) => (lease, Renewed::Kept),
-            Err(StoreError::LeaseLost) => {
-                let lost = self.let_go();
-                (self.store.hold(&self.holder, ttl).await?, Renewed::Lost(lost))
+        let Some(_alone) = self.renewing.enter() else { return Ok(Renewed::Kept) };
+        if self.closed.load(Ordering::SeqCst) {
+            return Err(StoreError::LeaseLost);
+        }
+        let (asked, ttl) = (self.clock.reading(), self.settings.lease);
+        let lease = self.tenure().renewable();
+        match self.store.renew(lease, ttl).await {
+            Ok(()) => {
+                self.set_tenure(Tenure::new(lease, asked, ttl));
+                Ok(Renewed::Kept)
             }
-            Err(error) => return Err(error),
-        };
-        *self.tenure.write().unwrap_or_else(PoisonError::into_inner) =
-            Tenure::new(lease, asked, ttl);
-        Ok(result)
+            Err(StoreError::LeaseLost) => {
+                self.let_go();
+                let asked = self.clock.reading();
+                let lease = self.store.hold(&self.holder, ttl).await?;
+                self.table.set_lease(lease);
+                self.set_tenure(Tenure::new(lease, asked, ttl));
+                Ok(Renewed::Regained)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The sessions that this process has let go of without ending them, since this was last asked:
+    /// the lease was lost, another process took one over, or [`Sessions::close`] was called.
+    ///
+    /// Links to them must be closed here and left alone at the servers: somebody else goes on.
+    #[must_use = "links to these sessions must be closed"]
+    pub fn lost(&self) -> Vec<Arc<Session>> {
+        self.over.take_lost()
     }
 
     /// Writes times of use back; returns how many.
@@ -62,11 +82,8 @@ impl Sessions {
     /// What the store says. What was not written is written next time.
     pub async fn flush(&self) -> Result<u64, OpenError> {
         let now = self.clock.now();
-        let used: Vec<_> = self
-            .held()
-            .into_iter()
-            .filter_map(|session| session.unwritten(now).map(|used| (session, used)))
-            .collect();
+        let unwritten = |session: Arc<Session>| session.unwritten(now).map(|used| (session, used));
+        let used: Vec<_> = self.held().into_iter().filter_map(unwritten).collect();
         let mut written = 0;
         for batch in used.chunks(BATCH) {
             let times: Vec<_> = batch.iter().map(|(session, used)| (session.id(), *used)).collect();
@@ -78,126 +95,138 @@ impl Sessions {
 
     /// Ends every session whose time has come: those held here, and those that nobody holds.
     ///
-    /// It returns what ended, because this crate has no links to close. A session in use is left
-    /// alone, however old it is.
+    /// It tells what ended, because this crate has no links to close. A session in use is left alone,
+    /// however old it is. If it is cancelled, the next one tells what this one ended.
     pub async fn sweep(&self) -> Swept {
-        let mut swept = Swept::default();
-        swept.error = match self.sweep_held().await {
-            Ok(()) => self.sweep_store(&mut swept).await.err(),
-            Err(error) => Some(error),
+        let mut first = None;
+        let mut note = |result: Result<(), OpenError>| match result {
+            // Its holder will see to it; or somebody was faster.
+            Ok(())
+            | Err(OpenError::HeldElsewhere { .. } | OpenError::Unknown | OpenError::Over(_)) => {}
+            Err(error) => {
+                first.get_or_insert(error);
+            }
         };
-        self.over.take(&mut swept);
-        swept
+        for id in self.over.take_strays(|id| self.table.is_watched(id)) {
+            note(self.end_stray(id).await);
+        }
+        for session in self.held() {
+            note(self.end_if_due(&session).await);
+        }
+        note(self.sweep_store().await);
+        let purged = self.purge().await;
+        let purged = purged.map_err(|error| note(Err(error.into()))).unwrap_or_default();
+        Swept { ended: self.over.take_ended(), purged, error: first }
     }
 
-    /// Writes what is unwritten and gives the lease up, so that others can take over at once.
-    ///
-    /// Returns the sessions that were held here. They are not over.
+    /// Writes what is unwritten and gives the lease up, so that others can take over at once. From
+    /// then on nothing can be opened here. The sessions are not over; [`Sessions::lost`] names them.
     ///
     /// # Errors
-    /// What the store says.
-    pub async fn close(&self) -> Result<Vec<Arc<Session>>, OpenError> {
+    /// What the store says. Then the lease runs out by itself.
+    pub async fn close(&self) -> Result<(), OpenError> {
+        self.closed.store(true, Ordering::SeqCst);
         let flushed = self.flush().await;
-        let lease = self.lease()?;
-        let held = self.let_go();
-        self.store.leave(lease).await?;
-        flushed.map(|_| held)
-    }
-
-    async fn sweep_held(&self) -> Result<(), OpenError> {
-        let now = self.clock.now();
-        for session in self.held() {
-            let reason = match session.ending() {
-                // Somebody began to end it and was cancelled.
-                Some(reason) => Some(reason),
-                None => session.refuses(now).filter(|reason| session.close_if_unused(*reason)),
-            };
-            if let Some(reason) = reason {
-                self.finish(&session, reason).await?;
-            }
-        }
-        Ok(())
-    }
-
-    async fn sweep_store(&self, swept: &mut Swept) -> Result<(), OpenError> {
-        let now = self.clock.now();
-        for record in self.store.due(now, BATCH).await? {
-            if self.table.by_id(record.id).is_none() {
-                swept.ended.extend(self.expire_unheld(&record).await?);
-            }
-        }
-        let retention = self.settings.retention;
-        swept.purged = self.store.purge(now.before(retention), BATCH).await?;
-        Ok(())
-    }
-
-    /// Ends a session that nobody holds, unless somebody came back to it meanwhile.
-    async fn expire_unheld(&self, record: &Record) -> Result<Option<Record>, OpenError> {
-        let lease = self.lease()?;
-        let ended = match self.store.claim(record.id, lease).await {
-            Ok(claimed) => {
-                let due = claimed.expiry.due(claimed.created, claimed.last_used, self.clock.now());
-                match due.filter(|_| claimed.is_live()) {
-                    Some(reason) => self.expire(&claimed, reason, Some(lease)).await.map(Some),
-                    None => self.store.release(record.id, lease).await.map(|()| None),
-                }
-            }
-            Err(error) => Err(error),
-        };
-        match ended {
-            // Its holder will see to it; or somebody was faster.
-            Err(
-                StoreError::HeldBy { .. }
-                | StoreError::Missing
-                | StoreError::Stale
-                | StoreError::NotHolder,
-            ) => Ok(None),
-            ended => Ok(ended?),
-        }
+        let tenure = self.tenure();
+        self.set_tenure(tenure.ended());
+        self.let_go();
+        self.store.leave(tenure.renewable()).await?;
+        flushed.map(drop)
     }
 
     /// Lets go of everything that is held. Who is inside stays until done.
-    fn let_go(&self) -> Vec<Arc<Session>> {
-        let held = self.held();
-        for session in &held {
-            session.close(EndReason::Closed);
-            self.table.remove(session.id());
+    fn let_go(&self) {
+        self.over.lost(self.table.clear());
+    }
+
+    /// Ends a held session if its time has come, or if somebody began to and was cancelled.
+    async fn end_if_due(&self, session: &Arc<Session>) -> Result<(), OpenError> {
+        // Age shuts the door to those who come, and not on those who are inside.
+        let due = || session.close_if_due(self.clock.now());
+        let reason = session.ending().or_else(|| if session.is_in_use() { None } else { due() });
+        match reason {
+            Some(reason) => self.finish(session, reason).await,
+            None => Ok(()),
         }
-        held
-    }
-}
-
-/// What ended between two sweeps, for the next one to tell.
-#[derive(Debug, Default)]
-pub(super) struct Over(Mutex<Told>);
-
-#[derive(Debug, Default)]
-struct Told {
-    ended: Vec<(Option<Arc<Session>>, Record)>,
-    lost: Vec<SessionId>,
-}
-
-impl Over {
-    /// A session ended; `session` is set if somebody may still be inside.
-    pub(super) fn ended(&self, session: Option<&Arc<Session>>, record: Record) {
-        self.0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .ended
-            .push((session.cloned(), record));
     }
 
-    /// Another process took a session over.
-    pub(super) fn lost(&self, id: SessionId) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).lost.push(id);
-    }
-
-    fn take(&self, swept: &mut Swept) {
-        let mut told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let empty = |(session, _): &mut (Option<Arc<Session>>, _)| {
-            !session.as_ref().is_some_and(|session| session.is_in_use())
+    /// A session was made for somebody who did not wait for it. Without a key nobody can ever find it.
+    async fn end_stray(&self, id: SessionId) -> Result<(), OpenError> {
+        let session = match self.take(id).await {
+            Err(error @ (OpenError::Store(_) | OpenError::LeaseLost)) => {
+                self.over.stray(id); // for the next sweep
+                return Err(error);
+            }
+            taken => taken?,
         };
-        swept.ended.extend(told.ended.extract_if(.., empty).map(|(_, record)| record));
-        swept.lost.append(&mut told.lost);
+        if session.record().key.is_none() && session.close_if_unused(crate::EndReason::Closed) {
+            return self.finish(&session, crate::EndReason::Closed).await;
+        }
+        Ok(())
+    }
+
+    /// Goes through all that the store says is due, and ends what nobody holds.
+    async fn sweep_store(&self) -> Result<(), OpenError> {
+        let (now, mut after, mut first) = (self.clock.now(), None, None);
+        let mut alive: HashMap<Lease, bool> = HashMap::new();
+        loop {
+            let page = self.store.due(now, after, BATCH).await?;
+            for record in &page {
+                if !self.is_somebodys(record, &mut alive).await? {
+                    match self.take(record.id).await {
+                        Ok(session) => first = first.or(self.end_if_due(&session).await.err()),
+                        Err(error @ OpenError::Store(_)) => first = first.or(Some(error)),
+                        Err(_) => {}
+                    }
+                }
+            }
+            after = page.last().and_then(|last| Some((last.deadline()?, last.id)));
+            if after.is_none() {
+                return first.map_or(Ok(()), Err);
+            }
+        }
+    }
+
+    /// Whether a live holder has a session, here or elsewhere, or somebody here is about to.
+    async fn is_somebodys(
+        &self,
+        record: &Record,
+        alive: &mut HashMap<Lease, bool>,
+    ) -> Result<bool, OpenError> {
+        if self.table.by_id(record.id).is_some() || self.table.is_watched(record.id) {
+            return Ok(true);
+        }
+        match record.holder {
+            None => Ok(false),
+            Some(lease) if lease == self.lease()? => Ok(false),
+            Some(lease) => Ok(match alive.get(&lease) {
+                Some(alive) => *alive,
+                None => {
+                    let lives = self.store.holder(lease).await?.is_some();
+                    alive.insert(lease, lives);
+                    lives
+                }
+            }),
+        }
+    }
+
+    async fn purge(&self) -> Result<u64, StoreError> {
+        let before = self.clock.now().before(self.settings.retention);
+        let mut purged = 0;
+        loop {
+            let some = self.store.purge(before, BATCH).await?;
+            purged += some;
+            if some < BATCH as u64 {
+                return Ok(purged);
+            }
+        }
+    }
+
+    pub(super) fn tenure(&self) -> Tenure {
+        *self.tenure.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn set_tenure(&self, tenure: Tenure) {
+        *self.tenure.write().unwrap_or_else(PoisonError::into_inner) = tenure;
     }
 }

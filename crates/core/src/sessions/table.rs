@@ -2,49 +2,42 @@
 
 use std::{
     collections::{HashMap, HashSet},
-    sync::{
-        Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard,
-        atomic::{AtomicU64, Ordering},
-    },
+    fmt,
+    sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard},
 };
 
-use crate::{Digest, HandleHash, Owner, Record, Session, SessionId, SessionLimits, Timestamp};
+use crate::{Digest, HandleHash, Lease, Owner, Record, Session, SessionId, SessionLimits};
 
 /// What is held. One lock over all names, so they never disagree; it is never held across an await.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(super) struct Table(RwLock<Names>);
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct Names {
+    /// The lease under which all of them are held; none after they were let go.
+    lease: Option<Lease>,
     sessions: HashMap<SessionId, Arc<Session>>,
     keys: HashMap<u128, Arc<Session>>,
     handles: HashMap<HandleHash, Arc<Session>>,
     owners: HashMap<Owner, Own>,
-    removals: Removals,
+    watched: HashMap<SessionId, Watched>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct Own {
     sessions: HashSet<SessionId>,
-    /// Places promised to openers that are still waiting for the store.
+    /// Places promised to openers that are still waiting for the store, and how many of them are
+    /// for provisional sessions.
     reserved: usize,
+    provisional: usize,
 }
 
-/// Counts removals, spread by id. A record that was read before a removal of its session must not be
-/// held after it; the counter tells, at the price of a rare second look.
-#[derive(Debug)]
-struct Removals([AtomicU64; 64]);
-
-impl Default for Removals {
-    fn default() -> Self {
-        Self(std::array::from_fn(|_| AtomicU64::new(0)))
-    }
-}
-
-impl Removals {
-    fn of(&self, id: SessionId) -> &AtomicU64 {
-        &self.0[usize::from(id.as_uuid().as_bytes()[15] & 63)]
-    }
+/// Somebody is waiting for the store's word on this session.
+#[derive(Default)]
+struct Watched {
+    watchers: usize,
+    /// How often it was let go meanwhile.
+    removals: u64,
 }
 
 impl Table {
@@ -54,6 +47,11 @@ impl Table {
 
     fn write(&self) -> RwLockWriteGuard<'_, Names> {
         self.0.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whatever is claimed under this lease can be held from now on.
+    pub(super) fn set_lease(&self, lease: Lease) {
+        self.write().lease = Some(lease);
     }
 
     pub(super) fn by_id(&self, id: SessionId) -> Option<Arc<Session>> {
@@ -72,19 +70,38 @@ impl Table {
         self.read().sessions.values().cloned().collect()
     }
 
-    /// To be taken before a record is read, and given to [`Table::hold`].
-    pub(super) fn mark(&self, id: SessionId) -> u64 {
-        self.read().removals.of(id).load(Ordering::Relaxed)
+    /// Whether it is this very session that is held: a later life of the same id is another one.
+    pub(super) fn holds(&self, session: &Arc<Session>) -> bool {
+        self.read().sessions.get(&session.id()).is_some_and(|held| Arc::ptr_eq(held, session))
     }
 
-    /// Holds the session of a record; `None` if it may have been removed since `mark`.
-    pub(super) fn hold(&self, record: Record, mark: u64) -> Option<Arc<Session>> {
+    /// Whether somebody is waiting for the store's word on this session.
+    pub(super) fn is_watched(&self, id: SessionId) -> bool {
+        self.read().watched.contains_key(&id)
+    }
+
+    /// To be taken before the store is asked for a session, and shown to [`Table::hold`]: what was
+    /// let go after the store was asked must not be held on its answer.
+    pub(super) fn watch(&self, id: SessionId) -> Watch<'_> {
+        let mut names = self.write();
+        let watched = names.watched.entry(id).or_default();
+        watched.watchers += 1;
+        Watch { table: self, id, removals: watched.removals }
+    }
+
+    /// Holds the session of a record that this process has claimed. `None` if it was let go since
+    /// the store was asked, or claimed under a lease that is not ours any more.
+    pub(super) fn hold(&self, record: Record, watch: &Watch<'_>) -> Option<Arc<Session>> {
         let id = record.id;
         let mut names = self.write();
         if let Some(held) = names.sessions.get(&id) {
             return Some(held.clone());
         }
-        if names.removals.of(id).load(Ordering::Relaxed) != mark {
+        let removals = names.watched.get(&id).map(|watched| watched.removals);
+        if removals != Some(watch.removals)
+            || record.holder.is_none()
+            || record.holder != names.lease
+        {
             return None;
         }
         let digest = digest(&record);
@@ -96,39 +113,31 @@ impl Table {
     }
 
     /// Lets a handle lead to a held session without asking the store.
-    pub(super) fn name(&self, session: &Session, hash: HandleHash) {
+    pub(super) fn name(&self, session: &Arc<Session>, hash: HandleHash) {
         let mut names = self.write();
-        if let Some(held) = names.sessions.get(&session.id()).cloned() {
-            held.remember_handle(hash);
-            names.handles.insert(hash, held);
+        if names.sessions.get(&session.id()).is_some_and(|held| Arc::ptr_eq(held, session)) {
+            if let Some(forgotten) = session.remember_handle(hash) {
+                names.handles.remove(&forgotten);
+            }
+            names.handles.insert(hash, session.clone());
         }
     }
 
-    /// Lets go of a session; says whether it was held.
-    pub(super) fn remove(&self, id: SessionId) -> bool {
+    /// Lets go of this very session; says whether it was held.
+    pub(super) fn remove(&self, session: &Arc<Session>) -> bool {
+        self.write().remove(session)
+    }
+
+    /// Lets go of all sessions, and holds none until there is a lease again.
+    pub(super) fn clear(&self) -> Vec<Arc<Session>> {
         let mut names = self.write();
-        names.removals.of(id).fetch_add(1, Ordering::Relaxed);
-        let Some(session) = names.sessions.remove(&id) else {
-            return false;
-        };
-        for hash in session.take_handles() {
-            names.handles.remove(&hash);
+        names.lease = None;
+        let held: Vec<_> = names.sessions.values().cloned().collect();
+        for session in &held {
+            session.let_go();
+            names.remove(session);
         }
-        let record = session.record();
-        let digest = digest(&record);
-        // A successor may have the key by now.
-        if let Some(digest) =
-            digest.filter(|it| names.keys.get(it).is_some_and(|held| held.id() == id))
-        {
-            names.keys.remove(&digest);
-        }
-        if let Some(own) = names.owners.get_mut(&record.owner) {
-            own.sessions.remove(&id);
-            if own.sessions.is_empty() && own.reserved == 0 {
-                names.owners.remove(&record.owner);
-            }
-        }
-        true
+        held
     }
 
     /// Promises a place for one more session of `owner`, or names the session that could make room.
@@ -139,23 +148,86 @@ impl Table {
         provisional: bool,
     ) -> Room<'_> {
         let mut names = self.write();
-        let held: Vec<_> = match names.owners.get(owner) {
-            // Only at a limit is it worth looking at each.
-            Some(own) if provisional || own.sessions.len() + own.reserved >= limits.per_owner => {
-                own.sessions.iter().filter_map(|id| names.sessions.get(id)).cloned().collect()
-            }
-            _ => Vec::new(),
-        };
         let own = names.owners.entry(owner.clone()).or_default();
-        let mut unproven: Vec<_> =
-            held.into_iter().filter(|held| held.record().provisional).collect();
         let full = own.sessions.len() + own.reserved >= limits.per_owner;
-        if !full && (!provisional || unproven.len() < limits.provisional_per_owner) {
-            own.reserved += 1;
-            return Room::Reserved(Reservation { table: self, owner: owner.clone() });
+        let mut unproven = Vec::new();
+        if full || provisional {
+            // Only at a limit is it worth looking at each.
+            let Names { sessions, owners, .. } = &*names;
+            let ids = owners.get(owner).into_iter().flat_map(|own| &own.sessions);
+            let held = ids.filter_map(|id| sessions.get(id));
+            unproven.extend(held.filter(|held| held.record().provisional).cloned());
         }
+        let own = names.owners.entry(owner.clone()).or_default();
+        let many = provisional && unproven.len() + own.provisional >= limits.provisional_per_owner;
+        if !full && !many {
+            own.reserved += 1;
+            own.provisional += usize::from(provisional);
+            return Room::Reserved(Reservation { table: self, owner: owner.clone(), provisional });
+        }
+        names.tidy(owner);
         unproven.retain(|held| !held.is_in_use() && !held.is_over());
-        Room::Full(unproven.into_iter().min_by_key(|held| -> Timestamp { held.last_used() }))
+        Room::Full(unproven.into_iter().min_by_key(|held| held.last_used()))
+    }
+}
+
+impl Names {
+    fn remove(&mut self, session: &Arc<Session>) -> bool {
+        let id = session.id();
+        if !self.sessions.get(&id).is_some_and(|held| Arc::ptr_eq(held, session)) {
+            return false;
+        }
+        self.sessions.remove(&id);
+        if let Some(watched) = self.watched.get_mut(&id) {
+            watched.removals += 1;
+        }
+        for hash in session.take_handles() {
+            self.handles.remove(&hash);
+        }
+        let record = session.record();
+        let key = digest(&record);
+        // A successor may have the key by now.
+        if let Some(key) = key.filter(|key| self.keys.get(key).is_some_and(|held| held.id() == id))
+        {
+            self.keys.remove(&key);
+        }
+        if let Some(own) = self.owners.get_mut(&record.owner) {
+            own.sessions.remove(&id);
+        }
+        self.tidy(&record.owner);
+        true
+    }
+
+    /// Forgets an owner of whom nothing is left.
+    fn tidy(&mut self, owner: &Owner) {
+        if self.owners.get(owner).is_some_and(|own| own.sessions.is_empty() && own.reserved == 0) {
+            self.owners.remove(owner);
+        }
+    }
+}
+
+impl fmt::Debug for Table {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Table({} sessions)", self.read().sessions.len())
+    }
+}
+
+/// See [`Table::watch`].
+pub(super) struct Watch<'a> {
+    table: &'a Table,
+    id: SessionId,
+    removals: u64,
+}
+
+impl Drop for Watch<'_> {
+    fn drop(&mut self) {
+        let mut names = self.table.write();
+        if let Some(watched) = names.watched.get_mut(&self.id) {
+            watched.watchers -= 1;
+            if watched.watchers == 0 {
+                names.watched.remove(&self.id);
+            }
+        }
     }
 }
 
@@ -168,10 +240,10 @@ pub(super) enum Room<'a> {
 }
 
 /// A promised place. Dropped, it is free again, also when its opener was cancelled.
-#[derive(Debug)]
 pub(super) struct Reservation<'a> {
     table: &'a Table,
     owner: Owner,
+    provisional: bool,
 }
 
 impl Drop for Reservation<'_> {
@@ -179,10 +251,9 @@ impl Drop for Reservation<'_> {
         let mut names = self.table.write();
         if let Some(own) = names.owners.get_mut(&self.owner) {
             own.reserved -= 1;
-            if own.sessions.is_empty() && own.reserved == 0 {
-                names.owners.remove(&self.owner);
-            }
+            own.provisional -= usize::from(self.provisional);
         }
+        names.tidy(&self.owner);
     }
 }
 

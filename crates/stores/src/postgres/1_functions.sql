@@ -28,7 +28,7 @@ end $$;
 create function stayput_insert(
     p_id uuid, p_owner text, p_owner_digest bytea, p_agent text, p_key text, p_key_digest bytea,
     p_created bigint, p_last_used bigint, p_idle bigint, p_absolute bigint, p_generation bigint,
-    p_provisional boolean, p_attachments text, p_holder text, p_revision bigint,
+    p_provisional boolean, p_detail text, p_holder text, p_revision bigint,
     out outcome text, out generation bigint, out taken_by uuid
 )
 language plpgsql as $$
@@ -37,10 +37,10 @@ begin
         -- Waits for whoever is taking the same key or giving it up right now.
         insert into stayput_session (
             id, owner, owner_digest, agent, key, key_digest, created, last_used, idle, absolute,
-            generation, provisional, attachments, holder, revision
+            generation, provisional, detail, holder, revision
         ) values (
             p_id, p_owner, p_owner_digest, p_agent, p_key, p_key_digest, p_created, p_last_used,
-            p_idle, p_absolute, p_generation, p_provisional, p_attachments, p_holder, p_revision
+            p_idle, p_absolute, p_generation, p_provisional, p_detail, p_holder, p_revision
         ) on conflict do nothing;
         exit when found;
         select s.id into taken_by from stayput_session s
@@ -65,7 +65,7 @@ end $$;
 create function stayput_replace(
     p_id uuid, p_by text, p_seen bigint, p_unused_since bigint, p_created bigint, p_last_used bigint,
     p_idle bigint, p_absolute bigint, p_generation bigint, p_provisional boolean,
-    p_attachments text, p_ended_at bigint, p_ended_reason text,
+    p_detail text, p_ended_at bigint, p_ended_reason text,
     out outcome text, out revision bigint, out taken_by uuid
 )
 language plpgsql as $$
@@ -86,8 +86,10 @@ begin
             update stayput_session s set
                 created = p_created, last_used = greatest(s.last_used, p_last_used), idle = p_idle,
                 absolute = p_absolute, generation = p_generation, provisional = p_provisional,
-                attachments = p_attachments, ended_at = p_ended_at, ended_reason = p_ended_reason,
-                holder = case when p_ended_at is null then s.holder end,
+                detail = p_detail, ended_at = p_ended_at, ended_reason = p_ended_reason,
+                -- An end releases, a revival claims, and nothing else touches the claim.
+                holder = case when p_ended_at is not null then null
+                    when s.ended_at is not null then p_by else s.holder end,
                 revision = s.revision + 1,
                 state_bytes = case when p_ended_at is null then s.state_bytes else 0 end,
                 state_keys = case when p_ended_at is null then s.state_keys else 0 end
@@ -265,7 +267,8 @@ create function stayput_claim(
 )
 language plpgsql as $$
 begin
-    select s.holder into held_by from stayput_session s where s.id = p_id for no key update;
+    select s.holder into held_by
+        from stayput_session s where s.id = p_id and s.ended_at is null for no key update;
     if not found then
         outcome := 'missing';
         return;

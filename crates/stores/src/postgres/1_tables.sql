@@ -14,7 +14,7 @@ create table stayput_session (
     absolute bigint,
     generation bigint not null,
     provisional boolean not null,
-    attachments text not null,
+    detail text not null,
     ended_at bigint,
     ended_reason text,
     holder text,

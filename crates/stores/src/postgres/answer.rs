@@ -40,7 +40,7 @@ pub(super) fn record(row: &Row) -> Result<Record, StoreError> {
         absolute: column(row, "absolute")?,
         generation: column(row, "generation")?,
         provisional: column(row, "provisional")?,
-        attachments: column(row, "attachments")?,
+        detail: column(row, "detail")?,
         ended_at: column(row, "ended_at")?,
         ended_reason: column(row, "ended_reason")?,
         holder: column(row, "holder")?,

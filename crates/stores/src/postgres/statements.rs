@@ -7,7 +7,7 @@ macro_rules! columns {
     ($of:literal) => {
         columns!(
             $of;
-            owner agent key created last_used idle absolute generation provisional attachments ended_at
+            owner agent key created last_used idle absolute generation provisional detail ended_at
             ended_reason holder revision
         )
     };
@@ -52,7 +52,8 @@ pub(super) const LIST_OF_OWNER: &str = concat!(
 pub(super) const DUE: &str = concat!(
     "select ",
     columns!("s."),
-    " from stayput_session s where s.deadline <= $1 order by s.deadline, s.id limit $2"
+    " from stayput_session s where s.deadline <= $1 and (s.deadline, s.id) > ($2, $3) \
+     order by s.deadline, s.id limit $4"
 );
 
 /// What somebody is working on is left for the next time.

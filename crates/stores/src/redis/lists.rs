@@ -51,30 +51,24 @@ pub(super) async fn list(
 pub(super) async fn due(
     store: &RedisStore,
     now: Timestamp,
+    after: Option<(Timestamp, SessionId)>,
     limit: usize,
 ) -> Result<Vec<Record>, StoreError> {
     let index = store.keys.due();
-    let mut range = cmd("ZRANGE");
-    range.arg((&index, "-inf", now.as_millis(), "BYSCORE", "LIMIT", 0));
-    range.arg((count(limit), "WITHSCORES"));
+    let after = after.map(|(at, id)| (at.as_millis() as f64, id));
+    let from = after.map_or_else(|| "-inf".to_owned(), |(score, _)| score.to_string());
+    let (most, mut passed) = (count(limit), 0);
     loop {
+        let mut range = cmd("ZRANGE");
+        range.arg((&index, &from, now.as_millis(), "BYSCORE", "LIMIT", passed, most, "WITHSCORES"));
         let entries: Vec<(String, f64)> = store.link.one(&range).await?;
-        let ids = read_ids(entries.iter().map(|(id, _)| id))?;
-        let (mut over, mut early, mut strays) = (Vec::new(), Pipeline::new(), Vec::new());
-        let records = ids.iter().zip(store.records(&ids).await?);
-        for ((_, entered), (id, record)) in entries.iter().zip(records) {
-            let Some(record) = record.filter(Record::is_live) else {
-                strays.push(*id);
-                continue;
-            };
-            let deadline = record.deadline().map(Timestamp::as_millis);
-            if deadline.is_some_and(|deadline| deadline as f64 == *entered) {
-                over.push(record);
-            } else {
-                early.add_command(postponing(&index, *id, *entered, deadline)).ignore();
-            }
-        }
+        let Judged { over, early, strays } = judge(store, &index, &entries, after).await?;
         if early.is_empty() && strays.is_empty() {
+            // What stands at or before `after` is passed over; there may be many at one moment.
+            if over.is_empty() && entries.len() == limit && limit > 0 {
+                passed += limit;
+                continue;
+            }
             return Ok(over);
         }
         store.link.many::<()>(&early).await?;
@@ -82,6 +76,41 @@ pub(super) async fn due(
             store.settle(id).await?;
         }
     }
+}
+
+/// What a part of the index of deadlines is worth.
+struct Judged {
+    /// The records that are over.
+    over: Vec<Record>,
+    /// What puts off the entries that are too early.
+    early: Pipeline,
+    /// The entries that lead nowhere.
+    strays: Vec<SessionId>,
+}
+
+async fn judge(
+    store: &RedisStore,
+    index: &str,
+    entries: &[(String, f64)],
+    after: Option<(f64, SessionId)>,
+) -> Result<Judged, StoreError> {
+    let mut judged = Judged { over: Vec::new(), early: Pipeline::new(), strays: Vec::new() };
+    let ids = read_ids(entries.iter().map(|(id, _)| id))?;
+    let records = ids.iter().zip(store.each_record(&ids).await?);
+    for ((_, entered), (id, record)) in entries.iter().zip(records) {
+        let Ok(record) = record else { continue }; // nobody can judge it
+        let Some(record) = record.filter(Record::is_live) else {
+            judged.strays.push(*id);
+            continue;
+        };
+        let deadline = record.deadline().map(Timestamp::as_millis);
+        if deadline.is_none_or(|deadline| deadline as f64 != *entered) {
+            judged.early.add_command(postponing(index, *id, *entered, deadline)).ignore();
+        } else if after.is_none_or(|(score, last)| (*entered, *id) > (score, last)) {
+            judged.over.push(record);
+        }
+    }
+    Ok(judged)
 }
 
 fn postponing(index: &str, id: SessionId, entered: f64, deadline: Option<u64>) -> Cmd {

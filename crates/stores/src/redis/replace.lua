@@ -3,13 +3,17 @@
 -- end or '', field, value, field, value, …
 local no = refused(ARGV[1])
 if no then return no end
-local row = redis.call('HMGET', KEYS[1], 'revision', 'last_used', 'seal')
+local row = redis.call('HMGET', KEYS[1], 'revision', 'last_used', 'seal', 'ended_at')
 if row[1] ~= ARGV[2] then return STALE end
 if ARGV[3] ~= '' and row[2] ~= ARGV[3] then return STALE end
 if ARGV[4] ~= '' and row[3] ~= ARGV[4] then return SEALED end
 redis.call('HSET', KEYS[1], 'ended_at', ARGV[6], unpack(ARGV, 7))
 if tonumber(ARGV[5]) > (tonumber(row[2]) or 0) then
     redis.call('HSET', KEYS[1], 'last_used', ARGV[5])
+end
+if row[4] ~= '' and ARGV[6] == '' then
+    -- Who revives it holds it.
+    redis.call('HSET', KEYS[1], 'holder', ARGV[1])
 end
 if ARGV[6] ~= '' then
     -- The counter of revisions stays: a revived session must not give out one of them again.

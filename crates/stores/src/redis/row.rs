@@ -1,6 +1,11 @@
 //! A record as a hash of texts: scripts read and change single fields of it.
 
-use std::{collections::HashMap, error::Error, str::FromStr, time::Duration};
+use std::{
+    collections::{BTreeMap, HashMap},
+    error::Error,
+    str::FromStr,
+    time::Duration,
+};
 
 use ::redis::{Cmd, Pipeline, cmd};
 use stayput_core::{Ended, Expiry, Generation, Record, Revision, SessionId, StoreError, Timestamp};
@@ -33,8 +38,8 @@ impl Row {
                 reason: parsed(fields, "ended_reason")?,
             }),
         };
-        let attachments = taken(fields, "attachments")?;
-        let record = Record {
+        let detail = taken(fields, "detail")?;
+        let mut record = Record {
             id,
             owner: parsed(fields, "owner")?,
             agent: parsed(fields, "agent")?,
@@ -47,11 +52,14 @@ impl Row {
             },
             generation: Generation(parsed(fields, "generation")?),
             provisional: parsed(fields, "provisional")?,
-            attachments: serde_json::from_str(&attachments).map_err(unreadable)?,
+            attachments: BTreeMap::new(),
+            told: Generation::default(),
+            wanted: None,
             ended,
             holder: optional(fields, "holder")?,
             revision: Revision(parsed(fields, "revision")?),
         };
+        record.set_detail(&detail).map_err(unreadable)?;
         let seal = taken(fields, "seal")?;
         Ok(Some(Self { record, seal }))
     }
@@ -69,6 +77,14 @@ impl RedisStore {
         &self,
         ids: &[SessionId],
     ) -> Result<Vec<Option<Record>>, StoreError> {
+        self.each_record(ids).await?.into_iter().collect()
+    }
+
+    /// The same, where one that cannot be read does not spoil the others.
+    pub(super) async fn each_record(
+        &self,
+        ids: &[SessionId],
+    ) -> Result<Vec<Result<Option<Record>, StoreError>>, StoreError> {
         let mut records = Vec::with_capacity(ids.len());
         for ids in ids.chunks(BATCH) {
             let mut pipe = Pipeline::new();
@@ -77,7 +93,7 @@ impl RedisStore {
             }
             let rows: Vec<Fields> = self.link.many(&pipe).await?;
             for (id, fields) in ids.iter().zip(rows) {
-                records.push(Row::read(*id, fields)?.map(|row| row.record));
+                records.push(Row::read(*id, fields).map(|row| row.map(|row| row.record)));
             }
         }
         Ok(records)
@@ -98,14 +114,13 @@ pub(super) fn write_new(command: &mut Cmd, record: &Record) -> Result<(), StoreE
 /// Adds those fields to a command that a replace changes just so.
 pub(super) fn write_changing(command: &mut Cmd, record: &Record) -> Result<(), StoreError> {
     let span = |span: Option<Duration>| span.map(millis).unwrap_or_default();
-    let attachments = serde_json::to_string(&record.attachments).map_err(unreadable)?;
     let reason = record.ended.map_or("", |ended| ended.reason.as_str());
     command.arg(("created", record.created.as_millis()));
     command.arg(("idle", span(record.expiry.idle)));
     command.arg(("absolute", span(record.expiry.absolute)));
     command.arg(("generation", record.generation.0, "revision", record.revision.0));
     command.arg(("provisional", record.provisional.to_string()));
-    command.arg(("attachments", attachments, "ended_reason", reason));
+    command.arg(("detail", record.detail(), "ended_reason", reason));
     Ok(())
 }
 

@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use rusqlite::Connection;
+use rusqlite::{Connection, ErrorCode};
 use stayput_core::StoreError;
 use tokio::sync::oneshot;
 
@@ -180,24 +180,44 @@ impl Near {
 /// Opens a connection that waits for other writers, syncs before it answers, and heeds references.
 pub(super) fn connect(path: &Path) -> Result<Connection, StoreError> {
     let connection = Connection::open(path).map_err(fault)?;
+    connection.busy_timeout(BUSY).map_err(fault)?;
     let set = |name, value: &str| connection.pragma_update(None, name, value);
-    let ready = connection
-        .busy_timeout(BUSY)
-        .and_then(|()| set("journal_mode", "wal"))
-        .and_then(|()| set("synchronous", "full"))
-        .and_then(|()| set("foreign_keys", "on"));
+    let ready = set("synchronous", "full").and_then(|()| set("foreign_keys", "on"));
     ready.map_err(fault)?;
     connection.set_prepared_statement_cache_capacity(64);
     Ok(connection)
 }
 
+/// Puts a file into WAL mode, where it stays. Of several processes that do this to a new file at once
+/// SQLite tells some that it is locked without waiting, so the waiting is done here.
+pub(super) fn use_wal(connection: &Connection) -> Result<(), StoreError> {
+    let step = Duration::from_millis(10);
+    let mut waited = Duration::ZERO;
+    loop {
+        match connection.pragma_update(None, "journal_mode", "wal") {
+            Err(rusqlite::Error::SqliteFailure(failure, _))
+                if failure.code == ErrorCode::DatabaseBusy && waited < BUSY =>
+            {
+                thread::sleep(step);
+                waited += step;
+            }
+            done => return done.map_err(fault),
+        }
+    }
+}
+
 /// Creates the file for its owner alone, and the folders above it, unless they are there.
 pub(super) fn create(path: &Path) -> std::io::Result<PathBuf> {
-    use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+    use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
     if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
         std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
     }
     // SQLite gives its -wal and -shm files the mode of the main file.
-    std::fs::OpenOptions::new().create(true).append(true).mode(0o600).open(path)?;
+    let file = std::fs::OpenOptions::new().create(true).append(true).mode(0o600).open(path)?;
+    let mode = file.metadata()?.permissions().mode();
+    if mode & 0o077 != 0 {
+        // It was there before, open to others; what goes into it now is not for them.
+        file.set_permissions(std::fs::Permissions::from_mode(mode & 0o700))?;
+    }
     path.canonicalize()
 }

@@ -12,7 +12,7 @@ create table session (
     deadline       integer,                   -- derived: what comes first of idle and absolute
     generation     integer not null,
     provisional    integer not null,
-    attachments    text    not null,          -- JSON
+    detail         text    not null,          -- JSON that no statement looks into
     ended_at       integer,
     ended_reason   text,
     holder         text,                      -- the lease that has claimed it

@@ -24,6 +24,16 @@ pub(super) fn migrate(db: &Db) -> Result<i64> {
     run("begin immediate")?; // so that of two processes that open a new file one waits
     let found: i64 = db.query_row("pragma user_version", [], |row| row.get(0)).map_err(fault)?;
     if found == 0 {
+        let count = "select count(*) from sqlite_master";
+        let others: i64 = db.query_row(count, [], |row| row.get(0)).map_err(fault)?;
+        if others > 0 {
+            run("rollback")?;
+            return Err(corrupt(
+                STORE,
+                "tables of another program",
+                "name a file of its own for it",
+            ));
+        }
         run(include_str!("schema.sql"))?;
         run(&format!("pragma user_version = {SCHEMA}"))?;
     }
@@ -57,7 +67,7 @@ fn all<T, P: Params>(
 }
 
 const COLUMNS: &str = "id, owner, agent, key, created, last_used, idle, absolute, generation, provisional, \
-                       attachments, ended_at, ended_reason, holder, revision";
+                       detail, ended_at, ended_reason, holder, revision";
 
 fn row(row: &rusqlite::Row<'_>) -> rusqlite::Result<Row> {
     let id: String = row.get(0)?;
@@ -75,7 +85,7 @@ fn row(row: &rusqlite::Row<'_>) -> rusqlite::Result<Row> {
         absolute: row.get(7)?,
         generation: row.get(8)?,
         provisional: row.get(9)?,
-        attachments: row.get(10)?,
+        detail: row.get(10)?,
         ended_at: row.get(11)?,
         ended_reason: row.get(12)?,
         holder: row.get(13)?,
@@ -165,7 +175,12 @@ pub(super) fn replace(db: &Db, record: Record, seen: Seen, by: Option<Lease>) ->
         execute(db, "delete from state where session = ?1", [record.id.to_string()])?;
     }
     let record = Record {
-        holder: old.holder.filter(|_| record.is_live()),
+        // An end releases, a revival claims, and nothing else touches the claim.
+        holder: match (old.is_live(), record.is_live()) {
+            (true, true) => old.holder,
+            (false, true) => by,
+            (_, false) => None,
+        },
         last_used: old.last_used.max(record.last_used),
         revision: old.revision.next(),
         owner: old.owner,
@@ -182,14 +197,14 @@ fn write(db: &Db, how: &str, record: &Record) -> Result<()> {
     let sql = match how {
         "insert" => {
             "insert into session (id, owner, agent, key, created, last_used, idle, absolute, deadline,
-                generation, provisional, attachments, ended_at, ended_reason, holder, revision)
+                generation, provisional, detail, ended_at, ended_reason, holder, revision)
              values (:id, :owner, :agent, :key, :created, :last_used, :idle, :absolute, :deadline,
-                :generation, :provisional, :attachments, :ended_at, :ended_reason, :holder, :revision)"
+                :generation, :provisional, :detail, :ended_at, :ended_reason, :holder, :revision)"
         }
         _ => {
             "update session set owner = :owner, agent = :agent, key = :key, created = :created,
                 last_used = :last_used, idle = :idle, absolute = :absolute, deadline = :deadline,
-                generation = :generation, provisional = :provisional, attachments = :attachments,
+                generation = :generation, provisional = :provisional, detail = :detail,
                 ended_at = :ended_at, ended_reason = :ended_reason, holder = :holder, revision = :revision
              where id = :id"
         }
@@ -199,7 +214,7 @@ fn write(db: &Db, how: &str, record: &Record) -> Result<()> {
         ":id": row.id.to_string(), ":owner": row.owner, ":agent": row.agent, ":key": row.key,
         ":created": row.created, ":last_used": row.last_used, ":idle": row.idle, ":absolute": row.absolute,
         ":deadline": record.deadline().map(time), ":generation": row.generation,
-        ":provisional": row.provisional, ":attachments": row.attachments, ":ended_at": row.ended_at,
+        ":provisional": row.provisional, ":detail": row.detail, ":ended_at": row.ended_at,
         ":ended_reason": row.ended_reason, ":holder": row.holder, ":revision": row.revision,
     };
     execute(db, sql, values).map(drop)
@@ -247,9 +262,18 @@ pub(super) fn list(
     }
 }
 
-pub(super) fn due(db: &Db, now: i64, most: usize) -> Result<Vec<Record>> {
-    let page = "ended_at is null and deadline is not null and deadline <= ?1 order by deadline, id limit ?2";
-    records(db, page, [now, limit(most)])
+pub(super) fn due(
+    db: &Db,
+    now: Timestamp,
+    after: Option<(Timestamp, SessionId)>,
+    most: usize,
+) -> Result<Vec<Record>> {
+    let (after, id) = after.map_or((-1, String::new()), |(at, id)| (time(at), id.to_string()));
+    let page = "ended_at is null and deadline is not null and deadline <= ?1
+                and (deadline, id) > (?2, ?3) order by deadline, id limit ?4";
+    let sql = format!("select {COLUMNS} from session where {page}");
+    let found = all(db, &sql, params![time(now), after, id, limit(most)], |it| Ok(row(it)))?;
+    Ok(found.into_iter().flatten().filter_map(|row| row.into_record(STORE).ok()).collect())
 }
 
 pub(super) fn purge(db: &Db, ended_before: i64, most: usize) -> Result<u64> {
@@ -268,11 +292,10 @@ pub(super) fn add_handle(
 ) -> Result<()> {
     fence(db, id, by)?;
     let id = id.to_string();
-    execute(
-        db,
-        "insert into handle (hash, session) values (?1, ?2)",
-        params![hash.as_bytes(), id],
-    )?;
+    // Added again it is the youngest.
+    execute(db, "delete from handle where hash = ?1", [hash.as_bytes()])?;
+    let sql = "insert into handle (hash, session) values (?1, ?2)";
+    execute(db, sql, params![hash.as_bytes(), id])?;
     let old = "delete from handle where number in (
                    select number from handle where session = ?1 order by number desc limit -1 offset ?2)";
     execute(db, old, params![id, limit(HANDLES_PER_SESSION)]).map(drop)
@@ -420,7 +443,7 @@ pub(super) fn holder(db: &Db, lease: Lease) -> Result<Option<Holder>> {
 }
 
 pub(super) fn claim(db: &Db, id: SessionId, lease: Lease) -> Result<Record> {
-    let record = load(db, id)?.ok_or(StoreError::Missing)?;
+    let record = load(db, id)?.filter(Record::is_live).ok_or(StoreError::Missing)?;
     if let Some(other) = record.holder.filter(|held| *held != lease)
         && let Some(holder) = holder(db, other)?
     {

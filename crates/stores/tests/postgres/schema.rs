@@ -94,7 +94,7 @@ async fn the_longest_names_fit() {
     assert_eq!(store.list(Some(&owner), None, 9).await.unwrap().len(), 1);
     // A sum past the end of time is the end of time.
     store.touch(&[(record.id, Timestamp::MAX)], None).await.unwrap();
-    assert_eq!(store.due(Timestamp::MAX, 9).await.unwrap().len(), 1);
+    assert_eq!(store.due(Timestamp::MAX, None, 9).await.unwrap().len(), 1);
     let limits = StateLimits { key: 1 << 20, ..StateLimits::default() };
     for name in [noise(100_000), "nul \0 too".to_owned()] {
         let put = Put { limits, ..put(&name, b"1") };

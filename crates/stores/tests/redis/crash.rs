@@ -57,7 +57,7 @@ async fn listed(store: &dyn Store, record: &Record) -> [bool; 3] {
     [
         holds(store.list(None, None, 999).await.unwrap()),
         holds(store.list(Some(&record.owner), None, 999).await.unwrap()),
-        holds(store.due(LATE, 999).await.unwrap()),
+        holds(store.due(LATE, None, 999).await.unwrap()),
     ]
 }
 
@@ -82,7 +82,7 @@ async fn assert_nothing_is_left(server: &Redis, store: &dyn Store) {
             store.remove(record.id, None).await.unwrap();
         }
     }
-    assert!(store.due(LATE, 999).await.unwrap().is_empty());
+    assert!(store.due(LATE, None, 999).await.unwrap().is_empty());
     store.purge(LATE, 999).await.unwrap();
     let left = left(&mut server.cli());
     assert!(left.is_empty(), "{left:#?}");
@@ -197,7 +197,7 @@ async fn while_it_shortens_a_life() {
         cut(steps, replace(&*store, &record)).await;
         let there = store.load(record.id).await.unwrap().unwrap();
         let deadline = there.deadline().unwrap();
-        let due = store.due(deadline, 999).await.unwrap();
+        let due = store.due(deadline, None, 999).await.unwrap();
         assert!(due.contains(&there));
         store.remove(record.id, None).await.unwrap();
     }

@@ -60,7 +60,7 @@ async fn play(store: Arc<dyn Store>, count: Arc<Count>, rounds: usize) {
             count.note(revived, &count.revived);
         }
         match round % 8 {
-            3 => drop(store.due(LATE, 9).await.unwrap()),
+            3 => drop(store.due(LATE, None, 9).await.unwrap()),
             5 => drop(store.list(Some(&Owner::local()), None, 9).await.unwrap()),
             7 => drop(store.purge(LATE, 3).await.unwrap()),
             _ => {}
@@ -87,7 +87,7 @@ async fn one_key_has_one_live_session() {
     let live = store.list(None, None, 999).await.unwrap();
     assert!(live.len() <= 1, "{live:#?}");
     assert_eq!(find(&*store, "k").await.as_ref(), live.first());
-    assert_eq!(store.due(LATE, 999).await.unwrap(), live);
+    assert_eq!(store.due(LATE, None, 999).await.unwrap(), live);
     let seen = |count: &AtomicUsize| count.load(Ordering::SeqCst) > 0;
     assert!(seen(&count.made) && seen(&count.revived) && seen(&count.refused));
 

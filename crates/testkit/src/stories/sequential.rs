@@ -308,6 +308,7 @@ impl Teller<'_> {
             allowed?;
             (session.ended, session.created, session.last_used) = (None, now, now);
             session.generation = session.generation.next();
+            session.holder = number;
             session.key_since = count;
             Ok(())
         });
@@ -502,7 +503,7 @@ impl Teller<'_> {
             assert_eq!(found.map(|record| record.id), expected);
         }
         let later = self.now.after(MINUTE * 10);
-        let due = self.store.due(later, 1_000).await.unwrap();
+        let due = self.store.due(later, None, 1_000).await.unwrap();
         let mut expected: Vec<_> = self
             .model
             .due(later)

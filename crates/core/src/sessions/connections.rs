@@ -1,0 +1,45 @@
+//! Connections of clients, and the sessions they lead to.
+
+use super::{OpenError, Sessions};
+use crate::{Connection, Handle, Owner, Session, SessionId};
+
+impl Sessions {
+    /// Keeps a connection that leads to a session, new or changed. `name` is the secret that its
+    /// client shows, and `body` is for whoever speaks with the client.
+    ///
+    /// # Errors
+    /// [`OpenError::LeaseLost`] or what the store says.
+    pub async fn connect(
+        &self,
+        session: &Session,
+        name: &Handle,
+        body: &[u8],
+    ) -> Result<(), OpenError> {
+        let (name, session_id) = (name.hash(session.owner()), session.id());
+        let connection = Connection { name, session: session_id, body: body.to_owned() };
+        let kept = self.store.put_connection(&connection, Some(self.lease()?)).await;
+        Ok(self.heed(session, kept)?)
+    }
+
+    /// Where a connection of `owner` leads to, and what was kept with it; `None` if `owner` has no
+    /// such connection.
+    ///
+    /// # Errors
+    /// What the store says.
+    pub async fn connection(
+        &self,
+        owner: &Owner,
+        name: &Handle,
+    ) -> Result<Option<(SessionId, Vec<u8>)>, OpenError> {
+        let found = self.store.connection(name.hash(owner)).await?;
+        Ok(found.map(|connection| (connection.session, connection.body)))
+    }
+
+    /// Forgets a connection of `owner`. Forgetting twice is fine.
+    ///
+    /// # Errors
+    /// [`OpenError::LeaseLost`] or what the store says.
+    pub async fn disconnect(&self, owner: &Owner, name: &Handle) -> Result<(), OpenError> {
+        Ok(self.store.remove_connection(name.hash(owner), Some(self.lease()?)).await?)
+    }
+}
