@@ -48,6 +48,10 @@ pub struct Record {
     /// When it is to end once it is provisional no longer.
     #[serde(default)]
     pub wanted: Option<Expiry>,
+    /// Counts how often it was revived: whoever had to do with an earlier life has nothing to do with
+    /// this one.
+    #[serde(default)]
+    pub life: u32,
     /// Set when it is over. The record stays for a while as a tombstone.
     #[serde(default)]
     pub ended: Option<Ended>,
@@ -76,6 +80,7 @@ impl Record {
             attachments: BTreeMap::new(),
             told: Generation::default(),
             wanted: None,
+            life: 0,
             ended: None,
             holder: None,
             revision: Revision::default(),
@@ -123,15 +128,16 @@ impl Record {
         // A life that ended of age begins anew; else the next sweep would end it again at once.
         self.created = now;
         self.generation = self.generation.next();
+        self.life = self.life.saturating_add(1);
     }
 
-    /// What no store has to understand, as one line of JSON: attachments, what was told, what is wanted.
+    /// What no store has to understand, as one line of JSON: attachments, what was told and wanted, the life.
     /// A store keeps it as it is, so a new field there is no new schema.
     #[must_use]
     pub fn detail(&self) -> String {
-        let Self { attachments, told, wanted, .. } = self.clone();
+        let Self { attachments, told, wanted, life, .. } = self.clone();
         // Maps with text keys, and numbers: there is always JSON for it.
-        serde_json::to_string(&Detail { attachments, told, wanted }).unwrap_or_default()
+        serde_json::to_string(&Detail { attachments, told, wanted, life }).unwrap_or_default()
     }
 
     /// Takes over what [`Record::detail`] wrote.
@@ -140,8 +146,9 @@ impl Record {
     /// [`InvalidText`] if it is not such a line. What it was is not told: it may hold a secret.
     pub fn set_detail(&mut self, line: &str) -> Result<(), InvalidText> {
         let form = |_| InvalidText::form("the detail of a record", "JSON as it was written");
-        let Detail { attachments, told, wanted } = serde_json::from_str(line).map_err(form)?;
-        (self.attachments, self.told, self.wanted) = (attachments, told, wanted);
+        let Detail { attachments, told, wanted, life } =
+            serde_json::from_str(line).map_err(form)?;
+        (self.attachments, self.told, self.wanted, self.life) = (attachments, told, wanted, life);
         Ok(())
     }
 
@@ -170,6 +177,8 @@ struct Detail {
     told: Generation,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     wanted: Option<Expiry>,
+    #[serde(default)]
+    life: u32,
 }
 
 /// What is needed to come back to one server.

@@ -21,6 +21,8 @@ use crate::{
 pub struct Session {
     id: SessionId,
     owner: Owner,
+    /// Which life of the session this is; a revived one is another one.
+    life: u32,
     gate: Gate,
     last_used: AtomicU64,
     /// The idle time of the record, in milliseconds; [`NEVER`] if it has none.
@@ -37,10 +39,16 @@ pub struct Session {
 /// What is asked seldom.
 struct Rest {
     record: Arc<Record>,
+    /// The record as it was when it last was live.
+    last: Arc<Record>,
     /// The handles under which this process has seen it, to forget them with it.
     handles: Vec<HandleHash>,
     /// Why it is being ended, once it is.
     ending: Option<EndReason>,
+    /// Whether it was closed for good.
+    closed: bool,
+    /// Whether its end was told.
+    told: bool,
 }
 
 const NEVER: u64 = u64::MAX;
@@ -48,16 +56,25 @@ const NEVER: u64 = u64::MAX;
 impl Session {
     pub(crate) fn new(record: Record) -> Self {
         let used = record.last_used.as_millis();
+        let record = Arc::new(record);
         let session = Self {
             id: record.id,
             owner: record.owner.clone(),
+            life: record.life,
             gate: Gate::default(),
             last_used: AtomicU64::new(used),
             idle: AtomicU64::new(NEVER),
             age: AtomicU64::new(NEVER),
             written: AtomicU64::new(used),
             untold: AtomicU64::new(0),
-            rest: Mutex::new(Rest { record: Arc::new(record), handles: Vec::new(), ending: None }),
+            rest: Mutex::new(Rest {
+                last: record.clone(),
+                record,
+                handles: Vec::new(),
+                ending: None,
+                closed: false,
+                told: false,
+            }),
         };
         session.reflect(&session.record());
         session
@@ -137,12 +154,20 @@ impl Session {
         over.then_some(EndReason::Idle)
     }
 
+    /// Whether a record is of the life that this is.
+    pub(crate) fn is_of(&self, record: &Record) -> bool {
+        self.id == record.id && self.life == record.life
+    }
+
     /// Takes over a newer record; an older one is passed over.
     pub(crate) fn learn(&self, record: Record) {
         let mut rest = self.rest();
-        if record.revision >= rest.record.revision {
+        if record.revision >= rest.record.revision && self.is_of(&record) {
             self.reflect(&record);
             rest.record = Arc::new(record);
+            if rest.record.is_live() {
+                rest.last = rest.record.clone();
+            }
         }
     }
 
@@ -180,12 +205,15 @@ impl Session {
 
     /// Lets nobody in any more, because it ends. Who is inside stays until done.
     pub(crate) fn close(&self, reason: EndReason) {
-        self.rest().ending.get_or_insert(reason);
+        let mut rest = self.rest();
+        rest.ending.get_or_insert(reason);
+        rest.closed = true;
         self.gate.close();
     }
 
     /// Lets nobody in any more, because it is not ours any more. It does not end.
     pub(crate) fn let_go(&self) {
+        self.rest().closed = true;
         self.gate.close();
     }
 
@@ -198,7 +226,11 @@ impl Session {
             // Between the look and the closing somebody may have come and gone.
             _ if !self.gate.close_if_empty() => return None,
             _ if self.refuses(now).is_none() => {
-                self.gate.reopen();
+                // Unless somebody closed it for good meanwhile.
+                let rest = self.rest();
+                if !rest.closed {
+                    self.gate.reopen();
+                }
                 return None;
             }
             _ => self.close(reason),
@@ -213,6 +245,20 @@ impl Session {
             self.close(reason);
         }
         closed
+    }
+
+    /// What was known of it while it lived, for the first one who asks: its end is told once.
+    pub(crate) fn last_words(&self) -> Option<Record> {
+        let mut rest = self.rest();
+        if std::mem::replace(&mut rest.told, true) {
+            return None;
+        }
+        let Record { attachments, ended, .. } = Record::clone(&rest.last);
+        Some(Record {
+            attachments,
+            ended: rest.record.ended.or(ended),
+            ..Record::clone(&rest.record)
+        })
     }
 
     /// Why it is being ended, if somebody began to.

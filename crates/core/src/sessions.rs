@@ -258,13 +258,15 @@ impl Sessions {
         mut change: impl FnMut(&mut Record),
     ) -> Result<(), OpenError> {
         for _ in 0..ATTEMPTS {
+            // First of all: without a lease, what others did to the session is theirs to tell.
+            let lease = self.lease()?;
             let seen = session.record();
-            if !seen.is_live() {
+            // What was let go may live on under its id, here or elsewhere; this is not it any more.
+            if !seen.is_live() || !self.table.holds(session) {
                 return Err(OpenError::Over(Record::clone(&seen).into()));
             }
             let mut record = Record::clone(&seen);
             change(&mut record);
-            let lease = self.lease()?;
             let wrote = self.store.replace(&record, Seen::revision(&seen), Some(lease)).await;
             match self.heed(session, wrote) {
                 Ok(revision) => {
@@ -273,7 +275,11 @@ impl Sessions {
                     return Ok(());
                 }
                 Err(StoreError::Stale) => {
-                    session.learn(self.store.load(session.id()).await?.ok_or(StoreError::Missing)?);
+                    let newer = self.store.load(session.id()).await?.ok_or(StoreError::Missing)?;
+                    if !session.is_of(&newer) {
+                        return Err(OpenError::Over(Record::clone(&session.record()).into()));
+                    }
+                    session.learn(newer);
                 }
                 Err(error) => return Err(error.into()),
             }
@@ -316,20 +322,28 @@ impl Sessions {
             // Somebody has finished it, or it is not ours any more: a later life is not ours to end.
             return Ok(());
         }
-        let last = session.record();
         let now = self.clock.now();
-        match self.change(session, |record| record.end(reason, now)).await {
+        let wrote = match self.change(session, |record| record.end(reason, now)).await {
+            Ok(()) => true,
             // Over or gone already: nothing is left in the store to be ended, but links may be.
-            Ok(()) | Err(OpenError::Over(_) | OpenError::Store(StoreError::Missing)) => {}
+            Err(OpenError::Over(_) | OpenError::Store(StoreError::Missing)) => false,
             // Taken by another process: it is not over, and not ours to end.
             Err(OpenError::Store(StoreError::NotHolder)) => return Ok(()),
             Err(error) => return Err(error),
-        }
-        if self.table.remove(session) {
-            let ended = Some(Ended { at: now, reason });
-            self.over.ended(session, Record { ended, ..Record::clone(&last) });
+        };
+        // Who wrote the end tells of it, also if the session was let go of meanwhile.
+        if self.table.remove(session) || wrote {
+            self.tell(session, reason);
         }
         Ok(())
+    }
+
+    /// Notes for the next sweep that a session is over; once.
+    fn tell(&self, session: &Arc<Session>, reason: EndReason) {
+        if let Some(last) = session.last_words() {
+            let ended = last.ended.or(Some(Ended { at: self.clock.now(), reason }));
+            self.over.ended(session, Record { ended, ..last });
+        }
     }
 
     /// Who holds the sessions of this process.

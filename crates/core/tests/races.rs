@@ -6,8 +6,8 @@
 use futures_util::future::join_all;
 use stayput_core::{
     Agent, Attachment, Connection, Expiry, Generation, Handle, Holder, Key, ManualClock,
-    MemoryStore, OpenError, Origin, Owner, Record, Renewed, SessionId, SessionLimits, Sessions,
-    Settings, Store, Timestamp, Wish,
+    MemoryStore, OpenError, Origin, Owner, Renewed, SessionId, SessionLimits, Sessions, Settings,
+    Store, Timestamp, Wish,
 };
 use stayput_testkit::faulty::Faulty;
 use std::{sync::Arc, time::Duration};
@@ -162,7 +162,7 @@ async fn lost_answer_of_end_keeps_attachments() {
     let opened = sessions.open(&chat("a")).await.unwrap();
     sessions
         .change(&opened.session, |r| {
-            r.attach("browser", Attachment { generation: Generation(1), body: "up".into() })
+            r.attach("browser", Attachment { generation: Generation(1), body: "up".into() });
         })
         .await
         .unwrap();

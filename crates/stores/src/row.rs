@@ -78,6 +78,7 @@ impl Row {
             attachments: BTreeMap::new(),
             told: Generation::default(),
             wanted: None,
+            life: 0,
             ended,
             holder: self
                 .holder

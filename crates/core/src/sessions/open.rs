@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::{
     ATTEMPTS, OpenError, Opened, Origin, Sessions, Wish,
+    over::Known,
     table::{Reservation, Room, Watch},
 };
 use crate::{
@@ -128,11 +129,22 @@ impl Sessions {
         let _place = self.place(&seen.owner, false).await?;
         let lease = self.lease()?;
         let watch = self.table.watch(seen.id);
+        let stray = self.over.stray(seen.id, Known::Before);
         let mut record = seen.clone();
         record.revive(self.clock.now());
-        record.revision = self.store.replace(&record, Seen::revision(seen), Some(lease)).await?;
+        match self.store.replace(&record, Seen::revision(seen), Some(lease)).await {
+            Ok(revision) => record.revision = revision,
+            Err(error) => {
+                if !matches!(error, StoreError::Unavailable { .. }) {
+                    stray.settled();
+                }
+                return Err(error.into());
+            }
+        }
         record.holder = Some(lease);
-        self.keep(record, &watch).map(Opened::kept)
+        let session = self.keep(record, &watch)?;
+        stray.settled();
+        Ok(Opened::kept(session))
     }
 
     /// A session held here under this key, in use.
@@ -173,15 +185,18 @@ impl Sessions {
         }
         record.holder = Some(self.lease()?);
         let watch = self.table.watch(record.id);
-        // From here on the store may have it, also if nobody waits for the answer.
-        let stray = self.over.stray(record.id);
-        record.generation = self.store.insert(&record).await.inspect_err(|error| {
-            if matches!(error, StoreError::Taken { .. }) {
-                self.over.not_stray(record.id);
+        let stray = self.over.stray(record.id, Known::ToNobody);
+        match self.store.insert(&record).await {
+            Ok(generation) => record.generation = generation,
+            Err(error) => {
+                if matches!(error, StoreError::Taken { .. }) {
+                    stray.settled();
+                }
+                return Err(error.into());
             }
-        })?;
+        }
         let session = self.keep(record, &watch)?;
-        stray.found();
+        stray.settled();
         Ok(Opened::new(session))
     }
 
@@ -207,23 +222,27 @@ impl Sessions {
                 return Ok(held);
             }
             let watch = self.table.watch(id);
+            let stray = self.over.stray(id, Known::Before);
             match self.store.claim(id, lease).await {
                 Ok(record) => {
-                    if let Some(session) = self.table.hold(record, &watch) {
+                    if let Some(session) = self.hold(record, &watch)? {
+                        stray.settled();
                         return Ok(session);
                     }
                 }
                 Err(StoreError::HeldBy { holder }) => {
+                    stray.settled();
                     return Err(OpenError::HeldElsewhere { holder });
                 }
-                Err(StoreError::Missing) => match self.store.load(id).await? {
-                    None => return Err(OpenError::Unknown),
-                    Some(record) if !record.is_live() => {
-                        return Err(OpenError::Over(record.into()));
+                Err(StoreError::Missing) => {
+                    stray.settled();
+                    match self.store.load(id).await? {
+                        None => return Err(OpenError::Unknown),
+                        Some(over) if !over.is_live() => return Err(OpenError::Over(over.into())),
+                        // Revived between the two looks.
+                        Some(_) => {}
                     }
-                    // Revived between the two looks.
-                    Some(_) => {}
-                },
+                }
                 Err(error) => return Err(error.into()),
             }
         }
@@ -232,12 +251,27 @@ impl Sessions {
 
     /// Holds and uses a record that was made under our lease.
     fn keep(&self, record: Record, watch: &Watch<'_>) -> Result<InUse, OpenError> {
-        let lease: Option<Lease> = record.holder;
-        match self.table.hold(record, watch).and_then(|session| session.enter(&self.clock)) {
+        match self.hold(record, watch)?.and_then(|session| session.enter(&self.clock)) {
             Some(session) => Ok(session),
-            None if lease == Some(self.lease()?) => Err(OpenError::Unknown),
-            None => Err(OpenError::LeaseLost),
+            None => Err(OpenError::Unknown),
         }
+    }
+
+    /// Holds what the store says is ours; `None` if it was let go of meanwhile.
+    ///
+    /// The answer may have been on its way for long. Only if our lease is still good now, nobody else
+    /// can have taken the session over since.
+    fn hold(&self, record: Record, watch: &Watch<'_>) -> Result<Option<Arc<Session>>, OpenError> {
+        let lease: Lease = self.lease()?;
+        if record.holder != Some(lease) {
+            return Err(OpenError::LeaseLost);
+        }
+        Ok(self.table.hold(record, watch).map(|(session, earlier)| {
+            if let Some(earlier) = earlier {
+                self.tell(&earlier, EndReason::Closed);
+            }
+            session
+        }))
     }
 
     /// The handle of a provisional session came back: it is wanted.

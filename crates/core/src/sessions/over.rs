@@ -19,7 +19,16 @@ pub(super) struct Over(Mutex<Told>);
 struct Told {
     ended: Vec<(Arc<Session>, Record)>,
     lost: Vec<Arc<Session>>,
-    strays: Vec<SessionId>,
+    strays: Vec<(SessionId, Known)>,
+}
+
+/// Whether anybody outside can know of a session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Known {
+    /// It was there before.
+    Before,
+    /// It is just being made, and nobody has been told of it.
+    ToNobody,
 }
 
 impl Over {
@@ -47,20 +56,18 @@ impl Over {
         std::mem::take(&mut self.told().lost)
     }
 
-    /// The store may have a session that nobody knows of, until [`Stray::found`].
-    pub(super) fn stray(&self, id: SessionId) -> Stray<'_> {
-        self.told().strays.push(id);
-        Stray { over: self, id }
+    /// The store may have a session for us that we do not hold, until [`Stray::settled`]: whoever
+    /// is waiting for its answer may be cancelled.
+    pub(super) fn stray(&self, id: SessionId, known: Known) -> Stray<'_> {
+        self.told().strays.push((id, known));
+        Stray { over: self, id, known }
     }
 
-    /// The store does not have it.
-    pub(super) fn not_stray(&self, id: SessionId) {
-        self.told().strays.retain(|stray| *stray != id);
-    }
-
-    /// Those for which nobody is waiting any more.
-    pub(super) fn take_strays(&self, awaited: impl Fn(SessionId) -> bool) -> Vec<SessionId> {
-        self.told().strays.extract_if(.., |id| !awaited(*id)).collect()
+    /// Those for which nobody is waiting any more. They stay until they are settled.
+    pub(super) fn strays(&self, awaited: impl Fn(SessionId) -> bool) -> Vec<Stray<'_>> {
+        let strays = self.told().strays.clone();
+        let left = strays.into_iter().filter(|(id, _)| !awaited(*id));
+        left.map(|(id, known)| Stray { over: self, id, known }).collect()
     }
 }
 
@@ -75,12 +82,25 @@ impl fmt::Debug for Over {
 pub(super) struct Stray<'a> {
     over: &'a Over,
     id: SessionId,
+    known: Known,
 }
 
 impl Stray<'_> {
-    /// It has arrived.
-    pub(super) fn found(self) {
-        self.over.not_stray(self.id);
+    pub(super) fn id(&self) -> SessionId {
+        self.id
+    }
+
+    pub(super) fn is_known(&self) -> bool {
+        self.known == Known::Before
+    }
+
+    /// It is held, or the store does not have it for us.
+    pub(super) fn settled(self) {
+        let mut told = self.over.told();
+        let this = (self.id, self.known);
+        if let Some(at) = told.strays.iter().position(|stray| *stray == this) {
+            told.strays.swap_remove(at);
+        }
     }
 }
 

@@ -5,8 +5,8 @@ use std::{
     sync::{Arc, PoisonError, atomic::Ordering},
 };
 
-use super::{OpenError, Sessions};
-use crate::{Lease, Record, Session, SessionId, StoreError, Tenure};
+use super::{OpenError, Sessions, over::Stray};
+use crate::{EndReason, Lease, Record, Session, StoreError, Tenure};
 
 /// How many sessions are read from the store at once.
 const BATCH: usize = 256;
@@ -107,8 +107,8 @@ impl Sessions {
                 first.get_or_insert(error);
             }
         };
-        for id in self.over.take_strays(|id| self.table.is_watched(id)) {
-            note(self.end_stray(id).await);
+        for stray in self.over.strays(|id| self.table.is_watched(id)) {
+            note(self.collect(stray).await);
         }
         for session in self.held() {
             note(self.end_if_due(&session).await);
@@ -150,18 +150,24 @@ impl Sessions {
         }
     }
 
-    /// A session was made for somebody who did not wait for it. Without a key nobody can ever find it.
-    async fn end_stray(&self, id: SessionId) -> Result<(), OpenError> {
-        let session = match self.take(id).await {
-            Err(error @ (OpenError::Store(_) | OpenError::LeaseLost)) => {
-                self.over.stray(id); // for the next sweep
-                return Err(error);
+    /// Holds a session that the store has for us and whose opener did not wait for it. One that was
+    /// just made without a key ends at once: nobody can ever find it.
+    async fn collect(&self, stray: Stray<'_>) -> Result<(), OpenError> {
+        match self.take(stray.id()).await {
+            // An earlier life is still on its way out; the next sweep finds this one.
+            Ok(session) if session.is_over() => return Ok(()),
+            Ok(session) => {
+                let findable = stray.is_known() || session.record().key.is_some();
+                if !findable && session.close_if_unused(EndReason::Closed) {
+                    self.finish(&session, EndReason::Closed).await?;
+                }
             }
-            taken => taken?,
-        };
-        if session.record().key.is_none() && session.close_if_unused(crate::EndReason::Closed) {
-            return self.finish(&session, crate::EndReason::Closed).await;
+            // For the next sweep.
+            Err(error @ (OpenError::Store(_) | OpenError::LeaseLost)) => return Err(error),
+            // Others have it, or nobody.
+            Err(_) => {}
         }
+        stray.settled();
         Ok(())
     }
 

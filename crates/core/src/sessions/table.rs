@@ -71,8 +71,9 @@ impl Table {
     }
 
     /// Whether it is this very session that is held: a later life of the same id is another one.
-    pub(super) fn holds(&self, session: &Arc<Session>) -> bool {
-        self.read().sessions.get(&session.id()).is_some_and(|held| Arc::ptr_eq(held, session))
+    pub(super) fn holds(&self, session: &Session) -> bool {
+        let names = self.read();
+        names.sessions.get(&session.id()).is_some_and(|held| std::ptr::eq(&**held, session))
     }
 
     /// Whether somebody is waiting for the store's word on this session.
@@ -91,25 +92,35 @@ impl Table {
 
     /// Holds the session of a record that this process has claimed. `None` if it was let go since
     /// the store was asked, or claimed under a lease that is not ours any more.
-    pub(super) fn hold(&self, record: Record, watch: &Watch<'_>) -> Option<Arc<Session>> {
+    ///
+    /// If an earlier life of it is still here, that one is over and goes; it comes second.
+    pub(super) fn hold(
+        &self,
+        record: Record,
+        watch: &Watch<'_>,
+    ) -> Option<(Arc<Session>, Option<Arc<Session>>)> {
         let id = record.id;
         let mut names = self.write();
-        if let Some(held) = names.sessions.get(&id) {
-            return Some(held.clone());
-        }
+        let held = names.sessions.get(&id).cloned();
+        let earlier = match held {
+            Some(held) if held.is_of(&record) => return Some((held, None)),
+            earlier => earlier,
+        };
         let removals = names.watched.get(&id).map(|watched| watched.removals);
-        if removals != Some(watch.removals)
-            || record.holder.is_none()
-            || record.holder != names.lease
-        {
+        let ours = record.holder.is_some() && record.holder == names.lease;
+        if removals != Some(watch.removals) || !ours {
             return None;
+        }
+        if let Some(earlier) = &earlier {
+            earlier.let_go();
+            names.remove(earlier);
         }
         let digest = digest(&record);
         names.owners.entry(record.owner.clone()).or_default().sessions.insert(id);
         let session = Arc::new(Session::new(record));
         names.keys.extend(digest.map(|digest| (digest, session.clone())));
         names.sessions.insert(id, session.clone());
-        Some(session)
+        Some((session, earlier))
     }
 
     /// Lets a handle lead to a held session without asking the store.

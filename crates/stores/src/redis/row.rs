@@ -55,6 +55,7 @@ impl Row {
             attachments: BTreeMap::new(),
             told: Generation::default(),
             wanted: None,
+            life: 0,
             ended,
             holder: optional(fields, "holder")?,
             revision: Revision(parsed(fields, "revision")?),
