@@ -5,6 +5,7 @@
 
 use stayput_core::{EventIds, Handle, Key, Lease, Owner, Record, SessionId, Timestamp};
 use stayput_stores::Address;
+use stayput_wire::{LineSplitter, Message, json, sse};
 
 fn text(data: &[u8]) -> Option<&str> {
     std::str::from_utf8(data).ok()
@@ -84,6 +85,47 @@ pub fn address(data: &[u8]) {
     if let Some(password) = password.filter(telling) {
         assert!(!said.contains(password), "{said}");
     }
+}
+
+/// A message that can be read can be edited, and nothing changes but what was to change.
+pub fn message(data: &[u8]) {
+    let Ok(message) = Message::parse(data) else { return };
+    assert_eq!(message.text().as_bytes(), data);
+    let mut edits = message.edit();
+    edits.set(&["dev.stayput/fuzz", "deep"], "1.10");
+    let edited = match edits.apply() {
+        Ok(edited) => edited.into_owned(),
+        // There may be a member of that name already, of another kind.
+        Err(_) => return,
+    };
+    assert!(json::check(edited.as_bytes()).is_ok());
+    let mut back = stayput_wire::Edits::new(&edited);
+    back.remove(&["dev.stayput/fuzz"]);
+    if !message.text().contains("fuzz") {
+        assert_eq!(back.apply().unwrap(), message.text());
+    }
+}
+
+/// Streams are cut in the same way however they arrive.
+pub fn stream(data: &[u8]) {
+    let whole = |chunks: &mut dyn Iterator<Item = &[u8]>| {
+        let (mut lines, mut events) = (LineSplitter::new(64), sse::Decoder::new(64));
+        let (mut said, mut told) = (Vec::new(), Vec::new());
+        for chunk in chunks {
+            let mut rest = chunk;
+            while let Some(line) = lines.next_line(&mut rest) {
+                said.push(line.map(std::borrow::Cow::into_owned));
+            }
+            let mut rest = chunk;
+            while let Some(event) = events.next_event(&mut rest) {
+                told.push(event);
+            }
+        }
+        format!("{said:?} {:?} {told:?} {:?}", lines.finish(), events.last_id())
+    };
+    let at_once = whole(&mut std::iter::once(data));
+    assert_eq!(whole(&mut data.chunks(1)), at_once);
+    assert_eq!(whole(&mut data.chunks(3)), at_once);
 }
 
 /// Calls `check` with every file of `fuzz/seeds/<target>`; returns how many there were.

@@ -1,0 +1,156 @@
+//! Strings as JSON writes them.
+
+use std::borrow::Cow;
+
+/// `text` as a JSON string, with the quotes.
+///
+/// ```
+/// assert_eq!(stayput_wire::json::quote("a \"b\"\n"), r#""a \"b\"\n""#);
+/// ```
+#[must_use]
+pub fn quote(text: &str) -> String {
+    let mut json = String::with_capacity(text.len() + 2);
+    json.push('"');
+    for letter in text.chars() {
+        match letter {
+            '"' => json.push_str("\\\""),
+            '\\' => json.push_str("\\\\"),
+            '\n' => json.push_str("\\n"),
+            '\r' => json.push_str("\\r"),
+            '\t' => json.push_str("\\t"),
+            '\0'..='\x1f' => json.push_str(&format!("\\u{:04x}", u32::from(letter))),
+            _ => json.push(letter),
+        }
+    }
+    json.push('"');
+    json
+}
+
+/// What the JSON string `json`, given with its quotes, says.
+///
+/// `None` if it is not a string, or holds half of a surrogate pair: that is JSON, but not text.
+///
+/// ```
+/// use stayput_wire::json::unquote;
+///
+/// assert_eq!(unquote(r#""n\u0061me""#).as_deref(), Some("name"));
+/// assert_eq!(unquote(r#""\ud83e\udd80""#).as_deref(), Some("🦀"));
+/// assert_eq!(unquote(r#""\ud83e""#), None);
+/// assert_eq!(unquote("7"), None);
+/// ```
+#[must_use]
+pub fn unquote(json: &str) -> Option<Cow<'_, str>> {
+    let inner = json.strip_prefix('"')?.strip_suffix('"')?;
+    let Some(first) = inner.find('\\') else { return Some(Cow::Borrowed(inner)) };
+    let mut text = String::with_capacity(inner.len());
+    let (plain, mut rest) = inner.split_at(first);
+    text.push_str(plain);
+    while let Some(escape) = rest.strip_prefix('\\') {
+        let (letter, behind) = unescape(escape)?;
+        let next = behind.find('\\').unwrap_or(behind.len());
+        text.push(letter);
+        text.push_str(&behind[..next]);
+        rest = &behind[next..];
+    }
+    Some(Cow::Owned(text))
+}
+
+/// The letter that an escape stands for, and what follows the escape.
+fn unescape(escape: &str) -> Option<(char, &str)> {
+    let (kind, rest) = escape.split_at_checked(1)?;
+    let letter = match kind {
+        "\"" | "\\" | "/" => kind.chars().next()?,
+        "b" => '\x08',
+        "f" => '\x0c',
+        "n" => '\n',
+        "r" => '\r',
+        "t" => '\t',
+        "u" => return unescape_code(rest),
+        _ => return None,
+    };
+    Some((letter, rest))
+}
+
+fn unescape_code(digits: &str) -> Option<(char, &str)> {
+    let (high, rest) = code(digits)?;
+    if let Some(letter) = char::from_u32(high) {
+        return Some((letter, rest));
+    }
+    let (low, rest) = code(rest.strip_prefix("\\u")?)?;
+    if !(0xD800..0xDC00).contains(&high) || !(0xDC00..0xE000).contains(&low) {
+        return None;
+    }
+    let letter = char::from_u32(0x10000 + ((high - 0xD800) << 10) + (low - 0xDC00))?;
+    Some((letter, rest))
+}
+
+fn code(digits: &str) -> Option<(u32, &str)> {
+    let (digits, rest) = digits.split_at_checked(4)?;
+    // `from_str_radix` would also take a sign.
+    let plain = digits.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let code = u32::from_str_radix(digits, 16).ok().filter(|_| plain)?;
+    Some((code, rest))
+}
+
+/// Whether the JSON string `json` says `text`.
+pub(crate) fn is_text(json: &str, text: &str) -> bool {
+    unquote(json).is_some_and(|said| said == text)
+}
+
+/// Whether two names are one to a reader that does not mind upper and lower case.
+///
+/// Go's `encoding/json` is one, and it also takes `ſ` for `s` and the Kelvin sign for `k`.
+pub(crate) fn is_same_in_any_case(one: &str, other: &str) -> bool {
+    let fold = |letter: char| match letter {
+        'ſ' => 's',
+        '\u{212a}' => 'k',
+        _ => letter.to_ascii_lowercase(),
+    };
+    one.chars().map(fold).eq(other.chars().map(fold))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_escape_is_read() {
+        let json = r#""\"\\\/\b\f\n\r\t\u00e4\ud834\udd1e!""#;
+        assert_eq!(unquote(json).as_deref(), Some("\"\\/\x08\x0c\n\r\tä𝄞!"));
+    }
+
+    #[test]
+    fn what_is_not_text_is_none() {
+        for json in [
+            r#""\ud800""#,
+            r#""\udc00""#,
+            r#""\ud800x""#,
+            r#""\ud800\u0041""#,
+            r#""\udc00\ud800""#,
+            r#""\u+041""#,
+            r#""\u12""#,
+            r#""\x""#,
+            "\"",
+            "",
+            "null",
+        ] {
+            assert_eq!(unquote(json), None, "{json}");
+        }
+    }
+
+    #[test]
+    fn what_was_quoted_is_read_back() {
+        let all: String = ('\0'..'\u{300}').chain(['漢', '🦀', '\u{2028}']).collect();
+        assert_eq!(unquote(&quote(&all)).as_deref(), Some(all.as_str()));
+        assert_eq!(serde_json::from_str::<String>(&quote(&all)).unwrap(), all);
+    }
+
+    #[test]
+    fn case_is_told_from_spelling() {
+        assert!(is_text(r#""\u006dethod""#, "method"));
+        assert!(!is_text(r#""Method""#, "method"));
+        assert!(is_same_in_any_case("METHOD", "method"));
+        assert!(is_same_in_any_case("reſult", "result"));
+        assert!(!is_same_in_any_case("methods", "method"));
+    }
+}

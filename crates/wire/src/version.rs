@@ -1,0 +1,173 @@
+//! Revisions of the protocol, and the two eras they fall into.
+
+use std::{borrow::Cow, fmt};
+
+/// A revision of MCP, named by its date. Names that are not known here are kept as they are.
+///
+/// Revisions are ordered by date; a name that is not a date comes before all that are, so it is
+/// never the newest of several.
+///
+/// ```
+/// use stayput_wire::{Era, Version};
+///
+/// assert_eq!(Version::from("2025-11-25"), Version::V2025_11_25);
+/// assert!(Version::V2025_11_25 < Version::V2026_07_28);
+/// assert_eq!(Version::from("2027-01-15").era(), Era::Modern);
+/// ```
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct Version(Cow<'static, str>);
+
+/// How a revision keeps state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Era {
+    /// Up to 2025-11-25: a handshake, and sessions of the protocol.
+    Legacy,
+    /// From 2026-07-28 on: every request stands alone.
+    Modern,
+}
+
+impl Version {
+    /// The first: HTTP with a stream of events beside it.
+    pub const V2024_11_05: Self = Self(Cow::Borrowed("2024-11-05"));
+    /// Streamable HTTP, `Mcp-Session-Id`, and the only one with batches.
+    pub const V2025_03_26: Self = Self(Cow::Borrowed("2025-03-26"));
+    /// The version header, elicitation, no batches any more.
+    pub const V2025_06_18: Self = Self(Cow::Borrowed("2025-06-18"));
+    /// The last one with a handshake.
+    pub const V2025_11_25: Self = Self(Cow::Borrowed("2025-11-25"));
+    /// The first one without state.
+    pub const V2026_07_28: Self = Self(Cow::Borrowed("2026-07-28"));
+
+    /// All revisions known here, the oldest first.
+    pub const KNOWN: [Self; 5] = [
+        Self::V2024_11_05,
+        Self::V2025_03_26,
+        Self::V2025_06_18,
+        Self::V2025_11_25,
+        Self::V2026_07_28,
+    ];
+
+    /// The newest one known here.
+    pub const LATEST: Self = Self::V2026_07_28;
+
+    /// The newest one of the legacy era.
+    pub const LATEST_LEGACY: Self = Self::V2025_11_25;
+
+    /// What a legacy HTTP request without a version header speaks.
+    pub const ASSUMED: Self = Self::V2025_03_26;
+
+    /// The name, as it stands on the wire.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// The era it falls into.
+    #[must_use]
+    pub fn era(&self) -> Era {
+        if *self >= Self::V2026_07_28 { Era::Modern } else { Era::Legacy }
+    }
+
+    /// Whether it is one of [`Version::KNOWN`].
+    #[must_use]
+    pub fn is_known(&self) -> bool {
+        Self::KNOWN.contains(self)
+    }
+
+    /// Whether a body may be a batch.
+    #[must_use]
+    pub fn has_batches(&self) -> bool {
+        *self == Self::V2025_03_26
+    }
+
+    /// The newest revision that stands in both lists.
+    ///
+    /// ```
+    /// use stayput_wire::Version;
+    ///
+    /// let theirs = ["2024-11-05", "2025-06-18", "2031-01-01"].map(Version::from);
+    /// let shared = Version::newest_shared(&Version::KNOWN, &theirs);
+    /// assert_eq!(shared, Some(&Version::V2025_06_18));
+    /// ```
+    #[must_use]
+    pub fn newest_shared<'a>(ours: &'a [Self], theirs: &[Self]) -> Option<&'a Self> {
+        ours.iter().filter(|version| theirs.contains(version)).max()
+    }
+
+    fn is_date(&self) -> bool {
+        let form = |(place, byte): (usize, u8)| match place {
+            4 | 7 => byte == b'-',
+            _ => byte.is_ascii_digit(),
+        };
+        self.0.len() == 10 && self.0.bytes().enumerate().all(form)
+    }
+}
+
+impl From<&str> for Version {
+    fn from(name: &str) -> Self {
+        // A known name costs no memory.
+        let known = Self::KNOWN.into_iter().find(|version| version.as_str() == name);
+        known.unwrap_or_else(|| Self(Cow::Owned(name.to_owned())))
+    }
+}
+
+impl Ord for Version {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        (self.is_date(), &self.0).cmp(&(other.is_date(), &other.0))
+    }
+}
+
+impl PartialOrd for Version {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl fmt::Display for Version {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl fmt::Debug for Version {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Version({self})")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn known_revisions_are_in_order_and_split_by_era() {
+        assert!(Version::KNOWN.is_sorted());
+        let modern = |version: &&Version| version.era() == Era::Modern;
+        assert_eq!(Version::KNOWN.iter().filter(modern).count(), 1);
+        assert_eq!(Version::KNOWN.iter().max(), Some(&Version::LATEST));
+        let legacy = Version::KNOWN.iter().filter(|version| !modern(version)).max();
+        assert_eq!(legacy, Some(&Version::LATEST_LEGACY));
+    }
+
+    #[test]
+    fn unknown_names_are_kept_and_are_never_preferred() {
+        let draft = Version::from("DRAFT-2026-v1");
+        assert_eq!(
+            (draft.as_str(), draft.era(), draft.is_known()),
+            ("DRAFT-2026-v1", Era::Legacy, false)
+        );
+        assert!(draft < Version::V2024_11_05);
+        assert!(Version::from("9999-99-9x") < Version::V2024_11_05);
+        let later = Version::from("2026-12-01");
+        assert!(later > Version::LATEST && later.era() == Era::Modern && !later.is_known());
+        let lists = [draft, Version::V2025_03_26];
+        assert_eq!(Version::newest_shared(&lists, &lists), Some(&Version::V2025_03_26));
+        assert_eq!(Version::newest_shared(&lists, &[]), None);
+    }
+
+    #[test]
+    fn only_one_revision_has_batches() {
+        assert!(Version::V2025_03_26.has_batches());
+        assert_eq!(Version::KNOWN.iter().filter(|version| version.has_batches()).count(), 1);
+    }
+}
