@@ -136,7 +136,11 @@ fn sqlite(path: &str, verb: Verb, ids: &[SessionId], count: usize) -> f64 {
         match verb {
             Verb::Load => {
                 let load = format!("{LOAD} session where id = ?1");
-                let read = |row: &rusqlite::Row<'_>| row.get::<_, String>(10);
+                let read = |row: &rusqlite::Row<'_>| {
+                    (0..15)
+                        .map(|at| row.get::<_, rusqlite::types::Value>(at))
+                        .collect::<Result<Vec<_>, _>>()
+                };
                 db.prepare_cached(&load).unwrap().query_row([id], read).unwrap();
             }
             Verb::State => {

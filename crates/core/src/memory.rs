@@ -52,7 +52,7 @@ struct Tables {
     /// What handles and connections lead to.
     names: HashMap<HandleHash, SessionId>,
     /// Live sessions by owner and by deadline, and tombstones by their end.
-    owners: BTreeSet<(Owner, SessionId)>,
+    owners: HashMap<Owner, BTreeSet<SessionId>>,
     deadlines: BTreeSet<(Timestamp, SessionId)>,
     tombstones: BTreeSet<(Timestamp, SessionId)>,
     contents: HashMap<Digest, Vec<u8>>,
@@ -116,7 +116,7 @@ impl Tables {
                 self.tombstones.insert((ended.at, record.id));
             }
             None => {
-                self.owners.insert((record.owner.clone(), record.id));
+                self.owners.entry(record.owner.clone()).or_default().insert(record.id);
                 self.deadlines.extend(record.deadline().map(|deadline| (deadline, record.id)));
             }
         }
@@ -129,7 +129,12 @@ impl Tables {
                 self.tombstones.remove(&(ended.at, record.id));
             }
             None => {
-                self.owners.remove(&(record.owner.clone(), record.id));
+                if let Some(own) = self.owners.get_mut(&record.owner) {
+                    own.remove(&record.id);
+                    if own.is_empty() {
+                        self.owners.remove(&record.owner);
+                    }
+                }
                 record.deadline().map(|deadline| self.deadlines.remove(&(deadline, record.id)));
             }
         }
@@ -341,11 +346,9 @@ impl Store for MemoryStore {
                 rows.filter(|record| record.is_live()).take(limit).cloned().collect()
             }
             Some(owner) => {
-                let least = SessionId::from_uuid(uuid::Uuid::nil());
-                let start = Excluded((owner.clone(), after.unwrap_or(least)));
-                let places = tables.owners.range((start, Unbounded));
-                let own = places.take_while(|(whose, _)| whose == owner).take(limit);
-                own.filter_map(|(_, id)| tables.record(*id).cloned()).collect()
+                let own = tables.owners.get(owner).into_iter();
+                let ids = own.flat_map(|own| own.range((from, Unbounded))).take(limit);
+                ids.filter_map(|id| tables.record(*id).cloned()).collect()
             }
         }))
     }

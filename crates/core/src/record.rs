@@ -45,9 +45,9 @@ pub struct Record {
     /// [`Record::generation`], every answer has to tell.
     #[serde(default)]
     pub told: Generation,
-    /// When it is to end once it is provisional no longer.
+    /// When it is to end once it is provisional no longer. Boxed, because few sessions have it.
     #[serde(default)]
-    pub wanted: Option<Expiry>,
+    pub wanted: Option<Box<Expiry>>,
     /// Counts how often it was revived: whoever had to do with an earlier life has nothing to do with
     /// this one.
     #[serde(default)]
@@ -176,7 +176,7 @@ struct Detail {
     #[serde(default)]
     told: Generation,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    wanted: Option<Expiry>,
+    wanted: Option<Box<Expiry>>,
     #[serde(default)]
     life: u32,
 }
@@ -262,7 +262,7 @@ mod tests {
         record.attach("browser", Attachment { generation: Generation(3), body: "{}".into() });
         assert_eq!(record.generation, Generation(3));
         assert_eq!(Record::decode(&record.encode()).unwrap(), record);
-        (record.told, record.wanted) = (Generation(2), Some(Expiry::NEVER));
+        (record.told, record.wanted) = (Generation(2), Some(Expiry::NEVER.into()));
         let mut other = Record { attachments: BTreeMap::new(), wanted: None, ..record.clone() };
         other.set_detail(&record.detail()).unwrap();
         assert_eq!(other, record);

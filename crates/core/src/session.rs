@@ -18,21 +18,22 @@ use crate::{
 ///
 /// What every call asks is in plain atomic words beside each other, so a call on a held session takes
 /// no lock of the session and reads no record.
+#[repr(C)] // What every call asks lies together, in as few lines of the cache as can be.
 pub struct Session {
-    id: SessionId,
-    owner: Owner,
-    /// Which life of the session this is; a revived one is another one.
-    life: u32,
     gate: Gate,
     last_used: AtomicU64,
     /// The idle time of the record, in milliseconds; [`NEVER`] if it has none.
     idle: AtomicU64,
     /// The moment of its full age; [`NEVER`] if it has none.
     age: AtomicU64,
-    /// The time of use that the store knows.
-    written: AtomicU64,
     /// The generation of a loss that its client was not told of yet; 0 if there is none.
     untold: AtomicU64,
+    id: SessionId,
+    owner: Owner,
+    /// The time of use that the store knows.
+    written: AtomicU64,
+    /// Which life of the session this is; a revived one is another one.
+    life: u32,
     rest: Mutex<Rest>,
 }
 
@@ -41,8 +42,10 @@ struct Rest {
     record: Arc<Record>,
     /// The record as it was when it last was live.
     last: Arc<Record>,
-    /// The handles under which this process has seen it, to forget them with it.
-    handles: Vec<HandleHash>,
+    /// The handles under which this process has seen it, to forget them with it. Boxed, because few
+    /// sessions have any.
+    #[allow(clippy::box_collection)]
+    handles: Option<Box<Vec<HandleHash>>>,
     /// Why it is being ended, once it is.
     ending: Option<EndReason>,
     /// Whether it was closed for good.
@@ -70,7 +73,7 @@ impl Session {
             rest: Mutex::new(Rest {
                 last: record.clone(),
                 record,
-                handles: Vec::new(),
+                handles: None,
                 ending: None,
                 closed: false,
                 told: false,
@@ -194,13 +197,14 @@ impl Session {
     /// Remembers a handle; returns the one that is forgotten for it, as the store does.
     pub(crate) fn remember_handle(&self, hash: HandleHash) -> Option<HandleHash> {
         let mut rest = self.rest();
-        rest.handles.retain(|known| *known != hash);
-        rest.handles.push(hash);
-        (rest.handles.len() > HANDLES_PER_SESSION).then(|| rest.handles.remove(0))
+        let handles = rest.handles.get_or_insert_default();
+        handles.retain(|known| *known != hash);
+        handles.push(hash);
+        (handles.len() > HANDLES_PER_SESSION).then(|| handles.remove(0))
     }
 
     pub(crate) fn take_handles(&self) -> Vec<HandleHash> {
-        std::mem::take(&mut self.rest().handles)
+        self.rest().handles.take().map(|handles| *handles).unwrap_or_default()
     }
 
     /// Lets nobody in any more, because it ends. Who is inside stays until done.

@@ -14,7 +14,8 @@ use std::{
 use crate::session::InUse;
 use crate::{
     Agent, Blame, Clock, EndReason, Ended, Expiry, Generation, Handle, Holder, Key, Lease, Owner,
-    Record, Retry, Seen, Session, SessionLimits, State, StateLimits, Store, StoreError, Tenure,
+    Reading, Record, Retry, Seen, Session, SessionLimits, State, StateLimits, Store, StoreError,
+    Tenure,
 };
 use over::{Alone, Over};
 pub use sweep::{Renewed, Swept};
@@ -360,7 +361,11 @@ impl Sessions {
 
     /// The lease, as long as this process may believe in it.
     fn lease(&self) -> Result<Lease, OpenError> {
-        self.tenure().lease(self.clock.reading()).ok_or(OpenError::LeaseLost)
+        self.lease_at(self.clock.reading())
+    }
+
+    fn lease_at(&self, now: Reading) -> Result<Lease, OpenError> {
+        self.tenure().lease(now).ok_or(OpenError::LeaseLost)
     }
 
     /// Stops using a session as soon as the store says that another process has it.

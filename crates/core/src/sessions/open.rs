@@ -8,8 +8,8 @@ use super::{
     table::{Reservation, Room, Watch},
 };
 use crate::{
-    Agent, EndReason, Expiry, Generation, Handle, Key, Lease, Owner, Record, Seen, Session,
-    SessionId, StoreError, session::InUse,
+    Agent, EndReason, Expiry, Generation, Handle, HandleHash, Key, Lease, Owner, Reading, Record,
+    Seen, Session, SessionId, StoreError, session::InUse,
 };
 
 impl Sessions {
@@ -56,6 +56,10 @@ impl Sessions {
         if let Some(session) = self.held_by_key(owner, agent, key)? {
             return Ok(session);
         }
+        Box::pin(self.find_key(owner, agent, key)).await
+    }
+
+    async fn find_key(&self, owner: &Owner, agent: &Agent, key: &Key) -> Result<InUse, OpenError> {
         let found = self.store.find(owner, agent, key).await?;
         let record = found.filter(|record| record.owner == *owner).ok_or(OpenError::Unknown)?;
         self.resume(record.id).await
@@ -67,13 +71,17 @@ impl Sessions {
     /// [`OpenError::Unknown`] for an unknown handle and for one of another owner,
     /// [`OpenError::Over`] if the session is over, or as [`Sessions::open`].
     pub async fn by_handle(&self, owner: &Owner, handle: &Handle) -> Result<InUse, OpenError> {
-        let hash = handle.hash(owner);
-        self.lease()?;
-        if let Some(session) = self.table.by_handle(&hash)
-            && let Some(session) = self.enter(&session).await?
-        {
+        let (hash, now) = (handle.hash(owner), self.clock.reading());
+        self.lease_at(now)?;
+        let held = self.table.by_handle(&hash);
+        if let Some(session) = held.and_then(|session| self.enter_at_once(&session, now)) {
             return Ok(session);
         }
+        // Boxed, so that a call on a held session does not carry the room for all of this.
+        Box::pin(self.find_handle(owner, hash)).await
+    }
+
+    async fn find_handle(&self, owner: &Owner, hash: HandleHash) -> Result<InUse, OpenError> {
         let found = self.store.find_handle(hash).await?;
         let record = found.filter(|record| record.owner == *owner).ok_or(OpenError::Unknown)?;
         let session = self.resume(record.id).await?;
@@ -90,12 +98,16 @@ impl Sessions {
     /// [`OpenError::Unknown`] for an unknown id and for one of another owner, or as
     /// [`Sessions::by_handle`].
     pub async fn by_id(&self, owner: &Owner, id: SessionId) -> Result<InUse, OpenError> {
-        self.lease()?;
-        if let Some(session) = self.table.by_id(id).filter(|session| session.owner() == owner)
-            && let Some(session) = self.enter(&session).await?
-        {
+        let now = self.clock.reading();
+        self.lease_at(now)?;
+        let held = self.table.by_id(id).filter(|session| session.owner() == owner);
+        if let Some(session) = held.and_then(|session| self.enter_at_once(&session, now)) {
             return Ok(session);
         }
+        Box::pin(self.find_id(owner, id)).await
+    }
+
+    async fn find_id(&self, owner: &Owner, id: SessionId) -> Result<InUse, OpenError> {
         let found = self.store.load(id).await?;
         found.filter(|record| record.owner == *owner).ok_or(OpenError::Unknown)?;
         self.resume(id).await
@@ -147,18 +159,22 @@ impl Sessions {
         Ok(Opened::kept(session))
     }
 
-    /// A session held here under this key, in use.
+    /// A session held here under this key, in use. The owner is part of the digest.
     fn held_by_key(
         &self,
         owner: &Owner,
         agent: &Agent,
         key: &Key,
     ) -> Result<Option<InUse>, OpenError> {
-        self.lease()?;
+        let now = self.clock.reading();
+        self.lease_at(now)?;
         let held = self.table.by_key(&key.digest(owner, agent));
-        let own = held.filter(|session| session.owner() == owner);
-        let ready = own.filter(|session| session.refuses(self.clock.now()).is_none());
-        Ok(ready.and_then(|session| session.enter(&self.clock)))
+        Ok(held.and_then(|session| self.enter_at_once(&session, now)))
+    }
+
+    /// Uses a held session, if there is nothing to be waited for: the way of nearly every call.
+    fn enter_at_once(&self, session: &Arc<Session>, now: Reading) -> Option<InUse> {
+        session.refuses(now.wall).map_or_else(|| session.enter(&self.clock), |_| None)
     }
 
     /// Uses a held session. If its time has come it ends now rather than at the next sweep, and if
@@ -180,7 +196,7 @@ impl Sessions {
         }
         if wish.provisional {
             record.provisional = true;
-            record.wanted = Some(expiry);
+            record.wanted = Some(expiry.into());
             record.expiry = Expiry { idle: Some(self.settings.provisional), ..expiry };
         }
         record.holder = Some(self.lease()?);
@@ -279,7 +295,7 @@ impl Sessions {
         let otherwise = self.settings.expiry;
         self.change(session, |record| {
             record.provisional = false;
-            record.expiry = record.wanted.take().unwrap_or(otherwise);
+            record.expiry = record.wanted.take().map_or(otherwise, |wanted| *wanted);
         })
         .await
     }
