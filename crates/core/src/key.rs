@@ -122,7 +122,7 @@ mod tests {
         assert_ne!(shown, format!("{:?}", Key::new("vscode", "another plan").unwrap()));
     }
 
-    /// R017, R099: owner and agent are part of every key, and cannot be shifted into each other.
+    /// R017, R099, E36: owner and agent are part of every key, and cannot be shifted into each other.
     #[test]
     fn a_digest_belongs_to_one_owner_agent_and_key() {
         let owner = |s| Owner::verified("i", s).unwrap();

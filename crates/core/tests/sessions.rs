@@ -691,6 +691,7 @@ async fn a_refused_write_lets_go_of_the_session() {
     assert_fails!(one.open(&chat("a")).await, OpenError::HeldElsewhere { .. });
 }
 
+/// R058: when a session was made and last used is known, and survives the process.
 #[tokio::test]
 async fn times_of_use_are_written_back_in_batches() {
     let world = World::new();
