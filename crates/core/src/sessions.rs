@@ -240,6 +240,7 @@ impl Sessions {
     pub async fn issue_handle(&self, session: &Session) -> Result<Handle, OpenError> {
         let handle = Handle::generate();
         let hash = handle.hash(session.owner());
+        self.check_ours(session)?;
         if session.is_over() {
             return Err(OpenError::Over(Record::clone(&session.record()).into()));
         }
@@ -252,7 +253,8 @@ impl Sessions {
     /// somebody else changed it meanwhile.
     ///
     /// # Errors
-    /// [`OpenError::Over`] if the session is over, [`OpenError::LeaseLost`] or what the store says.
+    /// [`OpenError::Over`] if the session is over, [`OpenError::LeaseLost`], or what the store says:
+    /// [`StoreError::NotHolder`] also if this process has let go of it.
     pub async fn change(
         &self,
         session: &Session,
@@ -261,11 +263,8 @@ impl Sessions {
         for _ in 0..ATTEMPTS {
             // First of all: without a lease, what others did to the session is theirs to tell.
             let lease = self.lease()?;
+            self.check_ours(session)?;
             let seen = session.record();
-            // What was let go may live on under its id, here or elsewhere; this is not it any more.
-            if !seen.is_live() || !self.table.holds(session) {
-                return Err(OpenError::Over(Record::clone(&seen).into()));
-            }
             let mut record = Record::clone(&seen);
             change(&mut record);
             let wrote = self.store.replace(&record, Seen::revision(&seen), Some(lease)).await;
@@ -366,6 +365,16 @@ impl Sessions {
 
     fn lease_at(&self, now: Reading) -> Result<Lease, OpenError> {
         self.tenure().lease(now).ok_or(OpenError::LeaseLost)
+    }
+
+    /// Refuses what is over, and what was let go: that may live on under its id, here or elsewhere, and
+    /// this is not it any more.
+    fn check_ours(&self, session: &Session) -> Result<(), OpenError> {
+        let record = session.record();
+        if !record.is_live() {
+            return Err(OpenError::Over(Record::clone(&record).into()));
+        }
+        if self.table.holds(session) { Ok(()) } else { Err(StoreError::NotHolder.into()) }
     }
 
     /// Stops using a session as soon as the store says that another process has it.

@@ -42,8 +42,8 @@ pub struct State {
     limits: StateLimits,
 }
 
-/// How often [`State::update`] begins again before it gives up. In every round somebody succeeds,
-/// so only more writers than this on one key can make one of them fail.
+/// How often [`State::update`] begins again before it gives up. In every round somebody succeeds, so
+/// it takes very many writers on one key to make one of them fail.
 const ATTEMPTS: u32 = 128;
 
 impl State {

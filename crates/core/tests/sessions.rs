@@ -669,6 +669,10 @@ async fn a_process_without_its_lease_uses_nothing() {
     assert_eq!(late.renew().await.unwrap(), Renewed::Regained);
     assert_eq!(late.lost().len(), 1);
     assert!(opened.session.is_over() && late.held().is_empty());
+    let refused = late.extend(&opened.session, Expiry::NEVER).await;
+    assert_fails!(refused, OpenError::Store(StoreError::NotHolder));
+    let refused = late.issue_handle(&opened.session).await;
+    assert_fails!(refused, OpenError::Store(StoreError::NotHolder));
     assert_fails!(late.open(&chat("a")).await, OpenError::HeldElsewhere { .. });
     assert!(late.open(&chat("b")).await.is_ok(), "with a new lease it goes on");
 }

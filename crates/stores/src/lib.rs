@@ -8,8 +8,8 @@
 //! |---|---|---|
 //! | `memory:` | this process | nothing |
 //! | `sqlite:PATH` | one file on this machine; the default of the gateway | restart, `kill -9`, loss of power |
-//! | `postgres://USER:PASSWORD@HOST/DATABASE` | PostgreSQL 14 or newer | what PostgreSQL survives |
-//! | `redis://HOST:PORT/DB`, `rediss://…` | Redis 6.2 or newer, Valkey | what the server persists, see [`RedisStore`] |
+//! | `postgres://USER:PASSWORD@HOST/DATABASE` | PostgreSQL, tested with 15 | what PostgreSQL survives |
+//! | `redis://HOST:PORT/DB`, `rediss://…` | Redis, tested with 7.0, or Valkey, which has the same commands | what the server persists, see [`RedisStore`] |
 //!
 //! Schemas are made and moved forward by themselves when a store is opened; a schema that is newer
 //! than the program is refused. Each kind is a feature (`sqlite`, `postgres`, `redis`; all are on by

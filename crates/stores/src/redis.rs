@@ -45,7 +45,7 @@ const STALE: i64 = -3;
 const LARGE: i64 = -4;
 const SEALED: i64 = -5;
 
-/// A [`Store`] and [`Events`](stayput_core::Events) on a Redis server, 6.2 or newer, or Valkey.
+/// A [`Store`] and [`Events`](stayput_core::Events) on a Redis server or Valkey; tested with Redis 7.0.
 ///
 /// # URL
 ///
