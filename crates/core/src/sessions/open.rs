@@ -138,7 +138,7 @@ impl Sessions {
     }
 
     async fn revive_as_seen(&self, seen: &Record) -> Result<Opened, OpenError> {
-        let _place = self.place(&seen.owner, false).await?;
+        let place = self.place(&seen.owner, false).await?;
         let lease = self.lease()?;
         let watch = self.table.watch(seen.id);
         let stray = self.over.stray(seen.id, Known::Before);
@@ -154,7 +154,7 @@ impl Sessions {
             }
         }
         record.holder = Some(lease);
-        let session = self.keep(record, &watch)?;
+        let session = self.keep(record, &watch, place)?;
         stray.settled();
         Ok(Opened::kept(session))
     }
@@ -188,7 +188,7 @@ impl Sessions {
     }
 
     async fn create(&self, wish: &Wish) -> Result<Opened, OpenError> {
-        let _place = self.place(&wish.owner, wish.provisional).await?;
+        let place = self.place(&wish.owner, wish.provisional).await?;
         let expiry = wish.expiry.unwrap_or(self.settings.expiry);
         let mut record = Record::new(wish.owner.clone(), expiry, self.clock.now());
         if let Some((agent, key)) = &wish.name {
@@ -211,7 +211,7 @@ impl Sessions {
                 return Err(error.into());
             }
         }
-        let session = self.keep(record, &watch)?;
+        let session = self.keep(record, &watch, place)?;
         stray.settled();
         Ok(Opened::new(session))
     }
@@ -241,7 +241,7 @@ impl Sessions {
             let stray = self.over.stray(id, Known::Before);
             match self.store.claim(id, lease).await {
                 Ok(record) => {
-                    if let Some(session) = self.hold(record, &watch)? {
+                    if let Some(session) = self.hold(record, &watch, None)? {
                         stray.settled();
                         return Ok(session);
                     }
@@ -266,8 +266,14 @@ impl Sessions {
     }
 
     /// Holds and uses a record that was made under our lease.
-    fn keep(&self, record: Record, watch: &Watch<'_>) -> Result<InUse, OpenError> {
-        match self.hold(record, watch)?.and_then(|session| session.enter(&self.clock)) {
+    fn keep(
+        &self,
+        record: Record,
+        watch: &Watch<'_>,
+        place: Reservation<'_>,
+    ) -> Result<InUse, OpenError> {
+        match self.hold(record, watch, Some(place))?.and_then(|session| session.enter(&self.clock))
+        {
             Some(session) => Ok(session),
             None => Err(OpenError::Unknown),
         }
@@ -277,12 +283,17 @@ impl Sessions {
     ///
     /// The answer may have been on its way for long. Only if our lease is still good now, nobody else
     /// can have taken the session over since.
-    fn hold(&self, record: Record, watch: &Watch<'_>) -> Result<Option<Arc<Session>>, OpenError> {
+    fn hold(
+        &self,
+        record: Record,
+        watch: &Watch<'_>,
+        place: Option<Reservation<'_>>,
+    ) -> Result<Option<Arc<Session>>, OpenError> {
         let lease: Lease = self.lease()?;
         if record.holder != Some(lease) {
             return Err(OpenError::LeaseLost);
         }
-        Ok(self.table.hold(record, watch).map(|(session, earlier)| {
+        Ok(self.table.hold(record, watch, place).map(|(session, earlier)| {
             if let Some(earlier) = earlier {
                 self.tell(&earlier, EndReason::Closed);
             }

@@ -93,11 +93,14 @@ impl Table {
     /// Holds the session of a record that this process has claimed. `None` if it was let go since
     /// the store was asked, or claimed under a lease that is not ours any more.
     ///
-    /// If an earlier life of it is still here, that one is over and goes; it comes second.
+    /// If an earlier life of it is still here, that one is over and goes; it comes second. The
+    /// promised place is taken in the same moment, or the session would count twice for a while
+    /// and somebody else be refused.
     pub(super) fn hold(
         &self,
         record: Record,
         watch: &Watch<'_>,
+        place: Option<Reservation<'_>>,
     ) -> Option<(Arc<Session>, Option<Arc<Session>>)> {
         let id = record.id;
         let mut names = self.write();
@@ -120,6 +123,9 @@ impl Table {
         let session = Arc::new(Session::new(record));
         names.keys.extend(digest.map(|digest| (digest, session.clone())));
         names.sessions.insert(id, session.clone());
+        if let Some(mut place) = place {
+            names.give_back(&mut place);
+        }
         Some((session, earlier))
     }
 
@@ -174,7 +180,8 @@ impl Table {
         if !full && !many {
             own.reserved += 1;
             own.provisional += usize::from(provisional);
-            return Room::Reserved(Reservation { table: self, owner: owner.clone(), provisional });
+            let owner = owner.clone();
+            return Room::Reserved(Reservation { table: self, owner, provisional, open: true });
         }
         names.tidy(owner);
         unproven.retain(|held| !held.is_in_use() && !held.is_over());
@@ -207,6 +214,16 @@ impl Names {
         }
         self.tidy(&record.owner);
         true
+    }
+
+    /// Takes back the promise of a place.
+    fn give_back(&mut self, place: &mut Reservation<'_>) {
+        place.open = false;
+        if let Some(own) = self.owners.get_mut(&place.owner) {
+            own.reserved -= 1;
+            own.provisional -= usize::from(place.provisional);
+        }
+        self.tidy(&place.owner);
     }
 
     /// Forgets an owner of whom nothing is left.
@@ -255,16 +272,15 @@ pub(super) struct Reservation<'a> {
     table: &'a Table,
     owner: Owner,
     provisional: bool,
+    /// Whether it still counts.
+    open: bool,
 }
 
 impl Drop for Reservation<'_> {
     fn drop(&mut self) {
-        let mut names = self.table.write();
-        if let Some(own) = names.owners.get_mut(&self.owner) {
-            own.reserved -= 1;
-            own.provisional -= usize::from(self.provisional);
+        if self.open {
+            self.table.write().give_back(self);
         }
-        names.tidy(&self.owner);
     }
 }
 
