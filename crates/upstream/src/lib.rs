@@ -1,0 +1,1 @@
+//! Live, recoverable links to MCP servers.
