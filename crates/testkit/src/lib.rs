@@ -8,6 +8,9 @@
 //! | `model` | the simplest store there can be, to compare the real ones with |
 //! | [`stories`] | random stories for stores: one after the other against the model, and all at once |
 //! | [`fuzz`] | what every parser of untrusted text must hold, for the fuzzer and its saved corpus |
+//! | [`mcp`] | tiny stateful MCP servers of both eras, which go wrong as they are told |
+//! | [`peers`] | servers and SDKs of others, from the user's cache |
+//! | [`program`](fn@program), [`processes`] | the programs of this crate; what runs on this machine |
 //!
 //! Servers are started as children and killed when they are dropped. `make test` starts one of each
 //! for all tests and names them in `STAYPUT_TEST_REDIS`, `STAYPUT_TEST_REDIS_CLUSTER` and
@@ -25,8 +28,14 @@
 pub mod faulty;
 pub mod fixture;
 pub mod fuzz;
+pub mod mcp;
 mod model;
+pub mod peers;
 pub mod postgres;
+pub mod processes;
+mod program;
 pub mod redis;
 mod server;
 pub mod stories;
+
+pub use program::program;

@@ -1,0 +1,95 @@
+//! Tiny stateful MCP servers, and what tests need to run them.
+//!
+//! The program `stayput-testserver` is a server of either era, over stdio, Streamable HTTP or
+//! HTTP+SSE, that counts what it sees and misbehaves when it is told to ([`USAGE`]). Over HTTP,
+//! `GET /stats` says what it saw and `POST /script` sets what goes wrong. Tests run the real program:
+//! [`TestServer`] over HTTP, [`crate::program`] with `stdio` for whatever starts its own children.
+
+pub(crate) mod client;
+mod engine;
+mod http;
+mod message;
+mod methods;
+mod options;
+mod scope;
+mod stats;
+mod stdio;
+mod test_server;
+mod tools;
+
+use std::{
+    fs::OpenOptions,
+    io::Write,
+    process::{Command, ExitCode, Stdio},
+    time::Duration,
+};
+
+use engine::Engine;
+use options::Mode;
+use tokio::{
+    io::AsyncReadExt,
+    signal::unix::{SignalKind, signal},
+};
+
+pub use client::{Answer, Events, send};
+pub use options::{Options, USAGE};
+pub use test_server::TestServer;
+
+/// The whole of `stayput-testserver`: reads the command line, serves, and says how it ended.
+#[must_use]
+pub fn main() -> ExitCode {
+    let options = match Options::parse(std::env::args().skip(1)) {
+        Ok(options) => options,
+        Err(error) => {
+            let _ = writeln!(std::io::stderr(), "{error}\n\n{USAGE}");
+            return ExitCode::from(2);
+        }
+    };
+    if let Some(code) = options.faults.exit_at_once {
+        return ExitCode::from(u8::try_from(code).unwrap_or(1));
+    }
+    // One thread: what comes in first is done first.
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(serve(options));
+    // Threads that wait for standard input are not waited for.
+    runtime.shutdown_background();
+    ExitCode::SUCCESS
+}
+
+async fn serve(options: Options) {
+    // Taken before anything else, so that nobody can ask too early.
+    let _ignored = options.faults.ignore_term.then(|| signal(SignalKind::terminate()).unwrap());
+    if let Some(path) = &options.starts {
+        let mut starts = OpenOptions::new().append(true).create(true).open(path).unwrap();
+        starts.write_all(format!("{}\n", std::process::id()).as_bytes()).unwrap();
+    }
+    if options.daemonize {
+        daemonize();
+    }
+    tokio::time::sleep(Duration::from_millis(options.startup_ms)).await;
+    // Written to, or it is only promised and takes no memory.
+    let held = vec![1_u8; options.memory_mb << 20];
+    let (mode, with_stdin) = (options.mode, options.exit_with_stdin);
+    let engine = Engine::new(options);
+    match mode {
+        Mode::Stdio => stdio::serve(engine).await,
+        Mode::Http | Mode::Sse => tokio::select! {
+            () = http::serve(engine) => {}
+            () = end_of_stdin(), if with_stdin => {}
+        },
+    }
+    drop(std::hint::black_box(held));
+}
+
+async fn end_of_stdin() {
+    let mut thrown_away = Vec::new();
+    let _ = tokio::io::stdin().read_to_end(&mut thrown_away).await;
+}
+
+/// Starts a process that is nobody's child, in no group or session of ours, and that sleeps.
+fn daemonize() {
+    let script = "(setsid sleep 3600 </dev/null >/dev/null 2>&1 &)";
+    let mut sh = Command::new("sh");
+    sh.args(["-c", script]).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    assert!(sh.status().unwrap().success());
+}

@@ -1,0 +1,235 @@
+//! What goes wrong, by a script: a list of rules, each with what it is about and what is done.
+//!
+//! ```json
+//! [
+//!   { "on": "tools/call", "tool": "count", "nth": 2, "do": { "status": { "code": 404 } } },
+//!   { "on": "GET", "do": "hang" },
+//!   { "on": "tools/call", "nth": 1, "run": true, "do": "cut" }
+//! ]
+//! ```
+//!
+//! `on` is a JSON-RPC method, an HTTP method, or `*`; `tool` narrows calls to one tool. With `nth`
+//! (from 1, counted since the script was set) only that one is meant, without it all are. The first
+//! rule that fits is played. With `run` the request is executed before it goes wrong.
+
+use std::{io, sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use http::{HeaderName, HeaderValue, StatusCode, header::CONTENT_TYPE, header::LOCATION};
+use http_body_util::BodyExt;
+use serde::Deserialize;
+use serde_json::Value;
+use stayput_wire::{Code, header};
+
+use super::{
+    super::message::Refusal,
+    Ask, Front, Reply, Tricks,
+    body::{Body, OnGone, Piece},
+    events, json, status,
+};
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Rule {
+    on: String,
+    tool: Option<String>,
+    nth: Option<u64>,
+    #[serde(default)]
+    run: bool,
+    #[serde(rename = "do")]
+    deed: Deed,
+    #[serde(skip)]
+    seen: u64,
+}
+
+/// What is done to a request.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+enum Deed {
+    /// Nothing; for a rule that keeps later ones from being played.
+    Pass,
+    /// An answer with this status; `$id` in the body becomes the id of the request.
+    Status {
+        code: u16,
+        #[serde(default)]
+        body: String,
+        #[serde(default)]
+        headers: Vec<(String, String)>,
+    },
+    /// Nothing is ever said.
+    Hang,
+    /// The head of a stream, and then nothing.
+    HangAfterHead,
+    /// The connection is closed without an answer.
+    Cut,
+    /// The connection breaks in the middle of the stream.
+    CutMidStream,
+    /// All sessions are forgotten, and then the request is looked at.
+    Restart,
+    /// A good answer, under this session id.
+    Session(String),
+    /// The answer to a second `initialize`: 400 and −32600.
+    Refuse,
+    /// So many notifications of so many bytes before the answer.
+    Flood {
+        count: u64,
+        bytes: usize,
+    },
+    /// The body comes in pieces of so many bytes, with a pause between them.
+    Slow {
+        bytes: usize,
+        ms: u64,
+    },
+    /// A good answer that claims to be something else.
+    ContentType(String),
+    Redirect {
+        to: String,
+        #[serde(default = "temporary")]
+        code: u16,
+    },
+    InvalidJson,
+    /// A good answer to a request that nobody made.
+    ForeignId(Value),
+    /// The answer comes twice.
+    Twice,
+    /// The stream is closed after its first event, which says how long to wait.
+    Close {
+        retry: u64,
+    },
+    /// A good answer, later.
+    Delay(u64),
+}
+
+fn temporary() -> u16 {
+    307
+}
+
+#[derive(Debug)]
+pub(super) struct Script(Vec<Rule>);
+
+impl Script {
+    pub(super) fn parse(text: &[u8]) -> serde_json::Result<Self> {
+        serde_json::from_slice(text).map(Self)
+    }
+
+    /// The rule to be played on this request. Every rule counts what fits it, played or not.
+    pub(super) fn next(&mut self, ask: &Ask) -> Option<Rule> {
+        let mut played = None;
+        for rule in &mut self.0 {
+            if rule.fits(ask) {
+                rule.seen += 1;
+                if played.is_none() && rule.nth.is_none_or(|nth| nth == rule.seen) {
+                    played = Some(rule.clone());
+                }
+            }
+        }
+        played
+    }
+}
+
+impl Rule {
+    fn fits(&self, ask: &Ask) -> bool {
+        let message = ask.message.as_ref().and_then(|message| message.as_ref().ok());
+        let method = message.and_then(|message| message.method.as_deref());
+        let on = self.on == "*" || self.on == ask.method.as_str() || Some(&*self.on) == method;
+        let tool = message.and_then(|message| message.tool());
+        on && (self.tool.is_none() || self.tool.as_deref() == tool)
+    }
+}
+
+/// Does to a request what the rule says. An error cuts the connection.
+pub(super) async fn play(front: &Arc<Front>, rule: Rule, ask: Ask) -> io::Result<Reply> {
+    if let Some(tricks) = rule.tricks() {
+        return Ok(front.endpoint(ask, tricks).await);
+    }
+    let id =
+        ask.message.as_ref().and_then(|message| message.as_ref().ok()?.id()).map(str::to_owned);
+    match rule.deed {
+        Deed::Restart => front.sessions.clear(),
+        Deed::Delay(ms) => tokio::time::sleep(Duration::from_millis(ms)).await,
+        Deed::Session(_) | Deed::Slow { .. } | Deed::ContentType(_) | Deed::Pass => {}
+        deed => {
+            if rule.run {
+                let reply = front.endpoint(ask, Tricks::default()).await;
+                let _ = reply.into_body().collect().await;
+            }
+            return fail(deed, id.as_deref()).await;
+        }
+    }
+    let mut reply = front.endpoint(ask, Tricks::default()).await;
+    match rule.deed {
+        Deed::Session(id) => {
+            reply.headers_mut().insert(header::SESSION_ID, HeaderValue::from_str(&id).unwrap());
+        }
+        Deed::ContentType(kind) => {
+            reply.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_str(&kind).unwrap());
+        }
+        Deed::Slow { bytes, ms } => return Ok(slow(reply, bytes, Duration::from_millis(ms))),
+        _ => {}
+    }
+    Ok(reply)
+}
+
+/// The deeds that leave nothing of a good answer.
+async fn fail(deed: Deed, id: Option<&str>) -> io::Result<Reply> {
+    Ok(match deed {
+        Deed::Status { code, body, headers } => {
+            let body = body.replace("$id", id.unwrap_or("null"));
+            let mut reply = json(StatusCode::from_u16(code).unwrap_or_default(), body);
+            for (name, value) in headers {
+                let name: HeaderName = name.parse().unwrap();
+                reply.headers_mut().insert(name, HeaderValue::from_str(&value).unwrap());
+            }
+            reply
+        }
+        Deed::Hang => std::future::pending().await,
+        Deed::HangAfterHead => events(Body::endless([])),
+        Deed::CutMidStream => {
+            let half = Bytes::from_static(b"data: {\"jsonrpc\":");
+            events(Body::endless([Piece::Bytes(half), Piece::Cut]))
+        }
+        Deed::Refuse => {
+            let refusal = Refusal::new(Code::INVALID_REQUEST, "Server already initialized");
+            json(StatusCode::BAD_REQUEST, refusal.to_text(id))
+        }
+        Deed::Redirect { to, code } => {
+            let mut reply = status(StatusCode::from_u16(code).unwrap_or_default());
+            reply.headers_mut().insert(LOCATION, HeaderValue::from_str(&to).unwrap());
+            reply
+        }
+        Deed::InvalidJson => json(StatusCode::OK, "{\"jsonrpc\":\"2.0\",".to_owned()),
+        _ => return Err(io::Error::other("cut, as the script says")),
+    })
+}
+
+impl Rule {
+    fn tricks(&self) -> Option<Tricks> {
+        let none = Tricks::default();
+        match &self.deed {
+            Deed::Flood { count, bytes } => Some(Tricks { flood: Some((*count, *bytes)), ..none }),
+            Deed::ForeignId(id) => Some(Tricks { foreign_id: Some(id.to_string()), ..none }),
+            Deed::Twice => Some(Tricks { twice: true, ..none }),
+            Deed::Close { retry } => {
+                Some(Tricks { close: Some(Duration::from_millis(*retry)), ..none })
+            }
+            Deed::CutMidStream if self.run => Some(Tricks { cut: true, ..none }),
+            _ => None,
+        }
+    }
+}
+
+fn slow(reply: Reply, bytes: usize, pause: Duration) -> Reply {
+    let (parts, mut body) = reply.into_parts();
+    let (send, receive) = tokio::sync::mpsc::unbounded_channel();
+    tokio::spawn(async move {
+        while let Some(Ok(frame)) = body.frame().await {
+            for piece in frame.into_data().unwrap_or_default().chunks(bytes.max(1)) {
+                if send.send(Piece::Bytes(Bytes::copy_from_slice(piece))).is_err() {
+                    return;
+                }
+                tokio::time::sleep(pause).await;
+            }
+        }
+    });
+    Reply::from_parts(parts, Body::pieces(receive, OnGone::nothing()))
+}

@@ -1,0 +1,156 @@
+//! What a test server remembers of one client: of a stdio process, of a legacy HTTP session, or of
+//! all modern clients together.
+
+use std::{
+    collections::{BTreeSet, HashMap},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use serde_json::{Value, json};
+use stayput_wire::Version;
+use tokio::sync::{oneshot, watch};
+
+use super::engine::Engine;
+
+/// Where messages go that are not the answer itself.
+pub(super) trait Outlet: Send + Sync {
+    /// Sends a message, or drops it if nobody is there any more.
+    fn send(&self, text: String);
+}
+
+/// An outlet for what nobody can be told.
+pub(super) struct Nowhere;
+
+impl Outlet for Nowhere {
+    fn send(&self, _text: String) {}
+}
+
+/// The state that tests look at.
+#[derive(Default)]
+pub(super) struct State {
+    pub(super) count: u64,
+    pub(super) notes: Vec<String>,
+    pub(super) subscriptions: BTreeSet<String>,
+    pub(super) log_level: Option<String>,
+    /// Legacy: what `initialize` agreed on; none before it.
+    pub(super) version: Option<Version>,
+    pub(super) capabilities: Value,
+}
+
+type Answer = Result<Value, Value>;
+
+pub(super) struct Scope {
+    state: Mutex<State>,
+    calls: Mutex<HashMap<String, watch::Sender<bool>>>,
+    asks: Mutex<HashMap<u64, oneshot::Sender<Answer>>>,
+    next_ask: AtomicU64,
+    /// Where messages go that belong to no call.
+    pub(super) general: Arc<dyn Outlet>,
+}
+
+impl Scope {
+    pub(super) fn new(general: Arc<dyn Outlet>) -> Arc<Self> {
+        Arc::new(Self {
+            state: Mutex::default(),
+            calls: Mutex::default(),
+            asks: Mutex::default(),
+            next_ask: AtomicU64::new(1),
+            general,
+        })
+    }
+
+    pub(super) fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn calls(&self) -> MutexGuard<'_, HashMap<String, watch::Sender<bool>>> {
+        self.calls.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn asks(&self) -> MutexGuard<'_, HashMap<u64, oneshot::Sender<Answer>>> {
+        self.asks.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes that a call runs, under the name it can be stopped by.
+    pub(super) fn begin(self: &Arc<Self>, name: &str, engine: &Arc<Engine>) -> Running {
+        let (stop, stopped) = watch::channel(false);
+        self.calls().insert(name.to_owned(), stop);
+        let (scope, engine) = (self.clone(), engine.clone());
+        Running { scope, name: name.to_owned(), engine, stopped, done: false }
+    }
+
+    /// Stops a call, if it still runs.
+    pub(super) fn stop(&self, name: &str) {
+        if let Some(stop) = self.calls().get(name) {
+            let _ = stop.send(true);
+        }
+    }
+
+    /// Asks the client something in the middle of a call. Ids are small numbers, as the client's own
+    /// are: who mixes up the two directions is found out.
+    pub(super) async fn ask(&self, out: &dyn Outlet, method: &str, params: &Value) -> Answer {
+        let id = self.next_ask.fetch_add(1, Ordering::Relaxed);
+        let (tell, told) = oneshot::channel();
+        self.asks().insert(id, tell);
+        let asking = Asking { scope: self, id };
+        let request = json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params });
+        out.send(request.to_string());
+        let answer = told.await;
+        drop(asking);
+        answer.unwrap_or_else(|_| Err(Value::from("the session is over")))
+    }
+
+    /// Takes an answer of the client; says whether it was waited for.
+    pub(super) fn answered(&self, id: &str, answer: Answer) -> bool {
+        let asked = id.parse().ok().and_then(|id: u64| self.asks().remove(&id));
+        asked.is_some_and(|tell| tell.send(answer).is_ok())
+    }
+}
+
+/// A call that runs. Dropped before [`Running::done`], it was cancelled, which is counted.
+pub(super) struct Running {
+    scope: Arc<Scope>,
+    name: String,
+    engine: Arc<Engine>,
+    stopped: watch::Receiver<bool>,
+    done: bool,
+}
+
+impl Running {
+    /// Waits until somebody stops the call.
+    pub(super) fn stopped(&self) -> impl Future<Output = ()> + use<> {
+        let mut stopped = self.stopped.clone();
+        async move {
+            if stopped.wait_for(|stopped| *stopped).await.is_err() {
+                std::future::pending::<()>().await;
+            }
+        }
+    }
+
+    pub(super) fn done(mut self) {
+        self.done = true;
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.scope.calls().remove(&self.name);
+        if !self.done {
+            self.engine.stats.count("cancels");
+        }
+    }
+}
+
+struct Asking<'a> {
+    scope: &'a Scope,
+    id: u64,
+}
+
+impl Drop for Asking<'_> {
+    fn drop(&mut self) {
+        self.scope.asks().remove(&self.id);
+    }
+}

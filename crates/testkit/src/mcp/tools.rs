@@ -1,0 +1,139 @@
+//! The tools of a test server.
+
+mod asking;
+mod process;
+mod streaming;
+
+use serde_json::{Value, json};
+use stayput_wire::Code;
+
+use super::{engine::Call, message::Refusal};
+
+/// Every tool, as `tools/list` tells it, always in this order.
+pub(super) fn list() -> Vec<Value> {
+    let mut all = vec![
+        tool("count", "Adds one and says the number.", &json!({})),
+        tool("note_add", "Keeps a note.", &json!({ "text": { "type": "string" } })),
+        reading("note_list", "Lists the notes.", &json!({})),
+        reading("echo", "Says its arguments, byte for byte.", &json!({})),
+        tool(
+            "slow",
+            "Takes `ms` in `steps` steps.",
+            &json!({ "ms": integer(), "steps": integer() }),
+        ),
+        reading("big", "Says `bytes` bytes.", &json!({ "bytes": integer() })),
+        tool("log", "Logs `n` lines.", &json!({ "n": integer() })),
+        tool("notify", "Tells that something changed.", &json!({})),
+        tool("elicit", "Asks the user.", &json!({ "message": { "type": "string" } })),
+        tool("sample", "Asks the model.", &json!({ "prompt": { "type": "string" } })),
+        tool("roots", "Asks for the roots.", &json!({})),
+        reading("pid", "Says the process id.", &json!({})),
+        reading("env", "Says an environment variable.", &json!({ "name": { "type": "string" } })),
+        reading("cwd", "Says the working directory.", &json!({})),
+        tool("crash", "Ends the process at once, with code 3.", &json!({})),
+        tool("exit", "Ends the process at once.", &json!({ "code": integer() })),
+        tool("stderr", "Writes to standard error.", &json!({ "text": { "type": "string" } })),
+        reading("stats", "Says what the process saw.", &json!({})),
+        reading(
+            "header",
+            "Says a header of the request.",
+            &json!({ "name": { "type": "string" } }),
+        ),
+        tool("fail", "Fails, as a tool does.", &json!({})),
+    ];
+    let marked = json!({
+        "region": { "type": "string", "x-mcp-header": "Region" },
+        "priority": { "type": "integer", "x-mcp-header": "Priority" },
+    });
+    all.push(reading("region", "Says its arguments, which travel as headers.", &marked));
+    all
+}
+
+fn tool(name: &str, description: &str, properties: &Value) -> Value {
+    json!({
+        "name": name,
+        "description": description,
+        "inputSchema": { "type": "object", "properties": properties },
+    })
+}
+
+/// A tool that changes nothing.
+fn reading(name: &str, description: &str, properties: &Value) -> Value {
+    let mut tool = tool(name, description, properties);
+    tool["annotations"] = json!({ "readOnlyHint": true });
+    tool
+}
+
+fn integer() -> Value {
+    json!({ "type": "integer" })
+}
+
+/// Calls a tool.
+pub(super) async fn call(call: &Call) -> Result<Value, Refusal> {
+    let name = call.message.tool().unwrap_or_default();
+    call.engine.stats.tool(name);
+    let arguments = &call.message.params()["arguments"];
+    Ok(match name {
+        "count" => count(call),
+        "note_add" => note_add(call, arguments),
+        "note_list" => {
+            let notes = call.scope.state().notes.clone();
+            structured(&notes.join("\n"), &json!({ "notes": notes }))
+        }
+        "echo" | "region" => text(call.message.raw_arguments()),
+        "fail" => failure("it failed, as it was asked to"),
+        "stats" => {
+            let stats = call.engine.stats.to_json();
+            structured(&stats.to_string(), &stats)
+        }
+        "header" => header(call, arguments),
+        "slow" | "big" | "log" | "notify" => streaming::call(call, name, arguments).await,
+        "elicit" | "sample" | "roots" => return asking::call(call, name, arguments).await,
+        "pid" | "env" | "cwd" | "crash" | "exit" | "stderr" => process::call(name, arguments),
+        _ => return Err(Refusal::new(Code::INVALID_PARAMS, format!("there is no tool `{name}`"))),
+    })
+}
+
+fn count(call: &Call) -> Value {
+    let count = {
+        let mut state = call.scope.state();
+        state.count += 1;
+        state.count
+    };
+    structured(&count.to_string(), &json!({ "count": count }))
+}
+
+fn note_add(call: &Call, arguments: &Value) -> Value {
+    let note = arguments["text"].as_str().unwrap_or_default().to_owned();
+    let mut state = call.scope.state();
+    state.notes.push(note);
+    let kept = state.notes.len();
+    structured(&kept.to_string(), &json!({ "notes": kept }))
+}
+
+fn header(call: &Call, arguments: &Value) -> Value {
+    let value = arguments["name"]
+        .as_str()
+        .and_then(|name| call.headers.get(name))
+        .map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned());
+    structured(value.as_deref().unwrap_or_default(), &json!({ "value": value }))
+}
+
+/// A result of one text.
+fn text(text: &str) -> Value {
+    json!({ "content": [{ "type": "text", "text": text }] })
+}
+
+/// A result of one text, and the same as JSON.
+fn structured(said: &str, structure: &Value) -> Value {
+    let mut result = text(said);
+    result["structuredContent"] = structure.clone();
+    result
+}
+
+/// A result that says that the tool failed.
+fn failure(why: &str) -> Value {
+    let mut result = text(why);
+    result["isError"] = true.into();
+    result
+}

@@ -1,0 +1,74 @@
+//! The programs of this crate, as tests find them.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+    sync::Mutex,
+    time::SystemTime,
+};
+
+/// Built at most once by this process.
+static BUILT: Mutex<bool> = Mutex::new(false);
+
+/// Where a program of the test kit is. It is built if it is not there or older than its sources, as
+/// happens when the tests of another crate are run alone.
+#[must_use]
+pub fn program(name: &str) -> PathBuf {
+    let folder = output_folder();
+    let program = folder.join(name);
+    let mut built = BUILT.lock().unwrap();
+    if !*built && is_stale(&program) {
+        build(&folder);
+        *built = true;
+    }
+    assert!(program.is_file(), "there is no program {}", program.display());
+    program
+}
+
+/// The folder of the profile: the test itself is in it, or in its `deps`.
+fn output_folder() -> PathBuf {
+    let test = std::env::current_exe().unwrap();
+    let mut folder = test.parent().unwrap();
+    if ["deps", "examples"].iter().any(|inner| folder.ends_with(inner)) {
+        folder = folder.parent().unwrap();
+    }
+    // A doctest lives in a folder of its own, anywhere.
+    if folder.join("deps").is_dir() { folder.to_owned() } else { default_folder() }
+}
+
+fn default_folder() -> PathBuf {
+    let target = std::env::var_os("CARGO_TARGET_DIR").map(PathBuf::from);
+    target.unwrap_or_else(|| crate_folder().join("../../target")).join("debug")
+}
+
+fn crate_folder() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn is_stale(program: &Path) -> bool {
+    let Ok(built) = fs::metadata(program).and_then(|file| file.modified()) else { return true };
+    let sources = [crate_folder().join("src"), crate_folder().join("../wire/src")];
+    sources.iter().any(|folder| changed(folder).is_some_and(|changed| changed > built))
+}
+
+/// When anything in the folder was last changed.
+fn changed(folder: &Path) -> Option<SystemTime> {
+    let entries = fs::read_dir(folder).ok()?.filter_map(Result::ok);
+    let times = entries.filter_map(|entry| {
+        let path = entry.path();
+        if path.is_dir() { changed(&path) } else { fs::metadata(path).ok()?.modified().ok() }
+    });
+    times.max()
+}
+
+fn build(folder: &Path) {
+    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or("cargo".into()));
+    cargo.args(["build", "--quiet", "-p", "stayput-testkit", "--bins", "--all-features"]);
+    if folder.ends_with("release") {
+        cargo.arg("--release");
+    }
+    cargo.current_dir(crate_folder()).env("CARGO_TARGET_DIR", folder.parent().unwrap());
+    let output = cargo.output().unwrap();
+    assert!(output.status.success(), "{cargo:?}: {}", String::from_utf8_lossy(&output.stderr));
+}

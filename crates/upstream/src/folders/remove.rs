@@ -1,0 +1,111 @@
+//! Removing folders, whatever a server did to them.
+
+use std::{
+    fmt, fs, io,
+    os::unix::fs::PermissionsExt as _,
+    path::{Path, PathBuf},
+};
+
+/// What could not be removed, and why. It stays in the trash, and the next sweep tries again.
+#[derive(Debug, Default)]
+#[must_use]
+pub struct Kept(Vec<(PathBuf, io::Error)>);
+
+impl Kept {
+    pub(super) fn of(path: PathBuf, problem: io::Error) -> Self {
+        Self(vec![(path, problem)])
+    }
+
+    pub(super) fn add(&mut self, path: PathBuf, problem: io::Error) {
+        self.0.push((path, problem));
+    }
+
+    pub(super) fn join(mut self, mut other: Self) -> Self {
+        self.0.append(&mut other.0);
+        self
+    }
+
+    /// Whether all is gone.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// What is left.
+    pub fn paths(&self) -> impl Iterator<Item = &Path> {
+        self.0.iter().map(|(path, _)| path.as_path())
+    }
+}
+
+impl fmt::Display for Kept {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0[..] {
+            [] => f.write_str("everything was removed"),
+            [(path, problem), more @ ..] => {
+                write!(f, "{} could not be removed: {problem}", path.display())?;
+                if more.is_empty() { Ok(()) } else { write!(f, " (and {} more)", more.len()) }
+            }
+        }
+    }
+}
+
+/// What is in `folder`; nothing if there is no such folder.
+pub(super) async fn entries(folder: PathBuf) -> Vec<PathBuf> {
+    let read = move || {
+        let found = fs::read_dir(folder).into_iter().flatten().flatten();
+        found.map(|entry| entry.path()).collect()
+    };
+    tokio::task::spawn_blocking(read).await.unwrap_or_default()
+}
+
+/// Removes `folders` where it may block. It goes on when this is dropped.
+pub(super) async fn in_background(folders: Vec<PathBuf>) -> Kept {
+    if folders.is_empty() {
+        return Kept::default();
+    }
+    let first = folders[0].clone();
+    let all = move || {
+        let kept = folders.into_iter().filter_map(|path| remove(&path).err().map(|e| (path, e)));
+        Kept(kept.collect())
+    };
+    let stopped = |error| Kept::of(first, io::Error::other(error));
+    tokio::task::spawn_blocking(all).await.unwrap_or_else(stopped)
+}
+
+/// Removes `folder`, or what can be removed of it.
+pub(super) fn now(folder: &Path) {
+    let _ = remove(folder);
+}
+
+/// A process that is not quite dead can write once more while its folder is removed.
+const ATTEMPTS: usize = 3;
+
+fn remove(folder: &Path) -> io::Result<()> {
+    let mut last = Ok(());
+    for _ in 0..ATTEMPTS {
+        last = match fs::remove_dir_all(folder) {
+            Err(problem) if problem.kind() == io::ErrorKind::NotFound => Ok(()),
+            removed => removed,
+        };
+        if last.is_ok() {
+            break;
+        }
+        // Package caches are often read-only, so that nobody can remove anything from them.
+        open_up(folder);
+    }
+    last
+}
+
+/// Makes every folder in `top` one that can be emptied, without following a link.
+fn open_up(top: &Path) {
+    let is_folder = top.symlink_metadata().is_ok_and(|found| found.is_dir());
+    let mut folders = if is_folder { vec![top.to_owned()] } else { Vec::new() };
+    while let Some(folder) = folders.pop() {
+        let _ = fs::set_permissions(&folder, fs::Permissions::from_mode(0o700));
+        for entry in fs::read_dir(&folder).into_iter().flatten().flatten() {
+            if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                folders.push(entry.path());
+            }
+        }
+    }
+}

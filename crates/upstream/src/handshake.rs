@@ -1,0 +1,139 @@
+//! The first words on a link.
+
+use std::{sync::Arc, time::Duration};
+
+use stayput_wire::{Era, Message, Raw, Version, json};
+
+use crate::{
+    CallError, Delivery, Greeting, Hello, OpenError,
+    link::{Answer, CallOptions, Core, Made, Terms, compose, notification},
+};
+
+/// How a handshake ended, if not well.
+#[derive(Debug)]
+pub(crate) enum Refusal {
+    /// The server speaks another era; these are the versions it named, if it did.
+    OtherEra(OpenError),
+    /// There is no other way to try.
+    Failed(OpenError),
+}
+
+impl Refusal {
+    pub(crate) fn into_error(self) -> OpenError {
+        match self {
+            Self::OtherEra(error) | Self::Failed(error) => error,
+        }
+    }
+}
+
+/// Shakes hands in the way of the legacy era: two messages.
+pub(crate) async fn initialize(
+    core: &Arc<Core>,
+    hello: &Hello,
+    limit: Duration,
+) -> Result<Greeting, Refusal> {
+    let params = format!(
+        r#"{{"protocolVersion":{},"capabilities":{},"clientInfo":{}}}"#,
+        json::quote(Version::LATEST_LEGACY.as_str()),
+        hello.capabilities,
+        hello.info
+    );
+    let answer = first_call(core, "initialize", &params, limit).await.map_err(|error| {
+        match error {
+            // Modern servers have no page where this one is looked for.
+            OpenError::Http { delivery: Delivery::Refused, .. } => Refusal::OtherEra(error),
+            error => Refusal::Failed(error),
+        }
+    })?;
+    let Some(result) = answer.result() else {
+        return Err(Refusal::OtherEra(refused(core, &answer)));
+    };
+    let version = read(result, "protocolVersion").map(|version| Version::from(&*version));
+    let version = version.ok_or_else(|| Refusal::Failed(nonsense(core, "initialize")))?;
+    if version.era() != Era::Legacy {
+        let offered = version.as_str().to_owned();
+        let server = core.server.to_string();
+        return Err(Refusal::OtherEra(OpenError::Version { server, offered }));
+    }
+    let greeting = Greeting::new(version.clone(), result);
+    let _ = core.terms.set(Terms::new(version, hello));
+    let done = notification("notifications/initialized", None);
+    core.carrier
+        .tell_first(core, done, limit)
+        .await
+        .map_err(|error| Refusal::Failed(OpenError::of_call(core, error)))?;
+    Ok(greeting)
+}
+
+/// Asks a server of the modern era what it can do: one request.
+pub(crate) async fn discover(
+    core: &Arc<Core>,
+    hello: &Hello,
+    limit: Duration,
+) -> Result<Greeting, Refusal> {
+    let _ = core.terms.set(Terms::new(Version::LATEST, hello));
+    let answer = first_call(core, "server/discover", "{}", limit).await.map_err(|error| {
+        match error {
+            // Silence, and an answer that is none, is what old servers have for what they do not know.
+            OpenError::Silent { .. } | OpenError::Http { delivery: Delivery::Refused, .. } => {
+                Refusal::OtherEra(error)
+            }
+            error => Refusal::Failed(error),
+        }
+    })?;
+    let Some(result) = answer.result() else {
+        return Err(Refusal::OtherEra(refused(core, &answer)));
+    };
+    let supported = versions(result);
+    if !supported.contains(&Version::LATEST) {
+        let server = core.server.to_string();
+        let offered = supported.iter().map(Version::as_str).collect::<Vec<_>>().join(", ");
+        return Err(Refusal::OtherEra(OpenError::Version { server, offered }));
+    }
+    Ok(Greeting::new(Version::LATEST, result))
+}
+
+/// The versions that a `server/discover` result names.
+pub(crate) fn versions(result: &str) -> Vec<Version> {
+    let Ok(result) = Raw::parse(result) else { return Vec::new() };
+    let Some(list) = result.find(&["supportedVersions"]).filter(|list| list.is_array()) else {
+        return Vec::new();
+    };
+    list.elements().filter_map(|version| Some(Version::from(&*version.text()?))).collect()
+}
+
+async fn first_call(
+    core: &Arc<Core>,
+    method: &str,
+    params: &str,
+    limit: Duration,
+) -> Result<Answer, OpenError> {
+    let text = compose(method, Some(params));
+    let message = Message::parse(text.as_bytes());
+    let message = message.map_err(|_| nonsense(core, method))?;
+    let options = CallOptions { limit: Some(limit), ..CallOptions::default() };
+    let answer =
+        async { core.call(&message, options, Made::Handshake).await?.answer().await }.await;
+    answer.map_err(|error| match error {
+        CallError::TimedOut { limit } => {
+            let (server, method) = (core.server.to_string(), method.to_owned());
+            OpenError::Silent { server, method, limit, hint: core.carrier.hint() }
+        }
+        error => OpenError::of_call(core, error),
+    })
+}
+
+fn refused(core: &Core, answer: &Answer) -> OpenError {
+    let code = answer.code().map_or(0, |code| code.0);
+    let message = answer.error_message().unwrap_or_default();
+    OpenError::Refused { server: core.server.to_string(), code, message }
+}
+
+fn nonsense(core: &Core, method: &str) -> OpenError {
+    let what = format!("its answer to `{method}` is not what the protocol asks for");
+    OpenError::Protocol { server: core.server.to_string(), what }
+}
+
+fn read(result: &str, name: &str) -> Option<String> {
+    Some(Raw::parse(result).ok()?.find(&[name])?.text()?.into_owned())
+}

@@ -1,0 +1,169 @@
+//! Sends requests over connections that are shared.
+
+use std::{error::Error, fmt, sync::Arc, time::Duration};
+
+use ::http::{
+    HeaderMap, StatusCode, Uri,
+    header::{AUTHORIZATION, PROXY_AUTHORIZATION},
+    uri::Scheme,
+};
+use hyper::{body::Incoming, rt::Executor};
+use hyper_util::{
+    client::legacy::{Client as Pool, Error as PoolError},
+    rt::TokioTimer,
+};
+use tokio::{runtime::Handle, time::timeout};
+
+use super::{
+    Body, ClientError, ClientSettings, HttpError, Phase, Request, Target,
+    dial::{Dial, DialError},
+    error::{find, reasons},
+    proxy::Proxies,
+    redirect,
+    request::{Outgoing, Taken},
+};
+use crate::Delivery;
+
+/// Sends requests over connections that all its clones share, so one is enough for all sessions of all
+/// servers that are reached by the same [`ClientSettings`].
+///
+/// Connections are opened when they are needed and kept for a while after that. When the last clone and
+/// the last [`Body`] are gone, so are the connections and their tasks.
+#[derive(Clone)]
+pub struct Client {
+    pool: Pool<Dial, Outgoing>,
+    proxies: Option<Arc<Proxies>>,
+}
+
+/// The head of an answer, and the body that follows it.
+#[derive(Debug)]
+pub struct Response {
+    /// What became of the request.
+    pub status: StatusCode,
+    /// As the server sent them.
+    pub headers: HeaderMap,
+    /// Still on its way.
+    pub body: Body,
+}
+
+/// Where the connections live.
+#[derive(Clone)]
+struct Home(Handle);
+
+impl<F> Executor<F> for Home
+where
+    F: Future + Send + 'static,
+    F::Output: Send + 'static,
+{
+    fn execute(&self, task: F) {
+        self.0.spawn(task);
+    }
+}
+
+impl Client {
+    /// Reads the files and variables that `settings` name; connects to nothing.
+    ///
+    /// # Errors
+    /// If one of them cannot be used, or there is no runtime.
+    pub fn new(settings: &ClientSettings) -> Result<Self, ClientError> {
+        let runtime = match &settings.runtime {
+            Some(runtime) => runtime.clone(),
+            None => Handle::try_current().map_err(|_| ClientError::NoRuntime)?,
+        };
+        let proxies = Proxies::new(&settings.proxy)?.map(Arc::new);
+        let tls = settings.trust.config()?;
+        let dial = Dial::new(settings, tls, proxies.clone(), runtime.clone());
+        let pool = Pool::builder(Home(runtime))
+            .pool_timer(TokioTimer::new())
+            .pool_idle_timeout(settings.idle)
+            .pool_max_idle_per_host(settings.max_idle)
+            .build(dial);
+        Ok(Self { pool, proxies })
+    }
+
+    /// Sends `request` and returns when the head of its answer is there.
+    ///
+    /// It is executed at most once. If a kept connection turns out to be closed before anything was
+    /// written to it, the request goes over another one. Answers that send it on are followed up to
+    /// five times, at the same origin only: 307 and 308 for any method, 301, 302 and 303 for GET and
+    /// HEAD.
+    ///
+    /// Dropped midway, it closes the connection that the request was on; a server can still have
+    /// executed it.
+    ///
+    /// # Errors
+    /// If there is no head of an answer, or it sends the request to where it must not go.
+    pub async fn send(&self, request: Request) -> Result<Response, HttpError> {
+        request.check()?;
+        let (limit, to, taken) = (request.first_byte, request.url.clone(), Taken::default());
+        match timeout(limit, self.follow(request, &taken)).await {
+            Ok(outcome) => outcome,
+            Err(_) => Err(late(&taken, &to, limit)),
+        }
+    }
+
+    async fn follow(&self, mut request: Request, taken: &Taken) -> Result<Response, HttpError> {
+        for _ in 0..=redirect::MOST {
+            let answer = self.once(&request, taken).await?;
+            let Some(next) = redirect::next(&request, &answer)? else {
+                let (head, body) = answer.into_parts();
+                let body = Body::new(body, request.url, request.idle).await;
+                return Ok(Response { status: head.status, headers: head.headers, body });
+            };
+            request.url = next;
+        }
+        Err(redirect::endless(&request))
+    }
+
+    async fn once(
+        &self,
+        request: &Request,
+        taken: &Taken,
+    ) -> Result<::http::Response<Incoming>, HttpError> {
+        let mut outgoing = ::http::Request::new(Outgoing::new(request, taken.clone()));
+        *outgoing.method_mut() = request.method.clone();
+        *outgoing.uri_mut() = request.url.uri().clone();
+        // The connection keeps what it is given, and a redirect needs them again.
+        *outgoing.headers_mut() = request.headers.clone();
+        self.sign(&request.url, outgoing.headers_mut());
+        let answer = self.pool.request(outgoing).await;
+        answer.map_err(|error| failure(&error, taken.delivery(), &request.url))
+    }
+
+    fn sign(&self, to: &Target, headers: &mut HeaderMap) {
+        if let Some(authorization) = to.authorization() {
+            headers.entry(AUTHORIZATION).or_insert_with(|| authorization.clone());
+        }
+        if let Some(authorization) = self.forwarding(to.uri()) {
+            headers.insert(PROXY_AUTHORIZATION, authorization);
+        }
+    }
+
+    /// What a proxy that reads the request itself wants to see in it. Where there is a tunnel, it was
+    /// shown when that was made, and must not go further.
+    fn forwarding(&self, to: &Uri) -> Option<::http::HeaderValue> {
+        let proxies = self.proxies.as_ref().filter(|_| to.scheme() == Some(&Scheme::HTTP))?;
+        proxies.on_the_way_to(to)?.authorization
+    }
+}
+
+impl fmt::Debug for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Client").field("proxies", &self.proxies).finish_non_exhaustive()
+    }
+}
+
+fn late(taken: &Taken, to: &Target, limit: Duration) -> HttpError {
+    let delivery = taken.delivery();
+    let phase = if delivery == Delivery::NotSent { Phase::Connect } else { Phase::FirstByte };
+    HttpError::late(phase, delivery, to, limit)
+}
+
+fn failure(error: &PoolError, delivery: Delivery, to: &Target) -> HttpError {
+    // What the pool itself says is only in which of its steps it was.
+    let cause: &(dyn Error + 'static) = error.source().unwrap_or(error);
+    if let Some(dialled) = find::<DialError>(cause) {
+        return HttpError::unconnected(dialled.kind, delivery, to, &dialled.reason);
+    }
+    HttpError::broken(delivery, to, &reasons(cause))
+}

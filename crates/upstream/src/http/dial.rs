@@ -1,0 +1,222 @@
+//! A new connection: TCP, a proxy where there is one, TLS where the URL says so.
+
+use std::{
+    error::Error,
+    io,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use ::http::{Uri, uri::Scheme};
+use hyper_rustls::{HttpsConnector, MaybeHttpsStream};
+use hyper_util::{
+    client::legacy::connect::{HttpConnector, proxy::Tunnel},
+    rt::TokioIo,
+};
+use rustls::ClientConfig;
+use tokio::{net::TcpStream, runtime::Handle, task::JoinHandle, time::timeout};
+use tower_service::Service;
+
+use super::{
+    ClientSettings, HttpErrorKind, Phase,
+    error::{find, reasons},
+    proxy::{Proxies, Via},
+    stream::Stream,
+};
+
+/// Makes connections for the pool.
+#[derive(Clone)]
+pub(super) struct Dial {
+    https: HttpsConnector<Way>,
+    limit: Duration,
+    runtime: Handle,
+}
+
+/// The way to a server, without the TLS to that server.
+#[derive(Clone)]
+struct Way {
+    tcp: HttpConnector,
+    /// To a proxy; some want TLS of their own.
+    to_proxy: HttpsConnector<HttpConnector>,
+    proxies: Option<Arc<Proxies>>,
+}
+
+/// Why there is no connection. Nothing was sent then.
+#[derive(Debug, thiserror::Error)]
+#[error("{reason}")]
+pub(super) struct DialError {
+    pub(super) kind: HttpErrorKind,
+    pub(super) reason: String,
+}
+
+type BoxError = Box<dyn Error + Send + Sync>;
+type Boxed<T, E> = Pin<Box<dyn Future<Output = Result<T, E>> + Send>>;
+
+impl Dial {
+    pub(super) fn new(
+        settings: &ClientSettings,
+        tls: Arc<ClientConfig>,
+        proxies: Option<Arc<Proxies>>,
+        runtime: Handle,
+    ) -> Self {
+        let mut tcp = HttpConnector::new();
+        tcp.enforce_http(false);
+        // Requests are small, and somebody waits for each: none waits for a fuller packet.
+        tcp.set_nodelay(true);
+        // Shared by all addresses of a host, so that a dead one does not use up all the time there is.
+        tcp.set_connect_timeout(Some(settings.connect));
+        tcp.set_keepalive(settings.keep_alive);
+        tcp.set_keepalive_interval(settings.keep_alive.map(|time| time / 4));
+        tcp.set_keepalive_retries(settings.keep_alive.map(|_| 4));
+        let to_proxy = HttpsConnector::from((tcp.clone(), tls.clone()));
+        let https = HttpsConnector::from((Way { tcp, to_proxy, proxies }, tls));
+        Self { https, limit: settings.connect, runtime }
+    }
+}
+
+impl Service<Uri> for Dial {
+    type Response = MaybeHttpsStream<Stream>;
+    type Error = DialError;
+    type Future = Boxed<Self::Response, DialError>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), DialError>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, to: Uri) -> Self::Future {
+        let (limit, connecting) = (self.limit, self.https.call(to));
+        let connected = async move {
+            match timeout(limit, connecting).await {
+                Ok(outcome) => outcome.map_err(DialError::last_step),
+                Err(_) => Err(DialError::late(&format!("it took longer than {limit:?}"))),
+            }
+        };
+        // A socket belongs to the runtime it was made on, and must outlive the one that asks.
+        let task = Owned(self.runtime.spawn(connected));
+        Box::pin(async move { task.await.unwrap_or_else(|_| Err(DialError::no_runtime())) })
+    }
+}
+
+impl Service<Uri> for Way {
+    type Response = Stream;
+    type Error = DialError;
+    type Future = Boxed<Stream, DialError>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), DialError>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, to: Uri) -> Self::Future {
+        let via = self.proxies.as_ref().and_then(|proxies| proxies.on_the_way_to(&to));
+        let Some(via) = via else {
+            let connecting = self.tcp.call(to);
+            return Box::pin(async move {
+                let io = connecting.await.map_err(|error| DialError::unreached(&error))?;
+                Ok(Stream { io: MaybeHttpsStream::Http(io), forwarded: false })
+            });
+        };
+        let to_proxy = self.to_proxy.clone();
+        Box::pin(async move {
+            let forwarded = to.scheme() != Some(&Scheme::HTTPS);
+            let proxy = via.uri.clone();
+            let connected = through(to_proxy, via, to).await;
+            let io = connected.map_err(|error| DialError::proxied(&proxy, &error))?;
+            Ok(Stream { io, forwarded })
+        })
+    }
+}
+
+/// A plain request goes to the proxy as it is. What is meant to be secret goes through a tunnel, so
+/// that the proxy sees the host and no more.
+async fn through(
+    mut to_proxy: HttpsConnector<HttpConnector>,
+    via: Via,
+    to: Uri,
+) -> Result<MaybeHttpsStream<TokioIo<TcpStream>>, BoxError> {
+    if !matches!(via.uri.scheme_str(), Some("http" | "https")) {
+        return Err("only proxies that speak HTTP can be used, http:// or https://".into());
+    }
+    if to.scheme() != Some(&Scheme::HTTPS) {
+        return to_proxy.call(via.uri).await;
+    }
+    let mut tunnel = Tunnel::new(via.uri, to_proxy);
+    if let Some(authorization) = via.authorization {
+        tunnel = tunnel.with_auth(authorization);
+    }
+    Ok(tunnel.call(to).await?)
+}
+
+impl DialError {
+    fn unreached(error: &(dyn Error + 'static)) -> Self {
+        let reason = reasons(error);
+        if find::<io::Error>(error).is_some_and(|error| error.kind() == io::ErrorKind::TimedOut) {
+            return Self::late(&reason);
+        }
+        Self { kind: HttpErrorKind::Connect, reason }
+    }
+
+    fn proxied(proxy: &Uri, error: &BoxError) -> Self {
+        let said = reasons(&**error);
+        let said = said.strip_prefix("tunnel error: ").unwrap_or(&said);
+        let (scheme, host) = (proxy.scheme_str().unwrap_or("http"), proxy.authority());
+        let host = host.map_or("", |host| host.as_str());
+        Self { kind: HttpErrorKind::Proxy, reason: format!("{scheme}://{host}: {said}") }
+    }
+
+    /// The way there has its own errors, so what is not one of these comes from TLS, the last step.
+    fn last_step(error: BoxError) -> Self {
+        match error.downcast::<Self>() {
+            Ok(error) => *error,
+            Err(error) => Self { kind: HttpErrorKind::Tls, reason: reasons(&*error) },
+        }
+    }
+
+    fn late(reason: &str) -> Self {
+        Self { kind: HttpErrorKind::Timeout(Phase::Connect), reason: reason.to_owned() }
+    }
+
+    fn no_runtime() -> Self {
+        let reason = "the runtime of this client has ended".to_owned();
+        Self { kind: HttpErrorKind::Connect, reason }
+    }
+}
+
+/// A task that ends when nobody waits for it any more.
+struct Owned<T>(JoinHandle<T>);
+
+impl<T> Future for Owned<T> {
+    type Output = Result<T, tokio::task::JoinError>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        Pin::new(&mut self.0).poll(cx)
+    }
+}
+
+impl<T> Drop for Owned<T> {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::http::{Proxy, Trust};
+
+    /// R139. That small packets are not held back is a setting of the socket, so that is looked at.
+    #[tokio::test]
+    async fn a_connection_does_not_wait_for_fuller_packets() {
+        let server = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let settings = ClientSettings { proxy: Proxy::None, ..ClientSettings::default() };
+        let tls = Trust::default().config().unwrap();
+        let mut dial = Dial::new(&settings, tls, None, Handle::current());
+        let uri = format!("http://{}/", server.local_addr().unwrap());
+        let stream = dial.call(uri.parse().unwrap()).await.unwrap();
+        let MaybeHttpsStream::Http(Stream { io: MaybeHttpsStream::Http(tcp), .. }) = stream else {
+            panic!("it is encrypted");
+        };
+        assert!(tcp.inner().nodelay().unwrap());
+    }
+}

@@ -1,0 +1,59 @@
+//! Where an answer sends a request on to, if it may go there.
+
+use ::http::{Method, StatusCode, header::LOCATION};
+
+use super::{HttpError, HttpErrorKind, Request, Target};
+use crate::Delivery;
+
+/// How often one request is sent on.
+pub(super) const MOST: usize = 5;
+
+/// Where `request` is to be sent again, unless the answer is the one to have.
+///
+/// Only at the same origin, so that headers never leave it; and only as the same request: a POST that
+/// comes back as a GET is not what anybody meant, though 301, 302 and 303 ask for it.
+pub(super) fn next<B>(
+    request: &Request,
+    answer: &::http::Response<B>,
+) -> Result<Option<Target>, HttpError> {
+    let keeps_method = match answer.status() {
+        StatusCode::TEMPORARY_REDIRECT | StatusCode::PERMANENT_REDIRECT => true,
+        StatusCode::MOVED_PERMANENTLY | StatusCode::FOUND | StatusCode::SEE_OTHER => false,
+        _ => return Ok(None),
+    };
+    let location = answer.headers().get(LOCATION).and_then(|value| value.to_str().ok());
+    let Some(to) = location.and_then(|location| request.url.join(location).ok()) else {
+        return Err(refused(request, "without saying where to; ask whoever runs the server"));
+    };
+    if to.origin() != request.url.origin() {
+        let advice = format!(
+            "to {0}, and credentials are not taken to another origin; if you trust it, configure the \
+             URL that begins with {0}",
+            to.origin()
+        );
+        return Err(refused(request, &advice));
+    }
+    let asks = matches!(request.method, Method::GET | Method::HEAD);
+    if !keeps_method && !asks {
+        let status = answer.status().as_u16();
+        let advice = format!(
+            "to {to} with status {status}, which would turn the {} into a GET; configure that URL",
+            request.method
+        );
+        return Err(refused(request, &advice));
+    }
+    Ok(Some(to))
+}
+
+/// It was sent on too often.
+pub(super) fn endless(request: &Request) -> HttpError {
+    let advice = format!("more than {MOST} times; configure the URL where it leads to in the end");
+    refused(request, &advice)
+}
+
+/// The server answered, so the request was written. What it did with it besides is not known: 303
+/// even means that it was executed.
+fn refused(request: &Request, advice: &str) -> HttpError {
+    let sentence = format!("{} sends the request on {advice}", request.url);
+    HttpError::new(HttpErrorKind::Redirect, Delivery::Unknown, sentence)
+}

@@ -1,0 +1,127 @@
+//! What is sent.
+
+use std::{
+    convert::Infallible,
+    fmt,
+    pin::Pin,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use ::http::{
+    HeaderMap, Method,
+    header::{CONTENT_LENGTH, TRANSFER_ENCODING},
+};
+use bytes::Bytes;
+use hyper::body::{Body, Frame, SizeHint};
+
+use super::{HttpError, HttpErrorKind, Target};
+use crate::Delivery;
+
+/// One request.
+#[derive(Clone)]
+pub struct Request {
+    /// What to do.
+    pub method: Method,
+    /// Where.
+    pub url: Target,
+    /// Sent as they are. `Host` is added unless it is here, and so are the credentials of the URL;
+    /// `Content-Length` and `Transfer-Encoding` must not be here, because they are known.
+    pub headers: HeaderMap,
+    /// Sent whole.
+    pub body: Bytes,
+    /// How long all may take until the head of the answer is there: waiting for a connection, sending,
+    /// and following redirects.
+    pub first_byte: Duration,
+    /// How long the answer may be silent between two chunks.
+    pub idle: Duration,
+}
+
+impl Request {
+    /// Refuses what would be sent as something else than it is.
+    pub(super) fn check(&self) -> Result<(), HttpError> {
+        let problem = if self.method == Method::CONNECT {
+            "the method CONNECT is for proxies and carries no request"
+        } else if self.headers.contains_key(CONTENT_LENGTH) {
+            "Content-Length is found out and must not be set; remove it from the headers"
+        } else if self.headers.contains_key(TRANSFER_ENCODING) {
+            "Transfer-Encoding is chosen here and must not be set; remove it from the headers"
+        } else {
+            return Ok(());
+        };
+        let sentence = format!("the request to {} cannot be sent: {problem}", self.url);
+        Err(HttpError::new(HttpErrorKind::Invalid, Delivery::NotSent, sentence))
+    }
+}
+
+impl fmt::Debug for Request {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Any header may be a credential, and the body is somebody's data.
+        f.debug_struct("Request")
+            .field("method", &self.method)
+            .field("url", &self.url)
+            .field("headers", &self.headers.keys().collect::<Vec<_>>())
+            .field("body", &self.body.len())
+            .field("first_byte", &self.first_byte)
+            .field("idle", &self.idle)
+            .finish()
+    }
+}
+
+/// Whether a part of a request may have been written. Shared with the body that goes out.
+#[derive(Clone, Default)]
+pub(super) struct Taken(Arc<AtomicBool>);
+
+impl Taken {
+    fn note(&self) {
+        self.0.store(true, Ordering::Release);
+    }
+
+    pub(super) fn delivery(&self) -> Delivery {
+        if self.0.load(Ordering::Acquire) { Delivery::Unknown } else { Delivery::NotSent }
+    }
+}
+
+/// A body on its way out, that notes when it is first asked for anything.
+pub(super) struct Outgoing {
+    /// Nothing once it was given away, and where there is none to send.
+    data: Option<Bytes>,
+    taken: Taken,
+}
+
+impl Outgoing {
+    pub(super) fn new(request: &Request, taken: Taken) -> Self {
+        // Some servers refuse a POST that does not say that its body is empty.
+        let says_length = matches!(request.method, Method::POST | Method::PUT | Method::PATCH);
+        let some = says_length || !request.body.is_empty();
+        Self { data: some.then(|| request.body.clone()), taken }
+    }
+}
+
+impl Body for Outgoing {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        self.taken.note();
+        Poll::Ready(self.data.take().map(|data| Ok(Frame::data(data))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.taken.note();
+        self.data.is_none()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.taken.note();
+        let length = self.data.as_ref().map_or(0, Bytes::len);
+        SizeHint::with_exact(u64::try_from(length).unwrap_or(u64::MAX))
+    }
+}

@@ -1,0 +1,251 @@
+//! A live connection to one MCP server.
+
+mod answer;
+mod asked;
+mod call;
+mod carrier;
+mod core;
+mod declares;
+mod hello;
+mod inbox;
+mod listener;
+mod pending;
+pub(crate) mod prepare;
+mod receive;
+mod terms;
+
+use std::{
+    fmt,
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
+
+use stayput_wire::Message;
+
+pub use answer::Answer;
+pub use asked::Asked;
+pub use call::{Call, CallError};
+pub(crate) use carrier::{Carrier, cancellation};
+pub(crate) use core::{Core, expiry};
+pub use declares::Declares;
+pub use hello::{Hello, InvalidHello};
+pub(crate) use inbox::Inbox;
+pub use inbox::Incoming;
+pub use listener::Listener;
+pub(crate) use listener::Listeners;
+pub(crate) use prepare::{Prepared, Routing, compose, notification, one_line};
+pub(crate) use receive::Via;
+pub use terms::Greeting;
+pub(crate) use terms::Terms;
+
+use crate::{Loss, LossReason};
+
+/// The whole live stack from a session to one server: a child process or an HTTP client, whoever reads
+/// it, and what was agreed. It lives and dies as one piece.
+///
+/// What is sent is a message of JSON-RPC as its maker wrote it; only its id and its progress token are
+/// replaced on the way, and put back into what comes. A link that is over stays over: [`Links`] opens
+/// the next one, on the next generation.
+///
+/// [`Links`]: crate::Links
+pub struct Link {
+    core: Arc<Core>,
+    greeting: Greeting,
+}
+
+/// How a call is made.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct CallOptions {
+    /// The time without an answer and without progress after which it fails; the server's own if
+    /// none is given.
+    pub limit: Option<Duration>,
+    /// What the client behind this call can be asked.
+    pub declares: Declares,
+}
+
+/// Where a request comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Made {
+    /// From somebody who gave it an id.
+    Elsewhere,
+    /// From here: it has no id of its own.
+    Here,
+    /// From here, to open a link: its answer may name the session, and it is never cancelled on the
+    /// wire.
+    Handshake,
+}
+
+impl Link {
+    pub(crate) fn new(core: Arc<Core>, greeting: Greeting) -> Self {
+        Self { core, greeting }
+    }
+
+    /// Sends a request, a whole message. It is in flight when this returns.
+    ///
+    /// # Errors
+    /// If the link is over, or the message is no request.
+    pub async fn send(
+        &self,
+        request: &Message<'_>,
+        options: CallOptions,
+    ) -> Result<Call, CallError> {
+        self.core.call(request, options, Made::Elsewhere).await
+    }
+
+    /// Sends a request made from its method and its parameters, which are JSON.
+    ///
+    /// # Errors
+    /// As for [`Link::send`].
+    pub async fn call(
+        &self,
+        method: &str,
+        params: Option<&str>,
+        options: CallOptions,
+    ) -> Result<Call, CallError> {
+        let text = compose(method, params);
+        let message = Message::parse(text.as_bytes());
+        let message = message.map_err(|error| CallError::Invalid(error.to_string().into()))?;
+        self.core.call(&message, options, Made::Here).await
+    }
+
+    /// Tells the server something: a whole message that asks for no answer.
+    ///
+    /// # Errors
+    /// If it is no notification.
+    pub fn tell(&self, message: &Message<'_>) -> Result<(), CallError> {
+        if !matches!(message.kind(), stayput_wire::Kind::Notification { .. }) {
+            return Err(CallError::Invalid("only a notification can be told".into()));
+        }
+        self.core.tell(one_line(message.text()));
+        Ok(())
+    }
+
+    /// Hears what the server says outside any call. `declares` says what may be asked there.
+    ///
+    /// A modern server is asked for what it should tell; `interest` is the `notifications` object of
+    /// `subscriptions/listen`. On a legacy server it has no meaning: it tells what it wants.
+    ///
+    /// # Errors
+    /// If the link is over, or `interest` is not JSON.
+    pub async fn listen(&self, interest: &str, declares: Declares) -> Result<Listener, CallError> {
+        if self.greeting.era() == stayput_wire::Era::Modern {
+            let params = format!(r#"{{"notifications":{interest}}}"#);
+            // Nothing may come for hours.
+            let limit = Some(Duration::MAX);
+            let options = CallOptions { limit, declares, ..CallOptions::default() };
+            let call = self.call("subscriptions/listen", Some(&params), options).await?;
+            return Ok(Listener::on_call(call));
+        }
+        Ok(Listener::on_link(self.core.clone(), declares))
+    }
+
+    /// What the server said of itself.
+    #[must_use]
+    pub fn greeting(&self) -> &Greeting {
+        &self.greeting
+    }
+
+    /// Learns from a page of `tools/list` which arguments a modern server wants as headers.
+    pub fn learn_tools(&self, result: &str) {
+        if let Some(terms) = self.core.terms.get() {
+            terms.learn_tools(result);
+        }
+    }
+
+    /// Why it is over, if it is.
+    #[must_use]
+    pub fn loss(&self) -> Option<Arc<Loss>> {
+        self.core.loss()
+    }
+
+    /// Waits until it is over.
+    pub async fn over(&self) -> Arc<Loss> {
+        self.core.over.wait().await;
+        let unknown = || Arc::new(Loss::new(LossReason::Ended, ""));
+        self.core.loss().unwrap_or_else(unknown)
+    }
+
+    /// How many calls are in flight.
+    #[must_use]
+    pub fn in_flight(&self) -> usize {
+        self.core.in_flight()
+    }
+
+    /// How often the server said that one of its lists changed.
+    #[must_use]
+    pub fn lists_changed(&self) -> u64 {
+        self.core.counts.lists_changed.load(Ordering::Relaxed)
+    }
+
+    /// What happened on it that nobody was told of.
+    #[must_use]
+    pub fn counts(&self) -> LinkCounts {
+        let counts = &self.core.counts;
+        LinkCounts {
+            late: counts.late.load(Ordering::Relaxed),
+            rubbish: counts.rubbish.load(Ordering::Relaxed),
+            unanswerable: counts.unanswerable.load(Ordering::Relaxed),
+            unheard: counts.unheard.load(Ordering::Relaxed),
+        }
+    }
+
+    /// The last lines that a child process wrote to its standard error; nothing for other servers.
+    #[must_use]
+    pub fn last_words(&self) -> String {
+        self.core.carrier.hint()
+    }
+
+    /// The id that the server gave its session, if this transport has one. A secret.
+    pub(crate) fn session(&self) -> Option<&str> {
+        self.core.carrier.session()
+    }
+
+    /// Begins to end it. Whatever is in flight fails at once.
+    pub fn close(&self, reason: LossReason) {
+        self.core.leave();
+        self.core.carrier.shut(&self.core, reason);
+    }
+
+    /// The bytes of memory that a child process and all that descends from it use. It reads many
+    /// small files: to be called where that may block.
+    #[must_use]
+    pub fn memory(&self) -> Option<u64> {
+        self.core.carrier.memory()
+    }
+
+    /// Whether nothing of it is left.
+    #[must_use]
+    pub fn is_gone(&self) -> bool {
+        self.core.gone.is_raised()
+    }
+
+    /// Waits until nothing of it is left: no process, no socket, no task.
+    pub async fn gone(&self) {
+        self.core.gone.wait().await;
+    }
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        self.close(LossReason::Released);
+    }
+}
+
+impl fmt::Debug for Link {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Link({:?})", self.core)
+    }
+}
+
+/// What happened on a link that nobody was told of.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LinkCounts {
+    /// Answers and progress for calls that were forgotten.
+    pub late: u64,
+    /// Lines that were no messages.
+    pub rubbish: u64,
+    /// Questions of the server that nobody could be found for.
+    pub unanswerable: u64,
+    /// Notifications that nobody listened to.
+    pub unheard: u64,
+}

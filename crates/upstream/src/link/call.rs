@@ -1,0 +1,146 @@
+//! One call in flight, as its caller sees it.
+
+use std::{fmt, future::poll_fn, sync::Arc, time::Duration};
+
+use super::{Answer, Core, Inbox, Incoming};
+use crate::{Delivery, Loss};
+
+/// A call in flight.
+///
+/// The link owns the call, this is only a way to follow it. Dropped before the answer came, it
+/// cancels the call, once, in the way of the server's era.
+pub struct Call {
+    pub(super) core: Arc<Core>,
+    pub(super) inbox: Arc<Inbox>,
+    pub(super) number: u64,
+}
+
+impl Call {
+    /// What comes next. `None` after the answer.
+    pub async fn next(&mut self) -> Option<Incoming> {
+        poll_fn(|cx| self.inbox.poll_next(cx)).await
+    }
+
+    /// The answer alone. Whatever the server asks on the way to it is refused.
+    ///
+    /// # Errors
+    /// If there will be no answer, see [`CallError`].
+    pub async fn answer(mut self) -> Result<Answer, CallError> {
+        while let Some(incoming) = self.next().await {
+            if let Incoming::Answer(end) = incoming {
+                return end;
+            }
+        }
+        Err(CallError::Cancelled)
+    }
+
+    /// Cancels the call: the server is told, and nobody waits for its answer.
+    pub fn cancel(self) {
+        drop(self);
+    }
+
+    /// How many log messages this call missed because it did not read them.
+    #[must_use]
+    pub fn missed_logs(&self) -> u64 {
+        self.inbox.dropped()
+    }
+}
+
+impl Drop for Call {
+    fn drop(&mut self) {
+        if !self.inbox.has_ended() {
+            self.core.cancel(self.number);
+        }
+        self.inbox.abandon();
+    }
+}
+
+impl fmt::Debug for Call {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Call({})", self.number)
+    }
+}
+
+/// Why a call has no answer. An error that the server answered is an answer.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CallError {
+    /// The link is gone, and the state behind it.
+    #[error("the link to the server is gone: {loss}")]
+    Lost {
+        /// What happened to it.
+        loss: Arc<Loss>,
+        /// How far this call came.
+        delivery: Delivery,
+    },
+    /// Neither an answer nor progress came in time.
+    #[error(
+        "the server did not answer within {limit:?}; it may still be working on it. A longer limit \
+         can be set as the server's `timeout`"
+    )]
+    TimedOut {
+        /// The limit.
+        limit: Duration,
+    },
+    /// The server could not be reached or its answer not be read; the link itself may live on.
+    #[error("{what}")]
+    Failed {
+        /// What went wrong.
+        what: Arc<str>,
+        /// How far this call came.
+        delivery: Delivery,
+    },
+    /// The server wants other credentials.
+    #[error("the server refused the credentials (HTTP {status}); check its headers or token")]
+    Unauthorized {
+        /// 401 or 403.
+        status: u16,
+        /// What the server said in `WWW-Authenticate`.
+        challenge: Option<Arc<str>>,
+    },
+    /// Too much came for a reader that did not read.
+    #[error(
+        "more than 4 MiB waited for whoever made this call, who did not read; it was cancelled"
+    )]
+    SlowReader,
+    /// The answer was larger than allowed.
+    #[error("the server answered with more than {limit} bytes, which is more than allowed")]
+    TooLarge {
+        /// The limit.
+        limit: usize,
+    },
+    /// What should be sent cannot be sent.
+    #[error("this cannot be sent: {0}")]
+    Invalid(Arc<str>),
+    /// The caller cancelled it.
+    #[error("the call was cancelled")]
+    Cancelled,
+}
+
+impl CallError {
+    pub(crate) fn failed(what: impl fmt::Display, delivery: Delivery) -> Self {
+        Self::Failed { what: what.to_string().into(), delivery }
+    }
+
+    /// How far the call came.
+    #[must_use]
+    pub fn delivery(&self) -> Delivery {
+        match self {
+            Self::Lost { delivery, .. } | Self::Failed { delivery, .. } => *delivery,
+            Self::Unauthorized { .. } => Delivery::Refused,
+            Self::Invalid(_) => Delivery::NotSent,
+            Self::TimedOut { .. } | Self::SlowReader | Self::TooLarge { .. } | Self::Cancelled => {
+                Delivery::Unknown
+            }
+        }
+    }
+
+    /// The loss, if the state behind the link is gone.
+    #[must_use]
+    pub fn loss(&self) -> Option<&Loss> {
+        match self {
+            Self::Lost { loss, .. } => Some(loss),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! The transport under a link.
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use bytes::Bytes;
+
+use super::{Core, prepare::Prepared};
+use crate::{CallError, LossReason, sse::Sse, stdio::Stdio, streamable::Streamable};
+
+/// What carries the messages of a link. All of it is synchronous, so that no caller can be cancelled
+/// in the middle of it.
+pub(crate) enum Carrier {
+    /// The pipes of a child process.
+    Stdio(Stdio),
+    /// One POST for each message.
+    Streamable(Streamable),
+    /// One stream for all answers: the transport of 2024-11-05.
+    Sse(Sse),
+}
+
+impl Carrier {
+    /// Waits until there is room for one more message.
+    pub(crate) async fn ready(&self, core: &Core) {
+        if let Self::Stdio(stdio) = self {
+            stdio.ready(core).await;
+        }
+    }
+
+    /// Sends a request that is already in the table of what is in flight.
+    pub(crate) fn request(&self, core: &Arc<Core>, number: u64, prepared: Prepared) {
+        match self {
+            Self::Stdio(stdio) => stdio.send(Some(number), prepared.text),
+            Self::Streamable(http) => http.request(core, number, prepared),
+            Self::Sse(sse) => sse.request(core, number, prepared.text),
+        }
+    }
+
+    /// Sends a notification or an answer.
+    pub(crate) fn message(&self, core: &Arc<Core>, text: Bytes) {
+        match self {
+            Self::Stdio(stdio) => stdio.send(None, text),
+            Self::Streamable(http) => http.message(core, text),
+            Self::Sse(sse) => sse.message(core, text),
+        }
+    }
+
+    /// Tells the server that nobody waits for this call. It is in flight no longer.
+    pub(crate) fn cancel(&self, core: &Arc<Core>, number: u64, reason: &str) {
+        match self {
+            Self::Stdio(stdio) => stdio.cancel(number, reason),
+            Self::Streamable(http) => http.cancel(core, number, reason),
+            Self::Sse(sse) => sse.message(core, cancellation(number, reason)),
+        }
+    }
+
+    /// Calls that took too long have to be looked for earlier than before.
+    pub(crate) fn rearm(&self) {
+        match self {
+            Self::Stdio(stdio) => stdio.rearm(),
+            Self::Sse(sse) => sse.rearm(),
+            // Each call has a timer of its own.
+            Self::Streamable(_) => {}
+        }
+    }
+
+    /// Somebody listens, or nobody does any more.
+    pub(crate) fn listen(&self, core: &Arc<Core>, on: bool) {
+        if let Self::Streamable(http) = self {
+            http.listen(core, on);
+        }
+    }
+
+    /// Sends the last message of a handshake, and waits until the server has it where that can be
+    /// known.
+    pub(crate) async fn tell_first(
+        &self,
+        core: &Arc<Core>,
+        text: Bytes,
+        limit: Duration,
+    ) -> Result<(), CallError> {
+        let told = async {
+            match self {
+                Self::Stdio(stdio) => {
+                    stdio.send(None, text);
+                    Ok(())
+                }
+                Self::Streamable(http) => http.tell(core, text).await,
+                Self::Sse(sse) => sse.post(core, text).await,
+            }
+        };
+        let late = Err(CallError::TimedOut { limit });
+        tokio::time::timeout(limit, told).await.unwrap_or(late)
+    }
+
+    /// The last lines of a child.
+    pub(crate) fn hint(&self) -> String {
+        match self {
+            Self::Stdio(stdio) => stdio.tail().text(),
+            Self::Streamable(_) | Self::Sse(_) => String::new(),
+        }
+    }
+
+    /// The memory of a child.
+    pub(crate) fn memory(&self) -> Option<u64> {
+        match self {
+            Self::Stdio(stdio) => stdio.memory(),
+            Self::Streamable(_) | Self::Sse(_) => None,
+        }
+    }
+
+    /// The id of the server's session. A secret.
+    pub(crate) fn session(&self) -> Option<&str> {
+        match self {
+            Self::Streamable(http) => http.session()?.to_str().ok(),
+            Self::Stdio(_) | Self::Sse(_) => None,
+        }
+    }
+
+    /// Begins to end it. `Core::gone` is raised when it is done.
+    pub(crate) fn shut(&self, core: &Arc<Core>, reason: LossReason) {
+        match self {
+            Self::Stdio(stdio) => stdio.shut(core, reason),
+            Self::Streamable(http) => http.shut(core, reason),
+            Self::Sse(sse) => sse.shut(core, reason),
+        }
+    }
+}
+
+/// What a server is told about a call that nobody waits for.
+pub(crate) fn cancellation(number: u64, reason: &str) -> Bytes {
+    let reason = stayput_wire::json::quote(reason);
+    let params = format!(r#"{{"requestId":{number},"reason":{reason}}}"#);
+    super::prepare::notification("notifications/cancelled", Some(&params))
+}
+
+impl fmt::Debug for Carrier {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Stdio(_) => "stdio",
+            Self::Streamable(_) => "Streamable HTTP",
+            Self::Sse(_) => "HTTP+SSE",
+        })
+    }
+}

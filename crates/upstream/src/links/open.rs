@@ -1,0 +1,216 @@
+//! Opening a link, once for all who ask.
+
+use std::sync::Arc;
+
+use stayput_core::Generation;
+
+use super::{
+    Asking, Held, Links,
+    slot::{Entered, Slot},
+};
+use crate::{
+    Attachment, Cost, EraChoice, Hello, Identity, Isolation, Link, LinkKey, Loss, LossReason,
+    OpenError, Permit, Place, Profile, Scope, Server, Way, opener::Plan, process::Child,
+};
+
+impl Links {
+    /// The link of `place` to `server`. The first who asks opens it, all who ask meanwhile get the same
+    /// one, and who is cancelled leaves the others waiting.
+    ///
+    /// # Errors
+    /// If it cannot be opened. All who waited for the same attempt get the same error.
+    pub async fn open(
+        &self,
+        server: &Server,
+        place: &Place,
+        asking: &Asking,
+    ) -> Result<Held, Arc<OpenError>> {
+        let isolation = match chosen(server) {
+            Some(isolation) => isolation,
+            None => server.isolation(self.profile(server, place).await?.way().era()),
+        };
+        let key = LinkKey::of(server, isolation, place);
+        let mut waited = None;
+        // This slot and no other: once it has ended, so has whatever it was for.
+        let slot = self.0.table.slot(key, server, &self.0.opener.budget);
+        loop {
+            if self.is_closed() {
+                return Err(Arc::new(ended(server)));
+            }
+            let changed = slot.changed();
+            tokio::pin!(changed);
+            changed.as_mut().enable();
+            match slot.enter(waited) {
+                Entered::Held(held) => return Ok(held),
+                Entered::Failed(error) => return Err(error),
+                Entered::Wait(attempt) => waited = Some(attempt),
+                Entered::Open(attempt) => {
+                    waited = Some(attempt);
+                    self.start_opening(&slot, attempt, server, asking);
+                }
+            }
+            changed.await;
+        }
+    }
+
+    /// Opens the link in a task of its own.
+    fn start_opening(&self, slot: &Arc<Slot>, attempt: u64, server: &Server, asking: &Asking) {
+        let opening = Opening {
+            links: self.clone(),
+            slot: slot.clone(),
+            attempt,
+            server: server.clone(),
+            asking: asking.clone(),
+        };
+        let task = self.0.opener.runtime.spawn(opening.run());
+        slot.opening(attempt, task.abort_handle());
+    }
+}
+
+/// One attempt to open a link.
+struct Opening {
+    links: Links,
+    slot: Arc<Slot>,
+    attempt: u64,
+    server: Server,
+    asking: Asking,
+}
+
+/// What a link that is opened begins with.
+struct Beginning {
+    generation: Generation,
+    loss: Option<Arc<Loss>>,
+    /// A session on the server to go on with.
+    resume: Option<Attachment>,
+}
+
+impl Drop for Opening {
+    /// Whatever becomes of the task, nobody waits for it for ever.
+    fn drop(&mut self) {
+        self.slot.failed(self.attempt, ended(&self.server));
+    }
+}
+
+impl Opening {
+    async fn run(self) {
+        match self.open().await {
+            Ok((link, attachment, loss)) => {
+                self.slot.opened(self.attempt, Arc::new(link), attachment, loss);
+            }
+            Err(error) => self.slot.failed(self.attempt, error),
+        }
+    }
+
+    async fn open(&self) -> Result<(Link, Attachment, Option<Arc<Loss>>), OpenError> {
+        let opener = &self.links.0.opener;
+        let scope = self.slot.key.scope();
+        let expansion = opener.folders.expansion(&self.server, scope).await?;
+        let identity = self.server.identity(&expansion);
+        let beginning = self.beginning(identity).await?;
+        let profile = self.profile(scope).await?;
+        let (permit, spare) = self.admit().await?;
+        let hello = self.hello(scope);
+        let plan = Plan { server: &self.server, scope, hello: &hello };
+        let link = match &beginning.resume {
+            Some(kept) => opener.resume(plan, permit, kept).await?,
+            None => opener.open(plan, &profile, permit, spare).await?,
+        };
+        let attachment = Attachment {
+            generation: beginning.generation,
+            way: profile.way(),
+            version: link.greeting().version().clone(),
+            identity,
+            greeting: link.greeting().result().to_owned(),
+            session: link.session().map(str::to_owned),
+            is_process: self.server.is_process(),
+        };
+        if let Some(keeper) = &self.asking.keeper {
+            keeper.save(&attachment).await?;
+        }
+        Ok((link, attachment, beginning.loss))
+    }
+
+    /// Where the last link left off: in this process, or in another one.
+    async fn beginning(&self, identity: Identity) -> Result<Beginning, OpenError> {
+        let (last, loss) = self.slot.before();
+        if let Some(last) = last {
+            return Ok(go_on(last, loss, identity));
+        }
+        let kept = match &self.asking.keeper {
+            Some(keeper) => keeper.load().await?,
+            None => None,
+        };
+        let Some(kept) = kept else {
+            return Ok(Beginning { generation: self.asking.generation, loss: None, resume: None });
+        };
+        let reason =
+            if kept.identity == identity { LossReason::Released } else { LossReason::Reconfigured };
+        Ok(go_on(kept, Some(Arc::new(Loss::new(reason, ""))), identity))
+    }
+
+    async fn profile(&self, scope: &Scope) -> Result<Arc<Profile>, OpenError> {
+        let inner = &self.links.0;
+        // Spoken to without asking, a legacy server needs no profile: its greeting comes with the link.
+        if self.server.options().era == EraChoice::Legacy && !self.server.is_sse() {
+            let expansion = inner.opener.folders.expansion(&self.server, scope).await?;
+            let known = inner.profiles.known(self.server.profile_identity(&expansion));
+            return Ok(known.unwrap_or_else(|| Arc::new(Profile::unasked(Way::Legacy))));
+        }
+        inner.profiles.get(&inner.opener, &self.server, scope, &self.links).await
+    }
+
+    /// A place in the budget, with a process that is already running if there is one.
+    async fn admit(&self) -> Result<(Permit, Option<Child>), OpenError> {
+        let scope = self.slot.key.scope();
+        if let Some((permit, child)) = self.links.0.spares.take(&self.links, &self.server, scope) {
+            return Ok((permit, Some(child)));
+        }
+        let cost = Cost { process: self.server.is_process() };
+        let budget = &self.links.0.opener.budget;
+        Ok((budget.admit(scope.owner(), cost, &self.links).await?, None))
+    }
+
+    /// A link that several sessions share declares nothing: nobody could tell whom to ask.
+    fn hello(&self, scope: &Scope) -> Hello {
+        match scope {
+            Scope::Session { .. } => self.asking.hello.clone(),
+            Scope::Owner(_) | Scope::Shared => self.asking.hello.without_capabilities(),
+        }
+    }
+}
+
+/// What follows on a link that left this behind.
+fn go_on(last: Attachment, loss: Option<Arc<Loss>>, identity: Identity) -> Beginning {
+    let same = last.identity == identity;
+    let dropped = loss.as_ref().is_none_or(|loss| {
+        // Only we let go of it, or only the way to it broke: what the server keeps is still there.
+        matches!(loss.reason(), LossReason::Released | LossReason::Evicted)
+    });
+    if same && dropped && last.can_resume() {
+        let generation = last.generation;
+        return Beginning { generation, loss: None, resume: Some(last) };
+    }
+    if same && dropped && last.is_stateless() {
+        return Beginning { generation: last.generation, loss: None, resume: None };
+    }
+    Beginning { generation: last.generation.next(), loss, resume: None }
+}
+
+/// Who shares a link, if that is known without asking the server.
+fn chosen(server: &Server) -> Option<Isolation> {
+    match (server.options().isolation, server.options().era) {
+        (Some(isolation), _) => Some(isolation),
+        (None, EraChoice::Legacy) => Some(server.isolation(stayput_wire::Era::Legacy)),
+        (None, EraChoice::Modern) => Some(server.isolation(stayput_wire::Era::Modern)),
+        (None, EraChoice::Auto) => None,
+    }
+}
+
+/// In whose name a server is asked how it is spoken to.
+pub(super) fn probe_scope(server: &Server, place: &Place) -> Scope {
+    Scope::of(chosen(server).unwrap_or(Isolation::PerSession), place)
+}
+
+fn ended(server: &Server) -> OpenError {
+    OpenError::Ended { server: server.name().to_owned() }
+}

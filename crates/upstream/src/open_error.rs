@@ -1,0 +1,183 @@
+//! Why a link could not be opened.
+
+use std::{fmt, time::Duration};
+
+use crate::{
+    AtCapacity, CallError, Delivery, FolderError, KeepError, LossReason, ServerError,
+    http::ClientError,
+    link::Core,
+    process::{Exited, StartError},
+};
+
+/// Why there is no link to a server.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// Its configuration cannot be used for this session.
+    #[error(transparent)]
+    Server(#[from] ServerError),
+    /// It has no private folder.
+    #[error(transparent)]
+    Folder(#[from] FolderError),
+    /// Its process could not be started.
+    #[error("the server `{server}` could not be started: {error}")]
+    Start {
+        /// Which server.
+        server: String,
+        /// Why not.
+        error: StartError,
+    },
+    /// Its process ended before it said a word.
+    #[error("the server `{server}` {exited} before it was ready{}", Hint(hint))]
+    Exited {
+        /// Which server.
+        server: String,
+        /// How it ended.
+        exited: Exited,
+        /// The last lines it wrote.
+        hint: String,
+    },
+    /// It does not answer.
+    #[error(
+        "the server `{server}` did not answer `{method}` within {limit:?}; check that it is an MCP \
+         server, or give it more time with `timeout`{}",
+        Hint(hint)
+    )]
+    Silent {
+        /// Which server.
+        server: String,
+        /// What it did not answer.
+        method: String,
+        /// The limit.
+        limit: Duration,
+        /// The last lines it wrote.
+        hint: String,
+    },
+    /// It answered with an error.
+    #[error("the server `{server}` refused the connection: {message} ({code})")]
+    Refused {
+        /// Which server.
+        server: String,
+        /// The code of the error.
+        code: i64,
+        /// What it said.
+        message: String,
+    },
+    /// It speaks no version that is known here.
+    #[error(
+        "the server `{server}` speaks {}, which this Stayput does not",
+        if offered.is_empty() { "no version of the protocol" } else { offered }
+    )]
+    Version {
+        /// Which server.
+        server: String,
+        /// What it speaks.
+        offered: String,
+    },
+    /// It does not keep to the protocol.
+    #[error("the server `{server}` cannot be spoken to: {what}")]
+    Protocol {
+        /// Which server.
+        server: String,
+        /// What it did.
+        what: String,
+    },
+    /// It cannot be reached, or its answer not be read.
+    #[error("the server `{server}` cannot be reached: {what}")]
+    Http {
+        /// Which server.
+        server: String,
+        /// What went wrong.
+        what: String,
+        /// Whether the server itself said no.
+        delivery: Delivery,
+    },
+    /// It wants other credentials.
+    #[error(
+        "the server `{server}` refused the credentials (HTTP {status}); check its headers or token"
+    )]
+    Unauthorized {
+        /// Which server.
+        server: String,
+        /// 401 or 403.
+        status: u16,
+        /// What it said in `WWW-Authenticate`.
+        challenge: Option<String>,
+    },
+    /// The settings of its HTTP client cannot be used.
+    #[error(transparent)]
+    Client(#[from] ClientError),
+    /// There is no room for one more link.
+    #[error(transparent)]
+    AtCapacity(#[from] AtCapacity),
+    /// What is kept of it could not be read or written.
+    #[error(transparent)]
+    Keep(#[from] KeepError),
+    /// Links are not opened any more, or not for this session.
+    #[error("the link to `{server}` was ended while it was opened")]
+    Ended {
+        /// Which server.
+        server: String,
+    },
+    /// It failed a moment ago, and is given a rest.
+    #[error("the server `{server}` failed a moment ago and is tried again in {pause:?}: {last}")]
+    Resting {
+        /// Which server.
+        server: String,
+        /// For how long.
+        pause: Duration,
+        /// How it failed.
+        last: String,
+    },
+}
+
+impl OpenError {
+    pub(crate) fn of_call(core: &Core, error: CallError) -> Self {
+        match Self::of_first_call(&core.server, error) {
+            Self::Exited { server, exited, .. } => {
+                Self::Exited { server, exited, hint: core.carrier.hint() }
+            }
+            error => error,
+        }
+    }
+
+    pub(crate) fn of_first_call(server: &str, error: CallError) -> Self {
+        let server = server.to_owned();
+        match error {
+            CallError::Lost { loss, .. } => match loss.reason() {
+                LossReason::Exited(exited) => Self::Exited { server, exited, hint: String::new() },
+                LossReason::Verdict => {
+                    let what = loss.detail().to_owned();
+                    Self::Http { server, what, delivery: Delivery::Refused }
+                }
+                LossReason::Disconnected => {
+                    Self::Http { server, what: loss.to_string(), delivery: Delivery::Unknown }
+                }
+                _ => Self::Ended { server },
+            },
+            CallError::Unauthorized { status, challenge } => {
+                let challenge = challenge.map(|challenge| challenge.to_string());
+                Self::Unauthorized { server, status, challenge }
+            }
+            CallError::Failed { what, delivery } => {
+                Self::Http { server, what: what.to_string(), delivery }
+            }
+            error => Self::Protocol { server, what: error.to_string() },
+        }
+    }
+}
+
+/// The last lines of a child, if there are any.
+struct Hint<'a>(&'a str);
+
+impl fmt::Display for Hint<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let text = self.0.trim_end();
+        if text.is_empty() {
+            return Ok(());
+        }
+        let from = text.len().saturating_sub(2048);
+        let from = (from..=text.len()).find(|at| text.is_char_boundary(*at)).unwrap_or(0);
+        write!(f, "; it wrote:\n{}", &text[from..])
+    }
+}

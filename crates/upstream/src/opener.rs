@@ -1,0 +1,304 @@
+//! Opening a link: the expensive part once, the light part as often as it takes.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use ::http::HeaderValue;
+use tokio::{runtime::Handle, time::Instant};
+
+use crate::{
+    Attachment, Budget, Endpoint, Folders, Greeting, Hello, Launch, Link, LossReason, OpenError,
+    Permit, Profile, Resolved, Scope, Server, Trust, Way,
+    handshake::{self, Refusal},
+    http::{self, Client, ClientError, ClientSettings, Proxy, Target},
+    link::{Carrier, Core, Terms},
+    lock::lock,
+    process::{Child, Grace, Processes, Program},
+    sse::{self, Sse},
+    stdio::Pump,
+    streamable::{Streamable, Wire},
+};
+
+/// Makes links. What is expensive and can be shared is made once: HTTP clients with their connections,
+/// and whatever starts processes.
+#[derive(Debug)]
+pub(crate) struct Opener {
+    pub(crate) runtime: Handle,
+    pub(crate) processes: Processes,
+    pub(crate) folders: Folders,
+    pub(crate) budget: Budget,
+    clients: Mutex<HashMap<Trust, Client>>,
+    /// The largest message.
+    limit: usize,
+}
+
+/// A link that is to be opened.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Plan<'a> {
+    pub(crate) server: &'a Server,
+    pub(crate) scope: &'a Scope,
+    pub(crate) hello: &'a Hello,
+}
+
+/// A link before its handshake. Dropped, it is ended: nobody can have cancelled it to no effect.
+pub(crate) struct Raw(Option<Arc<Core>>);
+
+impl Raw {
+    fn core(&self) -> Option<&Arc<Core>> {
+        self.0.as_ref()
+    }
+
+    fn into_link(mut self, greeting: Greeting) -> Option<Link> {
+        self.0.take().map(|core| Link::new(core, greeting))
+    }
+}
+
+impl Drop for Raw {
+    fn drop(&mut self) {
+        if let Some(core) = self.0.take() {
+            core.carrier.shut(&core, LossReason::Released);
+        }
+    }
+}
+
+impl Opener {
+    pub(crate) fn new(
+        runtime: Handle,
+        processes: Processes,
+        folders: Folders,
+        budget: Budget,
+        limit: usize,
+    ) -> Self {
+        Self { runtime, processes, folders, budget, clients: Mutex::default(), limit }
+    }
+
+    /// Opens a link in a way that is known, with the handshake that it needs.
+    pub(crate) async fn open(
+        &self,
+        plan: Plan<'_>,
+        profile: &Profile,
+        permit: Permit,
+        spare: Option<Child>,
+    ) -> Result<Link, OpenError> {
+        let deadline = deadline(plan.server.options().timeouts.open);
+        let raw = self.connect(plan, profile.way(), permit, spare, None).await?;
+        if profile.way() == Way::Modern {
+            // Each request says everything: there is nothing to agree on.
+            let greeting = profile.greeting().clone();
+            if let Some(core) = raw.core() {
+                let terms = Terms::new(greeting.version().clone(), plan.hello);
+                for page in profile.pages("tools/list") {
+                    terms.learn_tools(str::from_utf8(page).unwrap_or_default());
+                }
+                let _ = core.terms.set(terms);
+            }
+            return raw.into_link(greeting).ok_or_else(|| ended(plan.server));
+        }
+        shake(raw, plan, Way::Legacy, deadline).await.map_err(|refusal| refusal.into_error())
+    }
+
+    /// Goes on with a session that the server has, without a word to it.
+    pub(crate) async fn resume(
+        &self,
+        plan: Plan<'_>,
+        permit: Permit,
+        kept: &Attachment,
+    ) -> Result<Link, OpenError> {
+        let session = kept.session.as_deref().unwrap_or_default();
+        let mut session = HeaderValue::from_str(session).map_err(|_| ended(plan.server))?;
+        session.set_sensitive(true);
+        let raw = self.connect(plan, Way::Legacy, permit, None, Some(session)).await?;
+        if let Some(core) = raw.core() {
+            let _ = core.terms.set(Terms::new(kept.version.clone(), plan.hello));
+        }
+        raw.into_link(Greeting::new(kept.version.clone(), &kept.greeting))
+            .ok_or_else(|| ended(plan.server))
+    }
+
+    /// Opens a link to find out how the server is spoken to. What was opened in a way that did not
+    /// work is gone before the next one is tried.
+    pub(crate) async fn discover(
+        &self,
+        plan: Plan<'_>,
+        way: Way,
+        permit: Permit,
+    ) -> Result<Link, Refusal> {
+        let timeouts = plan.server.options().timeouts;
+        let limit = if way == Way::Modern { timeouts.probe } else { timeouts.open };
+        let start = deadline(timeouts.open);
+        let raw = self.connect(plan, way, permit, None, None).await.map_err(Refusal::Failed)?;
+        let core = raw.core().cloned();
+        let shaken = shake(raw, plan, way, start.min(deadline(limit))).await;
+        if shaken.is_err()
+            && let Some(core) = core
+        {
+            core.gone.wait().await;
+        }
+        shaken
+    }
+
+    /// The expensive part: a process, or what leads to an HTTP server.
+    async fn connect(
+        &self,
+        plan: Plan<'_>,
+        way: Way,
+        permit: Permit,
+        spare: Option<Child>,
+        session: Option<HeaderValue>,
+    ) -> Result<Raw, OpenError> {
+        let expansion = self.folders.expansion(plan.server, plan.scope).await?;
+        match plan.server.resolve(&expansion)? {
+            Resolved::Stdio(launch) => {
+                let child = match spare {
+                    Some(child) => child,
+                    None => self.start(plan.server, &launch).await?,
+                };
+                self.over_pipes(plan.server, child, permit)
+            }
+            Resolved::Http(endpoint) if way != Way::Sse => {
+                let wire = self.wire(plan, endpoint)?;
+                let delete = plan.server.options().delete_on_end;
+                let carrier = Carrier::Streamable(Streamable::new(wire, session, delete));
+                Ok(Raw(Some(self.core(plan.server, carrier, permit))))
+            }
+            Resolved::Http(endpoint) | Resolved::Sse(endpoint) => {
+                self.over_sse(plan, endpoint, permit).await
+            }
+        }
+    }
+
+    /// Starts the process of a server.
+    pub(crate) async fn start(&self, server: &Server, launch: &Launch) -> Result<Child, OpenError> {
+        let program = Program {
+            command: launch.command.clone(),
+            args: launch.args.clone(),
+            env: launch.env.clone(),
+            cwd: launch.cwd.clone(),
+        };
+        let child = self.processes.start(&program).await;
+        child.map_err(|error| OpenError::Start { server: server.name().to_owned(), error })
+    }
+
+    fn over_pipes(&self, server: &Server, child: Child, permit: Permit) -> Result<Raw, OpenError> {
+        let pump =
+            Pump::new(child, self.limit, |stdio| self.core(server, Carrier::Stdio(stdio), permit));
+        let pump = pump.map_err(|error| OpenError::Protocol {
+            server: server.name().to_owned(),
+            what: error.to_string(),
+        })?;
+        let core = pump.core().clone();
+        self.runtime.spawn(pump.run(grace(server)));
+        Ok(Raw(Some(core)))
+    }
+
+    async fn over_sse(
+        &self,
+        plan: Plan<'_>,
+        endpoint: Endpoint,
+        permit: Permit,
+    ) -> Result<Raw, OpenError> {
+        let wire = self.wire(plan, endpoint)?;
+        let name = plan.server.name().to_owned();
+        let limit = plan.server.options().timeouts.open;
+        let connected = tokio::time::timeout(limit, sse::connect(wire)).await;
+        let (carrier, stream) = match connected {
+            Ok(Ok(connected)) => connected,
+            Ok(Err(error)) => return Err(OpenError::of_first_call(&name, error)),
+            Err(_) => {
+                let method = "the stream of events".to_owned();
+                let hint = String::new();
+                return Err(OpenError::Silent { server: name, method, limit, hint });
+            }
+        };
+        let core = self.core(plan.server, Carrier::Sse(carrier), permit);
+        Sse::start(&core, stream);
+        Ok(Raw(Some(core)))
+    }
+
+    fn core(&self, server: &Server, carrier: Carrier, permit: Permit) -> Arc<Core> {
+        let limit = server.options().timeouts.call;
+        Core::new(server.shared_name(), carrier, self.runtime.clone(), limit)
+            .with_permit(permit, self.budget.clone())
+    }
+
+    fn wire(&self, plan: Plan<'_>, endpoint: Endpoint) -> Result<Wire, OpenError> {
+        let timeouts = plan.server.options().timeouts;
+        let client = self.client(&endpoint.trust, timeouts.connect)?;
+        let target = Target::parse(endpoint.url.as_str());
+        let target = target.map_err(|error| OpenError::Protocol {
+            server: plan.server.name().to_owned(),
+            what: error.to_string(),
+        })?;
+        Ok(Wire {
+            client,
+            target,
+            endpoint: Arc::new(endpoint),
+            server: plan.server.clone(),
+            scope: plan.scope.clone(),
+            limit: self.limit,
+        })
+    }
+
+    /// One client, and with it one set of connections, for all servers that believe the same.
+    fn client(&self, trust: &Trust, connect: Duration) -> Result<Client, OpenError> {
+        let mut clients = lock(&self.clients);
+        if let Some(client) = clients.get(trust) {
+            return Ok(client.clone());
+        }
+        let client = Client::new(&settings(trust, connect, &self.runtime)?)?;
+        clients.insert(trust.clone(), client.clone());
+        Ok(client)
+    }
+}
+
+/// How a client has to be made for this.
+fn settings(
+    trust: &Trust,
+    connect: Duration,
+    runtime: &Handle,
+) -> Result<ClientSettings, OpenError> {
+    let proxy = match &trust.proxy {
+        crate::Proxy::FromEnvironment => Proxy::FromEnvironment,
+        crate::Proxy::None => Proxy::None,
+        crate::Proxy::Url(url) => {
+            let url = Target::parse(url)
+                .map_err(|_| ClientError::Proxy { variable: "`proxy`".into() })?;
+            Proxy::Url { url, except: String::new() }
+        }
+    };
+    Ok(ClientSettings {
+        trust: http::Trust { public: trust.public, ca_files: trust.authorities.clone() },
+        proxy,
+        connect,
+        runtime: Some(runtime.clone()),
+        ..ClientSettings::default()
+    })
+}
+
+fn grace(server: &Server) -> Grace {
+    let grace = server.options().grace;
+    Grace { quit: grace.quit, term: grace.term }
+}
+
+/// The light part.
+async fn shake(raw: Raw, plan: Plan<'_>, way: Way, deadline: Instant) -> Result<Link, Refusal> {
+    let failed = || Refusal::Failed(ended(plan.server));
+    let core = raw.core().ok_or_else(failed)?;
+    let limit = deadline.saturating_duration_since(Instant::now());
+    let greeting = match way {
+        Way::Legacy | Way::Sse => handshake::initialize(core, plan.hello, limit).await?,
+        Way::Modern => handshake::discover(core, plan.hello, limit).await?,
+    };
+    raw.into_link(greeting).ok_or_else(failed)
+}
+
+fn deadline(limit: Duration) -> Instant {
+    crate::link::expiry(limit)
+}
+
+fn ended(server: &Server) -> OpenError {
+    OpenError::Ended { server: server.name().to_owned() }
+}

@@ -1,0 +1,122 @@
+//! Why a child could not be started.
+
+use std::{io, path::PathBuf};
+
+use rustix::io::Errno;
+
+use super::Program;
+
+/// Why a child could not be started. Nothing of it runs.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StartError {
+    /// There is no such program.
+    #[error(
+        "no program named `{command}` was found on the PATH of its environment; install it, or \
+         give its full path"
+    )]
+    NotFound {
+        /// As it was given.
+        command: String,
+    },
+    /// It is there and may not be run.
+    #[error("`{command}` may not be executed; make the file executable for this user")]
+    Denied {
+        /// As it was given.
+        command: String,
+    },
+    /// The folder it should run in cannot be used.
+    #[error(
+        "the working directory {} of `{command}` cannot be used ({source}); create it, or name \
+         another one", cwd.display()
+    )]
+    Cwd {
+        /// As it was given.
+        command: String,
+        /// The folder.
+        cwd: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// The arguments and the environment together are longer than the system allows.
+    #[error(
+        "the arguments and the environment of `{command}` are longer than this system allows; \
+         shorten them, or put a long value into a file"
+    )]
+    TooBig {
+        /// As it was given.
+        command: String,
+    },
+    /// The machine, or what this user may have of it, is used up.
+    #[error(
+        "`{command}` could not be started because a limit is reached ({source}); raise the limits \
+         on open files, processes and memory, or keep fewer links"
+    )]
+    Limit {
+        /// As it was given.
+        command: String,
+        /// Which limit, in the system's words.
+        source: io::Error,
+    },
+    /// There is no warden that could start it.
+    #[error("the warden that starts child processes is gone: {reason}; try again")]
+    WardenGone {
+        /// What became of it.
+        reason: String,
+    },
+    /// [`Processes::close`](super::Processes::close) was called.
+    #[error("no child is started any more, because its owner is closing; make a new one")]
+    Closed,
+    /// Something else, in the system's words.
+    #[error("`{command}` could not be started: {source}; run it by hand to see whether it works")]
+    Other {
+        /// As it was given.
+        command: String,
+        /// What the system says.
+        source: io::Error,
+    },
+}
+
+impl StartError {
+    pub(super) fn new(program: &Program, refused: Refused) -> Self {
+        let command = program.command.to_string_lossy().into_owned();
+        let source = io::Error::from_raw_os_error(refused.errno);
+        match (refused.at, Errno::from_raw_os_error(refused.errno)) {
+            (_, Errno::AGAIN | Errno::MFILE | Errno::NFILE | Errno::NOMEM) => {
+                Self::Limit { command, source }
+            }
+            (Step::Cwd, _) => {
+                Self::Cwd { command, cwd: program.cwd.clone().unwrap_or_default(), source }
+            }
+            (_, Errno::TOOBIG) => Self::TooBig { command },
+            (Step::Program, Errno::NOENT | Errno::NOTDIR) => Self::NotFound { command },
+            (Step::Program, Errno::ACCESS | Errno::PERM) => Self::Denied { command },
+            (Step::Program | Step::Pipes, _) => Self::Other { command, source },
+        }
+    }
+}
+
+/// Which step of a start failed, and how.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Refused {
+    pub(super) at: Step,
+    pub(super) errno: i32,
+}
+
+impl Refused {
+    pub(super) fn new(at: Step, errno: Errno) -> Self {
+        Self { at, errno: errno.raw_os_error() }
+    }
+
+    pub(super) fn io(at: Step, error: &io::Error) -> Self {
+        let unknown = Errno::IO.raw_os_error();
+        Self { at, errno: error.raw_os_error().unwrap_or(unknown) }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Step {
+    Pipes,
+    Cwd,
+    Program,
+}

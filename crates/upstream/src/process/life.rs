@@ -1,0 +1,250 @@
+//! One child from its start to the moment when nothing of it is left.
+
+use std::{
+    fmt,
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use rustix::process::{Pid, Signal, getpid};
+use tokio::{
+    runtime::Handle,
+    sync::watch,
+    time::{Instant, sleep_until},
+};
+
+use super::{
+    Ended, Exited, Grace, How,
+    proc::{self, Seen},
+    registry::Registry,
+    rest::{Claim, Ground},
+};
+
+/// Longer than anything lives.
+const FOREVER: Duration = Duration::from_secs(365 * 24 * 3600);
+
+/// How a child is reached: directly, or through its warden.
+#[async_trait]
+pub(super) trait Grip: Send + Sync + fmt::Debug {
+    /// To the child's group. Never waits.
+    fn signal(&self, signal: Signal);
+
+    /// Kills the group, reaps the leader, kills what is left of it, and what is in `claim` too.
+    async fn reap(self: Arc<Self>, claim: Claim) -> Reaped;
+
+    /// The same at once and without a runtime. Blocks.
+    fn reap_now(&self, claim: Claim) -> Reaped;
+
+    /// Where what carries the child's mark can be.
+    fn ground(&self) -> Ground;
+}
+
+/// What a grip tells of a child that is gone.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Reaped {
+    pub(super) exited: Exited,
+    pub(super) leftovers: usize,
+}
+
+/// What is shared by a child's handle, the task that ends it and whoever notices that it exited.
+#[derive(Debug)]
+pub(super) struct Life {
+    pub(super) number: u64,
+    pub(super) mark: String,
+    /// Known as soon as it runs.
+    leader: OnceLock<Seen>,
+    stage: watch::Sender<Stage>,
+    grip: Arc<dyn Grip>,
+    runtime: Handle,
+    registry: Arc<Registry>,
+    /// In a forked copy of this process the child is somebody else's.
+    home: Pid,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Stage {
+    /// Set when its end began.
+    grace: Option<Grace>,
+    exited: Option<Exited>,
+    ended: Option<Ended>,
+}
+
+impl Life {
+    pub(super) fn new(name: (u64, String), grip: Arc<dyn Grip>, registry: Arc<Registry>) -> Self {
+        let (number, mark) = name;
+        Self {
+            number,
+            mark,
+            leader: OnceLock::new(),
+            stage: watch::Sender::new(Stage::default()),
+            grip,
+            runtime: registry.runtime().clone(),
+            registry,
+            home: getpid(),
+        }
+    }
+
+    /// It runs, with this pid.
+    pub(super) fn runs(self: &Arc<Self>, leader: Seen) {
+        let _ = self.leader.set(leader);
+        self.registry.add(self);
+    }
+
+    pub(super) fn pid(&self) -> i32 {
+        self.leader.get().map_or(0, |leader| leader.pid)
+    }
+
+    pub(super) fn exited(&self) -> Option<Exited> {
+        self.stage.borrow().exited
+    }
+
+    pub(super) fn ended(&self) -> Option<Ended> {
+        self.stage.borrow().ended
+    }
+
+    pub(super) async fn wait(&self) -> Exited {
+        let mut stage = self.stage.subscribe();
+        let found = stage.wait_for(|stage| stage.exited.is_some()).await;
+        found.ok().and_then(|stage| stage.exited).unwrap_or(Exited::Unknown)
+    }
+
+    pub(super) async fn end(self: &Arc<Self>, grace: Grace) -> Ended {
+        let gone = Ended { exited: Exited::Unknown, how: How::ByItself, leftovers: 0 };
+        if self.forked() {
+            return gone;
+        }
+        self.begin(grace);
+        let mut stage = self.stage.subscribe();
+        let found = stage.wait_for(|stage| stage.ended.is_some()).await;
+        found.ok().and_then(|stage| stage.ended).unwrap_or(gone)
+    }
+
+    /// Begins the end, or hurries it if it has begun. What it begins runs by itself.
+    pub(super) fn begin(self: &Arc<Self>, grace: Grace) {
+        if self.forked() {
+            return;
+        }
+        let mut first = false;
+        self.stage.send_if_modified(|stage| {
+            first = stage.grace.is_none();
+            let shorter = stage.grace.map_or(grace, |begun| begun.min(grace));
+            stage.grace.replace(shorter) != Some(shorter)
+        });
+        if first {
+            // If the runtime is gone it drops the task at once, and the task knows what to do then.
+            let ending = Ending { life: self.clone() };
+            self.runtime.spawn(async move { ending.run().await });
+        }
+    }
+
+    /// The leader has exited: what it left behind has to go, whoever keeps the handle.
+    pub(super) fn noticed(self: &Arc<Self>, exited: Exited) {
+        self.stage.send_if_modified(|stage| {
+            let new = stage.exited.is_none();
+            stage.exited.get_or_insert(exited);
+            new
+        });
+        self.begin(Grace::NONE);
+    }
+
+    /// Kills it here and now. For when there is no runtime any more.
+    pub(super) fn end_now(&self) {
+        if self.forked() || self.ended().is_some() {
+            return;
+        }
+        let claim = self.leader.get().copied().map(Claim::tree).unwrap_or_default();
+        let reaped = self.grip.reap_now(claim);
+        let how = if self.exited().is_some() { How::ByItself } else { How::Killed };
+        self.finish(how, reaped);
+    }
+
+    /// The memory of all that belongs to it. Reads `/proc`, so it takes a moment.
+    pub(super) fn memory(&self) -> Option<u64> {
+        let leader = *self.leader.get()?;
+        if self.ended().is_some() || !leader.lives() {
+            return None;
+        }
+        let carriers = self.grip.ground().carriers(|mark| (mark == self.mark).then_some(()));
+        let mut roots: Vec<Seen> = carriers.into_iter().map(|((), seen)| seen).collect();
+        roots.push(leader);
+        let below = roots.iter().flat_map(|root| proc::below(root.pid));
+        let mut all: Vec<Seen> = roots.iter().copied().chain(below).collect();
+        all.sort_unstable_by_key(|seen| seen.pid);
+        all.dedup_by_key(|seen| seen.pid);
+        Some(all.iter().filter_map(|seen| proc::resident(seen.pid)).sum())
+    }
+
+    fn finish(&self, how: How, reaped: Reaped) {
+        self.stage.send_modify(|stage| {
+            let exited = *stage.exited.get_or_insert(reaped.exited);
+            stage.ended.get_or_insert(Ended { exited, how, leftovers: reaped.leftovers });
+        });
+        self.registry.remove(self.number);
+    }
+
+    pub(super) fn forked(&self) -> bool {
+        getpid() != self.home
+    }
+
+    /// Whether it exits before the part of its grace that `pick` tells is over.
+    async fn exits_within(&self, pick: impl Fn(Grace) -> Duration) -> bool {
+        let from = Instant::now();
+        let mut stage = self.stage.subscribe();
+        loop {
+            let now = *stage.borrow_and_update();
+            if now.exited.is_some() {
+                return true;
+            }
+            let part = now.grace.map_or(Duration::ZERO, &pick).min(FOREVER);
+            tokio::select! {
+                biased;
+                _ = stage.changed() => {}
+                () = sleep_until(from + part) => return self.exited().is_some(),
+            }
+        }
+    }
+}
+
+/// The end of a child, step by step. Dropped before it is through, it kills.
+#[derive(Debug)]
+struct Ending {
+    life: Arc<Life>,
+}
+
+impl Ending {
+    async fn run(self) {
+        let life = &self.life;
+        // Who leaves the tree in what follows, and has no mark, is still known.
+        let claim = self.claim().await;
+        let how = self.persuade().await;
+        let reaped = life.grip.clone().reap(claim).await;
+        life.finish(how, reaped);
+    }
+
+    async fn claim(&self) -> Claim {
+        let Some(leader) = self.life.leader.get().copied() else { return Claim::default() };
+        if matches!(self.life.exited(), Some(Exited::Code(_) | Exited::Signal(_))) {
+            return Claim::new(leader.pid, Vec::new());
+        }
+        let tree = tokio::task::spawn_blocking(move || Claim::tree(leader)).await;
+        tree.unwrap_or_else(|_| Claim::new(leader.pid, vec![leader]))
+    }
+
+    async fn persuade(&self) -> How {
+        if self.life.exits_within(|grace| grace.quit).await {
+            return How::ByItself;
+        }
+        self.life.grip.signal(Signal::TERM);
+        if self.life.exits_within(|grace| grace.term).await {
+            return How::Terminated;
+        }
+        How::Killed
+    }
+}
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        self.life.end_now();
+    }
+}

@@ -1,0 +1,289 @@
+//! Our end of the socket to a warden.
+
+use std::{
+    collections::HashMap,
+    io::{self, IoSlice},
+    mem::MaybeUninit,
+    os::{
+        fd::{AsFd, BorrowedFd},
+        unix::net::UnixStream as StdStream,
+    },
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use rustix::net::{
+    SendAncillaryBuffer, SendAncillaryMessage, SendFlags, Shutdown, sendmsg, shutdown,
+};
+use tokio::{
+    io::Interest,
+    net::UnixStream,
+    runtime::Handle,
+    sync::{mpsc, oneshot, watch},
+};
+
+use super::{
+    Exited,
+    error::Refused,
+    frame::{Answer, Frames, Request},
+    life::Life,
+    pipes::Ends,
+    proc::Seen,
+    wardens::WardenProcess,
+};
+
+/// One warden, as long as it lives. When the last one drops it, the warden ends.
+#[derive(Debug)]
+pub(super) struct Line {
+    outgoing: mpsc::UnboundedSender<Parcel>,
+    desk: Arc<Desk>,
+    pid: i32,
+}
+
+/// What is to be sent. A frame that has begun must not be cut short by whoever wanted it sent, so all
+/// go through one task.
+#[derive(Debug)]
+enum Parcel {
+    Frame(Vec<u8>, Option<Ends>),
+    Close,
+}
+
+/// Who waits for what the warden will say.
+#[derive(Debug, Default)]
+struct Desk {
+    rows: Mutex<Rows>,
+    /// What became of the warden, once it is gone and reaped.
+    gone: watch::Sender<Option<String>>,
+}
+
+#[derive(Debug, Default)]
+struct Rows {
+    closed: bool,
+    waiting: HashMap<u64, Row>,
+}
+
+#[derive(Debug)]
+struct Row {
+    life: Arc<Life>,
+    started: Option<oneshot::Sender<Result<(), Refused>>>,
+    reaped: Option<oneshot::Sender<usize>>,
+}
+
+impl Line {
+    /// Has to be called on `runtime`.
+    pub(super) fn new(
+        socket: StdStream,
+        warden: WardenProcess,
+        runtime: &Handle,
+    ) -> io::Result<Arc<Self>> {
+        socket.set_nonblocking(true)?;
+        let socket = Arc::new(UnixStream::from_std(socket)?);
+        let (outgoing, parcels) = mpsc::unbounded_channel();
+        let desk = Arc::new(Desk::default());
+        let line = Self { outgoing, desk: desk.clone(), pid: warden.pid() };
+        let ear = Ear { socket: socket.clone(), desk, warden: Some(warden) };
+        runtime.spawn(async move { ear.run().await });
+        runtime.spawn(mouth(socket, parcels));
+        Ok(Arc::new(line))
+    }
+
+    /// The warden's pid.
+    pub(super) fn pid(&self) -> i32 {
+        self.pid
+    }
+
+    pub(super) fn is_open(&self) -> bool {
+        !self.outgoing.is_closed() && !self.desk.rows().closed
+    }
+
+    /// The pids of the children that this warden has.
+    pub(super) fn leaders(&self) -> Vec<i32> {
+        self.desk.rows().waiting.values().map(|row| row.life.pid()).collect()
+    }
+
+    /// Asks for a child. What comes tells when it runs; nothing comes if the warden is gone.
+    pub(super) fn start(
+        &self,
+        life: Arc<Life>,
+        frame: Vec<u8>,
+        ends: Ends,
+    ) -> oneshot::Receiver<Result<(), Refused>> {
+        let (started, answer) = oneshot::channel();
+        let number = life.number;
+        let row = Row { life, started: Some(started), reaped: None };
+        let mut rows = self.desk.rows();
+        if !rows.closed {
+            rows.waiting.insert(number, row);
+            drop(rows);
+            let _ = self.outgoing.send(Parcel::Frame(frame, Some(ends)));
+        }
+        answer
+    }
+
+    pub(super) fn signal(&self, number: u64, signal: i32) {
+        let frame = Request::Signal { number, signal }.encode();
+        let _ = self.outgoing.send(Parcel::Frame(frame, None));
+    }
+
+    /// Asks for the end of a child. How many it left behind comes; nothing if the warden is gone.
+    pub(super) fn reap(&self, number: u64) -> oneshot::Receiver<usize> {
+        let (reaped, answer) = oneshot::channel();
+        if let Some(row) = self.desk.rows().waiting.get_mut(&number) {
+            row.reaped = Some(reaped);
+            let frame = Request::Reap { number }.encode();
+            let _ = self.outgoing.send(Parcel::Frame(frame, None));
+        }
+        answer
+    }
+
+    /// Ends the warden and all that it still has.
+    pub(super) fn hang_up(&self) {
+        let _ = self.outgoing.send(Parcel::Close);
+    }
+
+    /// Waits until the warden is gone, and tells what became of it.
+    pub(super) async fn gone(&self) -> String {
+        let mut gone = self.desk.gone.subscribe();
+        let gone = gone.wait_for(Option::is_some).await;
+        gone.ok().and_then(|reason| reason.clone()).unwrap_or_default()
+    }
+}
+
+impl Desk {
+    fn rows(&self) -> MutexGuard<'_, Rows> {
+        self.rows.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn take(&self, answer: &Answer) {
+        match *answer {
+            Answer::Started { number, pid } => {
+                let mut rows = self.rows();
+                let Some(row) = rows.waiting.get_mut(&number) else { return };
+                let (life, started) = (row.life.clone(), row.started.take());
+                drop(rows);
+                // The warden does not reap it before we say so, so it is there.
+                life.runs(Seen::at(pid).unwrap_or(Seen { pid, started: 0 }));
+                let _ = started.map(|started| started.send(Ok(())));
+            }
+            Answer::Failed { number, refused } => {
+                let row = self.rows().waiting.remove(&number);
+                let started = row.and_then(|row| row.started);
+                let _ = started.map(|started| started.send(Err(refused)));
+            }
+            Answer::Exited { number, exited } => {
+                let life = self.rows().waiting.get(&number).map(|row| row.life.clone());
+                let _ = life.map(|life| life.noticed(exited));
+            }
+            Answer::Reaped { number, leftovers } => {
+                let row = self.rows().waiting.remove(&number);
+                let leftovers = usize::try_from(leftovers).unwrap_or(usize::MAX);
+                let reaped = row.and_then(|row| row.reaped);
+                let _ = reaped.map(|reaped| reaped.send(leftovers));
+            }
+        }
+    }
+
+    /// Nothing more will be said. What still lived with this warden is ended without it.
+    fn close(&self, reason: String) {
+        let rows = {
+            let mut rows = self.rows();
+            rows.closed = true;
+            std::mem::take(&mut rows.waiting)
+        };
+        self.gone.send_replace(Some(reason));
+        for row in rows.into_values() {
+            row.life.noticed(Exited::Unknown);
+        }
+    }
+}
+
+/// Hears what the warden says.
+struct Ear {
+    socket: Arc<UnixStream>,
+    desk: Arc<Desk>,
+    warden: Option<WardenProcess>,
+}
+
+impl Ear {
+    async fn run(mut self) {
+        self.listen().await;
+        self.hang_up();
+        let Some(mut warden) = self.warden.take() else { return };
+        let reaped = tokio::task::spawn_blocking(move || warden.reap()).await;
+        self.desk.close(reaped.unwrap_or_default());
+    }
+
+    async fn listen(&self) {
+        let mut frames = Frames::default();
+        let mut bytes = [0; 4096];
+        while self.socket.readable().await.is_ok() {
+            match self.socket.try_read(&mut bytes) {
+                Ok(0) => return,
+                Ok(length) => frames.push(&bytes[..length]),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
+                Err(_) => return,
+            }
+            loop {
+                match frames.next() {
+                    Ok(Some(frame)) => match Answer::decode(&frame) {
+                        Some(answer) => self.desk.take(&answer),
+                        None => return,
+                    },
+                    Ok(None) => break,
+                    Err(_) => return,
+                }
+            }
+        }
+    }
+
+    /// The warden takes the end of its socket as the order to end everything.
+    fn hang_up(&self) {
+        let _ = shutdown(&*self.socket, Shutdown::Both);
+    }
+}
+
+/// Only when its runtime is gone is there something left to do here.
+impl Drop for Ear {
+    fn drop(&mut self) {
+        if self.desk.gone.borrow().is_some() {
+            return;
+        }
+        self.hang_up();
+        self.desk.close("its runtime is gone".to_owned());
+        if let Some(mut warden) = self.warden.take() {
+            warden.reap();
+        }
+    }
+}
+
+/// Says what is to be said, until there is nobody who could say more.
+async fn mouth(socket: Arc<UnixStream>, mut parcels: mpsc::UnboundedReceiver<Parcel>) {
+    while let Some(Parcel::Frame(frame, ends)) = parcels.recv().await {
+        if say(&socket, &frame, ends.as_ref()).await.is_err() {
+            break;
+        }
+    }
+    let _ = shutdown(&*socket, Shutdown::Both);
+}
+
+async fn say(socket: &UnixStream, frame: &[u8], ends: Option<&Ends>) -> io::Result<()> {
+    let mut fds: Vec<BorrowedFd<'_>> =
+        ends.iter().flat_map(|Ends(ends)| ends.iter().map(AsFd::as_fd)).collect();
+    let mut rest = frame;
+    while !rest.is_empty() {
+        let sent = socket.async_io(Interest::WRITABLE, || send(socket, rest, &fds)).await?;
+        rest = rest.get(sent..).unwrap_or_default();
+        // They went with the first byte.
+        fds.clear();
+    }
+    Ok(())
+}
+
+fn send(socket: &UnixStream, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<usize> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    if !fds.is_empty() && !control.push(SendAncillaryMessage::ScmRights(fds)) {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+    Ok(sendmsg(socket, &[IoSlice::new(bytes)], &mut control, flags)?)
+}

@@ -1,0 +1,110 @@
+//! The mark in a child's environment that tells whose child it is.
+
+use std::{
+    fs,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use rustix::process::getpid;
+
+use super::proc::Seen;
+
+/// The variable that a child, and all it starts with its environment, carries.
+pub(super) const LINK: &str = "STAYPUT_LINK";
+
+/// The variable that a warden carries instead, so that nobody takes it for a child.
+pub(super) const WARDEN: &str = "STAYPUT_WARDEN";
+
+/// Tells two sets of children of one process apart where there is no randomness.
+static SETS: AtomicU64 = AtomicU64::new(0);
+
+/// The marks of all children of one [`Processes`](super::Processes):
+/// `<pid namespace>.<pid>.<start time>.<random>.<number>`.
+#[derive(Debug, Clone)]
+pub(super) struct Marks {
+    prefix: Arc<str>,
+}
+
+impl Marks {
+    pub(super) fn new() -> Self {
+        let pid = getpid().as_raw_pid();
+        let started = Seen::at(pid).map_or(0, |seen| seen.started);
+        let set = SETS.fetch_add(1, Ordering::Relaxed);
+        let random = getrandom::u64().unwrap_or(set);
+        let space = pid_namespace().unwrap_or(0);
+        Self { prefix: format!("{space}.{pid}.{started}.{random:016x}").into() }
+    }
+
+    /// What all marks begin with; a dot follows.
+    pub(super) fn prefix(&self) -> &str {
+        &self.prefix
+    }
+
+    pub(super) fn of(&self, number: u64) -> String {
+        format!("{}.{number}", self.prefix)
+    }
+}
+
+/// Who made a mark.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct Holder {
+    /// Pids mean something only inside one namespace.
+    pub(super) space: u64,
+    pub(super) seen: Seen,
+}
+
+impl Holder {
+    pub(super) fn of(mark: &str) -> Option<Self> {
+        let mut parts = mark.split('.');
+        let space = parts.next()?.parse().ok()?;
+        let pid = parts.next()?.parse().ok().filter(|pid| *pid > 0)?;
+        let started = parts.next()?.parse().ok()?;
+        // The random part and the number.
+        parts.nth(1)?;
+        Some(Self { space, seen: Seen { pid, started } })
+    }
+
+    /// Whether the process that made the mark lives in this namespace no more.
+    pub(super) fn is_dead_here(&self) -> bool {
+        pid_namespace() == Some(self.space) && !self.seen.lives()
+    }
+}
+
+/// The number of the pid namespace we live in: `pid:[4026531836]`.
+fn pid_namespace() -> Option<u64> {
+    let name = fs::read_link("/proc/self/ns/pid").ok()?;
+    name.to_str()?.strip_prefix("pid:[")?.strip_suffix(']')?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mark_names_its_holder() {
+        let marks = Marks::new();
+        let holder = Holder::of(&marks.of(7)).unwrap();
+        assert_eq!(holder.seen.pid, getpid().as_raw_pid());
+        assert!(holder.seen.lives() && !holder.is_dead_here());
+        assert_ne!(marks.prefix(), Marks::new().prefix());
+    }
+
+    #[test]
+    fn a_holder_is_dead_only_here() {
+        let space = pid_namespace().unwrap();
+        let pid = getpid().as_raw_pid();
+        let dead = |mark: String| Holder::of(&mark).unwrap().is_dead_here();
+        assert!(dead(format!("{space}.{pid}.1.ab.0")), "another one had our pid");
+        assert!(!dead(format!("{}.{pid}.1.ab.0", space + 1)), "a foreign namespace");
+    }
+
+    #[test]
+    fn what_is_no_mark_has_no_holder() {
+        for text in ["", "1", "1.2.3", "1.2.3.ab", "a.2.3.ab.1", "1.-2.3.ab.1", "1.0.3.ab.1"] {
+            assert_eq!(Holder::of(text), None, "{text}");
+        }
+    }
+}

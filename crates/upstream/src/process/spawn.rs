@@ -1,0 +1,95 @@
+//! The start of a process, the same for a warden and without one.
+
+use std::{
+    ffi::{OsStr, OsString},
+    fs,
+    os::unix::{ffi::OsStrExt, process::CommandExt},
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+};
+
+use rustix::{
+    fs::{Access, access},
+    io::Errno,
+    process::Pid,
+};
+
+use super::{
+    Program,
+    error::{Refused, Step},
+    mark::LINK,
+    pipes::Ends,
+};
+
+/// Where a program is looked for if its environment does not say, as the C library has it.
+const PATH: &str = "/bin:/usr/bin";
+
+/// Starts `program` as the leader of a group of its own. Blocks until it runs.
+pub(super) fn spawn(program: &Program, mark: &str, ends: Ends) -> Result<Pid, Refused> {
+    if let Some(cwd) = &program.cwd {
+        let folder = fs::metadata(cwd).map_err(|error| Refused::io(Step::Cwd, &error))?;
+        if !folder.is_dir() {
+            return Err(Refused::new(Step::Cwd, Errno::NOTDIR));
+        }
+        access(cwd, Access::EXEC_OK).map_err(|error| Refused::new(Step::Cwd, error))?;
+    }
+    let path = find(program).map_err(|error| Refused::new(Step::Program, error))?;
+    let Ends([stdin, stdout, stderr]) = ends;
+    let mut command = Command::new(path);
+    command
+        .arg0(&program.command)
+        .args(&program.args)
+        .env_clear()
+        .envs(program.env.iter().map(|(name, value)| (name, value)))
+        .env(LINK, mark)
+        .stdin(Stdio::from(stdin))
+        .stdout(Stdio::from(stdout))
+        .stderr(Stdio::from(stderr))
+        .process_group(0);
+    if let Some(cwd) = &program.cwd {
+        command.current_dir(cwd);
+    }
+    let child = command.spawn().map_err(|error| Refused::io(Step::Program, &error))?;
+    Ok(Pid::from_child(&child))
+}
+
+/// The file to execute. Looked for here and not by the C library, which would take our own `PATH`
+/// where it can start a process fast, and could not say what was wrong.
+fn find(program: &Program) -> Result<PathBuf, Errno> {
+    if program.command.is_empty() {
+        return Err(Errno::NOENT);
+    }
+    if program.command.as_bytes().contains(&b'/') {
+        return Ok(PathBuf::from(&program.command));
+    }
+    let path = program.env.iter().rev().find(|(name, _)| name == "PATH");
+    let path = path.map_or_else(|| OsString::from(PATH), |(_, path)| path.clone());
+    let mut error = Errno::NOENT;
+    for folder in std::env::split_paths(&path) {
+        let file = in_folder(&folder, &program.command, program.cwd.as_deref());
+        match runnable(&file) {
+            Ok(()) => return Ok(file),
+            // One that may not be run says more than the many that are not there.
+            Err(Errno::ACCESS) => error = Errno::ACCESS,
+            Err(_) => {}
+        }
+    }
+    Err(error)
+}
+
+/// A folder of the `PATH` may be relative; then it counts from where the program runs.
+fn in_folder(folder: &Path, command: &OsStr, cwd: Option<&Path>) -> PathBuf {
+    match cwd {
+        Some(cwd) if folder.is_relative() => cwd.join(folder).join(command),
+        _ if folder.as_os_str().is_empty() => Path::new(".").join(command),
+        _ => folder.join(command),
+    }
+}
+
+fn runnable(file: &Path) -> Result<(), Errno> {
+    let found = fs::metadata(file).map_err(|_| Errno::NOENT)?;
+    if !found.is_file() {
+        return Err(Errno::ACCESS);
+    }
+    access(file, Access::EXEC_OK)
+}

@@ -1,0 +1,179 @@
+//! What is known of a server without asking again.
+
+use std::fmt;
+
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+use stayput_wire::{Era, Raw, Version};
+
+use crate::{CallError, Greeting, Link, link::CallOptions};
+
+/// The lists that a profile has.
+const LISTS: [(&str, &str); 4] = [
+    ("tools/list", "tools"),
+    ("prompts/list", "prompts"),
+    ("resources/list", "resources"),
+    ("resources/templates/list", "resources"),
+];
+
+/// The most pages of one list that are asked for. Who has more does not end.
+const PAGES: usize = 100;
+
+/// How a server is spoken to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Way {
+    /// With a handshake, and a session behind it.
+    Legacy,
+    /// Each request for itself.
+    Modern,
+    /// With a handshake, over the transport of 2024-11-05.
+    Sse,
+}
+
+impl Way {
+    /// The era of it.
+    #[must_use]
+    pub fn era(self) -> Era {
+        match self {
+            Self::Modern => Era::Modern,
+            Self::Legacy | Self::Sse => Era::Legacy,
+        }
+    }
+}
+
+/// What is known of a server without asking again: how it is spoken to, what it said of itself, and
+/// its lists. Learned once, on a link that is thrown away.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Profile {
+    way: Way,
+    greeting: Greeting,
+    /// The results of each list, page by page.
+    lists: Vec<(&'static str, Vec<Bytes>)>,
+}
+
+impl Profile {
+    pub(crate) fn new(way: Way, greeting: Greeting) -> Self {
+        Self { way, greeting, lists: Vec::new() }
+    }
+
+    /// A server that is spoken to in a way that is known, and of which nothing else is.
+    pub(crate) fn unasked(way: Way) -> Self {
+        Self::new(way, Greeting::new(Version::LATEST_LEGACY, "{}"))
+    }
+
+    /// How the server is spoken to.
+    #[must_use]
+    pub fn way(&self) -> Way {
+        self.way
+    }
+
+    /// What the server said of itself.
+    #[must_use]
+    pub fn greeting(&self) -> &Greeting {
+        &self.greeting
+    }
+
+    /// The results of a list such as `tools/list`, page by page, as they were written; nothing if the
+    /// server does not have it.
+    #[must_use]
+    pub fn pages(&self, method: &str) -> &[Bytes] {
+        let found = self.lists.iter().find(|(list, _)| *list == method);
+        found.map_or(&[], |(_, pages)| pages)
+    }
+
+    /// Asks for every list that the server says it has. One that fails stays empty: it is asked for
+    /// again when somebody wants it.
+    pub(crate) async fn learn_lists(&mut self, link: &Link) {
+        for (method, capability) in LISTS {
+            if self.greeting.has(capability)
+                && let Ok(pages) = pages(link, method).await
+            {
+                self.lists.push((method, pages));
+            }
+        }
+    }
+
+    /// As text, to be kept.
+    #[must_use]
+    pub fn to_text(&self) -> String {
+        let raw = |text: &str| RawValue::from_string(text.to_owned()).ok();
+        let lists = self.lists.iter().map(|(method, pages)| {
+            let pages = pages.iter().filter_map(|page| raw(str::from_utf8(page).ok()?));
+            ((*method).to_owned(), pages.collect())
+        });
+        let kept = Kept {
+            way: self.way,
+            version: self.greeting.version().as_str().to_owned(),
+            greeting: raw(self.greeting.result()),
+            lists: lists.collect(),
+        };
+        // Texts, and JSON that was checked when it came.
+        serde_json::to_string(&kept).unwrap_or_default()
+    }
+
+    /// From text. `None` if it is not what [`Profile::to_text`] writes, which is no loss: a profile
+    /// can be learned again.
+    #[must_use]
+    pub fn from_text(text: &str) -> Option<Self> {
+        let kept: Kept = serde_json::from_str(text).ok()?;
+        let version = Version::from(&*kept.version);
+        let greeting = Greeting::new(version, kept.greeting?.get());
+        let lists = kept.lists.into_iter().filter_map(|(method, pages)| {
+            let (method, _) = LISTS.iter().find(|(list, _)| *list == method)?;
+            let pages = pages.iter().map(|page| Bytes::copy_from_slice(page.get().as_bytes()));
+            Some((*method, pages.collect()))
+        });
+        Some(Self { way: kept.way, greeting, lists: lists.collect() })
+    }
+}
+
+#[derive(Serialize, Deserialize)]
+struct Kept {
+    way: Way,
+    version: String,
+    greeting: Option<Box<RawValue>>,
+    lists: Vec<(String, Vec<Box<RawValue>>)>,
+}
+
+/// All pages of a list.
+async fn pages(link: &Link, method: &str) -> Result<Vec<Bytes>, CallError> {
+    let mut pages = Vec::new();
+    let mut params = "{}".to_owned();
+    while pages.len() < PAGES {
+        let call = link.call(method, Some(&params), CallOptions::default()).await?;
+        let answer = call.answer().await?;
+        let Some(result) = answer.result() else { break };
+        if method == "tools/list" {
+            link.learn_tools(result);
+        }
+        pages.push(Bytes::copy_from_slice(result.as_bytes()));
+        let next = Raw::parse(result).ok().and_then(|page| page.find(&["nextCursor"]));
+        let Some(next) = next.filter(|next| !next.is_null()) else { break };
+        params = format!(r#"{{"cursor":{}}}"#, next.as_str());
+    }
+    Ok(pages)
+}
+
+impl fmt::Debug for Profile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Profile({:?}, {:?}, {} lists)", self.way, self.greeting, self.lists.len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_profile_is_kept_as_it_is() {
+        let greeting =
+            Greeting::new(Version::V2025_06_18, r#"{"capabilities":{"tools":{}},"n":1.10}"#);
+        let mut profile = Profile::new(Way::Legacy, greeting);
+        profile.lists.push(("tools/list", vec![Bytes::from_static(br#"{"tools":[ ]}"#)]));
+        assert_eq!(Profile::from_text(&profile.to_text()), Some(profile.clone()));
+        assert!(profile.greeting().has("tools") && !profile.greeting().has("prompts"));
+        assert_eq!(Profile::from_text("{}"), None);
+    }
+}

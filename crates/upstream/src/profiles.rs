@@ -1,0 +1,116 @@
+//! Learning how servers are spoken to, each once.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex},
+};
+
+use crate::{
+    Cost, EraChoice, Hello, Identity, Isolation, LossReason, OpenError, Profile, Scope, Server,
+    Way,
+    handshake::Refusal,
+    lock::lock,
+    opener::{Opener, Plan},
+};
+use tokio::sync::Mutex as AsyncMutex;
+
+/// The profiles of all servers, by configuration and credentials.
+#[derive(Debug, Default)]
+pub(crate) struct Profiles(Mutex<HashMap<Identity, Arc<Learned>>>);
+
+/// One profile, or the place for it. Who comes while it is learned waits for it.
+#[derive(Debug, Default)]
+struct Learned {
+    known: Mutex<Option<Arc<Profile>>>,
+    learning: AsyncMutex<()>,
+}
+
+impl Profiles {
+    fn place(&self, identity: Identity) -> Arc<Learned> {
+        lock(&self.0).entry(identity).or_default().clone()
+    }
+
+    /// What is known.
+    pub(crate) fn known(&self, identity: Identity) -> Option<Arc<Profile>> {
+        lock(&self.place(identity).known).clone()
+    }
+
+    /// What was learned elsewhere, or earlier.
+    pub(crate) fn set(&self, identity: Identity, profile: Arc<Profile>) {
+        *lock(&self.place(identity).known) = Some(profile);
+    }
+
+    /// What is known, or else what a link tells that is opened and thrown away.
+    pub(crate) async fn get(
+        &self,
+        opener: &Opener,
+        server: &Server,
+        scope: &Scope,
+        recycle: &dyn crate::Recycle,
+    ) -> Result<Arc<Profile>, OpenError> {
+        let expansion = opener.folders.expansion(server, scope).await?;
+        let place = self.place(server.profile_identity(&expansion));
+        if let Some(known) = lock(&place.known).clone() {
+            return Ok(known);
+        }
+        let _learning = place.learning.lock().await;
+        if let Some(known) = lock(&place.known).clone() {
+            return Ok(known);
+        }
+        let profile = Arc::new(learn(opener, server, scope, recycle).await?);
+        *lock(&place.known) = Some(profile.clone());
+        Ok(profile)
+    }
+}
+
+/// The ways to try, in order.
+///
+/// A server that speaks both eras is spoken to as legacy when its state is to be kept, and some lock
+/// themselves to the era of the first word they hear: so the era that is wanted is tried first. What
+/// did not understand the first word gets a fresh link for the second.
+fn ways(server: &Server) -> &'static [Way] {
+    match (server.options().era, server.options().isolation) {
+        (EraChoice::Legacy, _) => &[Way::Legacy, Way::Sse],
+        (EraChoice::Modern, _) => &[Way::Modern],
+        (EraChoice::Auto, Some(Isolation::Shared)) => &[Way::Modern, Way::Legacy, Way::Sse],
+        (EraChoice::Auto, _) => &[Way::Legacy, Way::Modern, Way::Sse],
+    }
+}
+
+async fn learn(
+    opener: &Opener,
+    server: &Server,
+    scope: &Scope,
+    recycle: &dyn crate::Recycle,
+) -> Result<Profile, OpenError> {
+    let hello = Hello::default();
+    let plan = Plan { server, scope, hello: &hello };
+    let mut first = None;
+    for way in ways(server).iter().copied().filter(|way| fits(server, *way)) {
+        let cost = Cost { process: server.is_process() };
+        let permit = opener.budget.admit(scope.owner(), cost, recycle).await?;
+        match opener.discover(plan, way, permit).await {
+            Ok(link) => {
+                let mut profile = Profile::new(way, link.greeting().clone());
+                profile.learn_lists(&link).await;
+                // Thrown away for good: its session on the server, too.
+                link.close(LossReason::Ended);
+                link.gone().await;
+                return Ok(profile);
+            }
+            // The first refusal is the one that says most.
+            Err(Refusal::OtherEra(error)) => {
+                first.get_or_insert(error);
+            }
+            Err(Refusal::Failed(error)) => return Err(first.unwrap_or(error)),
+        }
+    }
+    Err(first.unwrap_or_else(|| OpenError::Ended { server: server.name().to_owned() }))
+}
+
+fn fits(server: &Server, way: Way) -> bool {
+    match way {
+        Way::Sse => !server.is_process(),
+        Way::Legacy | Way::Modern => !server.is_sse(),
+    }
+}

@@ -1,0 +1,318 @@
+//! A server that is reached by URL.
+
+use std::{fmt, path::PathBuf, sync::Arc};
+
+use http::{HeaderMap, HeaderName, HeaderValue, header};
+use stayput_wire::header as mcp;
+use url::Url;
+
+use super::{
+    error::ServerProblem,
+    expand::{Expansion, Template, Variable},
+    identity::Pieces,
+    provider::{HeaderAsk, HeaderProvider, ProviderError},
+};
+
+/// How a server is reached that listens at a URL.
+///
+/// ```
+/// use stayput_upstream::Http;
+///
+/// let notes = Http::new("https://notes.example.com/mcp")
+///     .bearer("a token")
+///     .header("x-tenant", "${owner.hash}");
+/// ```
+///
+/// The URL and the values of headers can use `${session.hash}` and `${owner.hash}`.
+#[derive(Clone)]
+pub struct Http {
+    url: String,
+    headers: Vec<(String, String)>,
+    provider: Option<Arc<dyn HeaderProvider>>,
+    trust: Trust,
+}
+
+impl Http {
+    /// The server at `url`.
+    #[must_use]
+    pub fn new(url: impl Into<String>) -> Self {
+        Self { url: url.into(), headers: Vec::new(), provider: None, trust: Trust::default() }
+    }
+
+    /// With this header on every request. Of two with one name, the last holds. `Accept` and
+    /// `Content-Type` are left out, because the transport says what it can read and what it sends.
+    #[must_use]
+    pub fn header(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
+        self.headers.push((name.into(), value.into()));
+        self
+    }
+
+    /// With this token as the credentials of every request.
+    #[must_use]
+    pub fn bearer(self, token: impl AsRef<str>) -> Self {
+        self.header(header::AUTHORIZATION.as_str(), format!("Bearer {}", token.as_ref()))
+    }
+
+    /// With what `provider` gives for each request; it wins over a header of the same name.
+    #[must_use]
+    pub fn provider(mut self, provider: Arc<dyn HeaderProvider>) -> Self {
+        self.provider = Some(provider);
+        self
+    }
+
+    /// Believed and reached in this way.
+    #[must_use]
+    pub fn trust(mut self, trust: Trust) -> Self {
+        self.trust = trust;
+        self
+    }
+
+    pub(super) fn check(&self) -> Result<HttpRecipe, ServerProblem> {
+        let sample = Expansion::sample();
+        let recipe = HttpRecipe {
+            url: template(URL, &self.url)?,
+            headers: self.check_headers()?,
+            provider: self.provider.clone(),
+            trust: self.trust.clone(),
+        };
+        recipe.endpoint(&sample)?;
+        Ok(recipe)
+    }
+
+    fn check_headers(&self) -> Result<Vec<(HeaderName, Template)>, ServerProblem> {
+        let mut headers: Vec<(HeaderName, Template)> = Vec::with_capacity(self.headers.len());
+        for (at, (name, value)) in self.headers.iter().enumerate() {
+            let invalid = |_| ServerProblem::HeaderName { number: at + 1 };
+            let name = HeaderName::try_from(name.as_str()).map_err(invalid)?;
+            match Use::of(&name) {
+                Use::Free => {}
+                Use::Ignored => continue,
+                Use::Taken => return Err(ServerProblem::HeaderTaken { name: name.to_string() }),
+            }
+            let value = template(&header_named(&name), value)?;
+            headers.retain(|(known, _)| *known != name);
+            headers.push((name, value));
+        }
+        Ok(headers)
+    }
+}
+
+impl fmt::Debug for Http {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names: Vec<&str> = self.headers.iter().map(|(name, _)| name.as_str()).collect();
+        f.debug_struct("Http")
+            .field("url", &origin(&self.url))
+            .field("headers", &names)
+            .field("trust", &self.trust)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Whom a connection believes, and by which way it goes. Servers with the same settings share one
+/// client and its connections.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Trust {
+    /// PEM files of authorities that are believed beside the public ones.
+    pub authorities: Vec<PathBuf>,
+    /// Whether the public authorities are believed at all. Defaults to yes.
+    pub public: bool,
+    /// The way out.
+    pub proxy: Proxy,
+}
+
+impl Default for Trust {
+    fn default() -> Self {
+        Self { authorities: Vec::new(), public: true, proxy: Proxy::default() }
+    }
+}
+
+/// Which proxy requests go through.
+#[derive(Clone, Default, PartialEq, Eq, Hash)]
+pub enum Proxy {
+    /// What `HTTPS_PROXY`, `HTTP_PROXY`, `ALL_PROXY` and `NO_PROXY` say, as most programs do.
+    #[default]
+    FromEnvironment,
+    /// None, whatever the environment says.
+    None,
+    /// This one. The URL can hold a password, so `Debug` shows only where it leads.
+    Url(String),
+}
+
+impl fmt::Debug for Proxy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::FromEnvironment => f.write_str("FromEnvironment"),
+            Self::None => f.write_str("None"),
+            Self::Url(url) => write!(f, "Url({})", origin(url)),
+        }
+    }
+}
+
+/// Scheme, host and port: paths hold secrets too, with services that give each customer a URL.
+fn origin(url: &str) -> String {
+    let url = Url::parse(url).ok().filter(Url::has_host);
+    url.map_or_else(|| "?".to_owned(), |url| url.origin().ascii_serialization())
+}
+
+const URL: &str = "the URL";
+
+fn header_named(name: &HeaderName) -> String {
+    format!("the header '{name}'")
+}
+
+/// A template that another machine gets to read.
+fn template(what: &str, text: &str) -> Result<Template, ServerProblem> {
+    let template = Template::parse(text).map_err(|error| ServerProblem::template(what, error))?;
+    let folder = template.variables().find(|variable| variable.is_dir());
+    match folder {
+        Some(variable) => {
+            Err(ServerProblem::Folder { what: what.to_owned(), variable: variable.name() })
+        }
+        None => Ok(template),
+    }
+}
+
+/// Who decides over a header.
+#[derive(PartialEq, Eq)]
+enum Use {
+    /// The configuration.
+    Free,
+    /// The transport, and what people write there does no harm: many files have it.
+    Ignored,
+    /// The transport, and another value would break the protocol.
+    Taken,
+}
+
+impl Use {
+    fn of(name: &HeaderName) -> Self {
+        let ignored = [header::ACCEPT, header::CONTENT_TYPE];
+        let taken = [
+            header::CONNECTION,
+            header::CONTENT_LENGTH,
+            header::TRANSFER_ENCODING,
+            header::UPGRADE,
+            header::TE,
+            header::TRAILER,
+        ];
+        let protocol =
+            [mcp::SESSION_ID, mcp::PROTOCOL_VERSION, mcp::LAST_EVENT_ID, mcp::METHOD, mcp::NAME];
+        if ignored.contains(name) {
+            Self::Ignored
+        } else if taken.contains(name)
+            || protocol.contains(&name.as_str())
+            || name.as_str().starts_with(mcp::PARAM_PREFIX)
+        {
+            Self::Taken
+        } else {
+            Self::Free
+        }
+    }
+}
+
+/// A checked [`Http`].
+pub(super) struct HttpRecipe {
+    url: Template,
+    headers: Vec<(HeaderName, Template)>,
+    pub(super) provider: Option<Arc<dyn HeaderProvider>>,
+    trust: Trust,
+}
+
+impl HttpRecipe {
+    pub(super) fn templates(&self) -> impl Iterator<Item = &Template> {
+        std::iter::once(&self.url).chain(self.headers.iter().map(|(_, value)| value))
+    }
+
+    pub(super) fn hash(&self, kind: &str, pieces: &mut Pieces) {
+        pieces.add(kind).template(&self.url).list(self.headers.len());
+        for (name, value) in &self.headers {
+            pieces.add(name).template(value);
+        }
+        pieces.maybe(self.provider.as_ref().map(|provider| provider.identity().into_owned()));
+        pieces.list(self.trust.authorities.len());
+        for file in &self.trust.authorities {
+            pieces.add(file.as_os_str().as_encoded_bytes());
+        }
+        pieces.add([u8::from(self.trust.public)]);
+        match &self.trust.proxy {
+            Proxy::FromEnvironment => pieces.add("environment"),
+            Proxy::None => pieces.add("direct"),
+            Proxy::Url(url) => pieces.add("proxy").add(url),
+        };
+    }
+
+    pub(super) fn endpoint(&self, expansion: &Expansion) -> Result<Endpoint, ServerProblem> {
+        let fill = |what: &str, template: &Template| {
+            let missing = |variable: Variable| ServerProblem::no_value(what, variable);
+            let filled = template.fill(expansion).map_err(missing)?;
+            let not_utf8 = |_| ServerProblem::NotUtf8 { what: what.to_owned() };
+            filled.into_string().map_err(not_utf8)
+        };
+        let url = parse(&fill(URL, &self.url)?)?;
+        let mut headers = HeaderMap::with_capacity(self.headers.len());
+        for (name, value) in &self.headers {
+            let text = fill(&header_named(name), value)?;
+            let invalid = |_| ServerProblem::HeaderValue { name: name.to_string() };
+            let mut value = HeaderValue::try_from(text).map_err(invalid)?;
+            value.set_sensitive(true);
+            headers.insert(name.clone(), value);
+        }
+        let (provider, trust) = (self.provider.clone(), self.trust.clone());
+        Ok(Endpoint { url, headers, provider, trust })
+    }
+}
+
+fn parse(text: &str) -> Result<Url, ServerProblem> {
+    let problem = |problem: &str| ServerProblem::Url { problem: problem.to_owned() };
+    let url = Url::parse(text).map_err(|error| problem(&error.to_string()))?;
+    match url.scheme() {
+        "http" | "https" if url.has_host() => Ok(url),
+        "http" | "https" => Err(problem("it names no host")),
+        _ => Err(problem("it begins neither with http:// nor with https://")),
+    }
+}
+
+/// Where the requests of one link go, and what each of them carries.
+#[derive(Clone)]
+pub struct Endpoint {
+    /// The URL. It can hold a user, a password or a key: show its origin and nothing else.
+    pub url: Url,
+    /// Headers that are the same on every request, marked as sensitive.
+    pub headers: HeaderMap,
+    /// Who gives the others.
+    pub provider: Option<Arc<dyn HeaderProvider>>,
+    /// Whom the connection believes.
+    pub trust: Trust,
+}
+
+impl Endpoint {
+    /// The headers of one request (R113). Asked again with `rejected` after a 401, a provider can
+    /// fetch a new token; without a provider the answer is the same, and asking is of no use.
+    ///
+    /// # Errors
+    /// If the provider has none to give, or gives one that belongs to the transport.
+    pub async fn request_headers(&self, ask: &HeaderAsk<'_>) -> Result<HeaderMap, ProviderError> {
+        let mut headers = self.headers.clone();
+        let Some(provider) = &self.provider else { return Ok(headers) };
+        for (name, mut value) in provider.headers(ask).await? {
+            match Use::of(&name) {
+                Use::Free => {
+                    value.set_sensitive(true);
+                    headers.insert(name, value);
+                }
+                Use::Ignored => {}
+                Use::Taken => return Err(ProviderError::taken(&name)),
+            }
+        }
+        Ok(headers)
+    }
+}
+
+impl fmt::Debug for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Endpoint")
+            .field("url", &origin(self.url.as_str()))
+            .field("headers", &self.headers.keys().collect::<Vec<_>>())
+            .field("trust", &self.trust)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,207 @@
+//! A link over HTTP+SSE, the transport of 2024-11-05: messages are posted, and everything the server
+//! says comes on one stream. Without the stream there is no session, and no way back to it.
+
+use std::{
+    fmt,
+    future::pending,
+    sync::{Arc, Mutex},
+};
+
+use bytes::Bytes;
+use http::{HeaderValue, Method};
+use stayput_wire::{
+    header,
+    sse::{Decoder, ENDPOINT},
+};
+use tokio::{sync::Notify, task::AbortHandle, time::sleep_until};
+
+use crate::{
+    CallError, Delivery, Loss, LossReason,
+    http::{Body, Target},
+    link::{Carrier, Core, Via},
+    lock::lock,
+    streamable::{Ask, Wire, of_http},
+    verdict,
+};
+
+/// The sending side of HTTP+SSE.
+pub(crate) struct Sse {
+    wire: Wire,
+    /// Where messages are posted: the server named it on the stream.
+    endpoint: Target,
+    /// The task that reads.
+    ear: Mutex<Option<AbortHandle>>,
+    rearm: Notify,
+}
+
+/// The stream of a session that was just opened.
+pub(crate) struct Stream {
+    body: Body,
+    events: Decoder,
+}
+
+/// Opens the stream and waits for the place that messages go to.
+pub(crate) async fn connect(wire: Wire) -> Result<(Sse, Stream), CallError> {
+    let accept = (http::header::ACCEPT, HeaderValue::from_static(header::EVENT_STREAM));
+    let ask = Ask {
+        method: Method::GET,
+        target: &wire.target,
+        headers: vec![accept],
+        body: Bytes::new(),
+    };
+    let response = wire.send(&ask).await?;
+    if !response.status.is_success() {
+        let status = response.status.as_u16();
+        if matches!(status, 401 | 403) {
+            return Err(CallError::Unauthorized { status, challenge: None });
+        }
+        let what = format!("the server answered with HTTP status {status} instead of a stream");
+        return Err(CallError::failed(what, Delivery::Refused));
+    }
+    let (mut body, mut events) = (response.body, Decoder::new(wire.limit));
+    loop {
+        let Some(chunk) = body.chunk().await.map_err(|error| of_http(&error))? else {
+            let what = "the server's stream ended before it said where messages go";
+            return Err(CallError::failed(what, Delivery::Refused));
+        };
+        let mut rest = &chunk[..];
+        while let Some(event) = events.next_event(&mut rest) {
+            let Ok(event) = event else { continue };
+            if event.name() == ENDPOINT {
+                let endpoint = endpoint(&wire.target, event.data())?;
+                let sse = Sse { wire, endpoint, ear: Mutex::default(), rearm: Notify::new() };
+                return Ok((sse, Stream { body, events }));
+            }
+        }
+    }
+}
+
+/// Messages go to the server that was configured, whatever the stream says.
+fn endpoint(base: &Target, said: &[u8]) -> Result<Target, CallError> {
+    let said = String::from_utf8_lossy(said);
+    let endpoint = base.join(said.trim());
+    let endpoint = endpoint.map_err(|error| CallError::failed(error, Delivery::Refused))?;
+    if endpoint.origin() != base.origin() {
+        let what = "the server wants messages to go to another server; configure that one instead";
+        return Err(CallError::failed(what, Delivery::Refused));
+    }
+    Ok(endpoint)
+}
+
+impl Sse {
+    /// Reads the stream, in a task of its own, until it ends.
+    pub(crate) fn start(core: &Arc<Core>, stream: Stream) {
+        let Carrier::Sse(sse) = &core.carrier else { return };
+        let task = core.runtime.spawn(hear(core.clone(), stream));
+        *lock(&sse.ear) = Some(task.abort_handle());
+    }
+
+    pub(crate) fn request(&self, core: &Arc<Core>, number: u64, text: Bytes) {
+        let task = core.clone();
+        let posting = core.runtime.spawn(async move {
+            let Carrier::Sse(sse) = &task.carrier else { return };
+            if let Err(error) = sse.post(&task, text).await {
+                task.fail(number, error);
+            }
+        });
+        if let Some(entry) = lock(&core.pending).get_mut(number) {
+            entry.driver = Some(posting.abort_handle());
+        }
+    }
+
+    pub(crate) fn message(&self, core: &Arc<Core>, text: Bytes) {
+        if core.over.is_raised() {
+            return;
+        }
+        let core = core.clone();
+        core.runtime.clone().spawn(async move {
+            let Carrier::Sse(sse) = &core.carrier else { return };
+            let _ = sse.post(&core, text).await;
+        });
+    }
+
+    /// Posts a message and waits until the server has it.
+    pub(crate) async fn post(&self, core: &Core, text: Bytes) -> Result<(), CallError> {
+        let json = (http::header::CONTENT_TYPE, HeaderValue::from_static(header::JSON));
+        let ask = Ask {
+            method: Method::POST,
+            target: &self.endpoint,
+            headers: vec![json],
+            body: text.slice(..text.len().saturating_sub(1)),
+        };
+        let response = self.wire.send(&ask).await?;
+        let status = response.status;
+        let body = response.body.collect(verdict::LOOKED_AT).await.unwrap_or_default();
+        if status.is_success() {
+            return Ok(());
+        }
+        match verdict::of_status(status.as_u16(), &body, true) {
+            verdict::Verdict::SessionGone => {
+                let loss = core.condemn(&format!("HTTP status {}", status.as_u16()));
+                Err(CallError::Lost { loss, delivery: Delivery::Refused })
+            }
+            verdict::Verdict::Unauthorized => {
+                Err(CallError::Unauthorized { status: status.as_u16(), challenge: None })
+            }
+            _ => {
+                let what = format!("the server answered with HTTP status {}", status.as_u16());
+                let delivery =
+                    if status.is_client_error() { Delivery::Refused } else { Delivery::Unknown };
+                Err(CallError::failed(what, delivery))
+            }
+        }
+    }
+
+    pub(crate) fn rearm(&self) {
+        self.rearm.notify_one();
+    }
+
+    pub(crate) fn shut(&self, core: &Arc<Core>, reason: LossReason) {
+        core.close(Loss::new(reason, ""), &|_| false);
+        if let Some(ear) = lock(&self.ear).take() {
+            ear.abort();
+        }
+        core.vanish();
+    }
+}
+
+/// Reads the stream. Its end is the end of the link.
+async fn hear(core: Arc<Core>, mut stream: Stream) {
+    let Carrier::Sse(sse) = &core.carrier else { return };
+    loop {
+        let armed = lock(&core.pending).armed();
+        let timer = async {
+            match armed {
+                Some(armed) => sleep_until(armed).await,
+                None => pending().await,
+            }
+        };
+        tokio::select! {
+            chunk = stream.body.chunk() => match chunk {
+                Ok(Some(chunk)) => take_in(&core, &mut stream.events, &chunk),
+                Ok(None) | Err(_) => break,
+            },
+            () = timer => core.expire(),
+            () = sse.rearm.notified() => {}
+            () = core.over.wait() => break,
+        }
+    }
+    core.close(Loss::new(LossReason::Disconnected, ""), &|_| false);
+    core.vanish();
+}
+
+fn take_in(core: &Arc<Core>, events: &mut Decoder, chunk: &[u8]) {
+    let mut rest = chunk;
+    while let Some(event) = events.next_event(&mut rest) {
+        match event {
+            Ok(event) => core.receive(event.data(), Via::Link),
+            Err(error) => core.fail_all(&CallError::TooLarge { limit: error.limit() }),
+        }
+    }
+}
+
+impl fmt::Debug for Sse {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Sse")
+    }
+}

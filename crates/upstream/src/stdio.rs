@@ -1,0 +1,113 @@
+//! A link over the pipes of a child process.
+
+mod outbox;
+mod pump;
+
+use std::{
+    fmt,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
+    task::Waker,
+};
+
+use bytes::Bytes;
+use tokio::sync::Notify;
+
+use crate::{
+    Loss, LossReason,
+    link::{Core, cancellation},
+    lock::lock,
+    process::{Child, StderrTail},
+};
+use outbox::Outbox;
+pub(crate) use pump::Pump;
+
+/// The sending half of a child's pipes, and what wakes the task that has the other half.
+///
+/// A message is written by whoever sends it, as far as the pipe takes it; only the rest waits for the
+/// task. An idle link has one sleeping task and no buffer.
+pub(crate) struct Stdio {
+    outbox: Mutex<Outbox>,
+    /// The task that reads.
+    task: Mutex<Option<Waker>>,
+    /// Told when the outbox has room again.
+    room: Notify,
+    shut: AtomicBool,
+    tail: StderrTail,
+    child: Arc<Child>,
+}
+
+impl Stdio {
+    /// Waits while more waits for the child than it should, unless the link ends.
+    pub(crate) async fn ready(&self, core: &Core) {
+        while lock(&self.outbox).is_full() && !core.over.is_raised() {
+            let notified = self.room.notified();
+            tokio::pin!(notified);
+            notified.as_mut().enable();
+            if lock(&self.outbox).is_full() {
+                tokio::select! {
+                    () = notified => {}
+                    () = core.over.wait() => {}
+                }
+            }
+        }
+    }
+
+    pub(crate) fn send(&self, number: Option<u64>, text: Bytes) {
+        let waits = lock(&self.outbox).send(number, text);
+        if waits {
+            self.wake();
+        }
+    }
+
+    /// A call of which nothing was written is just not sent.
+    pub(crate) fn cancel(&self, number: u64, reason: &str) {
+        if !lock(&self.outbox).withdraw(number) {
+            self.send(None, cancellation(number, reason));
+        }
+    }
+
+    pub(crate) fn rearm(&self) {
+        self.wake();
+    }
+
+    /// Closes the child's input; the task ends the child.
+    pub(crate) fn shut(&self, core: &Core, reason: LossReason) {
+        self.close(core, Loss::new(reason, ""));
+        self.shut.store(true, Ordering::Release);
+        self.wake();
+    }
+
+    fn close(&self, core: &Core, loss: Loss) {
+        let unsent = lock(&self.outbox).close();
+        core.close(loss, &|number| unsent.contains(&number));
+    }
+
+    fn wake(&self) {
+        let waker = lock(&self.task).take();
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+
+    fn is_shut(&self) -> bool {
+        self.shut.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn memory(&self) -> Option<u64> {
+        self.child.memory()
+    }
+
+    /// The last lines that the child wrote to its standard error.
+    pub(crate) fn tail(&self) -> &StderrTail {
+        &self.tail
+    }
+}
+
+impl fmt::Debug for Stdio {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Stdio")
+    }
+}

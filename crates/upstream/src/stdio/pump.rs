@@ -1,0 +1,275 @@
+//! The task of a link to a child process: reads what the child says, writes what it did not take at
+//! once, and ends it.
+
+use std::{
+    cell::RefCell,
+    future::{Future, poll_fn},
+    io,
+    pin::Pin,
+    sync::{Arc, Mutex, atomic::AtomicBool},
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use stayput_wire::LineSplitter;
+use tokio::{
+    io::{AsyncRead as _, ReadBuf},
+    net::unix::pipe::Receiver,
+    sync::Notify,
+    time::{Instant, Sleep},
+};
+
+use super::{Outbox, Stdio};
+use crate::{
+    CallError, Loss, LossReason,
+    link::{Carrier, Core, Via},
+    lock::lock,
+    process::{Child, Exited, Grace, StderrTail},
+};
+
+/// How many times a pipe is read before others get their turn.
+const TURNS: usize = 16;
+
+/// How long a child that closed its output is waited for, to tell how it ended.
+const LAST_WORDS: Duration = Duration::from_millis(500);
+
+thread_local! {
+    /// What is read lands here first. One buffer for all links of a thread: an idle link has none.
+    static SCRATCH: RefCell<Vec<u8>> = RefCell::new(vec![0; 64 << 10]);
+}
+
+/// The receiving half of a child's pipes.
+pub(crate) struct Pump {
+    core: Arc<Core>,
+    child: Arc<Child>,
+    stdout: Option<Receiver>,
+    stderr: Option<Receiver>,
+    /// Waits until the child takes more, while something waits for it.
+    writable: Option<Pin<Box<dyn Future<Output = io::Result<()>> + Send>>>,
+    lines: LineSplitter,
+    limit: usize,
+    timer: Option<(Instant, Pin<Box<Sleep>>)>,
+}
+
+/// The pipes of a child cannot be watched.
+#[derive(Debug, thiserror::Error)]
+#[error("the pipes of the child process cannot be watched: {0}")]
+pub(crate) struct PumpError(#[from] io::Error);
+
+impl Pump {
+    /// The two halves of a link over the pipes of a child. `core` makes the rest of the link around
+    /// the first one.
+    pub(crate) fn new(
+        mut child: Child,
+        limit: usize,
+        core: impl FnOnce(Stdio) -> Arc<Core>,
+    ) -> Result<Self, PumpError> {
+        let pipes = child.take_pipes().ok_or_else(|| io::Error::other("they are in use"))?;
+        let child = Arc::new(child);
+        let stdio = Stdio {
+            outbox: Mutex::new(Outbox::new(pipes.stdin)),
+            task: Mutex::default(),
+            room: Notify::new(),
+            shut: AtomicBool::new(false),
+            tail: StderrTail::default(),
+            child: child.clone(),
+        };
+        Ok(Self {
+            core: core(stdio),
+            child,
+            stdout: Some(pipes.stdout),
+            stderr: Some(pipes.stderr),
+            lines: LineSplitter::new(limit),
+            limit,
+            timer: None,
+            writable: None,
+        })
+    }
+
+    pub(crate) fn core(&self) -> &Arc<Core> {
+        &self.core
+    }
+
+    /// Runs until the link is over and nothing is left of the child.
+    pub(crate) async fn run(mut self, grace: Grace) {
+        let child = self.child.clone();
+        let mut exited = Box::pin(async move { child.wait().await });
+        let end = poll_fn(|cx| self.poll(exited.as_mut(), cx)).await;
+        let closed_output = matches!(end, End::Output);
+        let told = match end {
+            End::Exited(exited) => Some(exited),
+            End::Output => tokio::time::timeout(LAST_WORDS, exited.as_mut()).await.ok(),
+            End::Shut => None,
+        };
+        self.read_rest();
+        if let Some(stdio) = self.stdio() {
+            let exited = told.unwrap_or(Exited::Unknown);
+            let why = if closed_output { "it closed its output\n" } else { "" };
+            let detail = format!("{why}{}", stdio.tail().text());
+            // Not if it was shut: then the loss is told already.
+            stdio.close(&self.core, Loss::new(LossReason::Exited(exited), detail));
+        }
+        // Nothing of the pipes is left: its input is closed, and it does not wait for us to read.
+        (self.writable, self.stdout, self.stderr) = (None, None, None);
+        self.child.end(grace).await;
+        self.core.vanish();
+    }
+
+    fn stdio(&self) -> Option<&Stdio> {
+        match &self.core.carrier {
+            Carrier::Stdio(stdio) => Some(stdio),
+            _ => None,
+        }
+    }
+
+    fn poll(
+        &mut self,
+        exited: Pin<&mut (dyn Future<Output = Exited> + Send)>,
+        cx: &mut Context<'_>,
+    ) -> Poll<End> {
+        let core = self.core.clone();
+        let Carrier::Stdio(stdio) = &core.carrier else { return Poll::Ready(End::Shut) };
+        // Before anything is looked at, or a wake-up between the look and this would be missed.
+        *lock(&stdio.task) = Some(cx.waker().clone());
+        if stdio.is_shut() {
+            return Poll::Ready(End::Shut);
+        }
+        if self.poll_stdout(cx).is_ready() {
+            return Poll::Ready(End::Output);
+        }
+        self.poll_stderr(cx);
+        if self.poll_stdin(stdio, cx).is_err() {
+            // The child may have said why before it stopped to read; that is read after this.
+            return Poll::Ready(End::Output);
+        }
+        self.poll_timer(cx);
+        exited.poll(cx).map(End::Exited)
+    }
+
+    fn poll_stdout(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        for _ in 0..TURNS {
+            let Some(pipe) = &mut self.stdout else { return Poll::Ready(()) };
+            match poll_read(pipe, cx, |bytes| {
+                take_in(&self.core, &mut self.lines, self.limit, bytes)
+            }) {
+                Poll::Ready(true) => {}
+                Poll::Ready(false) => {
+                    self.stdout = None;
+                    return Poll::Ready(());
+                }
+                Poll::Pending => return Poll::Pending,
+            }
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    }
+
+    fn poll_stderr(&mut self, cx: &mut Context<'_>) {
+        let Carrier::Stdio(stdio) = &self.core.carrier else { return };
+        for _ in 0..TURNS {
+            let Some(pipe) = &mut self.stderr else { return };
+            match poll_read(pipe, cx, |bytes| stdio.tail.push(bytes)) {
+                Poll::Ready(true) => {}
+                Poll::Ready(false) => self.stderr = None,
+                Poll::Pending => return,
+            }
+        }
+        cx.waker().wake_by_ref();
+    }
+
+    fn poll_stdin(&mut self, stdio: &Stdio, cx: &mut Context<'_>) -> io::Result<()> {
+        loop {
+            let Some(pipe) = lock(&stdio.outbox).waits_for() else {
+                self.writable = None;
+                return Ok(());
+            };
+            let writable =
+                self.writable.get_or_insert_with(|| Box::pin(async move { pipe.writable().await }));
+            let Poll::Ready(ready) = writable.as_mut().poll(cx) else { return Ok(()) };
+            self.writable = None;
+            ready?;
+            lock(&stdio.outbox).flush()?;
+            stdio.room.notify_waiters();
+        }
+    }
+
+    fn poll_timer(&mut self, cx: &mut Context<'_>) {
+        loop {
+            let armed = lock(&self.core.pending).armed();
+            let Some(armed) = armed else { return self.timer = None };
+            let set = self.timer.as_ref().is_some_and(|(at, _)| *at == armed);
+            if !set {
+                self.timer = Some((armed, Box::pin(tokio::time::sleep_until(armed))));
+            }
+            let Some((_, sleep)) = &mut self.timer else { return };
+            if sleep.as_mut().poll(cx).is_pending() {
+                return;
+            }
+            self.core.expire();
+        }
+    }
+
+    /// What the child said before it ended.
+    fn read_rest(&mut self) {
+        while let Some(pipe) = &self.stdout {
+            let more = read(pipe, |bytes| {
+                take_in(&self.core, &mut self.lines, self.limit, bytes);
+            });
+            if !more {
+                break;
+            }
+        }
+        if let Some(line) = self.lines.finish() {
+            self.core.receive(&line, Via::Link);
+        }
+        let Carrier::Stdio(stdio) = &self.core.carrier else { return };
+        while let Some(pipe) = &self.stderr {
+            if !read(pipe, |bytes| stdio.tail.push(bytes)) {
+                break;
+            }
+        }
+    }
+}
+
+/// Why the task stopped.
+enum End {
+    Exited(Exited),
+    /// The child closed its output or its input: it cannot be spoken to any more.
+    Output,
+    /// Somebody ended the link.
+    Shut,
+}
+
+fn take_in(core: &Arc<Core>, lines: &mut LineSplitter, limit: usize, mut bytes: &[u8]) {
+    while let Some(line) = lines.next_line(&mut bytes) {
+        match line {
+            Ok(line) => core.receive(&line, Via::Link),
+            // Nobody knows whose answer it was: all fail, but none hangs, and the state is kept.
+            Err(_) => core.fail_all(&CallError::TooLarge { limit }),
+        }
+    }
+}
+
+/// Reads once. Ready with whether there may be more.
+fn poll_read(pipe: &mut Receiver, cx: &mut Context<'_>, take: impl FnOnce(&[u8])) -> Poll<bool> {
+    SCRATCH.with_borrow_mut(|scratch| {
+        let mut buffer = ReadBuf::new(scratch);
+        match Pin::new(pipe).poll_read(cx, &mut buffer) {
+            Poll::Ready(Ok(())) => {
+                take(buffer.filled());
+                Poll::Ready(!buffer.filled().is_empty())
+            }
+            Poll::Ready(Err(_)) => Poll::Ready(false),
+            Poll::Pending => Poll::Pending,
+        }
+    })
+}
+
+/// Reads once what is there. Says whether there may be more.
+fn read(pipe: &Receiver, take: impl FnOnce(&[u8])) -> bool {
+    SCRATCH.with_borrow_mut(|scratch| {
+        let n = pipe.try_read(scratch).unwrap_or(0);
+        take(&scratch[..n]);
+        n > 0
+    })
+}

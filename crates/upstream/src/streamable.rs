@@ -1,0 +1,256 @@
+//! A link over Streamable HTTP: one POST for each message, and a stream to listen on while somebody
+//! does.
+
+mod drive;
+mod follow;
+mod listen;
+
+use std::{
+    fmt,
+    sync::{Arc, Mutex, OnceLock},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use http::{HeaderName, HeaderValue, Method, StatusCode};
+use stayput_wire::{Era, header};
+use tokio::task::AbortHandle;
+
+use crate::{
+    CallError, Delivery, Endpoint, HeaderAsk, Loss, LossReason, Scope, Server,
+    http::{Client, HttpError, Request, Response, Target},
+    link::{Core, Prepared, Routing, cancellation},
+    lock::lock,
+    verdict,
+};
+
+/// How long a link that the server has given up waits for what is in flight: each call has its own
+/// verdict coming.
+const LAST_VERDICTS: Duration = Duration::from_secs(2);
+
+/// How long the farewell to a server may take.
+const FAREWELL: Duration = Duration::from_secs(5);
+
+/// The sending side of Streamable HTTP. It holds no socket: connections are the client's.
+pub(crate) struct Streamable {
+    pub(crate) wire: Wire,
+    /// Set once, by the answer to `initialize` or by what was kept of an earlier life. Whatever an
+    /// echo or a proxy says later does not count.
+    session: OnceLock<HeaderValue>,
+    /// Whoever listens.
+    ear: Mutex<Option<AbortHandle>>,
+    delete_on_end: bool,
+}
+
+/// How requests to one server are made.
+#[derive(Clone)]
+pub(crate) struct Wire {
+    pub(crate) client: Client,
+    pub(crate) target: Target,
+    pub(crate) endpoint: Arc<Endpoint>,
+    pub(crate) server: Server,
+    pub(crate) scope: Scope,
+    /// The largest answer.
+    pub(crate) limit: usize,
+}
+
+impl Wire {
+    /// Sends one request. Credentials that the server refuses are asked for once more.
+    pub(crate) async fn send(&self, ask: &Ask<'_>) -> Result<Response, CallError> {
+        let question = HeaderAsk::new(&self.server, &self.scope);
+        let response = self.send_once(ask, question).await?;
+        if response.status == StatusCode::UNAUTHORIZED && self.endpoint.provider.is_some() {
+            return self.send_once(ask, question.rejected()).await;
+        }
+        Ok(response)
+    }
+
+    async fn send_once(
+        &self,
+        ask: &Ask<'_>,
+        question: HeaderAsk<'_>,
+    ) -> Result<Response, CallError> {
+        let headers = self.endpoint.request_headers(&question).await;
+        let mut headers = headers.map_err(|error| CallError::failed(error, Delivery::NotSent))?;
+        headers.extend(ask.headers.iter().map(|(name, value)| (Some(name.clone()), value.clone())));
+        let timeouts = self.server.options().timeouts;
+        let request = Request {
+            method: ask.method.clone(),
+            url: ask.target.clone(),
+            headers,
+            body: ask.body.clone(),
+            first_byte: timeouts.first_byte,
+            idle: timeouts.idle,
+        };
+        self.client.send(request).await.map_err(|error| of_http(&error))
+    }
+}
+
+/// One request of HTTP.
+pub(crate) struct Ask<'a> {
+    pub(crate) method: Method,
+    pub(crate) target: &'a Target,
+    pub(crate) headers: Vec<(HeaderName, HeaderValue)>,
+    pub(crate) body: Bytes,
+}
+
+pub(crate) fn of_http(error: &HttpError) -> CallError {
+    CallError::failed(error, error.delivery())
+}
+
+impl Streamable {
+    pub(crate) fn new(wire: Wire, session: Option<HeaderValue>, delete_on_end: bool) -> Self {
+        let kept = OnceLock::new();
+        if let Some(session) = session {
+            let _ = kept.set(session);
+        }
+        Self { wire, session: kept, ear: Mutex::default(), delete_on_end }
+    }
+
+    pub(crate) fn session(&self) -> Option<&HeaderValue> {
+        self.session.get()
+    }
+
+    /// The headers of the protocol.
+    fn headers(&self, core: &Core, routing: Option<&Routing>) -> Vec<(HeaderName, HeaderValue)> {
+        let mut headers = Vec::with_capacity(6);
+        if let Some(terms) = core.terms.get() {
+            let version = HeaderValue::from_str(terms.version.as_str()).ok();
+            headers.extend(version.map(|version| (VERSION.clone(), version)));
+            if terms.era == Era::Legacy {
+                headers.extend(self.session().map(|id| (SESSION.clone(), id.clone())));
+            }
+        }
+        if let Some(routing) = routing {
+            let pairs = [(METHOD, Some(&routing.method)), (NAME, routing.name.as_ref())];
+            for (name, value) in pairs {
+                let value = value.and_then(|value| HeaderValue::from_str(value).ok());
+                headers.extend(value.map(|value| (name, value)));
+            }
+            for (name, value) in &routing.params {
+                let name = HeaderName::from_bytes(name.as_bytes()).ok();
+                headers.extend(name.zip(HeaderValue::from_str(value).ok()));
+            }
+        }
+        headers
+    }
+
+    fn post<'a>(&'a self, core: &Core, routing: Option<&Routing>, text: Bytes) -> Ask<'a> {
+        let mut headers = self.headers(core, routing);
+        headers.push((http::header::CONTENT_TYPE, HeaderValue::from_static(header::JSON)));
+        headers.push((http::header::ACCEPT, HeaderValue::from_static(header::ACCEPT_BOTH)));
+        Ask { method: Method::POST, target: &self.wire.target, headers, body: text }
+    }
+
+    /// Sends a request; a task of its own reads the answer.
+    pub(crate) fn request(&self, core: &Arc<Core>, number: u64, prepared: Prepared) {
+        let driver = core.runtime.spawn(drive::drive(core.clone(), number, prepared));
+        if let Some(entry) = lock(&core.pending).get_mut(number) {
+            entry.driver = Some(driver.abort_handle());
+        }
+    }
+
+    /// Sends what asks for no answer, in the background.
+    pub(crate) fn message(&self, core: &Arc<Core>, text: Bytes) {
+        if core.over.is_raised() {
+            return;
+        }
+        let core = core.clone();
+        core.runtime.clone().spawn(async move {
+            let Some(http) = drive::streamable(&core) else { return };
+            // It asks for no answer, so there is nobody to tell. A session that is gone is told to
+            // the next call.
+            let _ = http.tell(&core, text).await;
+        });
+    }
+
+    /// Sends what asks for no answer, and waits until the server has it.
+    pub(crate) async fn tell(&self, core: &Core, text: Bytes) -> Result<(), CallError> {
+        let response = self.wire.send(&self.post(core, None, text)).await?;
+        let status = response.status;
+        // The body is read so that the connection can be used again.
+        let body = response.body.collect(verdict::LOOKED_AT).await;
+        if status.is_success() {
+            return Ok(());
+        }
+        let body = body.unwrap_or_default();
+        match verdict::of_status(status.as_u16(), &body, self.session().is_some()) {
+            verdict::Verdict::SessionGone => {
+                let loss = core.condemn(&told(status, &body));
+                Err(CallError::Lost { loss, delivery: Delivery::Refused })
+            }
+            verdict::Verdict::Unauthorized => {
+                Err(CallError::Unauthorized { status: status.as_u16(), challenge: None })
+            }
+            _ => Err(CallError::failed(told(status, &body), Delivery::Refused)),
+        }
+    }
+
+    /// In the modern era to stop reading is to cancel, and the driver is stopped anyway. Else the
+    /// server is told.
+    pub(crate) fn cancel(&self, core: &Arc<Core>, number: u64, reason: &str) {
+        let legacy = core.terms.get().is_none_or(|terms| terms.era == Era::Legacy);
+        if legacy {
+            self.message(core, cancellation(number, reason));
+        }
+    }
+
+    /// Somebody listens, or nobody does any more.
+    pub(crate) fn listen(&self, core: &Arc<Core>, on: bool) {
+        let mut ear = lock(&self.ear);
+        if let Some(old) = ear.take() {
+            old.abort();
+        }
+        if on && !core.over.is_raised() {
+            let task = core.runtime.spawn(listen::listen(Arc::downgrade(core)));
+            *ear = Some(task.abort_handle());
+        }
+    }
+
+    /// Ends the link, and the session behind it only if that is wanted.
+    pub(crate) fn shut(&self, core: &Arc<Core>, reason: LossReason) {
+        let first = core.close(Loss::new(reason, ""), &|_| false);
+        if let Some(ear) = lock(&self.ear).take() {
+            ear.abort();
+        }
+        let last = first && self.delete_on_end && reason == LossReason::Ended;
+        if !last || self.session().is_none() {
+            return core.vanish();
+        }
+        let core = core.clone();
+        core.runtime.clone().spawn(async move {
+            if let Some(http) = drive::streamable(&core) {
+                let headers = http.headers(&core, None);
+                let target = &http.wire.target;
+                let ask = Ask { method: Method::DELETE, target, headers, body: Bytes::new() };
+                // A server may not allow it, and one that cannot be reached has forgotten it anyway.
+                let _ = tokio::time::timeout(FAREWELL, http.wire.send(&ask)).await;
+            }
+            core.vanish();
+        });
+    }
+}
+
+const VERSION: HeaderName = HeaderName::from_static(header::PROTOCOL_VERSION);
+const SESSION: HeaderName = HeaderName::from_static(header::SESSION_ID);
+const METHOD: HeaderName = HeaderName::from_static(header::METHOD);
+const NAME: HeaderName = HeaderName::from_static(header::NAME);
+const LAST_EVENT_ID: HeaderName = HeaderName::from_static(header::LAST_EVENT_ID);
+
+/// What a server answered, in a sentence for the operator.
+fn told(status: StatusCode, body: &[u8]) -> String {
+    let body = String::from_utf8_lossy(&body[..body.len().min(300)]);
+    let body: String = body.chars().filter(|c| !c.is_control()).collect();
+    let status = status.as_u16();
+    if body.trim().is_empty() {
+        format!("the server answered with HTTP status {status}")
+    } else {
+        format!("the server answered with HTTP status {status}: {}", body.trim())
+    }
+}
+
+impl fmt::Debug for Streamable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Streamable")
+    }
+}

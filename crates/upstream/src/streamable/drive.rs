@@ -1,0 +1,216 @@
+//! One call over Streamable HTTP, from its POST to its answer.
+
+use std::{pin::Pin, sync::Arc};
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderValue, StatusCode, header::CONTENT_TYPE};
+use stayput_wire::{Code, Message, header};
+use tokio::time::{Instant, sleep_until};
+
+use super::{LAST_VERDICTS, Streamable, follow, told};
+use crate::{
+    CallError, Delivery,
+    http::Response,
+    link::{CallOptions, Carrier, Core, Made, Prepared, Routing, Via, compose, prepare},
+    lock::lock,
+    verdict::{self, Verdict},
+};
+
+pub(super) fn streamable(core: &Core) -> Option<&Streamable> {
+    match &core.carrier {
+        Carrier::Streamable(http) => Some(http),
+        _ => None,
+    }
+}
+
+/// Whatever becomes of the task, its call does not wait for ever.
+struct Guard {
+    core: Arc<Core>,
+    number: u64,
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        let error = CallError::failed("the runtime of the link ended", Delivery::Unknown);
+        self.core.fail(self.number, error);
+    }
+}
+
+/// Sends a request, reads its answer, and watches the clock meanwhile.
+pub(super) async fn drive(core: Arc<Core>, number: u64, prepared: Prepared) {
+    let guard = Guard { core, number };
+    let core = &guard.core;
+    let Some(http) = streamable(core) else { return };
+    tokio::select! {
+        // What is there to be read comes before what the clock says.
+        biased;
+        done = exchange(http, core, number, &prepared) => {
+            if let Err(error) = done {
+                core.fail(number, error);
+            }
+        }
+        () = overdue(core, number) => core.expire(),
+        () = condemned(core) => {
+            if let Some(error) = core.lost(Delivery::Unknown) {
+                core.fail(number, error);
+            }
+        }
+    }
+}
+
+/// Ends when the call took too long. Progress moves the moment, so it is looked at again.
+async fn overdue(core: &Core, number: u64) {
+    loop {
+        let expires = lock(&core.pending).get_mut(number).map(|entry| entry.expires);
+        match expires {
+            Some(expires) if expires <= Instant::now() => return,
+            Some(expires) => sleep_until(expires).await,
+            // It has its answer; what is left to do is to read to the end.
+            None => std::future::pending().await,
+        }
+    }
+}
+
+async fn condemned(core: &Core) {
+    core.over.wait().await;
+    tokio::time::sleep(LAST_VERDICTS).await;
+}
+
+async fn exchange(
+    http: &Streamable,
+    core: &Arc<Core>,
+    number: u64,
+    prepared: &Prepared,
+) -> Result<(), CallError> {
+    let text = prepared.text.slice(..prepared.text.len().saturating_sub(1));
+    let ask = http.post(core, prepared.routing.as_ref(), text.clone());
+    let mut response = http.wire.send(&ask).await?;
+    if !response.status.is_success() {
+        let mut refused = Refused::read(response).await;
+        if refused.is_header_mismatch()
+            && let Some(routing) = learn_headers(core, text.clone()).await
+        {
+            // The server refused it, so it was not executed: it may be sent again.
+            response = http.wire.send(&http.post(core, Some(&routing), text)).await?;
+            if response.status.is_success() {
+                return take_answer(http, core, number, response).await;
+            }
+            refused = Refused::read(response).await;
+        }
+        return Err(refused.judge(http, core, number));
+    }
+    if prepared.handshake {
+        capture(http, &response.headers);
+    }
+    take_answer(http, core, number, response).await
+}
+
+async fn take_answer(
+    http: &Streamable,
+    core: &Arc<Core>,
+    number: u64,
+    response: Response,
+) -> Result<(), CallError> {
+    if is(&response.headers, header::EVENT_STREAM) {
+        return follow::follow(http, core, number, response).await;
+    }
+    if !is(&response.headers, header::JSON) {
+        let status = response.status.as_u16();
+        let what = if response.status == StatusCode::ACCEPTED {
+            "the server took the request and gave no answer (HTTP 202)".to_owned()
+        } else {
+            format!("the server answered with neither JSON nor events (HTTP {status})")
+        };
+        return Err(CallError::failed(what, Delivery::Unknown));
+    }
+    let body = response.body.collect(http.wire.limit).await.map_err(|error| {
+        if matches!(error.kind(), crate::http::HttpErrorKind::TooLarge { .. }) {
+            return CallError::TooLarge { limit: http.wire.limit };
+        }
+        super::of_http(&error)
+    })?;
+    core.receive(&body, Via::Call(number));
+    // If it was the answer, this finds nothing to fail.
+    Err(CallError::failed("the server's answer belongs to another request", Delivery::Unknown))
+}
+
+/// The tools may have changed since they were listed: which arguments travel as headers is learned
+/// anew. Boxed, because a call that makes a call would have no size.
+fn learn_headers(
+    core: &Arc<Core>,
+    text: Bytes,
+) -> Pin<Box<dyn Future<Output = Option<Routing>> + Send + '_>> {
+    Box::pin(async move {
+        let list = compose("tools/list", None);
+        let list = Message::parse(list.as_bytes()).ok()?;
+        let call = core.call(&list, CallOptions::default(), Made::Here).await.ok()?;
+        let answer = call.answer().await.ok()?;
+        let terms = core.terms.get()?;
+        terms.learn_tools(answer.result()?);
+        let message = Message::parse(&text).ok()?;
+        prepare::request(&message, 0, Some(terms)).ok()?.routing
+    })
+}
+
+/// The session is named by the answer to the handshake, and by nothing else.
+fn capture(http: &Streamable, headers: &HeaderMap) {
+    let named = headers.get(header::SESSION_ID);
+    let usable = |id: &&HeaderValue| id.as_bytes().iter().all(|byte| (0x21..=0x7e).contains(byte));
+    if let Some(id) = named.filter(|id| !id.is_empty()).filter(usable) {
+        let mut id = id.clone();
+        id.set_sensitive(true);
+        let _ = http.session.set(id);
+    }
+}
+
+/// An answer without success.
+pub(super) struct Refused {
+    status: StatusCode,
+    headers: HeaderMap,
+    body: Bytes,
+}
+
+impl Refused {
+    /// Reads it, also so that the connection can be used again.
+    pub(super) async fn read(response: Response) -> Self {
+        let (status, headers) = (response.status, response.headers);
+        let body = response.body.collect(verdict::LOOKED_AT).await.unwrap_or_default();
+        Self { status, headers, body }
+    }
+
+    fn is_header_mismatch(&self) -> bool {
+        let message = Message::parse(&self.body).ok();
+        let code = message.and_then(|it| it.error()?.find(&["code"])?.integer());
+        code.map(Code) == Some(Code::HEADER_MISMATCH)
+    }
+
+    /// What it means for the call. If it is an answer, the call has it, and the error finds nothing to
+    /// fail any more.
+    pub(super) fn judge(&self, http: &Streamable, core: &Arc<Core>, number: u64) -> CallError {
+        let Self { status, headers, body } = self;
+        match verdict::of_status(status.as_u16(), body, http.session().is_some()) {
+            Verdict::SessionGone => {
+                let loss = core.condemn(&told(*status, body));
+                CallError::Lost { loss, delivery: Delivery::Refused }
+            }
+            Verdict::Answer => {
+                core.receive(body, Via::Call(number));
+                // Under an id that is not ours it is told as what it is.
+                CallError::failed(told(*status, body), Delivery::Refused)
+            }
+            Verdict::Unauthorized => {
+                let challenge = headers.get(http::header::WWW_AUTHENTICATE);
+                let challenge = challenge.and_then(|it| Some(it.to_str().ok()?.into()));
+                CallError::Unauthorized { status: status.as_u16(), challenge }
+            }
+            Verdict::Refused => CallError::failed(told(*status, body), Delivery::Refused),
+            Verdict::Unknown => CallError::failed(told(*status, body), Delivery::Unknown),
+        }
+    }
+}
+
+pub(super) fn is(headers: &HeaderMap, kind: &str) -> bool {
+    let said = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
+    let said = said.map(|value| value.split(';').next().unwrap_or_default().trim());
+    said.is_some_and(|said| said.eq_ignore_ascii_case(kind))
+}

@@ -1,0 +1,137 @@
+//! The answer to a call as a stream of events, followed through its interruptions.
+
+use std::{sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use http::{HeaderValue, Method};
+use stayput_wire::{Era, header, sse::Decoder};
+use tokio::time::{sleep, timeout};
+
+use super::{Ask, LAST_EVENT_ID, Streamable, drive, of_http};
+use crate::{
+    CallError, Delivery,
+    http::{Body, Response},
+    link::{Core, Via},
+    lock::lock,
+};
+
+/// How often a stream is taken up again without anything new on it.
+const ATTEMPTS: u32 = 6;
+
+/// The pause before a stream is taken up again, if the server names none.
+const PAUSE: Duration = Duration::from_millis(500);
+
+/// A server may name a pause of any length; longer than this is nobody's wish.
+const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+
+/// How long the end of a stream is waited for after the answer, so that the connection can be used
+/// again.
+const TRAILER: Duration = Duration::from_secs(1);
+
+/// Follows the stream until the answer is there. A legacy server may cut it at any time; if it named
+/// events, it is taken up again behind the last one.
+pub(super) async fn follow(
+    http: &Streamable,
+    core: &Arc<Core>,
+    number: u64,
+    response: Response,
+) -> Result<(), CallError> {
+    let mut events = Decoder::new(http.wire.limit);
+    let mut body = Some(response.body);
+    let mut barren = 0;
+    loop {
+        let read = match &mut body {
+            Some(body) => read(&mut events, core, number, body).await,
+            None => Ok(false),
+        };
+        if !is_open(core, number) {
+            if let Some(body) = &mut body {
+                let _ = timeout(TRAILER, drain(body)).await;
+            }
+            return Ok(());
+        }
+        let legacy = core.terms.get().is_none_or(|terms| terms.era == Era::Legacy);
+        let last = events.last_id().filter(|_| legacy).map(HeaderValue::from_str);
+        let Some(Ok(last)) = last else { return Err(broken(read.err())) };
+        barren = if read.is_ok_and(|some| some) { 0 } else { barren + 1 };
+        if barren > ATTEMPTS {
+            return Err(broken(None));
+        }
+        drop(body.take());
+        body = resume(http, core, number, last, pause(&events, barren)).await?;
+    }
+}
+
+fn pause(events: &Decoder, barren: u32) -> Duration {
+    let pause = events.retry().unwrap_or(PAUSE * barren.max(1));
+    pause.min(LONGEST_PAUSE)
+}
+
+fn is_open(core: &Core, number: u64) -> bool {
+    lock(&core.pending).is_in_flight(number)
+}
+
+fn broken(error: Option<CallError>) -> CallError {
+    error.unwrap_or_else(|| {
+        CallError::failed("the server's stream ended before its answer", Delivery::Unknown)
+    })
+}
+
+/// Reads events until the answer is there or the stream ends. Says whether anything came.
+async fn read(
+    events: &mut Decoder,
+    core: &Arc<Core>,
+    number: u64,
+    body: &mut Body,
+) -> Result<bool, CallError> {
+    let mut some = false;
+    while is_open(core, number) {
+        let Some(chunk) = body.chunk().await.map_err(|error| of_http(&error))? else { break };
+        let mut rest = &chunk[..];
+        while let Some(event) = events.next_event(&mut rest) {
+            some = true;
+            match event {
+                // An event without data only names a place to come back to.
+                Ok(event) if event.data().is_empty() => {}
+                Ok(event) => core.receive(event.data(), Via::Call(number)),
+                Err(error) => {
+                    core.give_up(number, CallError::TooLarge { limit: error.limit() });
+                }
+            }
+        }
+    }
+    Ok(some)
+}
+
+async fn drain(body: &mut Body) {
+    while let Ok(Some(_)) = body.chunk().await {}
+}
+
+/// Takes a stream up again behind `last`. `None` if the server could not be reached.
+async fn resume(
+    http: &Streamable,
+    core: &Arc<Core>,
+    number: u64,
+    last: HeaderValue,
+    pause: Duration,
+) -> Result<Option<Body>, CallError> {
+    sleep(pause).await;
+    let mut headers = http.headers(core, None);
+    headers.push((http::header::ACCEPT, HeaderValue::from_static(header::EVENT_STREAM)));
+    headers.push((LAST_EVENT_ID, last));
+    let target = &http.wire.target;
+    let ask = Ask { method: Method::GET, target, headers, body: Bytes::new() };
+    let Ok(response) = http.wire.send(&ask).await else { return Ok(None) };
+    if response.status.is_server_error() {
+        return Ok(None);
+    }
+    if !response.status.is_success() {
+        // The request itself was accepted long ago: what became of it is not known.
+        let refused = drive::Refused::read(response).await;
+        return Err(match refused.judge(http, core, number) {
+            CallError::Lost { loss, .. } => CallError::Lost { loss, delivery: Delivery::Unknown },
+            error => CallError::failed(error, Delivery::Unknown),
+        });
+    }
+    Ok(Some(response.body))
+}

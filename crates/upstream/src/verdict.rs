@@ -1,0 +1,157 @@
+//! What an answer says about the session behind a link.
+//!
+//! A session that a server has forgotten is told in many ways: with the 404 of the specification, and
+//! with 400, 401, 410, 500, 503 or a JSON-RPC error under several codes, because proxies and
+//! frameworks each have their own idea. Codes are shared with errors that mean something else, so
+//! beyond 404 and 410 only words decide. Where there was no session, nothing can be lost.
+
+use stayput_wire::{Code, Message, Raw};
+
+/// The most bytes of an error's body that are looked at.
+pub(crate) const LOOKED_AT: usize = 64 << 10;
+
+/// What an HTTP answer other than a success means for the request it answers.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// The session is gone, and the request was not executed.
+    SessionGone,
+    /// The body is an error of JSON-RPC, which is an answer.
+    Answer,
+    /// The credentials are refused.
+    Unauthorized,
+    /// The server refused the request without executing it.
+    Refused,
+    /// Nobody knows.
+    Unknown,
+}
+
+/// Judges an answer with this status. `attached` says whether the request named a session.
+pub(crate) fn of_status(status: u16, body: &[u8], attached: bool) -> Verdict {
+    let message = Message::parse(body).ok().filter(|message| message.error().is_some());
+    if attached {
+        let said = match &message {
+            Some(message) => message.error().is_some_and(|error| says_gone(&words(error))),
+            None => says_gone(&String::from_utf8_lossy(&body[..body.len().min(1024)])),
+        };
+        // A method that is not there is told with 404, too, by servers of the modern era.
+        let other = message.as_ref().is_some_and(|it| code(it) == Some(Code::METHOD_NOT_FOUND));
+        if said || status == 410 || (status == 404 && !other) {
+            return Verdict::SessionGone;
+        }
+    }
+    match status {
+        _ if message.is_some() => Verdict::Answer,
+        401 | 403 => Verdict::Unauthorized,
+        400..=499 => Verdict::Refused,
+        _ => Verdict::Unknown,
+    }
+}
+
+/// Whether an error of JSON-RPC in a successful answer says that the session is gone.
+pub(crate) fn of_error(error: Raw<'_>) -> bool {
+    let code = error.find(&["code"]).and_then(Raw::integer);
+    // 32600 without its sign was sent by an SDK for years.
+    let used = matches!(code, Some(-32000 | -32001 | -32600 | 32600 | -32603));
+    used && says_gone(&words(error))
+}
+
+fn code(message: &Message<'_>) -> Option<Code> {
+    message.error()?.find(&["code"])?.integer().map(Code)
+}
+
+fn words(error: Raw<'_>) -> String {
+    error.find(&["message"]).and_then(Raw::text).unwrap_or_default().into_owned()
+}
+
+/// Whether these words say that a session is gone, rather than something else about sessions.
+fn says_gone(words: &str) -> bool {
+    const GONE: [&str; 15] = [
+        "session not found",
+        "session expired",
+        "session has expired",
+        "session terminated",
+        "session has been terminated",
+        "session closed",
+        "session does not exist",
+        "session no longer",
+        "session id not found",
+        "no valid session",
+        "no such session",
+        "invalid session",
+        "unknown session",
+        "session invalid",
+        "not initialized",
+    ];
+    let words = words.to_ascii_lowercase().replace(['_', '-'], " ");
+    GONE.iter().any(|gone| words.contains(gone))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn error(code: i64, message: &str) -> String {
+        format!(r#"{{"jsonrpc":"2.0","id":null,"error":{{"code":{code},"message":"{message}"}}}}"#)
+    }
+
+    /// E08–E12: a verdict is told by its words where the status is not enough.
+    #[test]
+    fn a_lost_session_has_many_faces() {
+        for (status, body) in [
+            (404, String::new()),
+            (404, "Session not found".to_owned()),
+            (404, error(-32001, "Session not found")),
+            (404, error(32600, "Session terminated")),
+            (410, "Gone".to_owned()),
+            (400, error(-32000, "Bad Request: No valid session ID provided")),
+            (400, error(-32000, "Bad Request: Server not initialized")),
+            (401, "invalid session".to_owned()),
+            (500, error(-32603, "Session expired")),
+            (503, "unknown session".to_owned()),
+        ] {
+            assert_eq!(
+                of_status(status, body.as_bytes(), true),
+                Verdict::SessionGone,
+                "{status} {body}"
+            );
+            let without = of_status(status, body.as_bytes(), false);
+            assert_ne!(without, Verdict::SessionGone, "{status} {body}");
+        }
+    }
+
+    #[test]
+    fn other_errors_cost_no_session() {
+        let gone = Verdict::SessionGone;
+        for (status, body) in [
+            (400, error(-32000, "Connection closed")),
+            (400, error(-32602, "unknown tool")),
+            (401, "who are you?".to_owned()),
+            (403, String::new()),
+            (404, error(-32601, "Method not found")),
+            (409, error(-32000, "Conflict: Only one SSE stream is allowed per session")),
+            (429, "slow down".to_owned()),
+            (500, "Internal Server Error".to_owned()),
+            (502, String::new()),
+            (503, "no healthy upstream".to_owned()),
+        ] {
+            assert_ne!(of_status(status, body.as_bytes(), true), gone, "{status} {body}");
+        }
+        assert_eq!(of_status(401, b"", true), Verdict::Unauthorized);
+        assert_eq!(of_status(429, b"", true), Verdict::Refused);
+        assert_eq!(of_status(502, b"", true), Verdict::Unknown);
+    }
+
+    #[test]
+    fn an_error_with_status_200_can_be_a_verdict() {
+        let judge = |code, words| {
+            let text = error(code, words);
+            of_error(Message::parse(text.as_bytes()).unwrap().error().unwrap())
+        };
+        assert!(judge(-32001, "Session not found"));
+        assert!(judge(32600, "Session terminated"));
+        assert!(judge(-32600, "session_expired"));
+        assert!(!judge(-32000, "Connection closed"));
+        assert!(!judge(-32602, "session not found"), "a parameter was wrong, not the session");
+        assert!(!judge(-32603, "the browser session is busy"));
+    }
+}
