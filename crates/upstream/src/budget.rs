@@ -14,7 +14,7 @@ use std::{
 use stayput_core::Owner;
 use tokio::sync::{Notify, oneshot};
 
-use self::ledger::{Grant, Ledger, Payer};
+use self::ledger::{Grant, Ledger, Payer, Ticket};
 pub use self::limits::{AtCapacity, Cost, Limits, Obstacle, PerOwner, Recycle, Used, Wanted};
 
 /// How many links and child processes there are, and who gets the next one.
@@ -104,12 +104,11 @@ impl Budget {
             return Taken::Never(AtCapacity::new(obstacle));
         }
         let (give, given) = oneshot::channel();
-        let ticket = ledger.join(&payer, cost, give);
+        let ticket = ledger.join(payer, cost, give);
         let wait = ledger.limits().wait;
         self.0.count(&ledger);
         drop(ledger);
-        let budget = self.0.clone();
-        Taken::Later(Waiting { budget, payer, cost, ticket, obstacle }, given, wait)
+        Taken::Later(Waiting { budget: self.0.clone(), ticket, obstacle }, given, wait)
     }
 
     /// A link has become idle: those in line may ask for it. Costs next to nothing if nobody waits.
@@ -124,9 +123,7 @@ impl Budget {
     pub fn set_memory(&self, used: u64) {
         let mut ledger = self.0.lock();
         let grants = ledger.measured(used);
-        self.0.count(&ledger);
-        drop(ledger);
-        self.0.hand_out(grants);
+        self.0.hand_out(ledger, grants);
     }
 
     /// How much there is now.
@@ -143,8 +140,10 @@ enum Taken {
     Never(AtCapacity),
 }
 
+type Line<'a> = MutexGuard<'a, Ledger<oneshot::Sender<Permit>>>;
+
 impl Inner {
-    fn lock(&self) -> MutexGuard<'_, Ledger<oneshot::Sender<Permit>>> {
+    fn lock(&self) -> Line<'_> {
         self.ledger.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -156,10 +155,17 @@ impl Inner {
         Permit { budget: self.clone(), payer, cost, leaving: AtomicBool::new(false) }
     }
 
-    /// Outside of the lock: a permit whose receiver has gone is dropped, and goes to the next.
-    fn hand_out(self: &Arc<Self>, grants: Vec<Grant<oneshot::Sender<Permit>>>) {
+    /// Tells those who were served, and those who should ask again.
+    fn hand_out(self: &Arc<Self>, ledger: Line<'_>, grants: Vec<Grant<oneshot::Sender<Permit>>>) {
+        self.count(&ledger);
+        let should_ask = ledger.should_ask();
+        // A permit whose receiver has gone is dropped, goes to the next, and needs the lock for it.
+        drop(ledger);
         for Grant { payer, cost, to } in grants {
             drop(to.send(self.permit(payer, cost)));
+        }
+        if should_ask {
+            self.idle.notify_waiters();
         }
     }
 }
@@ -167,9 +173,7 @@ impl Inner {
 /// One who is in line. Dropped, it is not any more.
 struct Waiting {
     budget: Arc<Inner>,
-    payer: Payer,
-    cost: Cost,
-    ticket: u64,
+    ticket: Ticket,
     /// What stood in the way when it was looked at last.
     obstacle: Obstacle,
 }
@@ -177,29 +181,33 @@ struct Waiting {
 impl Waiting {
     /// Asks for an idle link to be ended, if not enough are on their way out already.
     fn ask(&mut self, recycle: &dyn Recycle) {
-        let begun = self.budget.lock().begin_to_ask(&self.payer, self.cost, self.ticket);
+        let begun = self.budget.lock().begin_to_ask(&self.ticket);
         let Some(obstacle) = begun else { return };
         self.obstacle = obstacle;
-        let _asking = Asking(self, obstacle);
-        let owner = self.payer.as_ref().filter(|_| obstacle.is_of_owner());
-        recycle.recycle(Wanted { owner, process: obstacle.is_of_processes() });
+        let mut asking = Asking { waiting: self, found: false };
+        let owner = self.ticket.payer.as_ref().filter(|_| obstacle.is_of_owner());
+        asking.found = recycle.recycle(Wanted { owner, process: obstacle.is_of_processes() });
     }
 }
 
 impl Drop for Waiting {
     fn drop(&mut self) {
         let mut ledger = self.budget.lock();
-        ledger.quit(&self.payer, self.cost, self.ticket);
+        ledger.quit(&self.ticket);
         self.budget.count(&ledger);
     }
 }
 
 /// Asking ends, even if whoever is asked panics.
-struct Asking<'a>(&'a Waiting, Obstacle);
+struct Asking<'a> {
+    waiting: &'a Waiting,
+    found: bool,
+}
 
 impl Drop for Asking<'_> {
     fn drop(&mut self) {
-        self.0.budget.lock().end_to_ask(&self.0.payer, self.0.cost, self.1);
+        let Waiting { budget, ticket, obstacle } = self.waiting;
+        budget.lock().end_to_ask(ticket, *obstacle, self.found);
     }
 }
 
@@ -233,11 +241,10 @@ impl Permit {
         }
         let (to, leaving) = (Some(owner.clone()), *self.leaving.get_mut());
         let mut ledger = self.budget.lock();
-        let grants = ledger.assign(&self.payer, &to, self.cost, leaving);
-        self.budget.count(&ledger);
-        drop(ledger);
-        self.payer = to.filter(|_| grants.is_ok()).or_else(|| self.payer.take());
-        self.budget.hand_out(grants.map_err(AtCapacity::new)?);
+        let assigned = ledger.assign(&self.payer, &to, self.cost, leaving);
+        let grants = assigned.map_err(AtCapacity::new)?;
+        self.budget.hand_out(ledger, grants);
+        self.payer = to;
         Ok(())
     }
 
@@ -253,9 +260,7 @@ impl Drop for Permit {
         let mut ledger = self.budget.lock();
         let leaving = *self.leaving.get_mut();
         let grants = ledger.give_back(&self.payer, self.cost, leaving);
-        self.budget.count(&ledger);
-        drop(ledger);
-        self.budget.hand_out(grants);
+        self.budget.hand_out(ledger, grants);
     }
 }
 

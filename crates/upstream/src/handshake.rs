@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use stayput_wire::{Era, Message, Raw, Version, json};
+use stayput_wire::{Code, Era, Message, Raw, Version, json};
 
 use crate::{
     CallError, Delivery, Greeting, Hello, OpenError,
@@ -72,15 +72,12 @@ pub(crate) async fn discover(
     limit: Duration,
 ) -> Result<Greeting, Refusal> {
     let _ = core.terms.set(Terms::new(Version::LATEST, hello));
-    let answer = first_call(core, "server/discover", "{}", limit).await.map_err(|error| {
-        match error {
-            // Silence, and an answer that is none, is what old servers have for what they do not know.
-            OpenError::Silent { .. } | OpenError::Http { delivery: Delivery::Refused, .. } => {
-                Refusal::OtherEra(error)
-            }
-            error => Refusal::Failed(error),
-        }
-    })?;
+    let mut answer = discover_once(core, limit).await?;
+    if names_our_version(&answer) {
+        // It refused the version that it asks for: what it meant is known only to itself, but nothing
+        // was executed, and the second word is often the better one.
+        answer = discover_once(core, limit).await?;
+    }
     let Some(result) = answer.result() else {
         return Err(Refusal::OtherEra(refused(core, &answer)));
     };
@@ -93,13 +90,36 @@ pub(crate) async fn discover(
     Ok(Greeting::new(Version::LATEST, result))
 }
 
+async fn discover_once(core: &Arc<Core>, limit: Duration) -> Result<Answer, Refusal> {
+    let answer = first_call(core, "server/discover", "{}", limit).await;
+    answer.map_err(|error| match error {
+        // Silence, and an answer that is none, is what old servers have for what they do not know.
+        OpenError::Silent { .. } | OpenError::Http { delivery: Delivery::Refused, .. } => {
+            Refusal::OtherEra(error)
+        }
+        error => Refusal::Failed(error),
+    })
+}
+
+/// Whether a refusal of the version names ours among those that are served.
+fn names_our_version(answer: &Answer) -> bool {
+    let error = answer.error().and_then(|error| Raw::parse(error).ok());
+    let supported = error.and_then(|error| error.find(&["data", "supported"]));
+    answer.code() == Some(Code::UNSUPPORTED_VERSION)
+        && supported.is_some_and(|it| it.is_array() && listed(it).contains(&Version::LATEST))
+}
+
+fn listed(list: Raw<'_>) -> Vec<Version> {
+    list.elements().filter_map(|version| Some(Version::from(&*version.text()?))).collect()
+}
+
 /// The versions that a `server/discover` result names.
 pub(crate) fn versions(result: &str) -> Vec<Version> {
     let Ok(result) = Raw::parse(result) else { return Vec::new() };
     let Some(list) = result.find(&["supportedVersions"]).filter(|list| list.is_array()) else {
         return Vec::new();
     };
-    list.elements().filter_map(|version| Some(Version::from(&*version.text()?))).collect()
+    listed(list)
 }
 
 async fn first_call(

@@ -250,7 +250,8 @@ impl Server {
     }
 
     /// Who shares a link when the server is of `era`: what was chosen, else a legacy server's links
-    /// belong to one session each and a modern one's to all, as far as its templates allow it.
+    /// belong to one session each and a modern one's to all, as far as its templates and its provider
+    /// allow it.
     #[must_use]
     pub fn isolation(&self, era: Era) -> Isolation {
         match (self.0.options.isolation, era) {

@@ -29,7 +29,21 @@ struct Account<W> {
     tally: Tally,
     /// Those in line, by ticket. One for processes and one for other links: a link over HTTP must
     /// not wait behind a process.
-    lines: [BTreeMap<u64, W>; 2],
+    lines: [BTreeMap<u64, Waiter<W>>; 2],
+}
+
+struct Waiter<W> {
+    to: W,
+    /// In the way of what nothing idle was found when it asked last. Only something that becomes
+    /// idle can change that.
+    refused: Option<Obstacle>,
+}
+
+/// A place in the line.
+pub(super) struct Ticket {
+    pub(super) payer: Payer,
+    pub(super) cost: Cost,
+    number: u64,
 }
 
 impl<W> Default for Account<W> {
@@ -105,7 +119,7 @@ impl<W> Ledger<W> {
         let limits = &self.limits;
         let own = self.tally(payer).taken;
         let (all, process) = (self.total.taken, cost.process);
-        if payer.is_some() && process && own.processes > limits.per_owner.processes {
+        if payer.is_some() && process && own.processes >= limits.per_owner.processes {
             return Some(Obstacle::OwnerProcesses(limits.per_owner.processes));
         }
         if payer.is_some() && own.links >= limits.per_owner.links {
@@ -171,25 +185,26 @@ impl<W> Ledger<W> {
         Ok(self.serve(false))
     }
 
-    /// Joins the line. The ticket is for [`Ledger::quit`].
-    pub(super) fn join(&mut self, payer: &Payer, cost: Cost, who: W) -> u64 {
+    /// Joins the line.
+    pub(super) fn join(&mut self, payer: Payer, cost: Cost, to: W) -> Ticket {
         self.tickets += 1;
-        let ticket = self.tickets;
-        if !self.waits(payer) {
+        let number = self.tickets;
+        if !self.waits(&payer) {
             self.turns.push_back(payer.clone());
         }
-        self.account(payer).lines[usize::from(cost.process)].insert(ticket, who);
-        self.change(payer, |tally| tally.waiting.add(cost));
-        ticket
+        let line = &mut self.account(&payer).lines[usize::from(cost.process)];
+        line.insert(number, Waiter { to, refused: None });
+        self.change(&payer, |tally| tally.waiting.add(cost));
+        Ticket { payer, cost, number }
     }
 
     /// Leaves the line, if it was not served meanwhile.
-    pub(super) fn quit(&mut self, payer: &Payer, cost: Cost, ticket: u64) {
+    pub(super) fn quit(&mut self, Ticket { payer, cost, number }: &Ticket) {
         let Some(account) = self.accounts.get_mut(payer) else { return };
-        if account.lines[usize::from(cost.process)].remove(&ticket).is_none() {
+        if account.lines[usize::from(cost.process)].remove(number).is_none() {
             return;
         }
-        self.change(payer, |tally| tally.waiting.sub(cost));
+        self.change(payer, |tally| tally.waiting.sub(*cost));
         if !self.waits(payer) {
             self.turns.retain(|turn| turn != payer);
         }
@@ -197,33 +212,51 @@ impl<W> Ledger<W> {
 
     /// What is in the way of the one with this ticket, if it is still in line and too little is on its
     /// way back. It then counts as asking until [`Ledger::end_to_ask`].
-    pub(super) fn begin_to_ask(
-        &mut self,
-        payer: &Payer,
-        cost: Cost,
-        ticket: u64,
-    ) -> Option<Obstacle> {
-        let account = self.accounts.get(payer)?;
-        if !account.lines[usize::from(cost.process)].contains_key(&ticket) {
+    pub(super) fn begin_to_ask(&mut self, ticket: &Ticket) -> Option<Obstacle> {
+        self.waiter(ticket)?;
+        let obstacle = self.obstacle(&ticket.payer, ticket.cost, false)?;
+        if !self.is_short(&ticket.payer, obstacle) {
             return None;
         }
-        let obstacle = self.obstacle(payer, cost, false)?;
-        let process = obstacle.is_of_processes();
-        let (tally, wanted) = if obstacle.is_of_owner() {
-            (account.tally, account.tally.waiting.of(process))
-        } else {
-            (self.total, self.wanted(process))
-        };
-        if tally.leaving.of(process) + tally.asking.of(process) >= wanted {
-            return None;
-        }
-        self.asking(payer, obstacle).add(cost);
+        self.asking(&ticket.payer, obstacle).add(ticket.cost);
         Some(obstacle)
     }
 
-    pub(super) fn end_to_ask(&mut self, payer: &Payer, cost: Cost, obstacle: Obstacle) {
-        self.asking(payer, obstacle).sub(cost);
-        self.tidy(payer);
+    pub(super) fn end_to_ask(&mut self, ticket: &Ticket, obstacle: Obstacle, found: bool) {
+        self.asking(&ticket.payer, obstacle).sub(ticket.cost);
+        if let Some(waiter) = self.waiter(ticket) {
+            waiter.refused = (!found).then_some(obstacle);
+        }
+        self.tidy(&ticket.payer);
+    }
+
+    /// Whether somebody in line should ask again: a place that came back took one thing out of the
+    /// way and left another, or went to somebody else than to whom it was meant for.
+    pub(super) fn should_ask(&self) -> bool {
+        self.turns.iter().any(|payer| {
+            [false, true].into_iter().any(|process| {
+                let lines = self.accounts.get(payer).map(|account| &account.lines);
+                let line = lines.and_then(|lines| lines[usize::from(process)].first_key_value());
+                let Some((_, waiter)) = line else { return false };
+                let obstacle = self.obstacle(payer, Cost { process }, false);
+                obstacle.is_some_and(|it| waiter.refused != obstacle && self.is_short(payer, it))
+            })
+        })
+    }
+
+    /// Whether less is on its way back than is waited for.
+    fn is_short(&self, payer: &Payer, obstacle: Obstacle) -> bool {
+        let (own, process) = (self.tally(payer), obstacle.is_of_processes());
+        let (tally, wanted) = if obstacle.is_of_owner() {
+            (own, own.waiting.of(process))
+        } else {
+            (self.total, self.wanted(process))
+        };
+        tally.leaving.of(process) + tally.asking.of(process) < wanted
+    }
+
+    fn waiter(&mut self, Ticket { payer, cost, number }: &Ticket) -> Option<&mut Waiter<W>> {
+        self.accounts.get_mut(payer)?.lines[usize::from(cost.process)].get_mut(number)
     }
 
     fn asking(&mut self, payer: &Payer, obstacle: Obstacle) -> &mut Count {
@@ -238,12 +271,19 @@ impl<W> Ledger<W> {
     /// wait for places of their own owner, and nobody else's link has to end for them.
     fn wanted(&self, process: bool) -> usize {
         let caps = self.limits.per_owner;
-        let cap = if process { caps.processes } else { caps.links };
         let served = |payer: &Payer| {
             let own = self.tally(payer);
-            let room = (cap + own.leaving.of(process)).saturating_sub(own.taken.of(process));
             let waiting = own.waiting.of(process);
-            if payer.is_some() { waiting.min(room) } else { waiting }
+            let room = |cap: usize, process| {
+                (cap + own.leaving.of(process)).saturating_sub(own.taken.of(process))
+            };
+            match payer {
+                None => waiting,
+                Some(_) if process => {
+                    waiting.min(room(caps.processes, true)).min(room(caps.links, false))
+                }
+                Some(_) => waiting.min(room(caps.links, false)),
+            }
         };
         self.turns.iter().map(served).sum()
     }
@@ -260,13 +300,13 @@ impl<W> Ledger<W> {
         let mut at = 0;
         while at < self.turns.len() && self.total.taken.links < self.limits.links {
             let payer = self.turns[at].clone();
-            let Some((ticket, cost)) = self.next(&payer, swap) else {
+            let Some((number, cost)) = self.next(&payer, swap) else {
                 // Held up by its own cap, or by what it needs: it keeps its turn.
                 at += 1;
                 continue;
             };
             let line = &mut self.account(&payer).lines[usize::from(cost.process)];
-            let Some(to) = line.remove(&ticket) else { break };
+            let Some(Waiter { to, .. }) = line.remove(&number) else { break };
             swap &= !cost.process;
             self.take(&payer, cost);
             self.change(&payer, |tally| tally.waiting.sub(cost));
@@ -283,11 +323,11 @@ impl<W> Ledger<W> {
     fn next(&self, payer: &Payer, swap: bool) -> Option<(u64, Cost)> {
         let account = self.accounts.get(payer)?;
         let fitting = [false, true].into_iter().filter_map(|process| {
-            let (ticket, _) = account.lines[usize::from(process)].first_key_value()?;
+            let (number, _) = account.lines[usize::from(process)].first_key_value()?;
             let cost = Cost { process };
-            self.obstacle(payer, cost, swap).is_none().then_some((*ticket, cost))
+            self.obstacle(payer, cost, swap).is_none().then_some((*number, cost))
         });
-        fitting.min_by_key(|(ticket, _)| *ticket)
+        fitting.min_by_key(|(number, _)| *number)
     }
 
     fn waits(&self, payer: &Payer) -> bool {

@@ -1,0 +1,324 @@
+//! What is configured of a server, and what makes two links the same.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test stops at the first surprise"
+)]
+
+use std::{borrow::Cow, collections::HashSet, ffi::OsString, sync::Arc};
+
+use ::http::{HeaderName, HeaderValue};
+use async_trait::async_trait;
+use stayput_core::{Owner, SessionId, Timestamp};
+use stayput_upstream::*;
+use stayput_wire::Era;
+
+fn place(owner: &str) -> Place {
+    let owner = Owner::verified("https://id.example.com", owner).unwrap();
+    Place::new(owner, SessionId::generate(Timestamp::from_millis(1)))
+}
+
+fn expansion(place: &Place) -> Expansion {
+    let scope = Scope::of(Isolation::PerSession, place);
+    Expansion::of(&scope).with_session_dir("/s".into()).with_owner_dir("/o".into())
+}
+
+fn server(transport: impl Into<Transport>) -> Server {
+    Server::new("x", transport).unwrap()
+}
+
+fn says(transport: impl Into<Transport>) -> String {
+    Server::new("x", transport).unwrap_err().to_string()
+}
+
+fn launch(server: &Server, expansion: &Expansion) -> Launch {
+    match server.resolve(expansion).unwrap() {
+        Resolved::Stdio(launch) => launch,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn endpoint(server: &Server, expansion: &Expansion) -> Endpoint {
+    match server.resolve(expansion).unwrap() {
+        Resolved::Http(endpoint) | Resolved::Sse(endpoint) => endpoint,
+        other @ Resolved::Stdio(_) => panic!("{other:?}"),
+    }
+}
+
+fn env<'a>(launch: &'a Launch, name: &str) -> Option<&'a str> {
+    let found: Vec<_> = launch.env.iter().filter(|(known, _)| known == name).collect();
+    assert!(found.len() <= 1, "{name} twice");
+    found.first().and_then(|(_, value)| value.to_str())
+}
+
+/// R160: the id of a session reaches its process as an argument, and everywhere else.
+#[test]
+fn values_are_filled_into_everything_that_is_started() {
+    let stdio = Stdio::new("${owner.dir}/bin")
+        .args(["--session-id=${session.hash}", "a b", "", "$${session.dir}", "${X}"])
+        .env("MEMORY_FILE_PATH", "${session.dir}/memory.jsonl")
+        .cwd("${session.dir}");
+    let place = place("ann");
+    let started = launch(&server(stdio), &expansion(&place));
+    assert_eq!(started.command, "/o/bin");
+    let session = started.args[0].to_str().unwrap().strip_prefix("--session-id=").unwrap();
+    assert!(session.len() == 32 && !session.contains(&place.session.to_string()));
+    assert_eq!(started.args[1..], ["a b", "", "${session.dir}", "${X}"].map(OsString::from));
+    assert_eq!(env(&started, "MEMORY_FILE_PATH"), Some("/s/memory.jsonl"));
+    assert_eq!(started.cwd.as_deref(), Some("/s".as_ref()));
+}
+
+#[test]
+fn a_child_gets_little_of_our_environment() {
+    let started = |stdio| launch(&server(stdio), &Expansion::default());
+    let usual = started(Stdio::new("x"));
+    assert_eq!(env(&usual, "PATH"), std::env::var("PATH").ok().as_deref());
+    assert!(env(&usual, "CARGO_MANIFEST_DIR").is_none(), "not one of those that are inherited");
+    let more = started(Stdio::new("x").inherit(["CARGO_MANIFEST_DIR", "NOT_SET_ANYWHERE"]));
+    assert!(env(&more, "CARGO_MANIFEST_DIR").is_some() && env(&more, "PATH").is_some());
+    assert!(env(&more, "NOT_SET_ANYWHERE").is_none());
+    let less = started(Stdio::new("x").inherit_nothing().env("A", "1").env("A", "2"));
+    assert_eq!(less.env, [("A".into(), "2".into())]);
+    let own = started(Stdio::new("x").env("PATH", "/own"));
+    assert_eq!(env(&own, "PATH"), Some("/own"));
+}
+
+#[test]
+fn values_are_filled_into_the_url_and_the_headers() {
+    let http = Http::new("https://${owner.hash}.example.com/${session.hash}?k=$${X}")
+        .header("X-Tenant", "t-${owner.hash}")
+        .header("Accept", "application/json")
+        .bearer("old")
+        .bearer("new");
+    let sent = endpoint(&server(http), &expansion(&place("ann")));
+    let tenant = sent.headers["x-tenant"].to_str().unwrap();
+    let owner = tenant.strip_prefix("t-").unwrap();
+    assert_eq!(sent.url.host_str().unwrap(), format!("{owner}.example.com"));
+    assert!(sent.url.query().unwrap().contains("X"));
+    assert_eq!(sent.headers["authorization"], "Bearer new");
+    assert_eq!(sent.headers.len(), 2, "the transport says what it accepts");
+    assert!(sent.headers.values().all(HeaderValue::is_sensitive));
+}
+
+#[test]
+fn what_cannot_be_used_is_said_when_the_server_is_built() {
+    let stdio = || Stdio::new("x");
+    for (said, expected) in [
+        (says(Stdio::new("")), "the command is empty"),
+        (says(stdio().args(["a", "b\0"])), "argument 2 has a NUL"),
+        (
+            says(stdio().args(["a", "${session.dirr}"])),
+            "argument 2 has the unknown ${session.dirr}",
+        ),
+        (says(stdio().env("K", "${owner.hsh}")), "the nearest that there is, is ${owner.hash}"),
+        (says(stdio().env("K", "${owner.dir")), "'K' has a ${ that is not closed"),
+        (says(stdio().env("K=V", "")), "environment variable 1"),
+        (says(stdio().inherit(["STAYPUT_LINK"])), "'STAYPUT_LINK' is set by Stayput"),
+        (says(Http::new("")), "its URL cannot be used"),
+        (says(Http::new("ftp://h/")), "neither with http:// nor with https://"),
+        (says(Http::new("https:///")), "its URL cannot be used"),
+        (says(Http::new("https://h/${session.dir}")), "a folder of this machine"),
+        (says(Http::new("https://h").header("a b", "c")), "header 1"),
+        (says(Http::new("https://h").header("a", "c\n")), "the header 'a'"),
+        (says(Http::new("https://h").header("a", "${owner.dir}")), "a folder of this machine"),
+        (says(Http::new("https://h").header("Mcp-Session-Id", "c")), "written by Stayput"),
+        (says(Transport::Sse(Http::new("h"))), "its URL cannot be used"),
+    ] {
+        assert!(said.starts_with("the server \"x\" cannot be used: "), "{said}");
+        assert!(said.contains(expected), "{said}\nhas no: {expected}");
+    }
+    for name in ["", "a\nb", &"x".repeat(129)] {
+        let error = Server::new(name, Stdio::new("x")).unwrap_err();
+        assert_eq!(error.problem(), &ServerProblem::Name);
+        assert!(!error.to_string().contains('\n'));
+    }
+}
+
+#[test]
+fn a_shared_server_cannot_use_what_differs() {
+    let with = |isolation, text: &str| {
+        let options = Options { isolation: Some(isolation), ..Options::default() };
+        Server::with("x", Stdio::new("x").args([text]), options)
+    };
+    assert!(with(Isolation::PerSession, "${session.dir}${owner.dir}").is_ok());
+    assert!(with(Isolation::PerOwner, "${owner.dir}").is_ok());
+    assert!(with(Isolation::Shared, "x").is_ok());
+    let said = with(Isolation::PerOwner, "${session.dir}").unwrap_err().to_string();
+    assert!(said.contains("isolation is per-owner"), "{said}");
+    assert!(with(Isolation::Shared, "${owner.hash}").is_err());
+
+    let session = server(Stdio::new("x").args(["${session.hash}"]));
+    let error = session.resolve(&Expansion::of(&Scope::Shared)).unwrap_err().to_string();
+    assert!(error.contains("argument 1 has ${session.hash}, and this link has none"), "{error}");
+}
+
+#[test]
+fn isolation_follows_the_era_and_what_the_templates_need() {
+    let plain = server(Stdio::new("x"));
+    assert_eq!(plain.isolation(Era::Legacy), Isolation::PerSession);
+    assert_eq!(plain.isolation(Era::Modern), Isolation::Shared);
+    assert!(!plain.depends_on_session() && !plain.depends_on_owner());
+    let owner = server(Http::new("https://h/${owner.hash}"));
+    assert_eq!(owner.isolation(Era::Modern), Isolation::PerOwner);
+    assert!(!owner.depends_on_session() && owner.depends_on_owner());
+    let session = server(Stdio::new("x").env("K", "${session.dir}"));
+    assert_eq!(session.isolation(Era::Modern), Isolation::PerSession);
+    assert!(session.depends_on_session() && !session.depends_on_owner());
+    let provided = server(Http::new("https://h").provider(Arc::new(Tokens("a"))));
+    assert_eq!(provided.isolation(Era::Modern), Isolation::PerOwner);
+}
+
+/// R017, E36: everything counts that a server could tell two links apart by, wherever it stands.
+#[test]
+fn each_difference_makes_another_identity() {
+    let stdio = || Stdio::new("x").inherit_nothing();
+    let http = || Http::new("https://h/");
+    let proxy = Trust { proxy: Proxy::None, ..Trust::default() };
+    let own = Trust { authorities: vec!["/ca.pem".into()], ..Trust::default() };
+    let all: Vec<Transport> = vec![
+        stdio().into(),
+        Stdio::new("x").into(),
+        stdio().args(["a", "b"]).into(),
+        stdio().args(["ab"]).into(),
+        stdio().args(["a"]).env("b", "").into(),
+        stdio().args(["a"]).cwd("b").into(),
+        stdio().env("a", "b").into(),
+        stdio().env("a", "c").into(),
+        stdio().env("ab", "").into(),
+        stdio().args(["${session.hash}"]).into(),
+        stdio().args(["${owner.hash}"]).into(),
+        stdio().args(["$${session.hash}"]).into(),
+        http().into(),
+        Transport::Sse(http()),
+        Http::new("https://h/?k=1").into(),
+        Http::new("https://u:p@h/").into(),
+        http().header("a", "b").into(),
+        http().bearer("one").into(),
+        http().bearer("two").into(),
+        http().provider(Arc::new(Tokens("a"))).into(),
+        http().provider(Arc::new(Tokens("b"))).into(),
+        http().trust(proxy).into(),
+        http().trust(own).into(),
+    ];
+    let expansion = expansion(&place("ann"));
+    let ids = |transport: &Transport| server(transport.clone()).identity(&expansion);
+    let identities: HashSet<Identity> = all.iter().map(ids).collect();
+    assert_eq!(identities.len(), all.len());
+    assert!(all.iter().all(|transport| identities.contains(&ids(transport))), "not stable");
+}
+
+/// E23: two owners never share what belongs to one of them.
+#[test]
+fn an_identity_counts_the_values_that_are_used_and_no_others() {
+    let (ann, bob) = (expansion(&place("ann")), expansion(&place("bob")));
+    let plain = server(Stdio::new("x"));
+    assert_eq!(plain.identity(&ann), plain.identity(&bob));
+    let owner = server(Http::new("https://h").header("k", "${owner.hash}"));
+    assert_ne!(owner.identity(&ann), owner.identity(&bob));
+    assert_ne!(owner.profile_identity(&ann), owner.profile_identity(&bob));
+    let provided = server(Http::new("https://h").provider(Arc::new(Tokens("a"))));
+    assert_ne!(provided.identity(&ann), provided.identity(&bob));
+    let session = server(Stdio::new("x").args(["${session.hash}"]));
+    assert_ne!(session.identity(&ann), session.identity(&bob));
+    assert_eq!(session.profile_identity(&ann), session.profile_identity(&bob));
+}
+
+/// R017, E23, E24: server, owner and session are in the key; the same configuration under another
+/// name is another server.
+#[test]
+fn a_link_is_found_by_server_and_scope() {
+    let (one, other) = (server(Stdio::new("x")), Server::new("y", Stdio::new("x")).unwrap());
+    let (ann, bob) = (place("ann"), place("bob"));
+    let again = Place::new(ann.owner.clone(), SessionId::generate(Timestamp::from_millis(2)));
+    let stolen = Place::new(bob.owner.clone(), ann.session);
+    let branch = ann.clone().branch(1);
+    let key = |isolation, place| LinkKey::of(&one, isolation, place);
+
+    let own = Isolation::PerSession;
+    let keys = [&ann, &bob, &again, &stolen, &branch].map(|place| key(own, place));
+    assert_eq!(keys.iter().collect::<HashSet<_>>().len(), 5);
+    assert_eq!(key(own, &ann), LinkKey::of(&one.clone(), own, &ann));
+    assert_ne!(key(own, &ann), LinkKey::of(&other, own, &ann));
+    let changed = server(Stdio::new("x").env("K", "V"));
+    assert_ne!(key(own, &ann), LinkKey::of(&changed, own, &ann));
+
+    let per_owner = Isolation::PerOwner;
+    assert_eq!(key(per_owner, &ann), key(per_owner, &again));
+    assert_ne!(key(per_owner, &ann), key(per_owner, &bob));
+    assert_eq!(key(Isolation::Shared, &ann), key(Isolation::Shared, &bob));
+    assert_eq!(key(Isolation::Shared, &ann).scope().owner(), None);
+}
+
+/// Invariant 8, E36: no secret is shown, and no key holds one.
+#[test]
+fn nothing_shows_a_secret() {
+    let stdio = Stdio::new("x").args(["--token=secret"]).env("KEY", "secret");
+    let http = Http::new("https://u:secret@h/secret?k=secret")
+        .bearer("secret")
+        .trust(Trust { proxy: Proxy::Url("http://u:secret@proxy:1".into()), ..Trust::default() });
+    for transport in [Transport::from(stdio), Transport::from(http)] {
+        let server = server(transport.clone());
+        let resolved = server.resolve(&Expansion::default()).unwrap();
+        let key = LinkKey::of(&server, Isolation::Shared, &place("ann"));
+        let shown = format!("{transport:?} {server:?} {resolved:?} {key:?}");
+        assert!(!shown.contains("secret"), "{shown}");
+        assert!(shown.contains("KEY") || shown.contains("https://h"), "{shown}");
+    }
+    for error in [
+        says(Http::new("https://u:secret@h:x/?secret")),
+        says(Http::new("secret secret")),
+        says(Http::new("https://h").header("secret: x", "y")),
+        says(Http::new("https://h").header("k", "secret\n")),
+        says(Stdio::new("x").env("A=secret", "")),
+        says(Stdio::new("x").env("A", "secret\0")),
+    ] {
+        assert!(!error.contains("secret"), "{error}");
+    }
+}
+
+#[derive(Debug)]
+struct Tokens(&'static str);
+
+#[async_trait]
+impl HeaderProvider for Tokens {
+    fn identity(&self) -> Cow<'_, str> {
+        self.0.into()
+    }
+
+    async fn headers(
+        &self,
+        ask: &HeaderAsk<'_>,
+    ) -> Result<Vec<(HeaderName, HeaderValue)>, ProviderError> {
+        let subject = ask.scope.owner().and_then(Owner::subject).unwrap_or("nobody");
+        let token = format!("Bearer {} {subject} {} {}", self.0, ask.server.name(), ask.rejected);
+        let name = match self.0 {
+            "bad" => HeaderName::from_static("mcp-session-id"),
+            _ => ::http::header::AUTHORIZATION,
+        };
+        Ok(vec![(name, HeaderValue::try_from(token).map_err(|_| ProviderError::new("odd"))?)])
+    }
+}
+
+/// R113, R116: each request has its own headers, made for whose link it is, again after a refusal.
+#[tokio::test]
+async fn a_provider_is_asked_for_each_request() {
+    let http = Http::new("https://h").bearer("static").header("k", "v");
+    let server = server(http.clone().provider(Arc::new(Tokens("a"))));
+    let scope = Scope::of(Isolation::PerOwner, &place("ann"));
+    let sent = endpoint(&server, &Expansion::of(&scope));
+    let ask = HeaderAsk::new(&server, &scope);
+    let headers = sent.request_headers(&ask).await.unwrap();
+    assert_eq!(headers["authorization"], "Bearer a ann x false");
+    assert_eq!(headers["k"], "v");
+    assert!(headers["authorization"].is_sensitive());
+    let again = sent.request_headers(&ask.rejected()).await.unwrap();
+    assert_eq!(again["authorization"], "Bearer a ann x true");
+    let shared = HeaderAsk::new(&server, &Scope::Shared);
+    let headers = sent.request_headers(&shared).await.unwrap();
+    assert_eq!(headers["authorization"], "Bearer a nobody x false");
+
+    let bad = Server::new("x", http.provider(Arc::new(Tokens("bad")))).unwrap();
+    let error = endpoint(&bad, &Expansion::default()).request_headers(&ask).await.unwrap_err();
+    assert!(error.to_string().contains("'mcp-session-id'"), "{error}");
+}
