@@ -1,4 +1,66 @@
 //! Live, recoverable links to MCP servers.
+//!
+//! A link is the whole stack from a session to one server: a child process or an HTTP client, whoever
+//! reads it, and what was agreed with the server. It passes messages on as they were written, knows
+//! what became of each call, and says so when the state behind it is gone.
+//!
+//! ```
+//! use std::time::Duration;
+//! use stayput_core::{Owner, SessionId, Timestamp};
+//! use stayput_upstream::{
+//!     Asking, CallOptions, Folders, LinkSettings, Links, Place, Server, Stdio, process::Processes,
+//! };
+//! use tokio::runtime::Handle;
+//!
+//! # let program = stayput_testkit::program("stayput-testserver");
+//! # let command = program.to_str().unwrap();
+//! # tokio::runtime::Runtime::new()?.block_on(async move {
+//! let processes = Processes::local(Handle::current());
+//! let links = Links::new(LinkSettings::new(processes, Folders::temporary()?), Handle::current());
+//!
+//! let counter = Server::new("counter", Stdio::new(command).args(["stdio"]))?;
+//! let chat = Place::new(Owner::local(), SessionId::generate(Timestamp::from_millis(0)));
+//!
+//! // The first who asks opens the link; everybody who asks meanwhile gets the same one.
+//! let link = links.open(&counter, &chat, &Asking::default()).await?;
+//! for n in ["1", "2"] {
+//!     let count = link.call("tools/call", Some(r#"{"name":"count"}"#), CallOptions::default());
+//!     let answer = count.await?.answer().await?;
+//!     assert!(answer.result().unwrap().contains(&format!("\"text\":\"{n}\"")));
+//! }
+//!
+//! drop(link);
+//! let _ = links.end(chat.session).await; // its process and all that descends from it are gone
+//! links.close(Duration::from_secs(5)).await;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! # })?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! | file | what it is about |
+//! |---|---|
+//! | `server.rs`, `server/`, `place.rs`, `folders.rs` | [`Server`]: what is configured; [`Place`]: for whom; [`Folders`]: what is private to a session |
+//! | `links.rs`, `links/`, `budget.rs`, `budget/` | [`Links`]: session and server lead to one link; how many there may be, and who waits |
+//! | `opener.rs`, `handshake.rs`, `profile.rs`, `profiles.rs` | opening: the expensive part once, the light part as often as it takes; [`Profile`]: what is known of a server |
+//! | `link.rs`, `link/` | [`Link`] and [`Call`]: ids, progress, order, cancellation, what a server asks; the same on every transport |
+//! | `stdio.rs`, `stdio/`, `process.rs`, `process/` | over the pipes of a child; [`process`]: how children are started and, above all, ended |
+//! | `streamable.rs`, `streamable/`, `sse.rs`, `http.rs`, `http/` | over Streamable HTTP and HTTP+SSE; [`http`]: the client below them |
+//! | `loss.rs`, `verdict.rs`, `delivery.rs` | [`Loss`]: why state is gone; what a server's answer says about it; [`Delivery`]: how far a call came |
+//! | `attachment.rs`, `keeper.rs`, `seal.rs` | [`Attachment`]: what is needed to come back from another process; [`Keeper`]: who keeps it |
+//!
+//! # What it promises
+//!
+//! - A call is sent once. Only what the server provably did not execute is ever sent again, and of that
+//!   only a request whose headers the server refused.
+//! - A call belongs to the link: who drops its [`Call`] cancels it, once; who is cancelled while opening
+//!   a link cancels nobody else.
+//! - A link that is over fails what is in flight at once. The next one has the next generation.
+//! - Nothing is left of a child process, whatever it did to get away.
+//!
+//! # What it is not
+//!
+//! It has no types for tools and results, no opinion on which session a request means, and no store: an
+//! attachment goes out to whoever keeps it.
 
 mod attachment;
 mod backoff;
