@@ -107,6 +107,6 @@ pub use profile::{Profile, Way};
 pub use seal::{SealError, SealKey};
 pub use server::{
     Endpoint, EraChoice, Expansion, Grace, HeaderAsk, HeaderProvider, Http, Identity, Isolation,
-    Launch, Options, ProviderError, Proxy, Resolved, Server, ServerError, ServerProblem, Stdio,
-    Timeouts, Transport, Trust, Warm,
+    Launch, Options, ProviderError, Resolved, Server, ServerError, ServerProblem, Stdio, Timeouts,
+    Transport, Warm,
 };

@@ -11,9 +11,9 @@ use tokio::{runtime::Handle, time::Instant};
 
 use crate::{
     Attachment, Budget, Endpoint, Folders, Greeting, Hello, Launch, Link, LossReason, OpenError,
-    Permit, Profile, Resolved, Scope, Server, Trust, Way,
+    Permit, Profile, Resolved, Scope, Server, Way,
     handshake::{self, Refusal},
-    http::{self, Client, ClientError, ClientSettings, Proxy, Target},
+    http::{Client, ClientSettings, Proxy, Target, Trust},
     link::{Carrier, Core, Terms},
     lock::lock,
     process::{Child, Grace, Processes, Program},
@@ -30,7 +30,7 @@ pub(crate) struct Opener {
     pub(crate) processes: Processes,
     pub(crate) folders: Folders,
     pub(crate) budget: Budget,
-    clients: Mutex<HashMap<Trust, Client>>,
+    clients: Mutex<HashMap<(Trust, Proxy), Client>>,
     /// The largest message.
     limit: usize,
 }
@@ -226,7 +226,7 @@ impl Opener {
 
     fn wire(&self, plan: Plan<'_>, endpoint: Endpoint) -> Result<Wire, OpenError> {
         let timeouts = plan.server.options().timeouts;
-        let client = self.client(&endpoint.trust, timeouts.connect)?;
+        let client = self.client(&endpoint, timeouts.connect)?;
         let target = Target::parse(endpoint.url.as_str());
         let target = target.map_err(|error| OpenError::Protocol {
             server: plan.server.name().to_owned(),
@@ -242,40 +242,23 @@ impl Opener {
         })
     }
 
-    /// One client, and with it one set of connections, for all servers that believe the same.
-    fn client(&self, trust: &Trust, connect: Duration) -> Result<Client, OpenError> {
+    /// One client, and with it one set of connections, for all servers that are reached alike.
+    fn client(&self, endpoint: &Endpoint, connect: Duration) -> Result<Client, OpenError> {
+        let key = (endpoint.trust.clone(), endpoint.proxy.clone());
         let mut clients = lock(&self.clients);
-        if let Some(client) = clients.get(trust) {
+        if let Some(client) = clients.get(&key) {
             return Ok(client.clone());
         }
-        let client = Client::new(&settings(trust, connect, &self.runtime)?)?;
-        clients.insert(trust.clone(), client.clone());
+        let client = Client::new(&ClientSettings {
+            trust: endpoint.trust.clone(),
+            proxy: endpoint.proxy.clone(),
+            connect,
+            runtime: Some(self.runtime.clone()),
+            ..ClientSettings::default()
+        })?;
+        clients.insert(key, client.clone());
         Ok(client)
     }
-}
-
-/// How a client has to be made for this.
-fn settings(
-    trust: &Trust,
-    connect: Duration,
-    runtime: &Handle,
-) -> Result<ClientSettings, OpenError> {
-    let proxy = match &trust.proxy {
-        crate::Proxy::FromEnvironment => Proxy::FromEnvironment,
-        crate::Proxy::None => Proxy::None,
-        crate::Proxy::Url(url) => {
-            let url = Target::parse(url)
-                .map_err(|_| ClientError::Proxy { variable: "`proxy`".into() })?;
-            Proxy::Url { url, except: String::new() }
-        }
-    };
-    Ok(ClientSettings {
-        trust: http::Trust { public: trust.public, ca_files: trust.authorities.clone() },
-        proxy,
-        connect,
-        runtime: Some(runtime.clone()),
-        ..ClientSettings::default()
-    })
 }
 
 fn grace(server: &Server) -> Grace {

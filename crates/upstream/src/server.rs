@@ -19,7 +19,7 @@ pub(crate) use self::expand::owner_hash;
 pub use self::{
     error::{ServerError, ServerProblem},
     expand::Expansion,
-    http::{Endpoint, Http, Proxy, Trust},
+    http::{Endpoint, Http},
     identity::Identity,
     provider::{HeaderAsk, HeaderProvider, ProviderError},
     stdio::{Launch, Stdio},

@@ -11,7 +11,10 @@ use std::{borrow::Cow, collections::HashSet, ffi::OsString, sync::Arc};
 use ::http::{HeaderName, HeaderValue};
 use async_trait::async_trait;
 use stayput_core::{Owner, SessionId, Timestamp};
-use stayput_upstream::*;
+use stayput_upstream::{
+    http::{Proxy, Target, Trust},
+    *,
+};
 use stayput_wire::Era;
 
 fn place(owner: &str) -> Place {
@@ -174,8 +177,7 @@ fn isolation_follows_the_era_and_what_the_templates_need() {
 fn each_difference_makes_another_identity() {
     let stdio = || Stdio::new("x").inherit_nothing();
     let http = || Http::new("https://h/");
-    let proxy = Trust { proxy: Proxy::None, ..Trust::default() };
-    let own = Trust { authorities: vec!["/ca.pem".into()], ..Trust::default() };
+    let own = Trust { ca_files: vec!["/ca.pem".into()], ..Trust::default() };
     let all: Vec<Transport> = vec![
         stdio().into(),
         Stdio::new("x").into(),
@@ -198,7 +200,7 @@ fn each_difference_makes_another_identity() {
         http().bearer("two").into(),
         http().provider(Arc::new(Tokens("a"))).into(),
         http().provider(Arc::new(Tokens("b"))).into(),
-        http().trust(proxy).into(),
+        http().proxy(Proxy::None).into(),
         http().trust(own).into(),
     ];
     let expansion = expansion(&place("ann"));
@@ -254,9 +256,10 @@ fn a_link_is_found_by_server_and_scope() {
 #[test]
 fn nothing_shows_a_secret() {
     let stdio = Stdio::new("x").args(["--token=secret"]).env("KEY", "secret");
-    let http = Http::new("https://u:secret@h/secret?k=secret")
-        .bearer("secret")
-        .trust(Trust { proxy: Proxy::Url("http://u:secret@proxy:1".into()), ..Trust::default() });
+    let http = Http::new("https://u:secret@h/secret?k=secret").bearer("secret").proxy(Proxy::Url {
+        url: Target::parse("http://u:secret@proxy:1").unwrap(),
+        except: String::new(),
+    });
     for transport in [Transport::from(stdio), Transport::from(http)] {
         let server = server(transport.clone());
         let resolved = server.resolve(&Expansion::default()).unwrap();

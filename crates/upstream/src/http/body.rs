@@ -22,28 +22,20 @@ pub struct Body {
     /// Until when the next chunk must be there. It begins with the first wait for it and not when the
     /// last one came: a reader may be slow. A wait that is given up and begun again is still the same.
     deadline: Option<Instant>,
-    over: bool,
 }
 
 impl Body {
-    pub(super) async fn new(incoming: Incoming, from: Target, idle: Duration) -> Self {
-        let mut body = Self { incoming, from, idle, deadline: None, over: false };
-        if body.incoming.is_end_stream() {
-            body.end().await;
-        }
-        body
+    pub(super) fn new(incoming: Incoming, from: Target, idle: Duration) -> Self {
+        Self { incoming, from, idle, deadline: None }
     }
 
-    /// The next chunk, or nothing at the end. Cancelled, it loses nothing.
+    /// The next chunk, or nothing at the end. Cancelled, it loses nothing. After an error it is over, and
+    /// not whole.
     ///
     /// # Errors
     /// If the connection breaks, or is silent for too long.
     pub async fn chunk(&mut self) -> Result<Option<Bytes>, HttpError> {
-        while !self.over {
-            let Some(frame) = self.frame().await? else {
-                self.end().await;
-                break;
-            };
+        while let Some(frame) = self.frame().await? {
             // Trailers say nothing that MCP knows.
             if let Ok(data) = frame.into_data()
                 && !data.is_empty()
@@ -52,13 +44,6 @@ impl Body {
             }
         }
         Ok(None)
-    }
-
-    /// The connection is free now, and its task is about to put it back. Whoever sends the next request
-    /// at once shall find it there and not open another.
-    async fn end(&mut self) {
-        self.over = true;
-        tokio::task::yield_now().await;
     }
 
     async fn frame(&mut self) -> Result<Option<hyper::body::Frame<Bytes>>, HttpError> {
@@ -102,7 +87,7 @@ impl Body {
         all.extend_from_slice(&first);
         let mut next = Some(second);
         while let Some(chunk) = next {
-            if false {
+            if chunk.len() > limit - all.len() {
                 return Err(HttpError::too_large(limit, &self.from));
             }
             all.extend_from_slice(&chunk);
@@ -114,6 +99,6 @@ impl Body {
 
 impl fmt::Debug for Body {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Body").field("from", &self.from).field("over", &self.over).finish()
+        f.debug_struct("Body").field("from", &self.from).finish_non_exhaustive()
     }
 }

@@ -107,7 +107,7 @@ impl Client {
             let answer = self.once(&request, taken).await?;
             let Some(next) = redirect::next(&request, &answer)? else {
                 let (head, body) = answer.into_parts();
-                let body = Body::new(body, request.url, request.idle).await;
+                let body = Body::new(body, request.url, request.idle);
                 return Ok(Response { status: head.status, headers: head.headers, body });
             };
             request.url = next;

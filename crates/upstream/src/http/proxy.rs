@@ -6,7 +6,7 @@ use hyper_util::client::proxy::matcher::Matcher;
 use super::{ClientError, Target};
 
 /// By what way servers are reached.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Proxy {
     /// As `HTTPS_PROXY`, `HTTP_PROXY`, `ALL_PROXY` and `NO_PROXY` say, or the same in lower case. A

@@ -20,9 +20,10 @@ use super::basic;
 /// assert_eq!(target.origin(), "https://example.com");
 /// # Ok::<(), stayput_upstream::http::TargetError>(())
 /// ```
-#[derive(Clone)]
+#[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Target(Arc<Parts>);
 
+#[derive(PartialEq, Eq, Hash)]
 struct Parts {
     /// Without user, password and fragment.
     uri: Uri,
@@ -54,6 +55,13 @@ impl Target {
         let url = Url::parse(text).map_err(TargetError::Malformed)?;
         let authorization = basic::authorization(&url);
         Self::new(url, authorization)
+    }
+
+    /// All that makes it another one, for a hash: it holds secrets.
+    pub(crate) fn secret_parts(&self) -> impl Iterator<Item = Vec<u8>> {
+        let uri = self.0.uri.to_string().into_bytes();
+        let authorization = self.0.authorization.as_ref().map(|it| it.as_bytes().to_vec());
+        [uri, authorization.unwrap_or_default()].into_iter()
     }
 
     /// What `reference` means on the page that is `self`: a path, a query or a whole URL.

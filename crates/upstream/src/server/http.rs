@@ -1,6 +1,6 @@
 //! A server that is reached by URL.
 
-use std::{fmt, path::PathBuf, sync::Arc};
+use std::{fmt, sync::Arc};
 
 use http::{HeaderMap, HeaderName, HeaderValue, header};
 use stayput_wire::header as mcp;
@@ -12,6 +12,7 @@ use super::{
     identity::Pieces,
     provider::{HeaderAsk, HeaderProvider, ProviderError},
 };
+use crate::http::{Proxy, Trust};
 
 /// How a server is reached that listens at a URL.
 ///
@@ -30,13 +31,20 @@ pub struct Http {
     headers: Vec<(String, String)>,
     provider: Option<Arc<dyn HeaderProvider>>,
     trust: Trust,
+    proxy: Proxy,
 }
 
 impl Http {
     /// The server at `url`.
     #[must_use]
     pub fn new(url: impl Into<String>) -> Self {
-        Self { url: url.into(), headers: Vec::new(), provider: None, trust: Trust::default() }
+        Self {
+            url: url.into(),
+            headers: Vec::new(),
+            provider: None,
+            trust: Trust::default(),
+            proxy: Proxy::default(),
+        }
     }
 
     /// With this header on every request. Of two with one name, the last holds. `Accept` and
@@ -67,6 +75,13 @@ impl Http {
         self
     }
 
+    /// By what way it is reached.
+    #[must_use]
+    pub fn proxy(mut self, proxy: Proxy) -> Self {
+        self.proxy = proxy;
+        self
+    }
+
     pub(super) fn check(&self) -> Result<HttpRecipe, ServerProblem> {
         let sample = Expansion::sample();
         let recipe = HttpRecipe {
@@ -74,6 +89,7 @@ impl Http {
             headers: self.check_headers()?,
             provider: self.provider.clone(),
             trust: self.trust.clone(),
+            proxy: self.proxy.clone(),
         };
         recipe.endpoint(&sample)?;
         Ok(recipe)
@@ -105,46 +121,6 @@ impl fmt::Debug for Http {
             .field("headers", &names)
             .field("trust", &self.trust)
             .finish_non_exhaustive()
-    }
-}
-
-/// Whom a connection believes, and by which way it goes. Servers with the same settings share one
-/// client and its connections.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Trust {
-    /// PEM files of authorities that are believed beside the public ones.
-    pub authorities: Vec<PathBuf>,
-    /// Whether the public authorities are believed at all. Defaults to yes.
-    pub public: bool,
-    /// The way out.
-    pub proxy: Proxy,
-}
-
-impl Default for Trust {
-    fn default() -> Self {
-        Self { authorities: Vec::new(), public: true, proxy: Proxy::default() }
-    }
-}
-
-/// Which proxy requests go through.
-#[derive(Clone, Default, PartialEq, Eq, Hash)]
-pub enum Proxy {
-    /// What `HTTPS_PROXY`, `HTTP_PROXY`, `ALL_PROXY` and `NO_PROXY` say, as most programs do.
-    #[default]
-    FromEnvironment,
-    /// None, whatever the environment says.
-    None,
-    /// This one. The URL can hold a password, so `Debug` shows only where it leads.
-    Url(String),
-}
-
-impl fmt::Debug for Proxy {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::FromEnvironment => f.write_str("FromEnvironment"),
-            Self::None => f.write_str("None"),
-            Self::Url(url) => write!(f, "Url({})", origin(url)),
-        }
     }
 }
 
@@ -215,6 +191,7 @@ pub(super) struct HttpRecipe {
     headers: Vec<(HeaderName, Template)>,
     pub(super) provider: Option<Arc<dyn HeaderProvider>>,
     trust: Trust,
+    proxy: Proxy,
 }
 
 impl HttpRecipe {
@@ -228,15 +205,20 @@ impl HttpRecipe {
             pieces.add(name).template(value);
         }
         pieces.maybe(self.provider.as_ref().map(|provider| provider.identity().into_owned()));
-        pieces.list(self.trust.authorities.len());
-        for file in &self.trust.authorities {
+        pieces.list(self.trust.ca_files.len());
+        for file in &self.trust.ca_files {
             pieces.add(file.as_os_str().as_encoded_bytes());
         }
         pieces.add([u8::from(self.trust.public)]);
-        match &self.trust.proxy {
+        match &self.proxy {
             Proxy::FromEnvironment => pieces.add("environment"),
             Proxy::None => pieces.add("direct"),
-            Proxy::Url(url) => pieces.add("proxy").add(url),
+            Proxy::Url { url, except } => {
+                url.secret_parts().for_each(|part| {
+                    pieces.add(part);
+                });
+                pieces.add("proxy").add(except)
+            }
         };
     }
 
@@ -257,7 +239,7 @@ impl HttpRecipe {
             headers.insert(name.clone(), value);
         }
         let (provider, trust) = (self.provider.clone(), self.trust.clone());
-        Ok(Endpoint { url, headers, provider, trust })
+        Ok(Endpoint { url, headers, provider, trust, proxy: self.proxy.clone() })
     }
 }
 
@@ -282,6 +264,8 @@ pub struct Endpoint {
     pub provider: Option<Arc<dyn HeaderProvider>>,
     /// Whom the connection believes.
     pub trust: Trust,
+    /// By what way it goes.
+    pub proxy: Proxy,
 }
 
 impl Endpoint {

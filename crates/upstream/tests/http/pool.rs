@@ -1,0 +1,165 @@
+//! Connections that are kept, and what becomes of them.
+
+use std::{collections::HashMap, time::Duration};
+
+use stayput_upstream::{
+    Delivery,
+    http::{Client, ClientSettings},
+};
+use tokio::{runtime::Handle, task::JoinSet};
+
+use super::kit::{Peer, Server, client, fetch, get, post, settings, text, until};
+
+fn tasks() -> usize {
+    Handle::current().metrics().num_alive_tasks()
+}
+
+/// R123, R141: two sessions that talk to one server one after the other use one connection.
+#[tokio::test]
+async fn requests_one_after_the_other_use_one_connection() {
+    let server = Server::new(|seen, peer| {
+        if seen.target == "/chunked" {
+            peer.say("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")?;
+            peer.chunk("{}")?;
+            return peer.say("0\r\n\r\n");
+        }
+        if seen.target == "/empty" {
+            return peer.answer("202 Accepted", "", "");
+        }
+        peer.json("{}")
+    });
+    let one = client();
+    let other = one.clone();
+    for round in 0..30 {
+        let client = if round % 2 == 0 { &one } else { &other };
+        let path = ["/json", "/chunked", "/empty"][round % 3];
+        fetch(client, server.target(path)).await.unwrap();
+    }
+    assert_eq!(server.seen().len(), 30);
+    assert_eq!(server.accepted(), 1);
+}
+
+/// Invariant 2: a connection that the server has closed meanwhile is not used, and its closing does
+/// not become the next caller's error.
+#[tokio::test]
+async fn a_kept_connection_that_the_server_closed_is_replaced() {
+    let server = Server::new(|_, peer| {
+        peer.json("{}")?;
+        Peer::end()
+    });
+    let client = client();
+    for number in 1..=5 {
+        let response = client.send(post(server.target("/"), "{}")).await.unwrap();
+        assert_eq!(text(response).await, "{}");
+        // Closed there, and known here: only the task that looks through the pool is left.
+        until(|| server.open() == 0 && tasks() <= 1).await;
+        assert_eq!((server.accepted(), server.seen().len()), (number, number));
+    }
+}
+
+/// Invariant 2: however a closing connection and the next request meet, none is executed twice, and
+/// what is said to be not sent was not.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_is_executed_twice_while_the_server_closes_connections() {
+    let server = Server::new(|_, peer| {
+        peer.json("{}")?;
+        Peer::end()
+    });
+    let client = client();
+    let mut outcomes = HashMap::new();
+    for number in 0..500 {
+        let body = number.to_string();
+        let outcome = match client.send(post(server.target("/"), &body)).await {
+            Ok(response) => response.body.collect(100).await.map(drop),
+            Err(error) => Err(error),
+        };
+        outcomes.insert(body, outcome);
+    }
+    let mut executed = HashMap::new();
+    for seen in server.seen() {
+        *executed.entry(seen.body).or_insert(0) += 1;
+    }
+    for (body, outcome) in outcomes {
+        let times = executed.get(&body).copied().unwrap_or(0);
+        match outcome {
+            Ok(()) => assert_eq!(times, 1),
+            Err(error) if error.delivery() == Delivery::NotSent => assert_eq!(times, 0),
+            Err(_) => assert!(times <= 1),
+        }
+    }
+}
+
+/// Section 8 of the design: who is idle has no socket.
+#[tokio::test]
+async fn a_kept_connection_is_closed_after_a_while() {
+    let server = Server::new(|_, peer| peer.json("{}"));
+    let settings = ClientSettings { idle: Duration::from_millis(100), ..settings() };
+    let client = Client::new(&settings).unwrap();
+    let before = tasks();
+    fetch(&client, server.target("/")).await.unwrap();
+    until(|| server.open() == 0).await;
+    until(|| tasks() == before).await;
+    fetch(&client, server.target("/")).await.unwrap();
+    assert_eq!(server.accepted(), 2);
+}
+
+#[tokio::test]
+async fn only_so_many_connections_are_kept() {
+    let server = Server::new(|_, peer| peer.json("{}"));
+    let client = Client::new(&ClientSettings { max_idle: 3, ..settings() }).unwrap();
+    many(&client, &server, 20).await;
+    until(|| server.open() <= 3).await;
+}
+
+#[tokio::test]
+async fn two_hundred_requests_at_once_are_answered() {
+    let server = Server::new(|seen, peer| peer.json(&seen.body));
+    let client = client();
+    many(&client, &server, 200).await;
+    let mut bodies: Vec<usize> =
+        server.seen().iter().map(|seen| seen.body.parse().unwrap()).collect();
+    bodies.sort_unstable();
+    assert!(bodies.into_iter().eq(0..200), "each exactly once");
+}
+
+async fn many(client: &Client, server: &Server, count: usize) {
+    let mut all = JoinSet::new();
+    for number in 0..count {
+        let (client, url) = (client.clone(), server.target("/"));
+        all.spawn(async move {
+            let response = client.send(post(url, &number.to_string())).await.unwrap();
+            assert!(!text(response).await.is_empty());
+        });
+    }
+    while let Some(done) = all.join_next().await {
+        done.unwrap();
+    }
+}
+
+/// Invariant 6: nothing is left, also of what was given up midway.
+#[tokio::test]
+async fn a_client_that_is_dropped_leaves_nothing_behind() {
+    let server = Server::new(|seen, peer| match seen.target.as_str() {
+        "/silent" => peer.until_closed(),
+        "/stream" => {
+            peer.say("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")?;
+            peer.chunk("one")?;
+            peer.until_closed()
+        }
+        _ => peer.json("{}"),
+    });
+    let before = tasks();
+    let client = client();
+    many(&client, &server, 20).await;
+    let stream = client.send(get(server.target("/stream"))).await.unwrap();
+    let silent = {
+        let (client, url) = (client.clone(), server.target("/silent"));
+        Handle::current().spawn(async move { client.send(get(url)).await })
+    };
+    until(|| server.seen().iter().any(|seen| seen.target == "/silent")).await;
+    silent.abort();
+    assert!(silent.await.unwrap_err().is_cancelled());
+    drop(client);
+    drop(stream);
+    until(|| tasks() == before && server.open() == 0).await;
+}
