@@ -1,7 +1,7 @@
 # Every target is a script of scripts/, or one line of cargo; this file only names them.
 
 .DEFAULT_GOAL := help
-.PHONY: help test quick fuzz bench fmt lint doc deny
+.PHONY: help test quick fuzz bench fmt lint doc deny peers
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -31,3 +31,6 @@ doc: ## Build the API docs, warnings being errors
 deny: ## Check licences, sources and the direction of dependencies
 	@scripts/install deny
 	@scripts/check deny
+
+peers: ## Fetch the servers and SDKs of others that the tests speak to, into the user's cache
+	@scripts/install peers

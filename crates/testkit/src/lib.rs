@@ -9,6 +9,7 @@
 //! | [`stories`] | random stories for stores: one after the other against the model, and all at once |
 //! | [`fuzz`] | what every parser of untrusted text must hold, for the fuzzer and its saved corpus |
 //! | [`mcp`] | tiny stateful MCP servers of both eras, which go wrong as they are told |
+//! | `conformance` | a server on the official SDK that passes the official suite (a feature) |
 //! | [`peers`] | servers and SDKs of others, from the user's cache |
 //! | [`program`](fn@program), [`processes`] | the programs of this crate; what runs on this machine |
 //!
@@ -25,6 +26,8 @@
     clippy::disallowed_methods
 )]
 
+#[cfg(feature = "conformance")]
+pub mod conformance;
 pub mod faulty;
 pub mod fixture;
 pub mod fuzz;

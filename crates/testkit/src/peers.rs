@@ -4,7 +4,11 @@
 //! `make test` names that folder in `STAYPUT_TEST_PEERS`; without the variable it is looked for where
 //! the script puts it. Nothing is fetched from here.
 
-use std::path::{Path, PathBuf};
+use std::{
+    ffi::OsString,
+    path::{Path, PathBuf},
+    process::Command,
+};
 
 /// The folder of the peers, if they were installed.
 #[must_use]
@@ -18,12 +22,43 @@ pub fn folder() -> Option<PathBuf> {
     folder.filter(|folder| folder.join("stamp").is_file())
 }
 
+/// Whether to leave out what speaks to peers: only the quick tests are run, or nobody named their
+/// folder and none is there. Where `STAYPUT_TEST_PEERS` names it, they are meant to be there, and a
+/// test without them fails.
+#[must_use]
+pub fn are_left_out() -> bool {
+    let quick = std::env::var_os("STAYPUT_TEST_QUICK").is_some();
+    quick || (std::env::var_os("STAYPUT_TEST_PEERS").is_none() && folder().is_none())
+}
+
 fn installed() -> PathBuf {
     folder().expect("the peers of the tests are not here: run `scripts/install peers`")
 }
 
-/// A program and its first arguments, to which a test adds its own.
-pub type Command = (PathBuf, Vec<PathBuf>);
+/// How a peer is started; a test adds arguments of its own.
+#[derive(Clone, Debug)]
+pub struct Peer {
+    /// What runs it.
+    pub program: PathBuf,
+    /// The first arguments.
+    pub args: Vec<PathBuf>,
+    /// What it wants in its environment, beside the usual.
+    pub env: Vec<(&'static str, OsString)>,
+}
+
+impl Peer {
+    fn new(program: PathBuf, file: PathBuf) -> Self {
+        Self { program, args: vec![file], env: Vec::new() }
+    }
+
+    /// The same as a command.
+    #[must_use]
+    pub fn command(&self) -> Command {
+        let mut command = Command::new(&self.program);
+        command.args(&self.args).envs(self.env.iter().cloned());
+        command
+    }
+}
 
 /// A program of this machine, if it is on the path.
 #[must_use]
@@ -62,45 +97,80 @@ pub fn chromium() -> PathBuf {
 
 /// `@modelcontextprotocol/server-everything`: takes `stdio`, `sse` or `streamableHttp`.
 #[must_use]
-pub fn everything() -> Command {
-    (node(), vec![package("@modelcontextprotocol/server-everything/dist/index.js")])
+pub fn everything() -> Peer {
+    Peer::new(node(), package("@modelcontextprotocol/server-everything/dist/index.js"))
 }
 
 /// `@modelcontextprotocol/server-memory`, over stdio; `MEMORY_FILE_PATH` is where it remembers.
 #[must_use]
-pub fn memory() -> Command {
-    (node(), vec![package("@modelcontextprotocol/server-memory/dist/index.js")])
+pub fn memory() -> Peer {
+    Peer::new(node(), package("@modelcontextprotocol/server-memory/dist/index.js"))
 }
 
 /// `@playwright/mcp`, over stdio; wants `--executable-path` with [`chromium`], and `--headless`.
 #[must_use]
-pub fn playwright() -> Command {
-    (node(), vec![package("@playwright/mcp/cli.js")])
+pub fn playwright() -> Peer {
+    Peer::new(node(), package("@playwright/mcp/cli.js"))
 }
 
 /// The official conformance suite.
 #[must_use]
-pub fn conformance() -> Command {
-    (node22(), vec![package("@modelcontextprotocol/conformance/dist/index.js")])
+pub fn conformance() -> Peer {
+    Peer::new(node22(), package("@modelcontextprotocol/conformance/dist/index.js"))
 }
 
-/// A counter on the TypeScript SDK: takes `stdio`, or `http` and a port. `STAYPUT_TEST_PEERS` must be in
-/// its environment.
+/// What the conformance suite says about a server.
+#[derive(Debug)]
+pub struct Verdict {
+    /// How many checks passed.
+    pub passed: u32,
+    /// How many did not.
+    pub failed: u32,
+    /// All it said.
+    pub report: String,
+}
+
+/// Runs the server part of the conformance suite against a URL, with the requirements of a revision.
 #[must_use]
-pub fn counter_typescript() -> Command {
-    (node(), vec![source("counter.mjs")])
+pub fn judge(url: &str, revision: &str) -> Verdict {
+    // Else it leaves a folder where it is run.
+    let folder = crate::server::folder();
+    let mut suite = conformance().command();
+    suite.args(["server", "--url", url, "--requirements", revision]);
+    let output = suite.arg("-o").arg(folder.path()).output().unwrap();
+    let report = String::from_utf8_lossy(&output.stdout).into_owned();
+    let total = report.lines().find_map(|line| line.strip_prefix("Total: "));
+    let mut numbers = total.unwrap_or_default().split(", ").map(|part| {
+        let number = part.split(' ').next().and_then(|number| number.parse().ok());
+        number.unwrap_or_else(|| panic!("{}", String::from_utf8_lossy(&output.stderr)))
+    });
+    let (passed, failed) = (numbers.next().unwrap(), numbers.next().unwrap());
+    Verdict { passed, failed, report }
+}
+
+/// A counter on the TypeScript SDK: takes `stdio`, or `http` and a port.
+#[must_use]
+pub fn counter_typescript() -> Peer {
+    let env = vec![("STAYPUT_TEST_PEERS", installed().into())];
+    Peer { env, ..Peer::new(node(), source("counter.mjs")) }
 }
 
 /// A counter on the Python SDK: takes `stdio`, or `http` and a port.
 #[must_use]
-pub fn counter_python() -> Command {
-    (python(), vec![source("counter_sdk.py")])
+pub fn counter_python() -> Peer {
+    python_peer("counter_sdk.py")
 }
 
 /// A counter on FastMCP: takes `stdio`, or `http` and a port.
 #[must_use]
-pub fn counter_fastmcp() -> Command {
-    (python(), vec![source("counter_fastmcp.py")])
+pub fn counter_fastmcp() -> Peer {
+    python_peer("counter_fastmcp.py")
+}
+
+/// A file of `peers/` that Python runs, without leaving what it compiled beside it.
+fn python_peer(file: &str) -> Peer {
+    let env = vec![("PYTHONDONTWRITEBYTECODE", OsString::from("1"))];
+    Peer { env, ..Peer::new(python(), source(file)) }
 }
 
 /// A file of a package of npm.

@@ -9,6 +9,7 @@
 #[path = "servers/chaos.rs"]
 mod chaos;
 #[path = "servers/kit.rs"]
+#[allow(dead_code, reason = "shared with the tests of the peers")]
 mod kit;
 #[path = "servers/legacy.rs"]
 mod legacy;

@@ -106,7 +106,7 @@ pub use place::{LinkKey, Place, Scope};
 pub use profile::{Profile, Way};
 pub use seal::{SealError, SealKey};
 pub use server::{
-    Endpoint, EraChoice, Expansion, Grace, HeaderAsk, HeaderProvider, Http, Identity, Isolation,
-    Launch, Options, ProviderError, Resolved, Server, ServerError, ServerProblem, Stdio, Timeouts,
+    Endpoint, EraChoice, Expansion, HeaderAsk, HeaderProvider, Http, Identity, Isolation, Launch,
+    Options, ProviderError, Resolved, Server, ServerError, ServerProblem, Stdio, Timeouts,
     Transport, Warm,
 };

@@ -16,7 +16,7 @@ use crate::{
     http::{Client, ClientSettings, Proxy, Target, Trust},
     link::{Carrier, Core, Terms},
     lock::lock,
-    process::{Child, Grace, Processes, Program},
+    process::{Child, Processes, Program},
     sse::{self, Sse},
     stdio::Pump,
     streamable::{Streamable, Wire},
@@ -190,7 +190,7 @@ impl Opener {
             what: error.to_string(),
         })?;
         let core = pump.core().clone();
-        self.runtime.spawn(pump.run(grace(server)));
+        self.runtime.spawn(pump.run(server.options().grace));
         Ok(Raw(Some(core)))
     }
 
@@ -259,11 +259,6 @@ impl Opener {
         clients.insert(key, client.clone());
         Ok(client)
     }
-}
-
-fn grace(server: &Server) -> Grace {
-    let grace = server.options().grace;
-    Grace { quit: grace.quit, term: grace.term }
 }
 
 /// The light part.

@@ -66,6 +66,7 @@ use self::{
     error::{Refused, Step},
     local::Local,
     mark::{Holder, Marks},
+    proc::Marked,
     registry::Registry,
     rest::{Claim, Ground},
     wardens::Wardens,
@@ -177,10 +178,11 @@ impl Inner {
 fn sweep() -> usize {
     let me = getpid().as_raw_pid();
     // We may have been started by a leftover, or be one, with the mark of a holder that is long dead.
-    let mine = proc::mark_of(me);
+    let mine = Marked::of(me);
     let dead: Mutex<HashMap<Holder, bool>> = Mutex::default();
     let wanted = |mark: &str| {
-        let holder = Holder::of(mark).filter(|_| mine.as_deref() != Some(mark))?;
+        let holder =
+            Holder::of(mark).filter(|_| !matches!(&mine, Marked::With(own) if own == mark))?;
         let mut dead = dead.lock().unwrap_or_else(PoisonError::into_inner);
         dead.entry(holder).or_insert_with(|| holder.is_dead_here()).then_some(0)
     };

@@ -15,6 +15,8 @@ use std::{
 
 use stayput_wire::Era;
 
+use crate::process::Grace;
+
 pub(crate) use self::expand::owner_hash;
 pub use self::{
     error::{ServerError, ServerProblem},
@@ -23,7 +25,7 @@ pub use self::{
     identity::Identity,
     provider::{HeaderAsk, HeaderProvider, ProviderError},
     stdio::{Launch, Stdio},
-    timeouts::{Grace, Timeouts, Warm},
+    timeouts::{Timeouts, Warm},
 };
 use self::{
     expand::{Template, Variable},

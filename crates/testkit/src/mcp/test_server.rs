@@ -12,11 +12,11 @@ use serde_json::Value;
 
 use super::client;
 
-/// A running `stayput-testserver http` or `sse`. Dropped, it is killed with all it started; it also
+/// A running `stayput-testserver http` or `sse`. Dropped, it is killed with its process group; it also
 /// ends when the test that started it is killed.
 #[derive(Debug)]
 pub struct TestServer {
-    mode: &'static str,
+    program: &'static str,
     options: Vec<String>,
     url: String,
     child: Option<Child>,
@@ -25,25 +25,31 @@ pub struct TestServer {
 impl TestServer {
     /// Streamable HTTP, with these options of the program.
     pub async fn http(options: &[&str]) -> Self {
-        Self::start("http", options).await
+        Self::start("stayput-testserver", &[&["http"], options].concat()).await
     }
 
     /// HTTP+SSE of 2024-11-05, with these options of the program.
     pub async fn sse(options: &[&str]) -> Self {
-        Self::start("sse", options).await
+        Self::start("stayput-testserver", &[&["sse"], options].concat()).await
     }
 
-    async fn start(mode: &'static str, options: &[&str]) -> Self {
+    /// The server of the conformance suite, which has neither statistics nor scripts.
+    #[cfg(feature = "conformance")]
+    pub async fn conformance() -> Self {
+        Self::start("stayput-conformance-server", &[]).await
+    }
+
+    async fn start(program: &'static str, options: &[&str]) -> Self {
         let options = options.iter().map(ToString::to_string).collect();
-        let mut server = Self { mode, options, url: String::new(), child: None };
+        let mut server = Self { program, options, url: String::new(), child: None };
         server.run(0).await;
         server
     }
 
     async fn run(&mut self, port: u16) {
-        let mut command = Command::new(crate::program("stayput-testserver"));
-        command.args([self.mode, "--exit-with-stdin", "--port", &port.to_string()]);
-        command.args(&self.options).process_group(0);
+        let mut command = Command::new(crate::program(self.program));
+        command.args(&self.options).args(["--exit-with-stdin", "--port", &port.to_string()]);
+        command.process_group(0);
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let stdout = child.stdout.take().unwrap();
         self.child = Some(child);

@@ -42,7 +42,12 @@ pub(crate) struct Process {
 impl Process {
     pub(crate) fn start(options: &[&str]) -> Self {
         let mut command = Command::new(program("stayput-testserver"));
-        command.arg("stdio").args(options).kill_on_drop(true);
+        command.arg("stdio").args(options);
+        Self::of(command)
+    }
+
+    pub(crate) fn of(mut command: Command) -> Self {
+        command.kill_on_drop(true);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let lines = BufReader::new(child.stdout.take().unwrap()).lines();
@@ -66,6 +71,17 @@ impl Process {
     pub(crate) async fn ask(&mut self, message: &Value) -> Value {
         self.say(&message.to_string()).await;
         self.hear().await
+    }
+
+    /// Asks, and lets pass what comes before the answer.
+    pub(crate) async fn answer_to(&mut self, message: &Value) -> Value {
+        self.say(&message.to_string()).await;
+        loop {
+            let said = self.hear().await;
+            if said["id"] == message["id"] && said["method"].is_null() {
+                return said;
+            }
+        }
     }
 
     pub(crate) async fn initialize(&mut self) {

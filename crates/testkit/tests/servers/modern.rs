@@ -106,7 +106,8 @@ async fn going_away_is_cancellation() {
             drop(post_modern(server.url(), &slow).await);
         } else {
             let url = server.url().to_owned();
-            let waiting = tokio::spawn(async move { post_modern(&url, &slow).await });
+            let waiting = tokio::runtime::Handle::current()
+                .spawn(async move { post_modern(&url, &slow).await });
             until(async || server.counted("tools/slow").await == 1).await;
             waiting.abort();
         }

@@ -204,12 +204,14 @@ async fn a_process_ends_with_its_input_or_as_it_is_asked_to() {
 async fn a_stubborn_process_ignores_the_end_of_its_input_and_term() {
     let mut server = Process::start(&["--ignore-eof", "--ignore-term"]);
     server.initialize().await;
-    server.stdin = None;
     let pid = server.child.id().unwrap();
     let killed = Command::new("kill").args(["-s", "TERM", &pid.to_string()]).status().await;
     assert!(killed.unwrap().success());
-    // Not a proof, as a signal takes its time; but a server that heeds it fails here most of the time.
-    tokio::time::sleep(Duration::from_millis(100)).await;
+    // The signal was there before this came.
+    assert_eq!(server.ask(&request(1, "ping", &json!({}))).await["id"], 1);
+    server.stdin = None;
+    // Not a proof, as an end takes its time; but a server that ends fails here most of the time.
+    tokio::time::sleep(Duration::from_millis(200)).await;
     assert!(processes::is_alive(pid));
     server.child.kill().await.unwrap();
 }
@@ -217,15 +219,23 @@ async fn a_stubborn_process_ignores_the_end_of_its_input_and_term() {
 /// E25: a grandchild in another session, which a signal to the group does not reach.
 #[tokio::test]
 async fn a_daemon_leaves_its_parent_but_not_its_mark() {
-    let mark = format!("mark-{}", std::process::id());
+    let mark = format!("mark-{}-", std::process::id());
     let mut command = Command::new(program("stayput-testserver"));
     command.args(["stdio", "--daemonize"]).env("TEST_MARK", &mark).kill_on_drop(true);
     command.stdin(std::process::Stdio::piped()).stdout(std::process::Stdio::null());
-    let server = command.spawn().unwrap();
-    until(async || processes::with_token(&mark).len() == 2).await;
-    let server = server.id().unwrap();
-    let daemon = processes::with_token(&mark).into_iter().find(|pid| *pid != server).unwrap();
-    until(async || processes::descendants(server).is_empty()).await;
+    let child = command.spawn().unwrap();
+    let server = child.id().unwrap();
+    let mut daemon = None;
+    // Whoever starts it carries the mark, too, and is there for a moment.
+    let sleeps = |pid: &u32| {
+        fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|line| line.starts_with(b"sleep"))
+    };
+    until(async || {
+        daemon = processes::with_token(&mark).into_iter().find(sleeps);
+        daemon.is_some() && processes::descendants(server).is_empty()
+    })
+    .await;
+    let daemon = daemon.unwrap();
     let killed = Command::new("kill").args(["-s", "KILL", &daemon.to_string()]).status().await;
     assert!(killed.unwrap().success());
     until(async || !processes::is_alive(daemon)).await;
@@ -274,6 +284,10 @@ async fn the_process_tells_about_itself() {
     assert_eq!(text(&cwd), std::env::current_dir().unwrap().to_str().unwrap());
     assert!(processes::memory(pid) > 64 << 20);
     assert!(processes::open_files(pid) >= 3);
+    server.ask(&call(5, "stderr", &json!({ "text": "oh dear" }))).await;
+    let mut said = [0; 8];
+    soon(server.child.stderr.as_mut().unwrap().read_exact(&mut said)).await.unwrap();
+    assert_eq!(&said, b"oh dear\n");
     let big = server.ask(&call(4, "big", &json!({ "bytes": 300_000 }))).await;
     assert_eq!(text(&big).len(), 300_000);
 }

@@ -120,3 +120,27 @@ pub(super) enum Step {
     Cwd,
     Program,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_limit_is_told_as_one_wherever_it_is_met() {
+        let program = Program { command: "npx".into(), ..Program::default() };
+        for errno in [Errno::AGAIN, Errno::MFILE, Errno::NFILE, Errno::NOMEM] {
+            for at in [Step::Pipes, Step::Cwd, Step::Program] {
+                let error = StartError::new(&program, Refused::new(at, errno));
+                assert!(matches!(error, StartError::Limit { .. }), "{error:?}");
+                assert!(error.to_string().contains("`npx`"), "{error}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_not_known_is_passed_on() {
+        let refused = Refused::new(Step::Program, Errno::NOEXEC);
+        let error = StartError::new(&Program::default(), refused);
+        assert!(error.to_string().contains("format"), "{error}");
+    }
+}

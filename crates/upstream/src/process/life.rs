@@ -176,11 +176,12 @@ impl Life {
     }
 
     fn finish(&self, how: How, reaped: Reaped) {
+        // Whoever waits for the end may count at once.
+        self.registry.remove(self.number);
         self.stage.send_modify(|stage| {
             let exited = *stage.exited.get_or_insert(reaped.exited);
             stage.ended.get_or_insert(Ended { exited, how, leftovers: reaped.leftovers });
         });
-        self.registry.remove(self.number);
     }
 
     pub(super) fn forked(&self) -> bool {

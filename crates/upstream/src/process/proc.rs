@@ -12,6 +12,9 @@ use super::mark::LINK;
 /// More processes than this below one root are not a tree but a misreading.
 const TREE_LIMIT: usize = 1 << 17;
 
+/// `PF_KTHREAD` of the kernel.
+const KERNEL_THREAD: u64 = 0x0020_0000;
+
 /// Whether the kernel lists the children of a process; not all are built so.
 static LISTS_CHILDREN: LazyLock<bool> =
     LazyLock::new(|| Path::new("/proc/thread-self/children").exists());
@@ -59,6 +62,8 @@ pub(super) struct Stat {
     pub(super) group: i32,
     started: u64,
     runs: bool,
+    /// A thread of the kernel, which looks like a process of the superuser.
+    kernel: bool,
 }
 
 impl Stat {
@@ -73,12 +78,14 @@ impl Stat {
         let fields: Vec<&str> = rest.split_ascii_whitespace().collect();
         let threads: u64 = fields.get(17)?.parse().ok()?;
         let state = *fields.first()?;
+        let flags: u64 = fields.get(6)?.parse().ok()?;
         Some(Self {
             parent: fields.get(1)?.parse().ok()?,
             group: fields.get(2)?.parse().ok()?,
             started: fields.get(19)?.parse().ok()?,
             // A first thread that has ended looks like a zombie while the others go on.
             runs: !matches!(state, "Z" | "X" | "x") || threads > 1,
+            kernel: flags & KERNEL_THREAD != 0,
         })
     }
 }
@@ -167,13 +174,29 @@ fn pids() -> impl Iterator<Item = i32> {
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
 }
 
-/// The mark that a process carries in its environment.
-pub(super) fn mark_of(pid: i32) -> Option<String> {
-    let environment = fs::read(format!("/proc/{pid}/environ")).ok()?;
-    let value = environment.split(|byte| *byte == 0).find_map(|variable| {
-        variable.strip_prefix(LINK.as_bytes()).and_then(|rest| rest.strip_prefix(b"="))
-    })?;
-    String::from_utf8(value.to_vec()).ok()
+/// What the environment of a process says.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Marked {
+    With(String),
+    No,
+    /// There is no environment: it has none, or it is just becoming another program and will have one
+    /// in a moment.
+    Unclear,
+}
+
+impl Marked {
+    pub(super) fn of(pid: i32) -> Self {
+        // Not readable is not ours.
+        let Ok(environment) = fs::read(format!("/proc/{pid}/environ")) else { return Self::No };
+        if environment.is_empty() && Stat::of(pid).is_some_and(|stat| stat.runs && !stat.kernel) {
+            return Self::Unclear;
+        }
+        let value = environment.split(|byte| *byte == 0).find_map(|variable| {
+            variable.strip_prefix(LINK.as_bytes()).and_then(|rest| rest.strip_prefix(b"="))
+        });
+        let mark = value.and_then(|value| String::from_utf8(value.to_vec()).ok());
+        mark.map_or(Self::No, Self::With)
+    }
 }
 
 /// The memory of a process that is in RAM, in bytes.

@@ -45,12 +45,9 @@ impl Registry {
         Ok(Place { registry: self.clone() })
     }
 
+    /// Called once it runs, before anybody can notice that it does not any more.
     pub(super) fn add(&self, life: &Arc<Life>) {
         self.rows().lives.insert(life.number, life.clone());
-        if life.ended().is_some() {
-            // It was gone before we got here, and nobody would take it out again.
-            self.remove(life.number);
-        }
     }
 
     pub(super) fn remove(&self, number: u64) {

@@ -10,11 +10,14 @@ use std::{
 
 use rustix::process::{Signal, getpid};
 
-use super::proc::{self, Seen, Stat};
+use super::proc::{self, Marked, Seen, Stat};
 
 /// How often is looked again. What was killed is gone in a moment, so this many rounds are seen only
 /// when the kernel does not let something die.
 const ROUNDS: u32 = 120;
+
+/// How often is looked at a process that has no environment now, and may have one in a moment.
+const LOOKS: u32 = 4;
 
 /// The longest pause between two rounds.
 const PAUSE: Duration = Duration::from_millis(20);
@@ -48,13 +51,30 @@ impl Ground {
     /// All that carries a mark that `wanted` knows, with what `wanted` says of it.
     pub(super) fn carriers<T>(&self, wanted: impl Fn(&str) -> Option<T>) -> Vec<(T, Seen)> {
         let me = getpid().as_raw_pid();
-        let carrier = |pid: i32| {
-            // Seen first: if the pid changes hands in between, the mark is not its own.
-            let seen = Seen::at(pid)?;
-            let what = wanted(&proc::mark_of(pid)?)?;
-            seen.lives().then_some((what, seen))
-        };
-        self.candidates().into_iter().filter(|pid| *pid != me).filter_map(carrier).collect()
+        let mut open = self.candidates();
+        open.retain(|pid| *pid != me);
+        let mut found = Vec::new();
+        for look in 0..LOOKS {
+            if open.is_empty() {
+                break;
+            }
+            if look > 0 {
+                thread::sleep(Duration::from_millis(1));
+            }
+            open.retain(|pid| {
+                // Seen first: if the pid changes hands in between, the mark is not its own.
+                let Some(seen) = Seen::at(*pid) else { return false };
+                let marked = Marked::of(*pid);
+                if let Marked::With(mark) = &marked
+                    && let Some(what) = wanted(mark)
+                    && seen.lives()
+                {
+                    found.push((what, seen));
+                }
+                marked == Marked::Unclear
+            });
+        }
+        found
     }
 }
 

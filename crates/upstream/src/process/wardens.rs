@@ -12,6 +12,7 @@ use std::{
 
 use async_trait::async_trait;
 use rustix::{io::Errno, process::Signal};
+use tokio::time::timeout;
 
 use super::{
     Exited, Program, StartError,
@@ -28,6 +29,10 @@ use super::{
 /// How often is looked whether a warden that was told to end has ended, a moment apart: five seconds,
 /// of which it needs half a one for children that do not want to go.
 const LOOKS: u32 = 500;
+
+/// How long a warden may take to end a child; it does so one after the other. One that takes longer is
+/// stopped or starved, and what it should have killed is then killed without it.
+const ANSWER: Duration = Duration::from_secs(30);
 
 /// What runs the warden: a program whose main function calls [`warden_main`](super::warden_main) when
 /// it is given these arguments. It inherits our environment.
@@ -190,8 +195,9 @@ impl Grip for WardenGrip {
     }
 
     async fn reap(self: Arc<Self>, claim: Claim) -> Reaped {
-        let reaped = self.line.reap(self.number).await;
-        let leftovers = reaped.as_ref().copied().unwrap_or(0);
+        let reaped = timeout(ANSWER, self.line.reap(self.number)).await.map_err(|_| ());
+        let reaped = reaped.and_then(|reaped| reaped.map_err(|_| ()));
+        let leftovers = reaped.unwrap_or(0);
         // The warden saw the tree as it was at the last moment; the claim knows it from before.
         if reaped.is_ok() && !claim.lives() {
             // How it exited was told before.

@@ -39,21 +39,6 @@ impl Default for Timeouts {
     }
 }
 
-/// How long a child process is waited for at its end, before it is pushed harder.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Grace {
-    /// From the end of its input to TERM. Defaults to 2 seconds: a browser writes its profile.
-    pub quit: Duration,
-    /// From TERM to KILL. Defaults to 2 seconds.
-    pub term: Duration,
-}
-
-impl Default for Grace {
-    fn default() -> Self {
-        Self { quit: Duration::from_secs(2), term: Duration::from_secs(2) }
-    }
-}
-
 /// Links that are opened before anybody asks for one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Warm {

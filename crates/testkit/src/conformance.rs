@@ -1,0 +1,312 @@
+//! A server that passes the official conformance suite, on the official Rust SDK.
+//!
+//! What is asked of it is in the suite (`@modelcontextprotocol/conformance`, see
+//! [`peers`](crate::peers)): tools, prompts and resources of fixed names. Here it is written down as
+//! JSON and read into the types of the SDK. Tests run the suite twice, once against this server and
+//! once against Stayput in front of it, and want the same result.
+
+mod asking;
+mod prompts;
+mod resources;
+mod tasks;
+mod tools;
+
+use std::{
+    collections::HashSet,
+    convert::Infallible,
+    io::Write,
+    net::Ipv4Addr,
+    process::ExitCode,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use hyper::{server::conn::http1, service::service_fn};
+use hyper_util::rt::TokioIo;
+use rmcp::{
+    ErrorData, RoleServer, ServerHandler,
+    model::{
+        CallToolRequestParams, CallToolResponse, CancelTaskParams, CompleteRequestParams,
+        CompleteResult, ErrorCode, GetPromptRequestParams, GetPromptResponse, GetTaskParams,
+        GetTaskResult, ListPromptsResult, ListResourceTemplatesResult, ListResourcesResult,
+        ListToolsResult, PaginatedRequestParams, ProtocolVersion, ReadResourceRequestParams,
+        ReadResourceResponse, ServerConfig, SubscribeRequestParams, SubscriptionFilter, Tool,
+        UnsubscribeRequestParams, UpdateTaskParams,
+    },
+    service::{RequestContext, SubscriptionContext},
+    task_manager::TaskManager,
+    transport::streamable_http_server::{
+        StreamableHttpServerConfig, StreamableHttpService, session::local::LocalSessionManager,
+    },
+};
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use tokio::{io::AsyncReadExt, net::TcpListener, sync::broadcast};
+
+type Context = RequestContext<RoleServer>;
+
+/// What all sessions and all modern clients share.
+struct Shared {
+    tasks: TaskManager,
+    /// The states that were given out with `input_required`. One that is not in here was made up.
+    states: Mutex<HashSet<String>>,
+    changes: broadcast::Sender<Change>,
+}
+
+#[derive(Clone, Copy)]
+enum Change {
+    Tools,
+    Prompts,
+}
+
+#[derive(Clone)]
+struct Server(Arc<Shared>);
+
+/// The whole of `stayput-conformance-server`: `[--port N] [--exit-with-stdin]`. It prints its URL when
+/// it listens.
+#[must_use]
+pub fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let port = arguments.iter().position(|word| word == "--port").map(|at| &arguments[at + 1]);
+    let port = port.map_or(0, |port| port.parse().unwrap());
+    let with_stdin = arguments.iter().any(|word| word == "--exit-with-stdin");
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    runtime.block_on(async {
+        tokio::select! {
+            () = serve(port) => {}
+            () = end_of_stdin(), if with_stdin => {}
+        }
+    });
+    runtime.shutdown_background();
+    ExitCode::SUCCESS
+}
+
+async fn end_of_stdin() {
+    let mut thrown_away = Vec::new();
+    let _ = tokio::io::stdin().read_to_end(&mut thrown_away).await;
+}
+
+async fn serve(port: u16) {
+    let (changes, _) = broadcast::channel(16);
+    let states = Mutex::default();
+    let server = Server(Arc::new(Shared { tasks: TaskManager::new(), states, changes }));
+    let origins = ["http://localhost:*", "http://127.0.0.1:*", "http://[::1]:*"];
+    let config = StreamableHttpServerConfig::default().with_allowed_origins(origins);
+    let sessions = Arc::new(LocalSessionManager::default());
+    let service = StreamableHttpService::new(move || Ok(server.clone()), sessions, config);
+
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).await.unwrap();
+    let url = format!("http://{}/mcp\n", listener.local_addr().unwrap());
+    std::io::stdout().write_all(url.as_bytes()).unwrap();
+    while let Ok((socket, _)) = listener.accept().await {
+        // Without it, every small answer waits for an acknowledgement of the one before.
+        let _ = socket.set_nodelay(true);
+        let service = service.clone();
+        tokio::spawn(async move {
+            let handle = service_fn(|request| {
+                let service = service.clone();
+                async move { Ok::<_, Infallible>(service.handle(request).await) }
+            });
+            let _ = http1::Builder::new().serve_connection(TokioIo::new(socket), handle).await;
+        });
+    }
+}
+
+/// Reads what is written down here into a type of the SDK.
+fn read<T: DeserializeOwned>(value: Value) -> T {
+    serde_json::from_value(value).unwrap()
+}
+
+/// The same for the result of a request. The SDK takes out again what legacy clients do not know.
+fn complete<T: DeserializeOwned>(mut result: Value) -> T {
+    result["resultType"] = "complete".into();
+    read(result)
+}
+
+fn invalid(what: impl Into<std::borrow::Cow<'static, str>>) -> ErrorData {
+    ErrorData::invalid_params(what, None)
+}
+
+fn is_modern(context: &Context) -> bool {
+    context.protocol_version() >= Some(ProtocolVersion::V_2026_07_28)
+}
+
+/// What the client said it can do, as JSON.
+fn capabilities(context: &Context) -> Value {
+    serde_json::to_value(context.client_capabilities()).unwrap()
+}
+
+/// Refuses what the modern era has no more.
+fn legacy_only(context: &Context, method: &'static str) -> Result<(), ErrorData> {
+    if is_modern(context) {
+        return Err(ErrorData::new(ErrorCode::METHOD_NOT_FOUND, method, None));
+    }
+    Ok(())
+}
+
+impl Shared {
+    /// A state to be given out.
+    fn new_state(&self) -> String {
+        let state = crate::server::fresh_name();
+        self.states.lock().unwrap_or_else(PoisonError::into_inner).insert(state.clone());
+        state
+    }
+
+    /// Whether this state was given out.
+    fn knows_state(&self, state: Option<&str>) -> bool {
+        let states = self.states.lock().unwrap_or_else(PoisonError::into_inner);
+        state.is_some_and(|state| states.contains(state))
+    }
+}
+
+#[allow(deprecated, reason = "the legacy era is half of what is tested")]
+impl ServerHandler for Server {
+    fn get_info(&self) -> ServerConfig {
+        read(json!({
+            "protocolVersion": ProtocolVersion::LATEST_WITH_INITIALIZE,
+            "capabilities": {
+                "completions": {},
+                "logging": {},
+                "prompts": { "listChanged": true },
+                "resources": { "subscribe": true, "listChanged": true },
+                "tools": { "listChanged": true },
+                "extensions": { "io.modelcontextprotocol/tasks": {} },
+            },
+            "serverInfo": { "name": "stayput-conformance-server", "version": "1.0.0" },
+        }))
+    }
+
+    async fn list_tools(
+        &self,
+        _: Option<PaginatedRequestParams>,
+        _: Context,
+    ) -> Result<ListToolsResult, ErrorData> {
+        Ok(complete(cacheable(json!({ "tools": tools::list() }))))
+    }
+
+    fn get_tool(&self, name: &str) -> Option<Tool> {
+        tools::list().into_iter().find(|tool| tool["name"] == name).map(read)
+    }
+
+    async fn call_tool(
+        &self,
+        call: CallToolRequestParams,
+        context: Context,
+    ) -> Result<CallToolResponse, ErrorData> {
+        tools::call(&self.0, &call, &context).await
+    }
+
+    async fn list_prompts(
+        &self,
+        _: Option<PaginatedRequestParams>,
+        _: Context,
+    ) -> Result<ListPromptsResult, ErrorData> {
+        Ok(complete(cacheable(json!({ "prompts": prompts::list() }))))
+    }
+
+    async fn get_prompt(
+        &self,
+        ask: GetPromptRequestParams,
+        context: Context,
+    ) -> Result<GetPromptResponse, ErrorData> {
+        prompts::get(&ask, &context)
+    }
+
+    async fn list_resources(
+        &self,
+        _: Option<PaginatedRequestParams>,
+        _: Context,
+    ) -> Result<ListResourcesResult, ErrorData> {
+        Ok(complete(cacheable(json!({ "resources": resources::list() }))))
+    }
+
+    async fn list_resource_templates(
+        &self,
+        _: Option<PaginatedRequestParams>,
+        _: Context,
+    ) -> Result<ListResourceTemplatesResult, ErrorData> {
+        Ok(complete(cacheable(json!({ "resourceTemplates": resources::templates() }))))
+    }
+
+    async fn read_resource(
+        &self,
+        ask: ReadResourceRequestParams,
+        context: Context,
+    ) -> Result<ReadResourceResponse, ErrorData> {
+        resources::read(&ask.uri, is_modern(&context))
+    }
+
+    async fn subscribe(
+        &self,
+        _: SubscribeRequestParams,
+        context: Context,
+    ) -> Result<(), ErrorData> {
+        legacy_only(&context, "resources/subscribe")
+    }
+
+    async fn unsubscribe(
+        &self,
+        _: UnsubscribeRequestParams,
+        context: Context,
+    ) -> Result<(), ErrorData> {
+        legacy_only(&context, "resources/unsubscribe")
+    }
+
+    async fn set_level(
+        &self,
+        _: rmcp::model::SetLevelRequestParams,
+        context: Context,
+    ) -> Result<(), ErrorData> {
+        legacy_only(&context, "logging/setLevel")
+    }
+
+    async fn complete(
+        &self,
+        _: CompleteRequestParams,
+        _: Context,
+    ) -> Result<CompleteResult, ErrorData> {
+        let values = ["paris", "park", "party"];
+        Ok(complete(json!({ "completion": { "values": values, "total": 3, "hasMore": false } })))
+    }
+
+    fn accepted_subscription_filter(
+        &self,
+        requested: &SubscriptionFilter,
+    ) -> Option<SubscriptionFilter> {
+        Some(requested.clone())
+    }
+
+    async fn listen(&self, context: SubscriptionContext) -> Result<(), ErrorData> {
+        let mut changes = self.0.changes.subscribe();
+        loop {
+            let change = tokio::select! {
+                () = context.cancelled() => return Ok(()),
+                change = changes.recv() => change,
+            };
+            // What was not asked for is refused by the sink, and somebody who is gone needs nothing.
+            let _ = match change {
+                Ok(Change::Tools) => context.sink().notify_tool_list_changed().await,
+                Ok(Change::Prompts) => context.sink().notify_prompt_list_changed().await,
+                Err(_) => return Ok(()),
+            };
+        }
+    }
+
+    async fn get_task(&self, ask: GetTaskParams, _: Context) -> Result<GetTaskResult, ErrorData> {
+        self.0.tasks.get_task(&ask.task_id).map(GetTaskResult::new)
+    }
+
+    async fn update_task(&self, ask: UpdateTaskParams, _: Context) -> Result<(), ErrorData> {
+        self.0.tasks.update_task(&ask.task_id, ask.input_responses)
+    }
+
+    async fn cancel_task(&self, ask: CancelTaskParams, _: Context) -> Result<(), ErrorData> {
+        self.0.tasks.cancel_task(&ask.task_id)
+    }
+}
+
+/// A list, with what the modern era wants said about how long it may be kept.
+fn cacheable(mut list: Value) -> Value {
+    list["ttlMs"] = 60_000.into();
+    list["cacheScope"] = "public".into();
+    list
+}

@@ -1,0 +1,250 @@
+//! How children are ended.
+
+use std::{thread, time::Duration};
+
+use stayput_upstream::process::{Child, Exited, Grace, How};
+use tokio::time::Instant;
+
+use crate::kit::{SOON, Way, alive, exists, pid, poll_times, sh, token, until};
+
+/// Long enough that nothing but the child itself ends the step.
+const PATIENT: Grace = Grace { quit: SOON, term: SOON };
+
+/// No patience with those who ignore the end of their input.
+const TERM: Grace = Grace { quit: Duration::ZERO, term: SOON };
+
+/// No patience with anybody.
+const KILL: Grace = Grace { quit: Duration::ZERO, term: Duration::from_millis(50) };
+
+const STUBBORN: &str = "trap '' TERM HUP INT; echo ready; while :; do sleep TOKEN; done";
+
+both_ways! {
+    async fn an_exit_is_noticed_and_nothing_of_it_stays(kit) {
+        let child = kit.start("exit 3").await;
+        assert_eq!(child.wait().await, Exited::Code(3));
+        // Also while the handle is kept no zombie stays.
+        until("the reap", || !exists(pid(&child)) && kit.processes.live() == 0).await;
+        let ended = child.end(PATIENT).await;
+        assert_eq!((ended.exited, ended.how, ended.leftovers), (Exited::Code(3), How::ByItself, 0));
+        let child = kit.start("kill -9 $$").await;
+        assert_eq!(child.wait().await.to_string(), "was killed by signal 9 (KILL)");
+    }
+
+    async fn a_child_that_sees_the_end_of_its_input_ends_by_itself(kit) {
+        let (child, pipes) = kit.ready("echo ready; exec cat").await;
+        drop(pipes);
+        let ended = child.end(PATIENT).await;
+        assert_eq!((ended.exited, ended.how), (Exited::Code(0), How::ByItself));
+    }
+
+    /// E25: one child's stdin is not held open by the next one.
+    async fn a_second_child_does_not_hold_the_firsts_input(kit) {
+        let (first, pipes) = kit.ready("echo ready; exec cat").await;
+        let (_second, _pipes) = kit.ready("echo ready; exec cat").await;
+        drop(pipes);
+        assert_eq!(first.wait().await, Exited::Code(0));
+    }
+
+    /// E25: TERM comes before KILL.
+    async fn a_child_that_ignores_eof_is_terminated(kit) {
+        let (child, pipes) = kit.ready("trap 'exit 7' TERM; echo ready; sleep TOKEN & wait").await;
+        drop(pipes);
+        let ended = child.end(TERM).await;
+        assert_eq!((ended.exited, ended.how), (Exited::Code(7), How::Terminated));
+        assert_eq!(kit.alive(), [0_i32; 0]);
+    }
+
+    /// E25: KILL comes after TERM.
+    async fn a_child_that_ignores_term_is_killed(kit) {
+        let (child, _pipes) = kit.ready(STUBBORN).await;
+        let ended = child.end(KILL).await;
+        assert_eq!((ended.exited, ended.how), (Exited::Signal(9), How::Killed));
+        assert_eq!((kit.alive().len(), ended.leftovers), (0, 0));
+    }
+
+    /// E25: grandchildren die too.
+    async fn a_grandchild_in_the_group_goes_too(kit) {
+        let bystander = kit.bystander().await;
+        let (child, pipes) =
+            kit.ready("(trap '' TERM; sleep TOKEN) & sleep TOKEN & echo ready; exec cat").await;
+        kit.count(3).await;
+        drop(pipes);
+        let ended = child.end(PATIENT).await;
+        assert_eq!((ended.how, ended.leftovers), (How::ByItself, 0));
+        assert_eq!(kit.alive(), [0_i32; 0]);
+        bystander.is_well();
+    }
+
+    /// E25: a grandchild that left the group dies too.
+    async fn a_grandchild_in_its_own_session_goes_too(kit) {
+        let bystander = kit.bystander().await;
+        let (child, pipes) = kit.ready("setsid sleep TOKEN & echo ready; exec cat").await;
+        kit.count(2).await;
+        drop(pipes);
+        let ended = child.end(PATIENT).await;
+        assert_eq!((ended.how, ended.leftovers), (How::ByItself, 1));
+        assert_eq!(kit.alive(), [0_i32; 0]);
+        bystander.is_well();
+    }
+
+    /// E25: a grandchild that is nobody's child any more dies too.
+    async fn a_daemon_goes_too(kit) {
+        let bystander = kit.bystander().await;
+        let daemon = "(setsid sh -c 'trap \"\" TERM HUP; sleep TOKEN & sleep TOKEN' &)";
+        let (child, pipes) = kit.ready(&format!("{daemon}; echo ready; exec cat")).await;
+        kit.count(4).await;
+        drop(pipes);
+        let ended = child.end(PATIENT).await;
+        assert_eq!((ended.how, ended.leftovers), (How::ByItself, 3));
+        assert_eq!(kit.alive(), [0_i32; 0]);
+        bystander.is_well();
+    }
+
+    /// A daemon goes as soon as its leader has exited, though nobody asked for an end.
+    async fn a_daemon_goes_when_its_leader_exits(kit) {
+        let child = kit.start("(setsid sleep TOKEN &); exit 0").await;
+        child.wait().await;
+        kit.count(0).await;
+        assert_eq!(child.end(PATIENT).await.how, How::ByItself);
+    }
+
+    /// One that has no mark and is nobody's child any more is still in the group.
+    async fn an_orphan_without_environment_in_the_group_goes_too(kit) {
+        let bystander = kit.bystander().await;
+        let (child, pipes) = kit.ready("(env -i /bin/sleep TOKEN &); echo ready; exec cat").await;
+        until("the orphan", || kit.alive().iter().any(|pid| environ(*pid).is_empty())).await;
+        until("two", || kit.alive().len() == 2).await;
+        drop(pipes);
+        let ended = child.end(PATIENT).await;
+        assert_eq!((ended.how, ended.leftovers), (How::ByItself, 0));
+        kit.count(0).await;
+        bystander.is_well();
+    }
+
+    /// One that has no mark and left the group is known by where it was when the end began.
+    async fn a_grandchild_without_environment_goes_too(kit) {
+        let bystander = kit.bystander().await;
+        let script = "setsid env -i /bin/sleep TOKEN & trap 'exit 4' TERM; echo ready; wait";
+        let (child, _pipes) = kit.ready(script).await;
+        until("env -i", || kit.alive().iter().any(|pid| environ(*pid).is_empty())).await;
+        let ended = child.end(TERM).await;
+        assert_eq!((ended.exited, ended.how), (Exited::Code(4), How::Terminated));
+        assert_eq!((kit.alive().len(), ended.leftovers), (0, 1));
+        bystander.is_well();
+    }
+
+    async fn a_second_end_has_the_same_answer_and_may_hurry(kit) {
+        let (child, _pipes) = kit.ready(STUBBORN).await;
+        let from = Instant::now();
+        let (first, second) = tokio::join!(child.end(PATIENT), child.end(KILL));
+        assert!(from.elapsed() < SOON);
+        assert_eq!((first, first.how), (second, How::Killed));
+        assert_eq!(child.end(PATIENT).await, first);
+    }
+
+    /// Invariant 6: opened and closed on different tasks.
+    async fn another_task_may_end_it(kit) {
+        let (child, _pipes) = kit.ready(STUBBORN).await;
+        let child = std::sync::Arc::new(child);
+        let waiting: Vec<_> = (0..3).map(|_| wait_elsewhere(child.clone())).collect();
+        let ended = tokio::runtime::Handle::current().spawn({
+            let child = child.clone();
+            async move { child.end(KILL).await }
+        });
+        assert_eq!(ended.await.unwrap().how, How::Killed);
+        for waiter in waiting {
+            assert_eq!(waiter.await.unwrap(), Exited::Signal(9));
+        }
+    }
+
+    /// Invariant 6: an end goes on wherever its future was dropped.
+    async fn an_end_that_is_cancelled_goes_on(kit) {
+        for times in 1..6 {
+            let (child, _pipes) = kit.ready(STUBBORN).await;
+            let _ = poll_times(times, child.end(KILL)).await;
+            kit.count(0).await;
+            assert_eq!(child.end(PATIENT).await.how, How::Killed);
+        }
+    }
+
+    /// R034: what is dropped is closed.
+    async fn a_dropped_child_is_ended(kit) {
+        let child = kit.start("(setsid sleep TOKEN &); sleep TOKEN; :").await;
+        kit.count(3).await;
+        drop(child);
+        kit.count(0).await;
+        until("the count", || kit.processes.live() == 0).await;
+    }
+
+    /// E26: `drop` works where there is no runtime.
+    async fn a_child_dropped_on_a_plain_thread_is_ended(kit) {
+        let (child, _pipes) = kit.ready(STUBBORN).await;
+        thread::spawn(move || drop(child)).join().unwrap();
+        kit.count(0).await;
+    }
+
+    /// E36: all go together, not one after the other.
+    async fn a_mass_close_is_not_a_queue(kit) {
+        let mut children = Vec::new();
+        for _ in 0..20 {
+            children.push(kit.ready(STUBBORN).await);
+        }
+        let from = Instant::now();
+        kit.processes.close().await;
+        assert!(from.elapsed() < SOON, "{:?}", from.elapsed());
+        assert_eq!(kit.alive(), [0_i32; 0]);
+    }
+}
+
+fn environ(pid: i32) -> Vec<u8> {
+    std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_else(|_| b"gone".to_vec())
+}
+
+fn wait_elsewhere(child: std::sync::Arc<Child>) -> tokio::task::JoinHandle<Exited> {
+    tokio::runtime::Handle::current().spawn(async move { child.wait().await })
+}
+
+/// E26: when the runtime is gone the child is dead before `drop` returns.
+fn dropped_after_its_runtime(way: Way) {
+    let token = token();
+    let script = format!("(setsid sleep TOKEN &); {STUBBORN}");
+    for in_background in [false, true] {
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        let processes = way.processes(runtime.handle());
+        let child = runtime.block_on(async {
+            let child = processes.start(&sh(&token, &script)).await.unwrap();
+            until("the start", || alive(&token).len() == 3).await;
+            child
+        });
+        if in_background {
+            // Its threads do the same, and some of it may be done after we are through here.
+            runtime.shutdown_background();
+            drop(child);
+            wait_for(|| alive(&token).is_empty() && processes.live() == 0);
+        } else {
+            drop(runtime);
+            drop(child);
+        }
+        assert_eq!(alive(&token), []);
+        assert_eq!(processes.live(), 0);
+    }
+}
+
+fn wait_for(is_so: impl Fn() -> bool) {
+    for _ in 0..2000 {
+        if is_so() {
+            return;
+        }
+        thread::sleep(Duration::from_millis(10));
+    }
+}
+
+#[test]
+fn a_local_child_dropped_after_its_runtime_is_killed_at_once() {
+    dropped_after_its_runtime(Way::Local);
+}
+
+#[test]
+fn a_wardened_child_dropped_after_its_runtime_is_killed_at_once() {
+    dropped_after_its_runtime(Way::Wardened);
+}

@@ -1,0 +1,208 @@
+//! How children are started.
+
+use std::{fs, os::unix::fs::PermissionsExt};
+
+use stayput_upstream::process::{
+    Exited, Grace, Processes, Program, StartError, StderrTail, WardenCommand,
+};
+use tokio::{io::AsyncReadExt, runtime::Handle};
+
+use crate::kit::{answer, pid, poll_times, stat, until};
+
+/// What the program at `command` says when it is given this.
+async fn said(processes: &Processes, program: &Program) -> String {
+    let mut child = processes.start(program).await.unwrap();
+    answer(child.take_pipes().unwrap(), "").await
+}
+
+both_ways! {
+    async fn what_is_written_comes_back(kit) {
+        let mut child = kit.start("exec cat").await;
+        let pipes = child.take_pipes().unwrap();
+        assert!(child.take_pipes().is_none());
+        let long = "x".repeat(60_000);
+        assert_eq!(answer(pipes, &long).await, long);
+        assert_eq!(child.wait().await, Exited::Code(0));
+        assert_eq!(child.exited(), Some(Exited::Code(0)));
+    }
+
+    async fn arguments_are_passed_as_they_are(kit) {
+        let mut program = kit.sh("printf '<%s>' \"$@\"");
+        let extra = ["name", "a b", "", "$HOME 'x' \"y\" *", "-n"];
+        program.args.extend(extra.map(Into::into));
+        let said = said(&kit.processes, &program).await;
+        assert_eq!(said, "<a b><><$HOME 'x' \"y\" *><-n>");
+    }
+
+    /// Nothing is inherited; only the mark is added.
+    async fn the_environment_is_what_was_given(kit) {
+        let mut program = kit.sh("");
+        program.command = "env".into();
+        program.args.clear();
+        program.env.push(("EMPTY".into(), "".into()));
+        let said = said(&kit.processes, &program).await;
+        let mut names: Vec<_> = said.lines().map(|line| line.split('=').next().unwrap()).collect();
+        names.sort_unstable();
+        assert_eq!(names, ["EMPTY", "KIT", "PATH", "STAYPUT_LINK"]);
+    }
+
+    async fn it_runs_where_it_should(kit) {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().canonicalize().unwrap();
+        let program = Program { cwd: Some(path.clone()), ..kit.sh("pwd") };
+        assert_eq!(said(&kit.processes, &program).await.trim(), path.to_str().unwrap());
+    }
+
+    async fn the_path_is_that_of_its_own_environment(kit) {
+        let folder = tempfile::tempdir().unwrap();
+        let tool = folder.path().join("tool");
+        fs::copy("/bin/echo", &tool).unwrap();
+        let program = Program {
+            command: "tool".into(),
+            args: vec!["found".into()],
+            env: vec![("PATH".into(), format!("/nowhere:{}", folder.path().display()).into())],
+            cwd: None,
+        };
+        assert_eq!(said(&kit.processes, &program).await, "found\n");
+        let elsewhere = Program { env: Vec::new(), ..program.clone() };
+        let error = kit.processes.start(&elsewhere).await.unwrap_err();
+        assert!(matches!(error, StartError::NotFound { .. }), "{error:?}");
+        // Without a PATH the usual folders are searched.
+        let program = Program { command: "echo".into(), ..elsewhere };
+        assert_eq!(said(&kit.processes, &program).await, "found\n");
+    }
+
+    async fn each_child_leads_its_group(kit) {
+        let child = kit.start("sleep TOKEN").await;
+        assert_eq!(stat(pid(&child), 2).unwrap(), child.pid().to_string());
+        assert_eq!(kit.processes.live(), 1);
+        child.end(Grace::NONE).await;
+        assert_eq!(kit.processes.live(), 0);
+    }
+
+    /// R029: what is wrong is said so that somebody can repair it.
+    async fn what_cannot_be_started_says_why(kit) {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("plain");
+        fs::write(&file, "text").unwrap();
+        fs::set_permissions(&file, PermissionsExt::from_mode(0o600)).unwrap();
+        let path = folder.path().to_str().unwrap();
+        let start = async |program: Program| kit.processes.start(&program).await.unwrap_err();
+
+        let missing = start(Program { command: "no-such-tool".into(), ..kit.sh("") }).await;
+        assert!(matches!(missing, StartError::NotFound { .. }), "{missing:?}");
+        assert!(missing.to_string().contains("`no-such-tool`"), "{missing}");
+        let missing = start(Program { command: "/no/such/tool".into(), ..kit.sh("") }).await;
+        assert!(matches!(missing, StartError::NotFound { .. }), "{missing:?}");
+
+        for command in ["plain", file.to_str().unwrap(), path] {
+            let env = vec![("PATH".into(), path.into())];
+            let denied = start(Program { command: command.into(), env, ..kit.sh("") }).await;
+            assert!(matches!(denied, StartError::Denied { .. }), "{command}: {denied:?}");
+        }
+        for cwd in ["/no/such/folder", file.to_str().unwrap()] {
+            let bad = start(Program { cwd: Some(cwd.into()), ..kit.sh("") }).await;
+            assert!(matches!(bad, StartError::Cwd { .. }), "{bad:?}");
+            assert!(bad.to_string().contains(cwd), "{bad}");
+        }
+        let secret = "hunter2".repeat(30_000);
+        let long = Program { env: vec![("KEY".into(), secret.into())], ..kit.sh("") };
+        let long = start(Program { command: "/bin/sh".into(), ..long }).await;
+        assert!(matches!(long, StartError::TooBig { .. }), "{long:?}");
+        assert!(!format!("{long:?}").contains("hunter2"));
+        assert_eq!(kit.processes.live(), 0);
+    }
+
+    async fn a_megabyte_of_environment_gets_through(kit) {
+        let mut program = kit.sh("printf '%s' ${#V0} ${#V9}");
+        for number in 0..10 {
+            program.env.push((format!("V{number}").into(), "x".repeat(100_000).into()));
+        }
+        assert_eq!(said(&kit.processes, &program).await, "100000100000");
+    }
+
+    async fn fifty_at_once_are_fifty(kit) {
+        let program = kit.sh("exec sleep TOKEN");
+        let mut tasks = tokio::task::JoinSet::new();
+        for _ in 0..50 {
+            let (processes, program) = (kit.processes.clone(), program.clone());
+            tasks.spawn(async move { processes.start(&program).await.unwrap() });
+        }
+        let children = tasks.join_all().await;
+        assert_eq!(kit.processes.live(), 50);
+        kit.count(50).await;
+        let mut pids: Vec<_> = children.iter().map(|child| child.pid()).collect();
+        pids.sort_unstable();
+        pids.dedup();
+        assert_eq!(pids.len(), 50);
+    }
+
+    /// Invariant 6: dropped at any await, a start leaves nothing behind.
+    async fn a_start_that_is_cancelled_leaves_nothing(kit) {
+        let program = kit.sh("trap '' TERM; sleep TOKEN");
+        for times in 0..6 {
+            let started = poll_times(times, kit.processes.start(&program)).await;
+            drop(started);
+        }
+        kit.processes.close().await;
+        kit.count(0).await;
+        assert_eq!(kit.processes.live(), 0);
+    }
+
+    async fn nothing_starts_after_the_close(kit) {
+        let child = kit.start("sleep TOKEN").await;
+        kit.processes.close().await;
+        assert!(child.exited().is_some());
+        let error = kit.processes.start(&kit.sh("")).await.unwrap_err();
+        assert!(matches!(error, StartError::Closed), "{error:?}");
+        kit.processes.close().await;
+    }
+
+    /// R029: what it said last is there when it is dead.
+    async fn the_last_words_are_kept(kit) {
+        let mut child = kit.start("echo 'no key' >&2; exit 3").await;
+        let mut pipes = child.take_pipes().unwrap();
+        let tail = StderrTail::new();
+        let mut bytes = [0; 100];
+        while let Ok(length @ 1..) = pipes.stderr.read(&mut bytes).await {
+            tail.push(&bytes[..length]);
+        }
+        assert_eq!(tail.text(), "no key\n");
+        assert_eq!(child.wait().await.to_string(), "exited with code 3");
+    }
+
+    async fn memory_counts_all_that_belongs_to_it(kit) {
+        let (child, _pipes) =
+            kit.ready("setsid sleep TOKEN & (setsid sleep TOKEN &); echo ready; exec cat").await;
+        kit.count(3).await;
+        let of = |pid: i32| {
+            let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+            let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap_or("0");
+            line.trim().trim_end_matches("kB").trim().parse::<u64>().unwrap() * 1024
+        };
+        // Some may still be on their way from the shell to what they will be.
+        until("the sum", || {
+            let all: u64 = kit.alive().into_iter().map(of).sum();
+            let memory = child.memory().unwrap();
+            memory > of(pid(&child)) && memory.abs_diff(all) < all / 8
+        })
+        .await;
+        child.end(Grace::NONE).await;
+        assert_eq!(child.memory(), None);
+    }
+}
+
+#[tokio::test]
+async fn a_warden_that_cannot_run_is_told() {
+    for (program, wanted) in [("/no/such/warden", "could not be started"), ("false", "status: 1")] {
+        let command = WardenCommand::new(program, Vec::<String>::new());
+        let processes = Processes::wardened(command, Handle::current());
+        let program = Program { command: "true".into(), ..Program::default() };
+        for _ in 0..2 {
+            let error = processes.start(&program).await.unwrap_err();
+            assert!(matches!(error, StartError::WardenGone { .. }), "{error:?}");
+            assert!(error.to_string().contains(wanted), "{error}");
+        }
+        processes.close().await;
+    }
+}
