@@ -225,7 +225,7 @@ fn dropped_after_its_runtime(way: Way) {
             drop(runtime);
             drop(child);
         }
-        assert_eq!(alive(&token), []);
+        assert_eq!(alive(&token), [0_i32; 0]);
         assert_eq!(processes.live(), 0);
     }
 }
