@@ -1,0 +1,2 @@
+//! The program `stayput`.
+fn main() {}
