@@ -24,7 +24,7 @@ use stayput_wire::Message;
 
 pub use answer::Answer;
 pub use asked::Asked;
-pub use call::{Call, CallError};
+pub use call::{Call, CallError, Canceller};
 pub(crate) use carrier::{Carrier, cancellation};
 pub(crate) use core::{Core, expiry};
 pub use declares::Declares;

@@ -1,6 +1,11 @@
 //! One call in flight, as its caller sees it.
 
-use std::{fmt, future::poll_fn, sync::Arc, time::Duration};
+use std::{
+    fmt,
+    future::poll_fn,
+    sync::{Arc, Weak},
+    time::Duration,
+};
 
 use super::{Answer, Core, Inbox, Incoming};
 use crate::{Delivery, Loss};
@@ -39,6 +44,13 @@ impl Call {
         drop(self);
     }
 
+    /// Something that can cancel the call from elsewhere, while this follows it.
+    #[must_use]
+    pub fn canceller(&self) -> Canceller {
+        let (core, inbox) = (Arc::downgrade(&self.core), self.inbox.clone());
+        Canceller { core, inbox, number: self.number }
+    }
+
     /// How many log messages this call missed because it did not read them.
     #[must_use]
     pub fn missed_logs(&self) -> u64 {
@@ -58,6 +70,31 @@ impl Drop for Call {
 impl fmt::Debug for Call {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Call({})", self.number)
+    }
+}
+
+/// Cancels a call from elsewhere. It keeps neither the call nor its link.
+#[derive(Clone)]
+pub struct Canceller {
+    core: Weak<Core>,
+    inbox: Arc<Inbox>,
+    number: u64,
+}
+
+impl Canceller {
+    /// Cancels the call: the server is told, and whoever follows it gets [`CallError::Cancelled`]. If it
+    /// has its answer, nothing happens.
+    pub fn cancel(&self) {
+        if let Some(core) = self.core.upgrade() {
+            core.cancel(self.number);
+        }
+        self.inbox.end(Err(CallError::Cancelled));
+    }
+}
+
+impl fmt::Debug for Canceller {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Canceller({})", self.number)
     }
 }
 

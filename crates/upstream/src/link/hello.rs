@@ -45,6 +45,18 @@ impl Hello {
         Self { info: self.info.clone(), capabilities: "{}".into() }
     }
 
+    /// The `clientInfo`, as JSON.
+    #[must_use]
+    pub fn info(&self) -> &str {
+        &self.info
+    }
+
+    /// The `capabilities`, as JSON.
+    #[must_use]
+    pub fn capabilities(&self) -> &str {
+        &self.capabilities
+    }
+
     /// What the client can be asked.
     #[must_use]
     pub fn declares(&self) -> super::Declares {

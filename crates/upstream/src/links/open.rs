@@ -53,6 +53,15 @@ impl Links {
         }
     }
 
+    /// The live link of `place` to `server`, if there is one. Nothing is waited for.
+    #[must_use]
+    pub fn find(&self, server: &Server, place: &Place) -> Option<Held> {
+        let all = [Isolation::PerSession, Isolation::PerOwner, Isolation::Shared];
+        let chosen = chosen(server);
+        let mut all = all.into_iter().filter(|it| chosen.is_none_or(|chosen| chosen == *it));
+        all.find_map(|isolation| self.0.table.get(&LinkKey::of(server, isolation, place))?.hold())
+    }
+
     /// Opens the link in a task of its own.
     fn start_opening(&self, slot: &Arc<Slot>, attempt: u64, server: &Server, asking: &Asking) {
         let opening = Opening {

@@ -89,15 +89,12 @@ impl Slot {
             return Entered::Failed(self.over());
         }
         state.notice_loss();
+        if let Some(held) = self.held(&mut state) {
+            return Entered::Held(held);
+        }
         match &state.phase {
-            Phase::Live { link, generation } => {
-                let (link, generation) = (link.clone(), *generation);
-                state.pins += 1;
-                let loss = state.loss.clone();
-                Entered::Held(Held { slot: self.clone(), link, generation, loss })
-            }
             Phase::Opening(_) => Entered::Wait(state.attempt),
-            Phase::Empty => {
+            Phase::Empty | Phase::Live { .. } => {
                 if let Some((attempt, error)) = &state.failed
                     && waited == Some(*attempt)
                 {
@@ -111,6 +108,21 @@ impl Slot {
                 Entered::Open(state.attempt)
             }
         }
+    }
+
+    /// The link, if it is live.
+    pub(super) fn hold(self: &Arc<Self>) -> Option<Held> {
+        let mut state = lock(&self.state);
+        state.notice_loss();
+        self.held(&mut state)
+    }
+
+    fn held(self: &Arc<Self>, state: &mut State) -> Option<Held> {
+        let Phase::Live { link, generation } = &state.phase else { return None };
+        let (link, generation) = (link.clone(), *generation);
+        state.pins += 1;
+        let loss = state.loss.clone();
+        Some(Held { slot: self.clone(), link, generation, loss })
     }
 
     /// Waits until something changes. To be enlisted before [`Slot::enter`] is asked.

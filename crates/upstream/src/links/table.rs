@@ -40,6 +40,10 @@ impl Table {
         slot
     }
 
+    pub(super) fn get(&self, key: &LinkKey) -> Option<Arc<Slot>> {
+        lock(&self.0).slots.get(key).cloned()
+    }
+
     pub(super) fn all(&self) -> Vec<Arc<Slot>> {
         lock(&self.0).slots.values().cloned().collect()
     }

@@ -1,0 +1,4 @@
+//! Where clients come in.
+
+pub(crate) mod http;
+mod post;

@@ -1,0 +1,188 @@
+//! The HTTP front: one path for each server.
+
+use std::{convert::Infallible, sync::Arc};
+
+use bytes::Bytes;
+use http::{HeaderMap, Method, Request, Response, StatusCode, header};
+use http_body_util::{BodyExt, LengthLimitError, Limited};
+use hyper::{body::Incoming, service::service_fn};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use stayput_core::Owner;
+use stayput_wire::{Code, header as mcp};
+use tokio::net::TcpStream;
+
+use super::post;
+use crate::{
+    connection::{self, Connection},
+    house::{House, Rules},
+    listening,
+    reply::{self, Reply},
+};
+
+/// Serves one connection of TCP until it ends, or until `stop`.
+pub(crate) async fn serve(house: Arc<House>, socket: TcpStream, stop: impl Future<Output = ()>) {
+    // Small answers wait for nobody.
+    let _ = socket.set_nodelay(true);
+    let service = service_fn(move |request| {
+        let house = house.clone();
+        async move { Ok::<_, Infallible>(answer(&house, request).await) }
+    });
+    let mut http = hyper::server::conn::http1::Builder::new();
+    http.timer(TokioTimer::new()).header_read_timeout(std::time::Duration::from_secs(30));
+    let connection = http.serve_connection(TokioIo::new(socket), service);
+    tokio::pin!(connection);
+    tokio::pin!(stop);
+    tokio::select! {
+        _ = connection.as_mut() => return,
+        () = stop => connection.as_mut().graceful_shutdown(),
+    }
+    let _ = connection.await;
+}
+
+async fn answer(house: &Arc<House>, request: Request<Incoming>) -> Response<Reply> {
+    let path = request.uri().path();
+    if matches!(path, "/healthz" | "/readyz") {
+        return reply::status(StatusCode::OK);
+    }
+    if let Some(refusal) = foreign(&house.rules, request.headers()) {
+        return refusal;
+    }
+    let server = path.strip_prefix("/mcp/").filter(|name| house.servers.contains_key(*name));
+    let Some(server) = server.map(str::to_owned) else {
+        let known: Vec<_> = house.servers.keys().map(|name| format!("/mcp/{name}")).collect();
+        let sentence = format!("there is nothing here; servers are at {}", known.join(", "));
+        return reply::refusal(StatusCode::NOT_FOUND, None, Code::INVALID_REQUEST, &sentence);
+    };
+    match *request.method() {
+        Method::POST => post(house, &server, request).await,
+        Method::GET => get(house, &server, request.headers()).await,
+        Method::DELETE => delete(house, &server, request.headers()).await,
+        _ => {
+            let mut refused = reply::status(StatusCode::METHOD_NOT_ALLOWED);
+            let allowed = http::HeaderValue::from_static("GET, POST, DELETE");
+            refused.headers_mut().insert(header::ALLOW, allowed);
+            refused
+        }
+    }
+}
+
+/// A page of somebody else, open in a browser on this machine, must not reach us by a name of its own.
+fn foreign(rules: &Rules, headers: &HeaderMap) -> Option<Response<Reply>> {
+    let text = |name| headers.get(name).map(|value| value.to_str().unwrap_or("?"));
+    let host = text(header::HOST).unwrap_or_default();
+    if !is_local(host) && !rules.allowed_hosts.iter().any(|allowed| allowed == host) {
+        let sentence = "this Host is not allowed; add it to `allowed_hosts`";
+        return Some(reply::refusal(StatusCode::FORBIDDEN, None, Code::INVALID_REQUEST, sentence));
+    }
+    let origin = text(header::ORIGIN)?;
+    let of = origin.split_once("://").map_or(origin, |(_, host)| host);
+    let allowed = rules.allowed_origins.iter().any(|allowed| allowed == origin);
+    (!is_local(of) && !allowed).then(|| {
+        let sentence = "this Origin is not allowed; add it to `allowed_origins`";
+        reply::refusal(StatusCode::FORBIDDEN, None, Code::INVALID_REQUEST, sentence)
+    })
+}
+
+fn is_local(host: &str) -> bool {
+    let name = match host.strip_prefix('[') {
+        Some(rest) => rest.split(']').next().unwrap_or_default(),
+        None => host.rsplit_once(':').map_or(host, |(name, _)| name),
+    };
+    matches!(name, "localhost" | "127.0.0.1" | "::1")
+}
+
+async fn post(house: &Arc<House>, server: &str, request: Request<Incoming>) -> Response<Reply> {
+    let (head, body) = request.into_parts();
+    let body = match read(body, house.rules.body_limit).await {
+        Ok(body) => body,
+        Err(refused) => return refused,
+    };
+    post::take(house, server, &head.headers, &body).await
+}
+
+async fn read(body: Incoming, limit: usize) -> Result<Bytes, Response<Reply>> {
+    match Limited::new(body, limit).collect().await {
+        Ok(body) => Ok(body.to_bytes()),
+        Err(error) if error.is::<LengthLimitError>() => {
+            let sentence = format!("the body has more than {limit} bytes");
+            let status = StatusCode::PAYLOAD_TOO_LARGE;
+            Err(reply::refusal(status, None, Code::INVALID_REQUEST, &sentence))
+        }
+        Err(_) => Err(reply::status(StatusCode::BAD_REQUEST)),
+    }
+}
+
+/// The connection that a request names; what to answer if it names none that is known.
+pub(super) async fn named(
+    house: &Arc<House>,
+    server: &str,
+    headers: &HeaderMap,
+) -> Result<Arc<Connection>, Response<Reply>> {
+    let Some(id) = headers.get(mcp::SESSION_ID) else {
+        let sentence = "Mcp-Session-Id is missing: begin with `initialize`, and send the id that its \
+                        answer carries";
+        let status = StatusCode::BAD_REQUEST;
+        return Err(reply::refusal(status, None, Code::INVALID_REQUEST, sentence));
+    };
+    let unknown = || {
+        let sentence = "Session not found: it was ended, or never was; begin with `initialize`";
+        reply::refusal(StatusCode::NOT_FOUND, None, Code::INVALID_REQUEST, sentence)
+    };
+    let name = id.to_str().ok().and_then(connection::name).ok_or_else(unknown)?;
+    let found = match house.connection(&Owner::anonymous(), &name).await {
+        Ok(found) => found,
+        Err(error) => {
+            let status = StatusCode::SERVICE_UNAVAILABLE;
+            let sentence = error.to_string();
+            return Err(reply::refusal(status, None, Code::INTERNAL_ERROR, &sentence));
+        }
+    };
+    // On another path it is as good as unknown.
+    found.filter(|it| &*it.server == server).ok_or_else(unknown)
+}
+
+async fn get(house: &Arc<House>, server: &str, headers: &HeaderMap) -> Response<Reply> {
+    if !accepts(headers, mcp::EVENT_STREAM) {
+        return reply::status(StatusCode::NOT_ACCEPTABLE);
+    }
+    let connection = match named(house, server, headers).await {
+        Ok(connection) => connection,
+        Err(refused) => return refused,
+    };
+    let last = headers.get(mcp::LAST_EVENT_ID).and_then(|id| id.to_str().ok());
+    let place = last.and_then(|id| {
+        house.ids.open(&connection.owner, connection.session, id).ok()
+    });
+    if let Some((topic, number)) = place
+        && let Some(stream) = connection.streams.get(topic.stream)
+    {
+        return reply::stream(stream.read_after(number, &house.ids));
+    }
+    let stream = listening::open(house, &connection).await;
+    reply::stream(stream.read_after(0, &house.ids))
+}
+
+async fn delete(house: &Arc<House>, server: &str, headers: &HeaderMap) -> Response<Reply> {
+    if let Err(refused) = named(house, server, headers).await {
+        return refused;
+    }
+    let name = headers.get(mcp::SESSION_ID).and_then(|id| id.to_str().ok());
+    let Some(name) = name.and_then(connection::name) else {
+        return reply::status(StatusCode::NOT_FOUND);
+    };
+    match house.disconnect(&Owner::anonymous(), &name).await {
+        Ok(true) => reply::status(StatusCode::OK),
+        Ok(false) => reply::status(StatusCode::NOT_FOUND),
+        Err(error) => {
+            let status = StatusCode::SERVICE_UNAVAILABLE;
+            reply::refusal(status, None, Code::INTERNAL_ERROR, &error.to_string())
+        }
+    }
+}
+
+pub(super) fn accepts(headers: &HeaderMap, kind: &str) -> bool {
+    let said = headers.get_all(header::ACCEPT);
+    said.iter().any(|said| {
+        said.to_str().is_ok_and(|said| said.contains(kind) || said.contains("*/*"))
+    })
+}

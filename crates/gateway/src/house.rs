@@ -1,0 +1,78 @@
+//! What all rooms of the gateway share.
+
+use std::{collections::BTreeMap, fmt, time::Duration};
+
+use stayput_core::{EventIds, InUse, OpenError, Opened, Owner, SessionId, Sessions};
+use stayput_upstream::{Links, SealKey, Server};
+
+use crate::connections::Connections;
+
+/// How long a session that another process has is waited for: a process that was killed has it for as
+/// long as its lease lasts.
+const TAKEOVER: Duration = Duration::from_secs(40);
+
+/// What all rooms share: the servers, the sessions, the links and the connections of clients.
+pub(crate) struct House {
+    pub(crate) servers: BTreeMap<String, Server>,
+    pub(crate) sessions: Sessions,
+    pub(crate) links: Links,
+    pub(crate) connections: Connections,
+    pub(crate) ids: EventIds,
+    pub(crate) seal: SealKey,
+    pub(crate) rules: Rules,
+}
+
+/// What the front lets in.
+#[derive(Clone, Debug)]
+pub(crate) struct Rules {
+    /// The largest body of a request.
+    pub(crate) body_limit: usize,
+    /// Hosts and origins beside those of this machine.
+    pub(crate) allowed_hosts: Vec<String>,
+    pub(crate) allowed_origins: Vec<String>,
+    /// How long a call may take before its answer becomes a stream that can be taken up again.
+    pub(crate) patience: Duration,
+}
+
+impl Default for Rules {
+    fn default() -> Self {
+        Self {
+            body_limit: stayput_wire::Message::SIZE_LIMIT,
+            allowed_hosts: Vec::new(),
+            allowed_origins: Vec::new(),
+            patience: Duration::from_millis(1_500),
+        }
+    }
+}
+
+impl House {
+    /// The session of a connection, in use. One that is over is begun anew, and the loss is told.
+    pub(crate) async fn session(&self, owner: &Owner, id: SessionId) -> Result<InUse, OpenError> {
+        let mut waited = Duration::ZERO;
+        loop {
+            let found = match self.sessions.by_id(owner, id).await {
+                Err(OpenError::Over(_)) => {
+                    self.sessions.revive(owner, id).await.map(|Opened { session, .. }| session)
+                }
+                found => found,
+            };
+            match found {
+                Err(OpenError::HeldElsewhere { .. }) if waited < TAKEOVER => {
+                    let pause = Duration::from_millis(250);
+                    tokio::time::sleep(pause).await;
+                    waited += pause;
+                }
+                found => return found,
+            }
+        }
+    }
+}
+
+impl fmt::Debug for House {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("House")
+            .field("servers", &self.servers.keys())
+            .field("links", &self.links)
+            .finish_non_exhaustive()
+    }
+}

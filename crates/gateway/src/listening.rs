@@ -1,0 +1,51 @@
+//! What servers say outside any call, to a client that listens.
+
+use std::sync::Arc;
+
+use stayput_upstream::{Held, Incoming, Listener, Place};
+
+use crate::{
+    connection::Connection,
+    forward::{new_stream, say},
+    house::House,
+    stream::Stream,
+};
+
+/// What a modern server is asked to tell.
+const INTEREST: &str =
+    r#"{"toolsListChanged":true,"promptsListChanged":true,"resourcesListChanged":true}"#;
+
+/// The client listens from now on.
+pub(crate) async fn open(house: &Arc<House>, connection: &Arc<Connection>) -> Arc<Stream> {
+    let stream = new_stream(connection);
+    connection.listen(stream.clone());
+    if let Some(server) = house.servers.get(&*connection.server) {
+        let place = Place::new(connection.owner.clone(), connection.session);
+        if let Some(link) = house.links.find(server, &place) {
+            start(house, connection, &link).await;
+        }
+    }
+    stream
+}
+
+/// Passes on what comes over this link, while the client listens.
+pub(crate) async fn start(house: &Arc<House>, connection: &Arc<Connection>, link: &Held) {
+    let Some(stream) = connection.ear() else { return };
+    let _ = house;
+    let declares = connection.hello.declares();
+    let Ok(listener) = link.listen(INTEREST, declares).await else { return };
+    tokio::runtime::Handle::current().spawn(hear(connection.clone(), stream, listener));
+}
+
+async fn hear(connection: Arc<Connection>, stream: Arc<Stream>, mut listener: Listener) {
+    loop {
+        tokio::select! {
+            incoming = listener.next() => match incoming {
+                Some(Incoming::Answer(_)) | None => return,
+                Some(incoming) => say(&connection, &stream, incoming),
+            },
+            // Nobody reads any more: the server need not speak.
+            () = stream.abandoned() => return,
+        }
+    }
+}

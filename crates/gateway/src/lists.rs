@@ -1,0 +1,52 @@
+//! What is answered out of a server's profile, without a link.
+
+use stayput_upstream::{Profile, Way};
+use stayput_wire::{Edits, Raw, Version, json, meta};
+
+/// The result of `initialize` for a client that speaks `version`.
+pub(crate) fn greeting(profile: &Profile, version: &Version) -> String {
+    let said = profile.greeting().result();
+    let version = json::quote(version.as_str());
+    if profile.way() == Way::Modern {
+        return of_discovery(said, &version);
+    }
+    let mut edits = Edits::new(said);
+    edits.set(&["protocolVersion"], &version);
+    edits.apply().map_or_else(|_| said.to_owned(), std::borrow::Cow::into_owned)
+}
+
+/// A modern server says the same in other places.
+fn of_discovery(said: &str, version: &str) -> String {
+    let raw = Raw::parse(said).ok();
+    let find = |path: &[&str]| raw.and_then(|raw| raw.find(path)).map(Raw::as_str);
+    let capabilities = find(&["capabilities"]).unwrap_or("{}");
+    let info = find(&[meta::META, meta::SERVER_INFO]).or_else(|| find(&["serverInfo"]));
+    let info = info.unwrap_or(r#"{"name":"server","version":"0"}"#);
+    let mut result = format!(
+        r#"{{"protocolVersion":{version},"capabilities":{capabilities},"serverInfo":{info}"#
+    );
+    if let Some(instructions) = find(&["instructions"]) {
+        result.push_str(r#","instructions":"#);
+        result.push_str(instructions);
+    }
+    result.push('}');
+    result
+}
+
+/// The page of a list that a request asks for; `None` if it has to be asked for.
+pub(crate) fn page<'a>(profile: &'a Profile, method: &str, params: Option<Raw<'_>>) -> Option<&'a str> {
+    let pages = profile.pages(method);
+    let cursor = params.and_then(|params| params.find(&["cursor"])).filter(|it| !it.is_null());
+    let at = match cursor {
+        None => 0,
+        Some(cursor) => {
+            let leads = |page: &bytes::Bytes| {
+                let text = str::from_utf8(page).ok()?;
+                let next = Raw::parse(text).ok()?.find(&["nextCursor"])?;
+                Some(next.text()? == cursor.text()?)
+            };
+            pages.iter().position(|page| leads(page) == Some(true))? + 1
+        }
+    };
+    str::from_utf8(pages.get(at)?).ok()
+}

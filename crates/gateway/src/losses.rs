@@ -1,0 +1,75 @@
+//! Telling a client that what it remembers is not true any more.
+
+use stayput_core::Generation;
+use stayput_upstream::{Delivery, LossReason};
+use stayput_wire::{Code, json, meta};
+
+/// A loss, as a client is told of it.
+pub(crate) struct Told<'a> {
+    pub(crate) server: &'a str,
+    pub(crate) session: String,
+    pub(crate) generation: Generation,
+    pub(crate) reason: &'a str,
+    /// Whether the call that gets this answer can have run.
+    pub(crate) delivery: Delivery,
+}
+
+impl Told<'_> {
+    /// The answer to a call of `method` with this id.
+    pub(crate) fn answer(&self, id: &str, method: &str) -> String {
+        let state = format!(
+            r#"{{"session":{},"state":"lost","generation":{}}}"#,
+            json::quote(&self.session),
+            self.generation
+        );
+        if method == "tools/call" {
+            let text = json::quote(&self.sentence());
+            let key = json::quote(meta::STATE);
+            return format!(
+                r#"{{"jsonrpc":"2.0","id":{id},"result":{{"content":[{{"type":"text","text":{text}}}],"isError":true,"_meta":{{{key}:{state}}}}}}}"#
+            );
+        }
+        let data = format!(
+            r#"{{"server":{},"generation":{},"may_have_run":{},"reason":{}}}"#,
+            json::quote(self.server),
+            self.generation,
+            self.delivery.may_have_run(),
+            json::quote(self.reason)
+        );
+        let (code, message) = (Code::STATE_LOST.0, json::quote(&self.sentence()));
+        format!(
+            r#"{{"jsonrpc":"2.0","id":{id},"error":{{"code":{code},"message":{message},"data":{data}}}}}"#
+        )
+    }
+
+    fn sentence(&self) -> String {
+        let ran = if self.delivery.may_have_run() {
+            "This call may or may not have been carried out; check before you repeat it."
+        } else {
+            "This call was not carried out."
+        };
+        format!(
+            "The state of `{}` was lost ({}): whatever was open, logged in or noted there is gone, and \
+             it has started afresh. {ran} Set up again what you need, then go on.",
+            self.server, self.reason
+        )
+    }
+}
+
+/// Why, in a few words for a model.
+pub(crate) fn reason(reason: LossReason) -> &'static str {
+    match reason {
+        LossReason::Exited(_) => "its process ended",
+        LossReason::Verdict => "the server forgot the session",
+        LossReason::Disconnected => "the connection broke",
+        LossReason::Evicted => "it was idle and made room for others",
+        LossReason::Restarted => "it was restarted",
+        LossReason::Reconfigured => "its configuration changed",
+        _ => "the gateway was restarted",
+    }
+}
+
+/// Whether a call of this method depends on state, and so has to hear of its loss first.
+pub(crate) fn depends_on_state(method: &str) -> bool {
+    matches!(method, "tools/call" | "prompts/get" | "resources/read")
+}

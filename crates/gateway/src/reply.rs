@@ -1,0 +1,130 @@
+//! What goes back to a client.
+
+use std::{
+    convert::Infallible,
+    fmt,
+    pin::Pin,
+    task::{Context, Poll},
+};
+
+use bytes::Bytes;
+use http::{HeaderValue, Response, StatusCode, header};
+use hyper::body::{Body, Frame, SizeHint};
+use stayput_wire::{Code, header as mcp, json};
+
+use crate::stream::Reading;
+
+/// What is to be done when an answer has been written.
+pub(crate) type Then = Box<dyn FnOnce() + Send>;
+
+/// The body of an answer.
+pub(crate) enum Reply {
+    /// All of it, and what follows when it has been taken to be written.
+    Whole(Bytes, Option<Then>),
+    /// A stream.
+    Stream(Reading),
+}
+
+impl Body for Reply {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        match self.get_mut() {
+            Self::Whole(bytes, then) => {
+                let bytes = std::mem::take(bytes);
+                if let Some(then) = then.take() {
+                    then();
+                }
+                Poll::Ready((!bytes.is_empty()).then(|| Ok(Frame::data(bytes))))
+            }
+            Self::Stream(reading) => Pin::new(reading).poll_frame(cx),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        matches!(self, Self::Whole(bytes, _) if bytes.is_empty())
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            Self::Whole(bytes, _) => SizeHint::with_exact(bytes.len() as u64),
+            Self::Stream(_) => SizeHint::default(),
+        }
+    }
+}
+
+impl fmt::Debug for Reply {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Whole(bytes, _) => write!(f, "Reply({} bytes)", bytes.len()),
+            Self::Stream(_) => f.write_str("Reply(stream)"),
+        }
+    }
+}
+
+/// A message of JSON-RPC.
+pub(crate) fn message(text: impl Into<Bytes>) -> Response<Reply> {
+    message_then(text, None)
+}
+
+/// A message of JSON-RPC, and what follows when it has been written.
+pub(crate) fn message_then(text: impl Into<Bytes>, then: Option<Then>) -> Response<Reply> {
+    let mut response = Response::new(Reply::Whole(text.into(), then));
+    let json = HeaderValue::from_static(mcp::JSON);
+    response.headers_mut().insert(header::CONTENT_TYPE, json);
+    response
+}
+
+/// A stream of events.
+pub(crate) fn stream(reading: Reading) -> Response<Reply> {
+    let mut response = Response::new(Reply::Stream(reading));
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(mcp::EVENT_STREAM));
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    headers.insert(mcp::ACCEL_BUFFERING, HeaderValue::from_static("no"));
+    response
+}
+
+/// Nothing but a status.
+pub(crate) fn status(status: StatusCode) -> Response<Reply> {
+    let mut response = Response::new(Reply::Whole(Bytes::new(), None));
+    *response.status_mut() = status;
+    response
+}
+
+/// A status with an error of JSON-RPC that belongs to no request, or to the one with this id.
+pub(crate) fn refusal(
+    status: StatusCode,
+    id: Option<&str>,
+    code: Code,
+    sentence: &str,
+) -> Response<Reply> {
+    let mut response = message(error(id.unwrap_or("null"), code, sentence));
+    *response.status_mut() = status;
+    response
+}
+
+/// An error of JSON-RPC.
+pub(crate) fn error(id: &str, code: Code, sentence: &str) -> String {
+    let message = json::quote(sentence);
+    format!(r#"{{"jsonrpc":"2.0","id":{id},"error":{{"code":{},"message":{message}}}}}"#, code.0)
+}
+
+/// A result of JSON-RPC.
+pub(crate) fn result(id: &str, result: &str) -> String {
+    format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{result}}}"#)
+}
+
+/// A failure that a model can read, for a tool; an error for everything else.
+pub(crate) fn failure(id: &str, method: &str, sentence: &str) -> String {
+    if method == "tools/call" {
+        let text = json::quote(sentence);
+        let content = format!(r#"{{"content":[{{"type":"text","text":{text}}}],"isError":true}}"#);
+        return result(id, &content);
+    }
+    error(id, Code::INTERNAL_ERROR, sentence)
+}

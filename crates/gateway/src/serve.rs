@@ -1,0 +1,233 @@
+//! `stayput serve`: from its settings to its end.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    io::{self, Write as _},
+    net::SocketAddr,
+    os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _},
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+
+use stayput_core::{
+    EventIds, Expiry, Holder, HolderId, SessionLimits, Sessions, Settings, SystemClock,
+};
+use stayput_upstream::{
+    Folders, Limits, LinkSettings, Links, SealKey, Server,
+    process::{Processes, WardenCommand},
+};
+use tokio::{net::TcpListener, runtime::Handle, sync::watch};
+
+use crate::{
+    connections::Connections,
+    front,
+    house::{House, Rules},
+    log::Log,
+};
+
+/// How long calls may go on after the first signal to stop.
+const DRAIN: Duration = Duration::from_secs(10);
+
+/// How long another process has a session after this one was killed. On one machine a restart does not
+/// wait for it: see [`Holding`].
+const LEASE: Duration = Duration::from_secs(15);
+
+/// What a gateway is made of.
+#[derive(Debug)]
+pub(crate) struct Plan {
+    pub(crate) listen: SocketAddr,
+    pub(crate) store: String,
+    pub(crate) servers: Vec<Server>,
+    pub(crate) rules: Rules,
+    pub(crate) limits: Limits,
+    pub(crate) expiry: Expiry,
+    pub(crate) sessions_per_owner: Option<usize>,
+    /// Where keys and private folders are.
+    pub(crate) data: PathBuf,
+}
+
+/// A gateway that listens.
+pub(crate) struct Gateway {
+    house: Arc<House>,
+    listener: TcpListener,
+    log: Log,
+    _holding: Holding,
+}
+
+/// Why there is no gateway.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ServeError {
+    #[error("cannot listen on {address}: {error}; choose another address with --listen")]
+    Listen { address: SocketAddr, error: io::Error },
+    #[error("the folder {} cannot be used: {error}", path.display())]
+    Data { path: PathBuf, error: io::Error },
+    #[error("another stayput serves from {}; stop it, or choose another store", path.display())]
+    Taken { path: PathBuf },
+    #[error("the store cannot be opened: {0}")]
+    Open(#[from] stayput_stores::OpenError),
+    #[error("the store cannot be used: {0}")]
+    Store(#[from] stayput_core::StoreError),
+    #[error(transparent)]
+    Seal(#[from] stayput_upstream::SealError),
+}
+
+/// The name under which sessions are held, the same after each restart: what an earlier life of this
+/// gateway held is ours at once. The lock makes sure that there is no other one with this name.
+struct Holding {
+    holder: Holder,
+    _lock: fs::File,
+}
+
+impl Holding {
+    fn take(data: &Path) -> Result<Self, ServeError> {
+        let failed = |error| ServeError::Data { path: data.to_owned(), error };
+        fs::create_dir_all(data).map_err(failed)?;
+        fs::set_permissions(data, fs::Permissions::from_mode(0o700)).map_err(failed)?;
+        let path = data.join("holder");
+        let mut options = fs::OpenOptions::new();
+        options.read(true).write(true).create(true).truncate(false).mode(0o600);
+        let mut lock = options.open(&path).map_err(failed)?;
+        match lock.try_lock() {
+            Ok(()) => {}
+            Err(fs::TryLockError::WouldBlock) => {
+                return Err(ServeError::Taken { path: data.to_owned() });
+            }
+            Err(fs::TryLockError::Error(error)) => return Err(failed(error)),
+        }
+        let kept = fs::read_to_string(&path).map_err(failed)?;
+        let id = match kept.trim().parse::<HolderId>() {
+            Ok(id) => id,
+            Err(_) => {
+                let id = HolderId::generate();
+                lock.set_len(0).map_err(failed)?;
+                lock.write_all(id.to_string().as_bytes()).map_err(failed)?;
+                id
+            }
+        };
+        Ok(Self { holder: Holder { id, address: String::new() }, _lock: lock })
+    }
+}
+
+impl Gateway {
+    /// Opens the store, takes the sessions, and listens. Nothing is started yet.
+    pub(crate) async fn start(plan: Plan, log: Log) -> Result<Self, ServeError> {
+        let holding = Holding::take(&plan.data)?;
+        let database = stayput_stores::open(&plan.store).await?;
+        let mut settings = Settings { lease: LEASE, expiry: plan.expiry, ..Settings::default() };
+        if let Some(per_owner) = plan.sessions_per_owner {
+            settings.sessions = SessionLimits { per_owner, ..settings.sessions };
+        }
+        let clock = Arc::new(SystemClock);
+        let holder = holding.holder.clone();
+        let sessions = Sessions::start(database.store, clock, holder, settings).await?;
+        let key = plan.data.join("key");
+        let seal = SealKey::at(&key)?;
+        let house = House {
+            servers: named(plan.servers),
+            sessions,
+            links: links(&plan.data, plan.limits)?,
+            connections: Connections::default(),
+            ids: EventIds::new(&secret()),
+            seal,
+            rules: plan.rules,
+        };
+        let listener = TcpListener::bind(plan.listen).await;
+        let address = plan.listen;
+        let listener = listener.map_err(|error| ServeError::Listen { address, error })?;
+        Ok(Self { house: Arc::new(house), listener, log, _holding: holding })
+    }
+
+    /// Where it listens.
+    pub(crate) fn address(&self) -> io::Result<SocketAddr> {
+        self.listener.local_addr()
+    }
+
+    /// Serves until `stop`; then lets what is in flight end within a grace period, and lets go of
+    /// everything.
+    pub(crate) async fn run(self, stop: impl Future<Output = ()>) {
+        let (stopping, stopped) = watch::channel(false);
+        let house = self.house.clone();
+        let runtime = Handle::current();
+        let ticking = runtime.spawn(tick(house.clone(), self.log.clone(), stopped.clone()));
+        tokio::pin!(stop);
+        loop {
+            tokio::select! {
+                accepted = self.listener.accept() => match accepted {
+                    Ok((socket, _)) => {
+                        let mut stopped = stopped.clone();
+                        let stop = async move {
+                            let _ = stopped.wait_for(|stopped| *stopped).await;
+                        };
+                        runtime.spawn(front::http::serve(house.clone(), socket, stop));
+                    }
+                    // Too many open files, most likely: they come back.
+                    Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
+                },
+                () = &mut stop => break,
+            }
+        }
+        drop(self.listener);
+        let _ = stopping.send(true);
+        drained(&house).await;
+        let _ = ticking.await;
+        house.links.close(Duration::from_secs(10)).await;
+        let _ = house.sessions.flush().await;
+        let _ = house.sessions.close().await;
+    }
+}
+
+/// Waits for calls in flight, but not for ever.
+async fn drained(house: &House) {
+    let end = tokio::time::Instant::now() + DRAIN;
+    while tokio::time::Instant::now() < end {
+        if house.links.status().iter().all(|link| link.in_flight == 0) {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+/// What has to be done from time to time: keep the lease, write times of use back, end what is over.
+async fn tick(house: Arc<House>, log: Log, mut stopped: watch::Receiver<bool>) {
+    let mut every = tokio::time::interval(LEASE / 3);
+    loop {
+        tokio::select! {
+            _ = every.tick() => {}
+            _ = stopped.wait_for(|stopped| *stopped) => return,
+        }
+        if let Err(error) = house.sessions.renew().await {
+            log.warn(&format!("the store cannot be reached: {error}"));
+        }
+        let _ = house.sessions.flush().await;
+        let swept = house.sessions.sweep().await;
+        for record in swept.ended {
+            house.connections.forget_session(record.id);
+            let _ = house.links.end(record.id).await;
+            log.info(&format!("session {} ended", record.id));
+        }
+    }
+}
+
+/// Streams are kept in memory, so nothing that was sealed by an earlier process leads anywhere.
+fn secret() -> [u8; 32] {
+    let mut bytes = [0; 32];
+    // Without randomness nothing here works: keys are made from it, too.
+    let _ = getrandom::fill(&mut bytes);
+    bytes
+}
+
+fn named(servers: Vec<Server>) -> BTreeMap<String, Server> {
+    servers.into_iter().map(|server| (server.name().to_owned(), server)).collect()
+}
+
+fn links(data: &Path, limits: Limits) -> Result<Links, ServeError> {
+    let failed = |error| ServeError::Data { path: data.to_owned(), error };
+    let program = std::env::current_exe().map_err(failed)?;
+    let warden = WardenCommand::new(program, ["warden"]);
+    let processes = Processes::wardened(warden, Handle::current());
+    let folders = Folders::new(&data.join("folders")).map_err(failed)?;
+    let settings = LinkSettings { limits, ..LinkSettings::new(processes, folders) };
+    Ok(Links::new(settings, Handle::current()))
+}
