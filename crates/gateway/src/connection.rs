@@ -131,7 +131,8 @@ impl Connection {
     /// The server took a question back; says under which id the client knows it.
     pub(crate) fn withdraw(&self, server_id: &str) -> Option<u64> {
         let mut under_way = self.under_way();
-        let mut found = under_way.asked.iter().filter(|(_, asked)| asked.id().as_str() == server_id);
+        let mut found =
+            under_way.asked.iter().filter(|(_, asked)| asked.id().as_str() == server_id);
         let id = found.next().map(|(id, _)| *id)?;
         let asked = under_way.asked.remove(&id);
         drop(under_way);

@@ -67,7 +67,8 @@ impl Errand {
             let sentence = "a request with this id is in flight; each needs an id of its own";
             return Outcome::Done(Done::new(reply::error(&id, Code::INVALID_REQUEST, sentence)));
         }
-        let failed = |sentence: String| Outcome::Done(Done::new(reply::failure(&id, &method, &sentence)));
+        let failed =
+            |sentence: String| Outcome::Done(Done::new(reply::failure(&id, &method, &sentence)));
         let Some(server) = house.servers.get(&*connection.server).cloned() else {
             return failed(format!("there is no server `{}` any more", connection.server));
         };
@@ -117,7 +118,8 @@ impl Errand {
     /// What a client asked for before there was a link holds for this one, too.
     async fn greet(&self, link: &Held) {
         if let Some(level) = self.connection.log_level()
-            && let Ok(call) = link.call("logging/setLevel", Some(&level), CallOptions::default()).await
+            && let Ok(call) =
+                link.call("logging/setLevel", Some(&level), CallOptions::default()).await
         {
             let _ = call.answer().await;
         }
@@ -130,7 +132,8 @@ impl Errand {
         if !losses::depends_on_state(&self.method) {
             return None;
         }
-        let reason = link.loss().map_or("the gateway was restarted", |it| losses::reason(it.reason()));
+        let reason =
+            link.loss().map_or("the gateway was restarted", |it| losses::reason(it.reason()));
         Some(self.told(generation, reason, Delivery::NotSent))
     }
 
@@ -170,9 +173,14 @@ impl Errand {
             let text = reply::error(&self.id, Code::INVALID_REQUEST, sentence);
             return Outcome::Done(Done::new(text));
         };
-        Following { errand: Some(self), call: Some(call), link: Some(link), in_flight: Some(in_flight) }
-            .wait(streams)
-            .await
+        Following {
+            errand: Some(self),
+            call: Some(call),
+            link: Some(link),
+            in_flight: Some(in_flight),
+        }
+        .wait(streams)
+        .await
     }
 
     fn failed(&self, link: &Held, error: &CallError) -> Done {

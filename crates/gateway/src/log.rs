@@ -11,14 +11,20 @@ pub(crate) struct Log {
 
 impl Log {
     pub(crate) fn info(self, sentence: &str) {
-        self.line("info", sentence);
+        self.say("info", sentence);
     }
 
     pub(crate) fn warn(self, sentence: &str) {
-        self.line("warn", sentence);
+        self.say("warn", sentence);
     }
 
-    fn line(self, level: &str, sentence: &str) {
+    /// A line as it is.
+    pub(crate) fn line(self, line: &str) {
+        // Who closed standard error does not want to hear.
+        let _ = writeln!(std::io::stderr().lock(), "{line}");
+    }
+
+    fn say(self, level: &str, sentence: &str) {
         let line = if self.json {
             let message = stayput_wire::json::quote(sentence);
             format!(r#"{{"level":"{level}","message":{message}}}"#)
@@ -27,7 +33,6 @@ impl Log {
         } else {
             format!("{level}: {sentence}")
         };
-        // Who closed standard error does not want to hear.
-        let _ = writeln!(std::io::stderr().lock(), "{line}");
+        self.line(&line);
     }
 }

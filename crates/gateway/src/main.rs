@@ -1,7 +1,21 @@
-//! The program `stayput`.
+//! The program `stayput`: a session for each client, in front of any MCP server.
+//!
+//! | room | where |
+//! |---|---|
+//! | listen | `front/`: what clients send over HTTP |
+//! | identify | `connection.rs`, `connections.rs`: who it is, and which session that leads to |
+//! | open | `house.rs`, `keeper.rs`: the session, and what is needed to come back to its servers |
+//! | send | `forward.rs`, `listening.rs`: to the server, and what comes back |
+//! | reply | `reply.rs`, `stream.rs`, `lists.rs`, `losses.rs`: as the client expects it |
+//!
+//! `serve.rs` opens and closes the house, `config.rs` reads what users write, `demo.rs` is a small server
+//! to try it with.
 
+mod cli;
+mod config;
 mod connection;
 mod connections;
+mod demo;
 mod forward;
 mod front;
 mod house;
@@ -14,22 +28,60 @@ mod reply;
 mod serve;
 mod stream;
 
-use std::process::ExitCode;
+use std::{error::Error, path::Path, process::ExitCode};
+
+use clap::Parser as _;
+use cli::{Cli, Command, LogFormat};
+use log::Log;
+use tokio::signal::unix::{SignalKind, signal};
 
 fn main() -> ExitCode {
-    let mut args = std::env::args().skip(1);
-    if args.next().as_deref() == Some("warden") {
-        return stayput_upstream::process::warden_main();
-    }
-    let runtime = match tokio::runtime::Runtime::new() { Ok(r) => r, Err(_) => return ExitCode::FAILURE };
-    runtime.block_on(async {
-        let rest: Vec<String> = std::env::args().skip(2).collect();
-        let server = stayput_upstream::Server::new("test", stayput_upstream::Stdio::new(rest[0].clone()).args(rest[1..].to_vec())).unwrap();
-        let plan = serve::Plan { listen: "127.0.0.1:7337".parse().unwrap(), store: "sqlite:/tmp/gwdata/s.db".into(), servers: vec![server], rules: Default::default(), limits: Default::default(), expiry: Default::default(), sessions_per_owner: None, data: "/tmp/gwdata".into() };
-        let log = log::Log::default();
-        match serve::Gateway::start(plan, log).await {
-            Ok(gateway) => { log.info(&format!("listening on {:?}", gateway.address())); gateway.run(async { let _ = tokio::signal::ctrl_c().await; }).await; ExitCode::SUCCESS }
-            Err(error) => { log.warn(&error.to_string()); ExitCode::FAILURE }
+    let done = match Cli::parse().command {
+        // Before there is a runtime: a warden has one thread.
+        Command::Warden => return stayput_upstream::process::warden_main(),
+        Command::DemoServer(args) => demo(&args),
+        Command::Serve(args) => serve(&args),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            Log::default().line(&format!("stayput: {error}"));
+            ExitCode::FAILURE
         }
-    })
+    }
+}
+
+type Done = Result<(), Box<dyn Error>>;
+
+fn demo(args: &cli::DemoServer) -> Done {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let done = runtime.block_on(demo::run(args.http, args.state.as_deref()));
+    // A read of standard input cannot be cancelled; whoever waits for it waits for ever.
+    runtime.shutdown_background();
+    Ok(done?)
+}
+
+fn serve(args: &cli::Serve) -> Done {
+    let config = args.configuration(Path::new("."))?;
+    let log = Log { json: args.log_format == LogFormat::Json };
+    for warning in &config.warnings {
+        log.warn(warning);
+    }
+    let runtime = tokio::runtime::Runtime::new()?;
+    let done = runtime.block_on(async {
+        let mut stop = signal(SignalKind::terminate())?;
+        let mut interrupt = signal(SignalKind::interrupt())?;
+        let gateway = serve::Gateway::start(serve::Plan::of(config)?, log).await?;
+        gateway.announce()?;
+        let stopped = async {
+            tokio::select! {
+                _ = stop.recv() => {}
+                _ = interrupt.recv() => {}
+            }
+        };
+        let running = gateway.run(stopped);
+        Ok(running.await)
+    });
+    runtime.shutdown_background();
+    done
 }

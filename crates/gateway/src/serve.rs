@@ -21,6 +21,7 @@ use stayput_upstream::{
 use tokio::{net::TcpListener, runtime::Handle, sync::watch};
 
 use crate::{
+    config::Config,
     connections::Connections,
     front,
     house::{House, Rules},
@@ -43,9 +44,49 @@ pub(crate) struct Plan {
     pub(crate) rules: Rules,
     pub(crate) limits: Limits,
     pub(crate) expiry: Expiry,
-    pub(crate) sessions_per_owner: Option<usize>,
+    pub(crate) sessions: SessionLimits,
     /// Where keys and private folders are.
     pub(crate) data: PathBuf,
+}
+
+impl Plan {
+    /// What a configuration asks for.
+    pub(crate) fn of(config: Config) -> Result<Self, ServeError> {
+        let rules = Rules {
+            body_limit: config.limits.body,
+            allowed_hosts: config.allowed_hosts,
+            allowed_origins: config.allowed_origins,
+            ..Rules::default()
+        };
+        Ok(Self {
+            listen: config.listen,
+            data: data(&config.store)?,
+            store: config.store,
+            servers: config.servers.into_iter().map(|configured| configured.server).collect(),
+            rules,
+            limits: config.limits.links,
+            expiry: config.expiry,
+            sessions: config.limits.sessions,
+        })
+    }
+}
+
+/// Where keys and private folders are: beside a store that is a file, else in the user's data folder.
+fn data(store: &str) -> Result<PathBuf, ServeError> {
+    let file = store.strip_prefix("sqlite:").filter(|path| !path.is_empty());
+    if let Some(file) = file {
+        let file = Path::new(file.strip_prefix("//").unwrap_or(file));
+        let mut name = file.file_name().unwrap_or_default().to_owned();
+        name.push(".d");
+        return Ok(file.with_file_name(name));
+    }
+    let home = std::env::var_os("XDG_DATA_HOME")
+        .map(PathBuf::from)
+        .or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".local/share")));
+    let home = home.ok_or(ServeError::NoHome)?;
+    // One folder for each store: the name under which sessions are held is in it.
+    let digest = stayput_core::content_digest(store.as_bytes()).to_hex();
+    Ok(home.join("stayput").join(digest.get(..16).unwrap_or_default()))
 }
 
 /// A gateway that listens.
@@ -69,6 +110,10 @@ pub(crate) enum ServeError {
     Open(#[from] stayput_stores::OpenError),
     #[error("the store cannot be used: {0}")]
     Store(#[from] stayput_core::StoreError),
+    #[error(
+        "there is no folder for keys: set HOME or XDG_DATA_HOME, or choose a store that is a file"
+    )]
+    NoHome,
     #[error(transparent)]
     Seal(#[from] stayput_upstream::SealError),
 }
@@ -115,10 +160,12 @@ impl Gateway {
     pub(crate) async fn start(plan: Plan, log: Log) -> Result<Self, ServeError> {
         let holding = Holding::take(&plan.data)?;
         let database = stayput_stores::open(&plan.store).await?;
-        let mut settings = Settings { lease: LEASE, expiry: plan.expiry, ..Settings::default() };
-        if let Some(per_owner) = plan.sessions_per_owner {
-            settings.sessions = SessionLimits { per_owner, ..settings.sessions };
-        }
+        let settings = Settings {
+            lease: LEASE,
+            expiry: plan.expiry,
+            sessions: plan.sessions,
+            ..Settings::default()
+        };
         let clock = Arc::new(SystemClock);
         let holder = holding.holder.clone();
         let sessions = Sessions::start(database.store, clock, holder, settings).await?;
@@ -139,9 +186,20 @@ impl Gateway {
         Ok(Self { house: Arc::new(house), listener, log, _holding: holding })
     }
 
-    /// Where it listens.
-    pub(crate) fn address(&self) -> io::Result<SocketAddr> {
-        self.listener.local_addr()
+    /// Says where it listens, and what to do with that.
+    pub(crate) fn announce(&self) -> io::Result<()> {
+        let address = self.listener.local_addr()?;
+        self.log.info(&format!("stayput listens on http://{address}"));
+        for name in self.house.servers.keys() {
+            let url = format!("http://{address}/mcp/{name}");
+            self.log.info(&format!("  {name}: {url}"));
+            self.log.info(&format!(
+                "    in a client's mcpServers: \"{name}\": {{ \"type\": \"http\", \"url\": \"{url}\" }}"
+            ));
+            self.log
+                .info(&format!("    Claude Code: claude mcp add --transport http {name} {url}"));
+        }
+        Ok(())
     }
 
     /// Serves until `stop`; then lets what is in flight end within a grace period, and lets go of

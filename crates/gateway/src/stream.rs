@@ -225,9 +225,8 @@ impl Streams {
         numbered.streams.insert(number, stream.clone());
         numbered.order.push_back(number);
         while numbered.order.len() > ENDED {
-            let ended = |number: &u64| {
-                numbered.streams.get(number).is_none_or(|stream| stream.has_ended())
-            };
+            let ended =
+                |number: &u64| numbered.streams.get(number).is_none_or(|stream| stream.has_ended());
             let Some(at) = numbered.order.iter().position(ended) else { break };
             if let Some(number) = numbered.order.remove(at) {
                 numbered.streams.remove(&number);

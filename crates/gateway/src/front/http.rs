@@ -150,9 +150,7 @@ async fn get(house: &Arc<House>, server: &str, headers: &HeaderMap) -> Response<
         Err(refused) => return refused,
     };
     let last = headers.get(mcp::LAST_EVENT_ID).and_then(|id| id.to_str().ok());
-    let place = last.and_then(|id| {
-        house.ids.open(&connection.owner, connection.session, id).ok()
-    });
+    let place = last.and_then(|id| house.ids.open(&connection.owner, connection.session, id).ok());
     if let Some((topic, number)) = place
         && let Some(stream) = connection.streams.get(topic.stream)
     {
@@ -182,7 +180,6 @@ async fn delete(house: &Arc<House>, server: &str, headers: &HeaderMap) -> Respon
 
 pub(super) fn accepts(headers: &HeaderMap, kind: &str) -> bool {
     let said = headers.get_all(header::ACCEPT);
-    said.iter().any(|said| {
-        said.to_str().is_ok_and(|said| said.contains(kind) || said.contains("*/*"))
-    })
+    said.iter()
+        .any(|said| said.to_str().is_ok_and(|said| said.contains(kind) || said.contains("*/*")))
 }

@@ -119,7 +119,11 @@ async fn initialize(house: &Arc<House>, server: &str, message: &Message<'_>) -> 
 /// What is spoken with a client that asks for this version.
 fn spoken(said: &str) -> Version {
     let version = Version::from(said);
-    if version.is_known() && version.era() == Era::Legacy { version } else { Version::LATEST_LEGACY }
+    if version.is_known() && version.era() == Era::Legacy {
+        version
+    } else {
+        Version::LATEST_LEGACY
+    }
 }
 
 async fn open(
@@ -142,8 +146,7 @@ async fn open(
             return Err(error.to_string());
         }
     };
-    let connection =
-        Connection::new(owner.clone(), session.id(), name.into(), version, hello);
+    let connection = Connection::new(owner.clone(), session.id(), name.into(), version, hello);
     let handle = Handle::generate();
     let kept = house.sessions.connect(&session, &handle, &connection.to_bytes()).await;
     kept.map_err(|error| error.to_string())?;

@@ -1,0 +1,232 @@
+//! The command line.
+
+use std::{
+    convert::Infallible,
+    fmt,
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    str::FromStr,
+};
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+use crate::config::{self, Config, ConfigError};
+
+/// Where a configuration is looked for if none is named. Our own name comes first.
+const FILES: [&str; 3] = ["stayput.json", ".mcp.json", "mcp.json"];
+
+const EXAMPLES: &str = "\
+Examples:
+  stayput serve                            the servers of ./stayput.json, ./.mcp.json or ./mcp.json
+  stayput serve --config team.json --listen 127.0.0.1:8080
+  stayput serve --store memory:            forget all sessions at the end
+  stayput demo-server                      a small server with state, to try things with
+  stayput demo-server --http 127.0.0.1:0   the same over HTTP";
+
+/// Keeps stateful MCP servers alive, one isolated session per conversation, agent run or user.
+#[derive(Debug, Parser)]
+#[command(name = "stayput", version, max_term_width = 100, after_help = EXAMPLES)]
+#[command(subcommand_required = true, arg_required_else_help = true)]
+pub(crate) struct Cli {
+    /// What is to be done.
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// What the program can do.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Listen over HTTP and keep a session for each client, in front of the configured servers
+    Serve(Serve),
+    /// Run the built-in demo server: a notebook with state, over stdio or HTTP
+    DemoServer(DemoServer),
+    /// Start and, above all, end the child processes of another `stayput`; it starts this by itself
+    #[command(hide = true)]
+    Warden,
+}
+
+/// How the gateway is run.
+#[derive(Debug, Args)]
+pub(crate) struct Serve {
+    /// The configuration [default: stayput.json, .mcp.json or mcp.json in the current folder]
+    #[arg(long, short, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Where to listen, instead of what the configuration says [default: 127.0.0.1:7337]
+    #[arg(long, short, value_name = "ADDR", value_parser = address)]
+    listen: Option<SocketAddr>,
+    /// Where sessions are kept: sqlite:PATH, memory:, postgres://… or redis://…
+    #[arg(long, value_name = "URL")]
+    store: Option<StoreUrl>,
+    /// How the log is written to the standard error
+    #[arg(long, value_name = "FORMAT", value_enum, default_value_t)]
+    pub(crate) log_format: LogFormat,
+}
+
+/// How the demo server is run.
+#[derive(Debug, Args)]
+pub(crate) struct DemoServer {
+    /// Speak Streamable HTTP at this address of this machine, and print the URL; port 0 is any
+    #[arg(long, value_name = "ADDR", value_parser = address)]
+    pub(crate) http: Option<SocketAddr>,
+    /// Keep the sessions in this file, so that a server that is started again still knows them
+    #[arg(long, value_name = "FILE", requires = "http")]
+    pub(crate) state: Option<PathBuf>,
+}
+
+/// How lines of the log look.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum LogFormat {
+    /// For people
+    #[default]
+    Text,
+    /// For programs, one object per line
+    Json,
+}
+
+/// The URL of a store. It is checked where it is opened: an argument that clap refuses is repeated
+/// in the error, and this one may hold a password.
+#[derive(Clone, PartialEq, Eq)]
+struct StoreUrl(String);
+
+impl FromStr for StoreUrl {
+    type Err = Infallible;
+
+    fn from_str(url: &str) -> Result<Self, Infallible> {
+        Ok(Self(url.to_owned()))
+    }
+}
+
+impl fmt::Debug for StoreUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}", self.0.parse::<stayput_stores::Address>())
+    }
+}
+
+fn address(text: &str) -> Result<SocketAddr, &'static str> {
+    config::address(text).ok_or("write address and port, such as 127.0.0.1:7337")
+}
+
+/// Why the gateway has nothing to begin with.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum StartError {
+    /// No file was named, and none is where one is looked for.
+    #[error(
+        "there is no configuration: name one with --config FILE, or put stayput.json, .mcp.json or \
+         mcp.json into {0:?}"
+    )]
+    NoConfig(PathBuf),
+    /// The file is wrong.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+}
+
+impl Serve {
+    /// What the configuration says, and over it the command line. A file that is not named is looked
+    /// for in `folder`.
+    ///
+    /// # Errors
+    /// [`StartError`] says what to write where.
+    pub(crate) fn configuration(&self, folder: &Path) -> Result<Config, StartError> {
+        let mut config = Config::load(&self.file(folder)?)?;
+        if let Some(listen) = self.listen {
+            config.listen = listen;
+        }
+        if let Some(StoreUrl(store)) = &self.store {
+            config.store.clone_from(store);
+        }
+        Ok(config)
+    }
+
+    fn file(&self, folder: &Path) -> Result<PathBuf, StartError> {
+        let found = || FILES.into_iter().map(|name| folder.join(name)).find(|file| file.is_file());
+        let file = self.config.clone().or_else(found);
+        file.ok_or_else(|| StartError::NoConfig(folder.to_owned()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::{CommandFactory, error::ErrorKind};
+
+    use super::*;
+
+    fn serve(arguments: &[&str]) -> Serve {
+        let all = ["stayput", "serve"].iter().chain(arguments);
+        match Cli::try_parse_from(all).unwrap().command {
+            Command::Serve(serve) => serve,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn refused(arguments: &[&str]) -> clap::Error {
+        Cli::try_parse_from(["stayput"].iter().chain(arguments)).unwrap_err()
+    }
+
+    #[test]
+    fn the_command_line_is_sound() {
+        Cli::command().debug_assert();
+        let help = Cli::command().render_long_help().to_string();
+        assert!(help.contains("Examples:") && !help.contains("warden"), "{help}");
+        assert!(matches!(Cli::parse_from(["stayput", "warden"]).command, Command::Warden));
+    }
+
+    #[test]
+    fn the_command_line_wins_over_the_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let text =
+            r#"{"mcpServers": {}, "stayput": {"listen": "127.0.0.1:1", "store": "memory:"}}"#;
+        std::fs::write(folder.path().join("stayput.json"), text).unwrap();
+        let config = serve(&[]).configuration(folder.path()).unwrap();
+        assert_eq!((config.listen.port(), config.store.as_str()), (1, "memory:"));
+        let over = serve(&["--listen", "localhost:2", "--store", "sqlite:x.db"]);
+        let config = over.configuration(folder.path()).unwrap();
+        assert_eq!((config.listen.port(), config.store.as_str()), (2, "sqlite:x.db"));
+    }
+
+    #[test]
+    fn a_configuration_is_looked_for_where_people_put_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let missing = serve(&[]).configuration(folder.path()).unwrap_err().to_string();
+        assert!(missing.contains("--config FILE"), "{missing}");
+        for (name, port) in [("mcp.json", 1), (".mcp.json", 2), ("stayput.json", 3)] {
+            let listen = format!("127.0.0.1:{port}");
+            let text = format!(r#"{{"mcpServers": {{}}, "stayput": {{"listen": "{listen}"}}}}"#);
+            std::fs::write(folder.path().join(name), text).unwrap();
+            let config = serve(&[]).configuration(folder.path()).unwrap();
+            assert_eq!(config.listen.port(), port, "{name} comes before the others so far");
+        }
+        let named = folder.path().join("mcp.json");
+        let named = serve(&["--config", named.to_str().unwrap()]);
+        assert_eq!(named.configuration(folder.path()).unwrap().listen.port(), 1);
+        let wrong = serve(&["--config", "/no/such"]).configuration(folder.path()).unwrap_err();
+        assert!(wrong.to_string().starts_with("/no/such: "), "{wrong}");
+    }
+
+    #[test]
+    fn a_wrong_use_is_told_with_code_2() {
+        for arguments in [
+            &["serv"][..],
+            &["serve", "--listen", "here"],
+            &["serve", "--log-format", "xml"],
+            &["demo-server", "--state", "x"],
+            &["demo-server", "extra"],
+            &[],
+        ] {
+            let error = refused(arguments);
+            assert_eq!(error.exit_code(), 2, "{arguments:?}");
+            assert!(error.use_stderr(), "{arguments:?}");
+        }
+        assert_eq!(refused(&["--version"]).kind(), ErrorKind::DisplayVersion);
+        assert_eq!(refused(&["serve", "--help"]).exit_code(), 0);
+    }
+
+    /// Invariant 8: the password of a store is not shown.
+    #[test]
+    fn a_password_is_never_shown() {
+        for url in ["redis://:s3cret@h/0", "u:s3cret@h"] {
+            let shown = format!("{:?}", serve(&["--store", url]));
+            assert!(!shown.contains("s3cret"), "{shown}");
+        }
+        assert_eq!(serve(&["--log-format", "json"]).log_format, LogFormat::Json);
+    }
+}

@@ -1,0 +1,115 @@
+//! What can be chosen for one server: `stayput` in its entry.
+
+use stayput_upstream::{EraChoice, Isolation, Options, Timeouts, Warm, process::Grace};
+
+use super::{
+    keys,
+    spot::{Read, Spot, Table},
+};
+
+/// What becomes of calls that a loss of state has hit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum OnLoss {
+    /// They fail, and the caller decides.
+    #[default]
+    Error,
+    /// What surely did not run is sent again, once, on the new state.
+    Restart,
+}
+
+/// Which tools of a server are passed on.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Tools {
+    /// Only these, if it is there.
+    pub(crate) allow: Option<Vec<String>>,
+    /// None of these, whatever is allowed.
+    pub(crate) deny: Vec<String>,
+}
+
+/// What was read, with defaults for the rest.
+#[derive(Default)]
+pub(super) struct Choices {
+    pub(super) options: Options,
+    pub(super) inherit: Vec<String>,
+    pub(super) on_loss: OnLoss,
+    pub(super) tools: Tools,
+    /// Which keys have no effect on a server that is reached by URL, or on a process.
+    pub(super) only_process: Vec<&'static str>,
+    pub(super) only_url: Vec<&'static str>,
+}
+
+const ISOLATIONS: [(&str, Isolation); 3] = [
+    ("per-session", Isolation::PerSession),
+    ("per-owner", Isolation::PerOwner),
+    ("shared", Isolation::Shared),
+];
+
+const ERAS: [(&str, EraChoice); 3] =
+    [("auto", EraChoice::Auto), ("legacy", EraChoice::Legacy), ("modern", EraChoice::Modern)];
+
+const ON_LOSS: [(&str, OnLoss); 2] = [("error", OnLoss::Error), ("restart", OnLoss::Restart)];
+
+impl Choices {
+    pub(super) fn read(spot: &Spot<'_>) -> Read<Self> {
+        let table = spot.known(keys::SERVER)?;
+        let own = Options::default();
+        let options = Options {
+            era: table.read("era", |it| it.choice(&ERAS))?.unwrap_or(own.era),
+            isolation: table.read("isolation", |it| it.choice(&ISOLATIONS))?,
+            timeouts: timeouts(&table)?,
+            grace: table.read("grace", grace)?.unwrap_or(own.grace),
+            warm: table.read("warm", warm)?.unwrap_or(own.warm),
+            delete_on_end: table.read("delete_on_end", Spot::boolean)?.unwrap_or(own.delete_on_end),
+        };
+        let there = |names: &[&'static str]| {
+            names.iter().copied().filter(|name| table.get(name).is_some()).collect()
+        };
+        Ok(Self {
+            options,
+            inherit: table.read("inherit", Spot::texts)?.unwrap_or_default(),
+            on_loss: table.read("on_loss", |it| it.choice(&ON_LOSS))?.unwrap_or_default(),
+            tools: table.read("tools", tools)?.unwrap_or_default(),
+            only_process: there(&["inherit", "grace"]),
+            only_url: there(&["delete_on_end"]),
+        })
+    }
+}
+
+fn timeouts(table: &Table<'_>) -> Read<Timeouts> {
+    let own = Timeouts::default();
+    let call = table.read("timeout", Spot::duration)?.unwrap_or(own.call);
+    Ok(Timeouts {
+        open: table.read("startup_timeout", Spot::duration)?.unwrap_or(own.open),
+        call,
+        // A call that may take longer may also be silent for longer.
+        first_byte: own.first_byte.max(call),
+        idle: own.idle.max(call),
+        ..own
+    })
+}
+
+/// One span for each step: a server that tidies up does so at the end of its input or on TERM.
+fn grace(spot: &Spot<'_>) -> Read<Grace> {
+    let span = spot.duration()?;
+    Ok(Grace { quit: span, term: span })
+}
+
+fn warm(spot: &Spot<'_>) -> Read<Warm> {
+    let own = Warm::default();
+    if !spot.is_object() {
+        return Ok(Warm { count: spot.count()?, ..own });
+    }
+    let table = spot.known(keys::WARM)?;
+    Ok(Warm {
+        count: table.read("count", Spot::count)?.unwrap_or(own.count),
+        max_age: table.read("max_age", Spot::duration)?.unwrap_or(own.max_age),
+    })
+}
+
+fn tools(spot: &Spot<'_>) -> Read<Tools> {
+    let table = spot.known(keys::TOOLS)?;
+    Ok(Tools {
+        allow: table.read("allow", Spot::texts)?,
+        deny: table.read("deny", Spot::texts)?.unwrap_or_default(),
+    })
+}

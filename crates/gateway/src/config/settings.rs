@@ -1,0 +1,171 @@
+//! The settings of the gateway: `stayput` at the top of the file.
+
+use std::net::{Ipv4Addr, SocketAddr};
+
+use stayput_core::{Expiry, SessionLimits};
+use stayput_stores::Address;
+use stayput_upstream::PerOwner;
+use stayput_wire::Message;
+
+use super::{
+    environment::Environment,
+    error::Problem,
+    keys,
+    spot::{Read, Spot, Table},
+};
+
+/// How much of everything there may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Limits {
+    /// Links and child processes.
+    pub(crate) links: stayput_upstream::Limits,
+    /// Sessions of one owner.
+    pub(crate) sessions: SessionLimits,
+    /// Bytes in the body of a request. Defaults to the most that a message may have.
+    pub(crate) body: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        let (links, sessions) = (stayput_upstream::Limits::default(), SessionLimits::default());
+        Self { links, sessions, body: Message::SIZE_LIMIT }
+    }
+}
+
+/// What was read, with defaults for the rest.
+pub(super) struct Settings {
+    pub(super) listen: SocketAddr,
+    pub(super) store: Option<String>,
+    pub(super) allowed_origins: Vec<String>,
+    pub(super) allowed_hosts: Vec<String>,
+    pub(super) expiry: Expiry,
+    pub(super) limits: Limits,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            listen: (Ipv4Addr::LOCALHOST, 7337).into(),
+            store: None,
+            allowed_origins: Vec::new(),
+            allowed_hosts: Vec::new(),
+            expiry: Expiry::default(),
+            limits: Limits::default(),
+        }
+    }
+}
+
+impl Settings {
+    pub(super) fn read(spot: &Spot<'_>) -> Read<Self> {
+        let table = spot.known(keys::FILE)?;
+        let own = Self::default();
+        Ok(Self {
+            listen: table.read("listen", listen)?.unwrap_or(own.listen),
+            store: table.read("store", store)?,
+            allowed_origins: texts(&table, "allowed_origins", origin)?,
+            allowed_hosts: texts(&table, "allowed_hosts", host)?,
+            expiry: table.read("expiry", expiry)?.unwrap_or_default(),
+            limits: table.read("limits", limits)?.unwrap_or_default(),
+        })
+    }
+}
+
+fn listen(spot: &Spot<'_>) -> Read<SocketAddr> {
+    let text = spot.text()?;
+    let expected = "an address with a port such as \"127.0.0.1:7337\"";
+    address(&text).ok_or_else(|| spot.wrong(Problem::Form { expected }))
+}
+
+/// An address to listen on. Of all names `localhost` alone is known: it is the one that means the
+/// same everywhere.
+pub(crate) fn address(text: &str) -> Option<SocketAddr> {
+    let local = text.strip_prefix("localhost:").and_then(|port| port.parse().ok());
+    local.map(|port: u16| (Ipv4Addr::LOCALHOST, port).into()).or_else(|| text.parse().ok())
+}
+
+/// The URL of a store. A file is looked for from the folder of the configuration on, because the
+/// gateway may be started from anywhere.
+fn store(spot: &Spot<'_>) -> Read<String> {
+    let text = spot.text()?;
+    let parsed = text.parse().map_err(|error| spot.wrong(Problem::Store(error)))?;
+    let Address::Sqlite(path) = parsed else { return Ok(text) };
+    let path = path.to_str().unwrap_or_default();
+    let path = spot.around.path(path).map_err(|problem| spot.wrong(problem))?;
+    let path = path.to_str().ok_or_else(|| spot.wrong(Problem::Folder))?;
+    Ok(format!("sqlite:{path}"))
+}
+
+/// Where sessions are kept if nobody says where: in the data folder of the user, and for a user
+/// without one beside the configuration.
+pub(super) fn default_store(environment: &Environment, folder: &std::path::Path) -> Option<String> {
+    let at_home = || Some(environment.home()?.join(".local/share"));
+    let data = environment.folder("XDG_DATA_HOME").or_else(at_home);
+    let folder = data.map_or_else(|| folder.to_owned(), |data| data.join("stayput"));
+    Some(format!("sqlite:{}", folder.join("stayput.db").to_str()?))
+}
+
+fn texts(
+    table: &Table<'_>,
+    name: &str,
+    check: fn(&str) -> Result<(), &'static str>,
+) -> Read<Vec<String>> {
+    let Some(spot) = table.get(name) else { return Ok(Vec::new()) };
+    let checked = |spot: &Spot<'_>| {
+        let text = spot.text()?;
+        check(&text).map_err(|expected| spot.wrong(Problem::Form { expected }))?;
+        Ok(text)
+    };
+    spot.list()?.iter().map(checked).collect()
+}
+
+fn origin(text: &str) -> Result<(), &'static str> {
+    match text.split_once("://") {
+        Some((scheme, host)) if !scheme.is_empty() && !host.is_empty() && !host.contains('/') => {
+            Ok(())
+        }
+        _ => Err("an origin such as \"https://app.example.com\", without anything behind it"),
+    }
+}
+
+fn host(text: &str) -> Result<(), &'static str> {
+    if text.is_empty() || text.contains(['/', ' ', '@']) {
+        return Err("a host such as \"mcp.example.com\" or \"mcp.example.com:8443\"");
+    }
+    Ok(())
+}
+
+fn expiry(spot: &Spot<'_>) -> Read<Expiry> {
+    let table = spot.known(keys::EXPIRY)?;
+    let own = Expiry::default();
+    Ok(Expiry {
+        idle: table.read("idle", Spot::lifetime)?.unwrap_or(own.idle),
+        absolute: table.read("absolute", Spot::lifetime)?.unwrap_or(own.absolute),
+    })
+}
+
+fn limits(spot: &Spot<'_>) -> Read<Limits> {
+    let table = spot.known(keys::LIMITS)?;
+    let own = Limits::default();
+    let links = stayput_upstream::Limits {
+        processes: table.read("processes", Spot::count)?.unwrap_or(own.links.processes),
+        links: table.read("links", Spot::count)?.unwrap_or(own.links.links),
+        memory: table.read("memory", Spot::bytes)?,
+        per_owner: table.read("per_owner", per_owner)?.unwrap_or_default(),
+        ..own.links
+    };
+    let per_owner = table.read("sessions_per_owner", Spot::some)?;
+    let sessions =
+        SessionLimits { per_owner: per_owner.unwrap_or(own.sessions.per_owner), ..own.sessions };
+    let body = table.read("body", Spot::bytes)?;
+    let body = body.map_or(own.body, |body| usize::try_from(body).unwrap_or(usize::MAX));
+    Ok(Limits { links, sessions, body })
+}
+
+fn per_owner(spot: &Spot<'_>) -> Read<PerOwner> {
+    let table = spot.known(keys::PER_OWNER)?;
+    let own = PerOwner::default();
+    Ok(PerOwner {
+        processes: table.read("processes", Spot::count)?.unwrap_or(own.processes),
+        links: table.read("links", Spot::count)?.unwrap_or(own.links),
+    })
+}

@@ -1,0 +1,147 @@
+//! Every error names the file, the place and the way out, and no secret.
+
+use super::*;
+
+fn says(text: &str) -> String {
+    parse(text).unwrap_err().to_string()
+}
+
+fn entry_says(entry: &str) -> String {
+    says(&format!("{{\n \"mcpServers\": {{\n  \"it\": {entry}\n }}\n}}"))
+}
+
+fn settings_say(stayput: &str) -> String {
+    says(&format!("{{\"mcpServers\": {{}},\n\"stayput\": {stayput}}}"))
+}
+
+#[test]
+fn an_unknown_key_of_ours_is_answered_with_the_nearest_one() {
+    assert_eq!(
+        entry_says(r#"{"command": "x", "stayput": {"isolaton": "shared"}}"#),
+        "/etc/mcp.json:3:38: mcpServers.it.stayput.isolaton: there is no such key; \
+         the nearest that there is, is \"isolation\""
+    );
+    for (stayput, place, nearest) in [
+        (r#"{"listens": 1}"#, "2:13: stayput.listens", "\"listen\""),
+        (r#"{"limits": {"proceses": 1}}"#, "2:24: stayput.limits.proceses", "\"processes\""),
+        (r#"{"expiry": {"Idle": 1}}"#, "2:24: stayput.expiry.Idle", "\"idle\""),
+        (r#"{"limits": {"per_owner": {"link": 1}}}"#, "stayput.limits.per_owner.link", "\"links\""),
+    ] {
+        let said = settings_say(stayput);
+        assert!(said.contains(place) && said.contains(nearest), "{said}");
+    }
+}
+
+#[test]
+fn every_problem_is_a_sentence_with_its_place() {
+    for (entry, expected) in [
+        (r#"{"command": "${NOT_SET}"}"#, "mcpServers.it.command: the environment variable NOT_SET"),
+        (r#"{"command": "x", "env": {"A": "${NOT_SET}"}}"#, "3:39: mcpServers.it.env.A: the env"),
+        (r#"{"command": "x", "args": ["a", "${NO"]}"#, "mcpServers.it.args.1: a ${ is not closed"),
+        (r#"{"command": "x", "args": "a"}"#, "mcpServers.it.args: this must be a list"),
+        (r#"{"command": ["x"]}"#, "mcpServers.it.command: this must be a text"),
+        (r#"{"command": "x", "env": {"A": 1}}"#, "mcpServers.it.env.A: this must be a text"),
+        (r#"{"command": "x", "url": "http://h/"}"#, "3:3: mcpServers.it: it has both"),
+        (r#"{"args": []}"#, "mcpServers.it: it has neither"),
+        (r#"{"type": "stdio", "url": "x"}"#, "mcpServers.it: its \"type\" needs \"command\""),
+        (r#"{"type": "htp", "url": "x"}"#, "mcpServers.it.type: there is no such value"),
+        (r#"{"command": "x", "disabled": "no"}"#, "mcpServers.it.disabled: this must be true"),
+        (r#"{"command": ""}"#, "mcpServers.it: the command is empty"),
+        (r#"{"url": "ftp://h/"}"#, "mcpServers.it: its URL cannot be used"),
+        (r#"{"command": "x", "args": ["${session.dri}"]}"#, "argument 1 has the unknown"),
+        (r#"{"command": "x", "command": "y"}"#, "3:26: mcpServers.it.command: this key stands"),
+        (r#""x""#, "mcpServers.it: this must be an object"),
+        (r#"{"command": "x", "stayput": {"era": "new"}}"#, "stayput.era: there is no such value"),
+        (r#"{"command": "x", "stayput": {"timeout": "soon"}}"#, "timeout: this must be a time"),
+        (r#"{"command": "x", "stayput": {"timeout": true}}"#, "timeout: this must be a time"),
+        (r#"{"command": "x", "stayput": {"warm": -1}}"#, "warm: this must be a whole number"),
+        (r#"{"command": "x", "stayput": {"inherit": "A"}}"#, "inherit: this must be a list"),
+        (r#"{"command": "x", "stayput": {"inherit": ["A=s3cret"]}}"#, "mcpServers.it: the name of"),
+    ] {
+        let said = entry_says(entry);
+        assert!(said.starts_with("/etc/mcp.json:") && said.contains(expected), "{entry}: {said}");
+    }
+    for (stayput, expected) in [
+        (r#"{"listen": "example.com:80"}"#, "stayput.listen: this must be an address"),
+        (r#"{"listen": "${session.dir}"}"#, "stayput.listen: ${session.dir} has a value for"),
+        (r#"{"store": "mysql://h"}"#, "stayput.store: the URL of a store begins with"),
+        (r#"{"expiry": {"idle": 0}}"#, "stayput.expiry.idle: this must be a time above zero"),
+        (r#"{"limits": {"memory": "2"}}"#, "stayput.limits.memory: this must be an amount"),
+        (r#"{"limits": {"sessions_per_owner": 0}}"#, "this must be a whole number from 1"),
+        (r#"{"allowed_origins": ["https://h/"]}"#, "stayput.allowed_origins.0: this must be an"),
+        (r#"{"allowed_hosts": ["https://h"]}"#, "stayput.allowed_hosts.0: this must be a host"),
+        ("[]", "stayput: this must be an object"),
+    ] {
+        let said = settings_say(stayput);
+        assert!(said.starts_with("/etc/mcp.json:2:") && said.contains(expected), "{said}");
+    }
+}
+
+#[test]
+fn a_file_that_is_not_json_is_told_by_its_place() {
+    for (text, expected) in [
+        ("{\n  \"mcpServers\": {,}\n}", ":2:18: this is not JSON: a name in double quotes"),
+        ("{\"é\": 1 \"b\": 2}", ":1:9: this is not JSON: a comma"),
+        ("{} /*", ":1:4: this comment has no end"),
+        ("", ":1:1: this is not JSON: it ends too early"),
+        ("[]", ":1:1: this must be an object"),
+        ("{}", ":1:1: no servers are configured"),
+    ] {
+        let said = says(text);
+        assert!(said.contains(expected), "{said}");
+    }
+}
+
+#[test]
+fn names_of_servers_are_parts_of_paths() {
+    for name in ["a b", "a/b", "", ".", "..", "é", "~x", &"a".repeat(65)] {
+        let said = says(&format!(r#"{{"mcpServers": {{"{name}": {{"command": "x"}}}}}}"#));
+        assert!(said.contains("cannot be part of a path"), "{name}: {said}");
+    }
+    let name = "A".repeat(64);
+    parse(&format!(r#"{{"mcpServers": {{"{name}": {{"command": "x"}}}}}}"#)).unwrap();
+    for second in
+        [r#""mcpServers": {"a": X, "A": X}"#, r#""mcpServers": {"a": X}, "servers": {"A": X}"#]
+    {
+        let said = says(&format!("{{{}}}", second.replace('X', r#"{"command": "x"}"#)));
+        assert!(said.contains("another server is called \"a\""), "{said}");
+    }
+}
+
+#[test]
+fn a_file_that_is_not_there_is_named() {
+    let said = Config::load(Path::new("/no/such/file.json")).unwrap_err().to_string();
+    assert!(said.starts_with("/no/such/file.json: the file cannot be read"), "{said}");
+}
+
+/// Invariant 8: values of the environment, of headers and of URLs are in no error and no `Debug`.
+#[test]
+fn a_secret_is_never_shown() {
+    for entry in [
+        r#"{"url": "https://u:s3cret@/x"}"#,
+        r#"{"url": "s3cret"}"#,
+        r#"{"url": "https://h/", "headers": {"A": "s3cret\n"}}"#,
+        r#"{"url": "https://h/", "headers": {"a s3cret": "x"}}"#,
+        r#"{"command": "x", "args": ["${TOKEN}", "${session.x}"]}"#,
+        r#"{"command": "x\u0000s3cret"}"#,
+        r#"{"type": "${TOKEN}"}"#,
+        r#"{"command": "x", "stayput": {"timeout": "${TOKEN}"}}"#,
+    ] {
+        let error = parse(&format!(r#"{{"mcpServers": {{"it": {entry}}}}}"#)).unwrap_err();
+        // The key of a header is a key, not a value; it is a mistake that nobody makes twice.
+        let shown = format!("{error} {error:?}").replace("headers.a s3cret", "");
+        assert!(!shown.contains("s3cret"), "{shown}");
+    }
+    for store in ["postgres://u:s3cret@h/d?sslmode=x", "redis://:s3cret@h:x"] {
+        let said = settings_say(&format!(r#"{{"store": "{store}"}}"#));
+        assert!(!said.contains("s3cret"), "{said}");
+    }
+    let config = parse(
+        r#"{"mcpServers": {
+            "a": {"command": "x", "args": ["${TOKEN}"], "env": {"A": "${TOKEN}"}},
+            "b": {"url": "https://u:s3cret@h/s3cret?k=s3cret", "headers": {"A": "s3cret"}}
+        }, "stayput": {"store": "redis://:s3cret@h/"}}"#,
+    );
+    let shown = format!("{:?} {:?}", config.unwrap(), environment());
+    assert!(!shown.contains("s3cret"), "{shown}");
+}

@@ -1,0 +1,109 @@
+//! Files beside the configuration, the examples, and the page that explains it all.
+
+use super::*;
+
+/// The root of the repository.
+fn repository() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+pub(super) fn read(path: &str) -> String {
+    std::fs::read_to_string(repository().join(path)).unwrap()
+}
+
+/// What the examples and the page take from the environment.
+pub(super) fn known() -> Environment {
+    let variables = [
+        ("HOME", "/home/ann"),
+        ("TICKETS_TOKEN", "t"),
+        ("DATABASE_PASSWORD", "p"),
+        ("GITHUB_TOKEN", "t"),
+    ];
+    Environment::of(&variables, PROGRAM)
+}
+
+/// The examples and every block of JSON of the page, each with a name.
+pub(super) fn samples() -> Vec<(String, String)> {
+    let folder = std::fs::read_dir(repository().join("examples")).unwrap();
+    let names = folder.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let mut samples: Vec<(String, String)> = names
+        .filter(|name| name.ends_with(".json"))
+        .map(|name| (name.clone(), read(&format!("examples/{name}"))))
+        .collect();
+    assert!(samples.len() >= 2);
+    let page = read("docs/configuration.md");
+    let blocks = page.split("```json").skip(1).filter_map(|rest| rest.split_once("```"));
+    let blocks: Vec<&str> = blocks.map(|(block, _)| block).collect();
+    assert!(blocks.len() > 5, "the page has examples");
+    let named = blocks.iter().enumerate();
+    samples.extend(named.map(|(at, block)| (format!("block {}", at + 1), (*block).to_owned())));
+    samples
+}
+
+#[test]
+fn every_example_can_be_used_as_it_is() {
+    for (name, text) in samples() {
+        let config = Config::parse(&text, Path::new("/etc/mcp.json"), &known());
+        let config = config.unwrap_or_else(|error| panic!("{name}: {error}"));
+        assert!(config.warnings.is_empty() || name.starts_with("block"), "{name}: {config:?}");
+    }
+}
+
+#[test]
+fn the_first_example_is_the_built_in_server() {
+    let text = read("examples/quickstart.json");
+    let config = Config::parse(&text, Path::new("/etc/mcp.json"), &known()).unwrap();
+    let resolved = config.servers[0].server.resolve(&Expansion::default()).unwrap();
+    let Resolved::Stdio(launch) = resolved else { panic!() };
+    assert_eq!((launch.command.to_str(), launch.args), (Some(PROGRAM), vec!["demo-server".into()]));
+}
+
+/// The page names every key, so that none is there that nobody can find.
+#[test]
+fn every_key_is_explained() {
+    let page = read("docs/configuration.md");
+    let all = [keys::ENTRY, keys::SERVER, keys::WARM, keys::TOOLS, keys::FILE, keys::EXPIRY];
+    for key in all.concat().iter().chain(keys::LIMITS).chain(keys::PER_OWNER).chain(&keys::SERVERS)
+    {
+        // Not as a part of an example, which explains nothing.
+        let mentions =
+            [format!("`{key}`"), format!(".{key}`"), format!("`{key}."), format!(".{key}.")];
+        assert!(mentions.iter().any(|it| page.contains(it.as_str())), "{key} is not explained");
+    }
+}
+
+#[test]
+fn files_are_looked_for_beside_the_configuration() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("token"), "from ${file}\r\n").unwrap();
+    std::fs::write(folder.path().join(".env"), "A=file\nB=\"${session.dir}\"\n").unwrap();
+    let file = folder.path().join("mcp.json");
+    let entry = r#"{"command": "x", "envFile": ".env", "env": {"A": "own", "T": "${file:token}"}}"#;
+    std::fs::write(&file, format!(r#"{{"mcpServers": {{"it": {entry}}}}}"#)).unwrap();
+    let config = Config::load(&file).unwrap();
+    let resolved = config.servers[0].server.resolve(&expansion()).unwrap();
+    let Resolved::Stdio(launch) = resolved else { panic!() };
+    assert_eq!(variable(&launch, "A"), Some("own"), "the entry wins over its file");
+    assert_eq!(variable(&launch, "B"), Some("${session.dir}"), "a value is not a template");
+    assert_eq!(variable(&launch, "T"), Some("from ${file}"), "one line break is cut");
+}
+
+#[test]
+fn a_file_beside_it_that_is_wrong_is_named_without_what_is_in_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let origin = folder.path().join("mcp.json");
+    std::fs::write(folder.path().join(".env"), "A=1\ns3cret\n").unwrap();
+    std::fs::write(folder.path().join("binary"), b"\xff\xfes3cret").unwrap();
+    std::fs::write(folder.path().join("large"), "s3cret".repeat(20_000)).unwrap();
+    for (entry, expected) in [
+        (r#"{"command": "x", "envFile": ".env"}"#, "line 2 of"),
+        (r#"{"command": "x", "envFile": "none"}"#, "none\" cannot be read"),
+        (r#"{"command": "${file:binary}"}"#, "is not text"),
+        (r#"{"command": "${file:large}"}"#, "too many"),
+        (r#"{"command": "${file:none}"}"#, "mcpServers.it.command: the file"),
+    ] {
+        let text = format!(r#"{{"mcpServers": {{"it": {entry}}}}}"#);
+        let said = Config::parse(&text, &origin, &environment()).unwrap_err().to_string();
+        assert!(said.contains(expected) && !said.contains("s3cret"), "{said}");
+    }
+}

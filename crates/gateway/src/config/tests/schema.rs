@@ -1,0 +1,190 @@
+//! The schema of the file says what the program does.
+
+use serde_json::Value;
+
+use super::*;
+
+fn schema() -> Value {
+    serde_json::from_str(&files::read("docs/stayput.schema.json")).unwrap()
+}
+
+/// What a reference leads to.
+fn target<'s>(root: &'s Value, schema: &'s Value) -> &'s Value {
+    match schema["$ref"].as_str() {
+        Some(pointer) => {
+            let found = root.pointer(pointer.trim_start_matches('#'));
+            found.unwrap_or_else(|| panic!("{pointer} leads nowhere"))
+        }
+        None => schema,
+    }
+}
+
+/// What is wrong with `value`, by the words of JSON Schema that ours uses.
+fn judge(root: &Value, schema: &Value, value: &Value, at: &str) -> Result<(), String> {
+    let schema = target(root, schema);
+    for word in schema.as_object().unwrap().keys() {
+        let known = [
+            "$schema",
+            "$id",
+            "title",
+            "description",
+            "default",
+            "examples",
+            "definitions",
+            "type",
+            "properties",
+            "additionalProperties",
+            "required",
+            "items",
+            "enum",
+            "anyOf",
+            "minimum",
+        ];
+        assert!(known.contains(&word.as_str()), "nobody checks {word:?}");
+    }
+    let fits = match schema["type"].as_str() {
+        None => true,
+        Some("object") => value.is_object(),
+        Some("array") => value.is_array(),
+        Some("string") => value.is_string(),
+        Some("boolean") => value.is_boolean(),
+        Some("integer") => value.is_u64() || value.is_i64(),
+        Some("number") => value.is_number(),
+        Some(other) => panic!("nobody checks the type {other:?}"),
+    };
+    let listed = schema["enum"].as_array().is_none_or(|choices| choices.contains(value));
+    let enough = schema["minimum"].as_f64() <= value.as_f64() || !value.is_number();
+    if !(fits && listed && enough) {
+        return Err(format!("{at} does not fit"));
+    }
+    if let Some(choices) = schema["anyOf"].as_array()
+        && !choices.iter().any(|choice| judge(root, choice, value, at).is_ok())
+    {
+        return Err(format!("{at} fits nothing"));
+    }
+    inside(root, schema, value, at)
+}
+
+fn inside(root: &Value, schema: &Value, value: &Value, at: &str) -> Result<(), String> {
+    for required in schema["required"].as_array().into_iter().flatten() {
+        if value.get(required.as_str().unwrap()).is_none() {
+            return Err(format!("{at} has no {required}"));
+        }
+    }
+    for (index, element) in value.as_array().into_iter().flatten().enumerate() {
+        if !schema["items"].is_null() {
+            judge(root, &schema["items"], element, &format!("{at}.{index}"))?;
+        }
+    }
+    for (name, member) in value.as_object().into_iter().flatten() {
+        let at = format!("{at}.{name}");
+        match (&schema["properties"][name], &schema["additionalProperties"]) {
+            (Value::Null, Value::Bool(false)) => return Err(format!("{at} is unknown")),
+            (Value::Null, Value::Null | Value::Bool(true)) => {}
+            (Value::Null, other) => judge(root, other, member, &at)?,
+            (known, _) => judge(root, known, member, &at)?,
+        }
+    }
+    Ok(())
+}
+
+fn judged(text: &str) -> Result<(), String> {
+    let value = serde_json::from_str(&comments::blanked(text).unwrap()).unwrap();
+    let schema = schema();
+    judge(&schema, &schema, &value, "")
+}
+
+#[test]
+fn every_example_fits_the_schema() {
+    for (name, text) in files::samples() {
+        judged(&text).unwrap_or_else(|problem| panic!("{name}: {problem}"));
+    }
+}
+
+/// What the program refuses, the schema refuses, as far as a schema can.
+#[test]
+fn what_is_refused_does_not_fit_the_schema() {
+    for text in [
+        "{}",
+        r#"{"mcpServers": []}"#,
+        r#"{"mcpServers": {"a": {"command": 1}}}"#,
+        r#"{"mcpServers": {"a": {"command": "x", "args": [1]}}}"#,
+        r#"{"mcpServers": {"a": {"command": "x", "env": {"A": 1}}}}"#,
+        r#"{"mcpServers": {"a": {"type": "x", "command": "x"}}}"#,
+        r#"{"mcpServers": {"a": {"command": "x", "stayput": {"x": 1}}}}"#,
+        r#"{"mcpServers": {"a": {"command": "x", "stayput": {"era": "x"}}}}"#,
+        r#"{"mcpServers": {"a": {"command": "x", "stayput": {"warm": -1}}}}"#,
+        r#"{"mcpServers": {}, "stayput": {"limits": {"x": 1}}}"#,
+        r#"{"mcpServers": {}, "stayput": {"limits": {"sessions_per_owner": 0}}}"#,
+        r#"{"mcpServers": {}, "stayput": {"limits": {"processes": 1.5}}}"#,
+    ] {
+        assert!(parse(text).is_err(), "the program takes {text}");
+        assert!(judged(text).is_err(), "the schema takes {text}");
+    }
+}
+
+#[test]
+fn the_schema_has_the_keys_that_the_program_has() {
+    let schema = schema();
+    let names = |pointer: &str| {
+        let found = target(&schema, schema.pointer(pointer).unwrap());
+        let mut names: Vec<&str> =
+            found["properties"].as_object().unwrap().keys().map(String::as_str).collect();
+        names.sort_unstable();
+        names
+    };
+    let file = "/properties/stayput";
+    let server = "/definitions/server/properties/stayput";
+    let inner = |of: &str, name: &str| {
+        // An object may stand behind a reference.
+        let outer = target(&schema, schema.pointer(of).unwrap());
+        let found = target(&schema, &outer["properties"][name]);
+        let either =
+            found["anyOf"].as_array().and_then(|all| all.iter().find(|it| it["type"] == "object"));
+        let object = either.unwrap_or(found);
+        let mut names: Vec<String> =
+            object["properties"].as_object().unwrap().keys().cloned().collect();
+        names.sort_unstable();
+        names
+    };
+    let sorted = |keys: &[&'static str]| {
+        let mut keys = keys.to_vec();
+        keys.sort_unstable();
+        keys
+    };
+    assert_eq!(names("/definitions/server"), sorted(keys::ENTRY));
+    assert_eq!(names(server), sorted(keys::SERVER));
+    assert_eq!(names(file), sorted(keys::FILE));
+    assert_eq!(inner(server, "warm"), sorted(keys::WARM));
+    assert_eq!(inner(server, "tools"), sorted(keys::TOOLS));
+    assert_eq!(inner(file, "expiry"), sorted(keys::EXPIRY));
+    assert_eq!(inner(file, "limits"), sorted(keys::LIMITS));
+    let limits =
+        target(&schema, &target(&schema, &schema["properties"]["stayput"])["properties"]["limits"]);
+    let per_owner = target(&schema, &limits["properties"]["per_owner"]);
+    let mut found: Vec<&String> = per_owner["properties"].as_object().unwrap().keys().collect();
+    found.sort_unstable();
+    assert_eq!(found, sorted(keys::PER_OWNER));
+    for key in keys::SERVERS.into_iter().chain([keys::STAYPUT]) {
+        assert!(!schema["properties"][key].is_null(), "{key}");
+    }
+}
+
+#[test]
+fn the_schema_has_the_defaults_that_the_program_has() {
+    let schema = schema();
+    let settings = &schema["definitions"]["settings"]["properties"];
+    let own = parse(r#"{"mcpServers": {}}"#).unwrap();
+    assert_eq!(settings["listen"]["default"], own.listen.to_string());
+    let limits = &settings["limits"]["properties"];
+    let per_owner = &limits["per_owner"]["properties"];
+    for (said, is) in [
+        (&limits["processes"], own.limits.links.processes),
+        (&limits["links"], own.limits.links.links),
+        (&per_owner["processes"], own.limits.links.per_owner.processes),
+        (&per_owner["links"], own.limits.links.per_owner.links),
+        (&limits["sessions_per_owner"], own.limits.sessions.per_owner),
+    ] {
+        assert_eq!(said["default"], is, "{said}");
+    }
+}

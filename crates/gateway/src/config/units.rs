@@ -1,0 +1,82 @@
+//! Spans of time and amounts of memory, as people write them.
+
+use std::time::Duration;
+
+/// "30s", "5m", "1h", "500ms", "2d".
+pub(super) fn duration(text: &str) -> Option<Duration> {
+    let (number, unit) = split(text)?;
+    let span = |seconds: u64| Some(Duration::from_secs(number.checked_mul(seconds)?));
+    match unit {
+        "ms" => Some(Duration::from_millis(number)),
+        "s" => span(1),
+        "m" => span(60),
+        "h" => span(60 * 60),
+        "d" => span(24 * 60 * 60),
+        _ => None,
+    }
+}
+
+/// A number of seconds, such as `30` or `1.5`.
+pub(super) fn seconds(number: &str) -> Option<Duration> {
+    Duration::try_from_secs_f64(number.parse().ok()?).ok()
+}
+
+/// "2GiB", "32MiB", "512KiB", "100B"; MB and GB are powers of ten.
+pub(super) fn bytes(text: &str) -> Option<u64> {
+    let (number, unit) = split(text)?;
+    let factor = match unit.to_ascii_lowercase().as_str() {
+        "b" => 1,
+        "kib" => 1 << 10,
+        "mib" => 1 << 20,
+        "gib" => 1 << 30,
+        "kb" => 1_000,
+        "mb" => 1_000_000,
+        "gb" => 1_000_000_000,
+        _ => return None,
+    };
+    number.checked_mul(factor)
+}
+
+/// The digits, and what stands behind them.
+fn split(text: &str) -> Option<(u64, &str)> {
+    let text = text.trim();
+    let end = text.find(|c: char| !c.is_ascii_digit())?;
+    Some((text[..end].parse().ok()?, text[end..].trim_start()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spans_have_a_unit() {
+        assert_eq!(duration("30s"), Some(Duration::from_secs(30)));
+        assert_eq!(duration(" 5 m "), Some(Duration::from_secs(300)));
+        assert_eq!(duration("1h"), Some(Duration::from_secs(3_600)));
+        assert_eq!(duration("2d"), Some(Duration::from_secs(172_800)));
+        assert_eq!(duration("500ms"), Some(Duration::from_millis(500)));
+        for text in ["", "s", "5", "5 minutes", "-1s", "1.5h", "99999999999999999999s", "9e9s"] {
+            assert_eq!(duration(text), None, "{text}");
+        }
+        assert_eq!(duration(&format!("{}d", u64::MAX)), None);
+    }
+
+    #[test]
+    fn plain_numbers_are_seconds() {
+        assert_eq!(seconds("30"), Some(Duration::from_secs(30)));
+        assert_eq!(seconds("0.5"), Some(Duration::from_millis(500)));
+        for number in ["-1", "1e300", "x"] {
+            assert_eq!(seconds(number), None, "{number}");
+        }
+    }
+
+    #[test]
+    fn amounts_have_a_unit() {
+        assert_eq!(bytes("2GiB"), Some(2 << 30));
+        assert_eq!(bytes("32 mib"), Some(32 << 20));
+        assert_eq!(bytes("1MB"), Some(1_000_000));
+        for text in ["", "2", "2G", "99999999999GiB", "-1B"] {
+            assert_eq!(bytes(text), None, "{text}");
+        }
+    }
+}

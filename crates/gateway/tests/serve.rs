@@ -1,0 +1,317 @@
+//! `stayput serve` from outside: real clients of HTTP, real servers behind, real restarts.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test stops at the first surprise")]
+
+mod world;
+
+use std::time::Duration;
+
+use http::Method;
+use serde_json::json;
+use stayput_testkit::{
+    mcp::{TestServer, send},
+    processes,
+};
+use world::{Gateway, gone, mark, stdio};
+
+/// R013, R162, E34: each client has a process and a state of its own.
+#[tokio::test]
+async fn each_client_has_its_own_state() {
+    let mark = mark("own");
+    let gateway = Gateway::start(json!({ "test": stdio(&mark, &[]) })).await;
+    let (ann, bob) = (gateway.client("test").await, gateway.client("test").await);
+    assert_ne!(ann.id, bob.id);
+    for n in 1..=3 {
+        assert_eq!(ann.text(&gateway, "count").await, n.to_string());
+    }
+    assert_eq!(bob.text(&gateway, "count").await, "1");
+    assert_eq!(ann.text(&gateway, "count").await, "4");
+    drop(gateway);
+    gone(&mark).await;
+}
+
+/// R031: a handshake and a list start no process for a session.
+#[tokio::test]
+async fn a_child_starts_with_the_first_call_that_needs_it() {
+    let mark = mark("lazy");
+    let gateway = Gateway::start(json!({ "test": stdio(&mark, &[]) })).await;
+    let clients = [gateway.client("test").await, gateway.client("test").await];
+    for client in &clients {
+        let listed = client.request(&gateway, "tools/list", json!({})).await;
+        assert!(listed["result"]["tools"].as_array().is_some_and(|tools| tools.len() > 5));
+        assert_eq!(client.request(&gateway, "ping", json!({})).await["result"], json!({}));
+    }
+    assert_eq!(processes::with_token(&mark).len(), 0, "the one that was asked is thrown away");
+    assert_eq!(clients[0].text(&gateway, "count").await, "1");
+    assert_eq!(processes::with_token(&mark).len(), 1);
+}
+
+/// R019, invariant 4: fifty first calls at once, one process.
+#[tokio::test]
+async fn fifty_first_calls_start_one_process() {
+    let mark = mark("fifty");
+    let gateway = Gateway::start(json!({ "test": stdio(&mark, &[]) })).await;
+    let client = gateway.client("test").await;
+    let calls = (0..50).map(|n| {
+        let body = json!({ "jsonrpc": "2.0", "id": n, "method": "tools/call",
+            "params": { "name": "count", "arguments": {} } });
+        let (client, gateway) = (&client, &gateway);
+        async move {
+            let answer = client.send(gateway, &body.to_string()).await.message().await;
+            assert_eq!(answer["id"], n);
+            answer["result"]["content"][0]["text"].as_str().unwrap().parse::<u32>().unwrap()
+        }
+    });
+    let mut counted = futures_util::future::join_all(calls).await;
+    counted.sort_unstable();
+    assert_eq!(counted, (1..=50).collect::<Vec<_>>());
+    assert_eq!(processes::with_token(&mark).len(), 1);
+}
+
+/// Invariants 3 and 5: after `kill -9` nothing is orphaned, the connection is known, a child's loss is
+/// told once, and then it goes on afresh.
+#[tokio::test]
+async fn a_killed_gateway_tells_the_loss_of_a_child_once() {
+    let mark = mark("killed");
+    let mut gateway = Gateway::start(json!({ "test": stdio(&mark, &[]) })).await;
+    let client = gateway.client("test").await;
+    assert_eq!(client.text(&gateway, "count").await, "1");
+    gateway.kill();
+    gone(&mark).await;
+    gateway.restart().await;
+    let told = client.call(&gateway, "count", json!({})).await;
+    assert_eq!(told["result"]["isError"], true, "{told}");
+    assert_eq!(told["result"]["_meta"]["dev.stayput/state"]["state"], "lost", "{told}");
+    // Noted behind the answer, so the next one may come too early once.
+    for _ in 0..100 {
+        let answer = client.call(&gateway, "count", json!({})).await;
+        if answer["result"]["isError"] != true {
+            assert_eq!(answer["result"]["content"][0]["text"], "1", "{answer}");
+            assert_eq!(client.text(&gateway, "count").await, "2");
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    panic!("the loss is told without end");
+}
+
+/// R110–R118, E07: a session on an HTTP server goes on through a restart, without a handshake.
+#[tokio::test]
+async fn a_killed_gateway_goes_on_with_a_session_of_an_http_server() {
+    let server = TestServer::http(&["--era", "legacy"]).await;
+    let mut gateway = Gateway::start(json!({ "test": { "url": server.url() } })).await;
+    let client = gateway.client("test").await;
+    assert_eq!(client.text(&gateway, "count").await, "1");
+    let shaken = server.counted("initialize").await;
+    gateway.kill();
+    gateway.restart().await;
+    assert_eq!(client.text(&gateway, "count").await, "2");
+    // The new process may have asked how the server is spoken to, on a session of its own.
+    assert!(server.counted("initialize").await <= shaken + 1);
+}
+
+/// E08, E11: a server that forgot is told as a loss, and the session begins anew.
+#[tokio::test]
+async fn an_http_server_that_forgets_is_told() {
+    let mut server = TestServer::http(&["--era", "legacy"]).await;
+    let gateway = Gateway::start(json!({ "test": { "url": server.url() } })).await;
+    let client = gateway.client("test").await;
+    assert_eq!(client.text(&gateway, "count").await, "1");
+    server.restart().await;
+    let told = client.call(&gateway, "count", json!({})).await;
+    assert_eq!(told["result"]["isError"], true, "{told}");
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    assert_eq!(client.text(&gateway, "count").await, "1");
+}
+
+#[tokio::test]
+async fn a_child_that_dies_is_told_and_hurts_nobody_else() {
+    let mark = mark("dies");
+    let gateway = Gateway::start(json!({ "test": stdio(&mark, &[]) })).await;
+    let (ann, bob) = (gateway.client("test").await, gateway.client("test").await);
+    assert_eq!(ann.text(&gateway, "count").await, "1");
+    assert_eq!(bob.text(&gateway, "count").await, "1");
+    let told = ann.call(&gateway, "crash", json!({})).await;
+    assert_eq!(told["result"]["isError"], true, "{told}");
+    let words = told["result"]["content"][0]["text"].as_str().unwrap();
+    assert!(words.contains("may or may not have been carried out"), "{words}");
+    assert_eq!(bob.text(&gateway, "count").await, "2");
+}
+
+#[tokio::test]
+async fn progress_and_questions_come_on_the_stream_of_their_call() {
+    let mark = mark("streams");
+    let gateway = Gateway::start(json!({ "test": stdio(&mark, &[]) })).await;
+    let client = gateway.client_with("test", "2025-11-25", json!({ "elicitation": {} })).await;
+    let slow = json!({ "jsonrpc": "2.0", "id": "s/1", "method": "tools/call", "params": {
+        "name": "slow", "arguments": { "ms": 100, "steps": 4 }, "_meta": { "progressToken": "p" } } });
+    let mut events = client.send(&gateway, &slow.to_string()).await.events();
+    let mut seen = 0;
+    loop {
+        let message = events.message().await.unwrap();
+        if message["id"] == "s/1" {
+            break;
+        }
+        assert_eq!(message["params"]["progressToken"], "p");
+        seen += 1;
+    }
+    assert!(seen >= 3);
+    let ask = json!({ "jsonrpc": "2.0", "id": 2, "method": "tools/call",
+        "params": { "name": "elicit", "arguments": {} } });
+    let mut events = client.send(&gateway, &ask.to_string()).await.events();
+    let question = events.message().await.unwrap();
+    assert_eq!(question["method"], "elicitation/create");
+    let answer = json!({ "jsonrpc": "2.0", "id": question["id"],
+        "result": { "action": "accept", "content": { "answer": "forty-two" } } });
+    assert_eq!(client.send(&gateway, &answer.to_string()).await.status, 202);
+    let done = events.message().await.unwrap();
+    assert!(done["result"].to_string().contains("forty-two"), "{done}");
+}
+
+/// To go away is not to cancel: the answer waits, and the call ran once.
+#[tokio::test]
+async fn an_answer_that_nobody_read_can_be_taken_up() {
+    let mark = mark("resume");
+    let gateway = Gateway::start(json!({ "test": stdio(&mark, &[]) })).await;
+    let client = gateway.client("test").await;
+    let slow = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {
+        "name": "slow", "arguments": { "ms": 800, "steps": 4 }, "_meta": { "progressToken": 1 } } });
+    let mut events = client.send(&gateway, &slow.to_string()).await.events();
+    events.message().await.unwrap();
+    let last = events.last_id().unwrap().to_owned();
+    drop(events);
+    tokio::time::sleep(Duration::from_millis(1_200)).await;
+    let mut events = client.get(&gateway, Some(&last)).await.events();
+    let mut messages = Vec::new();
+    while let Some(message) = events.message().await {
+        messages.push(message);
+    }
+    let done = messages.last().unwrap();
+    assert_eq!((&done["id"], done["result"].is_object()), (&json!(1), true), "{messages:?}");
+    // Another client cannot read it.
+    let other = gateway.client("test").await;
+    let mut events = other.get(&gateway, Some(&last)).await.events();
+    let first = tokio::time::timeout(Duration::from_millis(300), events.message()).await;
+    assert!(first.is_err(), "it listens to a stream of its own: {first:?}");
+    let stats = client.text(&gateway, "stats").await;
+    let stats: serde_json::Value = serde_json::from_str(&stats).unwrap();
+    assert_eq!(stats["cancels"], 0, "{stats}");
+}
+
+#[tokio::test]
+async fn a_client_can_cancel() {
+    let mark = mark("cancel");
+    let gateway = Gateway::start(json!({ "test": stdio(&mark, &[]) })).await;
+    let client = gateway.client("test").await;
+    client.text(&gateway, "count").await;
+    let slow = json!({ "jsonrpc": "2.0", "id": "x", "method": "tools/call", "params": {
+        "name": "slow", "arguments": { "ms": 60_000, "steps": 600 }, "_meta": { "progressToken": 1 } } });
+    let mut events = client.send(&gateway, &slow.to_string()).await.events();
+    events.message().await.unwrap();
+    let cancel = json!({ "jsonrpc": "2.0", "method": "notifications/cancelled",
+        "params": { "requestId": "x" } });
+    assert_eq!(client.send(&gateway, &cancel.to_string()).await.status, 202);
+    // The stream ends without an answer.
+    let rest = async { while events.message().await.is_some() {} };
+    tokio::time::timeout(world::LONG, rest).await.unwrap();
+    for _ in 0..500 {
+        let stats = client.text(&gateway, "stats").await;
+        let stats: serde_json::Value = serde_json::from_str(&stats).unwrap();
+        if stats["cancels"] == 1 {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    panic!("the server was not told");
+}
+
+#[tokio::test]
+async fn what_is_passed_on_is_not_touched() {
+    let mark = mark("bytes");
+    let gateway = Gateway::start(json!({ "test": stdio(&mark, &[]) })).await;
+    let client = gateway.client("test").await;
+    let said = r#"{"jsonrpc":"2.0", "id":"a\/1","method":"tools/call","params":{"name":"echo","arguments":{ "n":1.10,"big":123456789012345678901234567890 }}}"#;
+    let answer = client.send(&gateway, said).await.bytes().await.unwrap();
+    let answer = String::from_utf8(answer.to_vec()).unwrap();
+    assert!(answer.contains(r#""id":"a\/1""#), "{answer}");
+    assert!(answer.contains(r#"\"n\":1.10,\"big\":123456789012345678901234567890"#), "{answer}");
+}
+
+/// R062: what a client does wrong is its own fault, and said in a sentence.
+#[tokio::test]
+async fn bad_requests_are_told_what_is_wrong() {
+    let mark = mark("bad");
+    let gateway = Gateway::start(json!({ "test": stdio(&mark, &[]) })).await;
+    let client = gateway.client("test").await;
+    let ping = r#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#;
+    let status = |answer: stayput_testkit::mcp::Answer| answer.status.as_u16();
+    assert_eq!(status(gateway.post("test", &[], ping).await), 400, "no session id");
+    let unknown = [("mcp-session-id", "sp_aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa")];
+    assert_eq!(status(gateway.post("test", &unknown, ping).await), 404, "unknown");
+    assert_eq!(status(gateway.post("test", &[("mcp-session-id", "../x")], ping).await), 404);
+    assert_eq!(status(gateway.post("nothing", &[], ping).await), 404, "no such server");
+    assert_eq!(status(client.send(&gateway, "{").await), 400, "no JSON");
+    assert_eq!(status(client.send(&gateway, r#"{"jsonrpc":"2.0","id":1}"#).await), 400);
+    let id = ("mcp-session-id", &*client.id);
+    let old = [id, ("mcp-protocol-version", "1999-01-01")];
+    assert_eq!(status(gateway.post("test", &old, ping).await), 400, "unknown version");
+    let evil = [id, ("origin", "http://evil.example.com")];
+    assert_eq!(status(gateway.post("test", &evil, ping).await), 403, "foreign origin");
+    let url = format!("{}/mcp/test", gateway.url);
+    assert_eq!(send(Method::PUT, &url, &[], "").await.unwrap().status.as_u16(), 405);
+    assert_eq!(send(Method::GET, &url, &[], "").await.unwrap().status.as_u16(), 406);
+    let health = format!("{}/healthz", gateway.url);
+    assert_eq!(send(Method::GET, &health, &[], "").await.unwrap().status.as_u16(), 200);
+    assert_eq!(status(client.send(&gateway, ping).await), 200, "and it still works");
+}
+
+/// DELETE ends the connection, its session and its process.
+#[tokio::test]
+async fn a_client_that_says_goodbye_leaves_nothing() {
+    let mark = mark("goodbye");
+    let gateway = Gateway::start(json!({ "test": stdio(&mark, &[]) })).await;
+    let client = gateway.client("test").await;
+    assert_eq!(client.text(&gateway, "count").await, "1");
+    assert_eq!(client.delete(&gateway).await, 200);
+    gone(&mark).await;
+    let ping = r#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#;
+    assert_eq!(client.send(&gateway, ping).await.status, 404);
+    assert_eq!(client.delete(&gateway).await, 404);
+}
+
+#[tokio::test]
+async fn several_messages_at_once_are_answered_at_once() {
+    let mark = mark("batch");
+    let gateway = Gateway::start(json!({ "test": stdio(&mark, &[]) })).await;
+    let client = gateway.client_with("test", "2025-03-26", json!({})).await;
+    let batch = r#"[{"jsonrpc":"2.0","id":1,"method":"ping"},{"jsonrpc":"2.0","method":"notifications/x"},
+        {"jsonrpc":"2.0","id":"b","method":"tools/call","params":{"name":"count","arguments":{}}}]"#;
+    let answers = client.send(&gateway, batch).await.json().await;
+    let ids: Vec<_> = answers.as_array().unwrap().iter().map(|it| it["id"].clone()).collect();
+    assert_eq!(ids, [json!(1), json!("b")], "{answers}");
+    let newer = gateway.client("test").await;
+    assert_eq!(newer.send(&gateway, batch).await.status, 400, "later versions have none");
+}
+
+#[tokio::test]
+async fn a_gateway_that_is_told_to_stop_lets_calls_end() {
+    let mark = mark("stop");
+    let mut gateway = Gateway::start(json!({ "test": stdio(&mark, &[]) })).await;
+    let client = gateway.client("test").await;
+    client.text(&gateway, "count").await;
+    let slow = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {
+        "name": "slow", "arguments": { "ms": 500 } } });
+    let (url, id) = (format!("{}/mcp/test", gateway.url), client.id.clone());
+    let calling = tokio::spawn(async move {
+        let headers = [
+            ("content-type", "application/json"),
+            ("accept", "application/json, text/event-stream"),
+            ("mcp-session-id", &*id),
+        ];
+        send(Method::POST, &url, &headers, slow.to_string()).await.unwrap().message().await
+    });
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    let status = tokio::task::spawn_blocking(move || (gateway.stop(), gateway)).await.unwrap().0;
+    assert!(status.success(), "{status}");
+    assert!(calling.await.unwrap()["result"].is_object());
+    gone(&mark).await;
+}

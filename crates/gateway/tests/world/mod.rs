@@ -1,0 +1,222 @@
+//! A running gateway, and clients of it.
+#![allow(
+    dead_code,
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "each test file uses a part of it, and a test stops at the first surprise"
+)]
+
+use std::{
+    io::{BufRead, BufReader},
+    os::unix::process::CommandExt,
+    path::PathBuf,
+    process::{Child, Command, Stdio},
+    time::Duration,
+};
+
+use http::Method;
+use serde_json::{Value, json};
+use stayput_testkit::{
+    mcp::{Answer, send},
+    processes, program,
+};
+use tempfile::TempDir;
+
+/// Long enough for everything on a busy machine.
+pub(crate) const LONG: Duration = Duration::from_secs(30);
+
+/// A gateway with its own folder, killed with all it started when dropped.
+pub(crate) struct Gateway {
+    pub(crate) folder: TempDir,
+    config: PathBuf,
+    child: Option<Child>,
+    pub(crate) url: String,
+}
+
+impl Gateway {
+    /// Serves these servers, in the form of `mcpServers`.
+    pub(crate) async fn start(servers: Value) -> Self {
+        Self::with(servers, json!({})).await
+    }
+
+    pub(crate) async fn with(servers: Value, mut stayput: Value) -> Self {
+        let folder = TempDir::new().unwrap();
+        let config = folder.path().join("stayput.json");
+        let store = format!("sqlite:{}", folder.path().join("store.db").display());
+        stayput["store"] = json!(store);
+        stayput["listen"] = json!("127.0.0.1:0");
+        let text = json!({ "mcpServers": servers, "stayput": stayput }).to_string();
+        std::fs::write(&config, text).unwrap();
+        let mut gateway = Self { folder, config, child: None, url: String::new() };
+        gateway.run().await;
+        gateway
+    }
+
+    async fn run(&mut self) {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_stayput"));
+        command.args(["serve", "--config"]).arg(&self.config);
+        command.env("XDG_DATA_HOME", self.folder.path().join("data"));
+        let mut child = command
+            .process_group(0)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let stderr = child.stderr.take().unwrap();
+        let (found, url) = tokio::sync::oneshot::channel();
+        std::thread::spawn(move || {
+            let mut found = Some(found);
+            let mut seen = String::new();
+            for line in BufReader::new(stderr).lines().map_while(Result::ok) {
+                let url = line.split_whitespace().find(|word| word.starts_with("http://"));
+                if let (Some(url), Some(_)) = (url, &found) {
+                    let base = url.split("/mcp").next().unwrap_or(url).trim_end_matches('/');
+                    let _ = found.take().unwrap().send(base.to_owned());
+                }
+                seen.push_str(&line);
+                seen.push('\n');
+            }
+        });
+        self.child = Some(child);
+        self.url = tokio::time::timeout(LONG, url).await.unwrap().expect("the gateway came up");
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.as_ref().unwrap().id()
+    }
+
+    /// Kills it without a warning, and waits until it is gone.
+    pub(crate) fn kill(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+
+    /// Asks it to stop, and waits until it did.
+    pub(crate) fn stop(&mut self) -> std::process::ExitStatus {
+        let mut child = self.child.take().unwrap();
+        let status = Command::new("kill").arg(child.id().to_string()).status().unwrap();
+        assert!(status.success());
+        child.wait().unwrap()
+    }
+
+    /// Starts it again, on the same store.
+    pub(crate) async fn restart(&mut self) {
+        self.run().await;
+    }
+
+    pub(crate) async fn post(&self, server: &str, headers: &[(&str, &str)], body: &str) -> Answer {
+        let url = format!("{}/mcp/{server}", self.url);
+        let mut all = vec![
+            ("content-type", "application/json"),
+            ("accept", "application/json, text/event-stream"),
+        ];
+        all.extend_from_slice(headers);
+        let sent = send(Method::POST, &url, &all, body.to_owned());
+        tokio::time::timeout(LONG, sent).await.unwrap().unwrap()
+    }
+
+    /// A new client of `server`.
+    pub(crate) async fn client(&self, server: &str) -> Client {
+        self.client_with(server, "2025-11-25", json!({})).await
+    }
+
+    pub(crate) async fn client_with(
+        &self,
+        server: &str,
+        version: &str,
+        capabilities: Value,
+    ) -> Client {
+        let body = json!({ "jsonrpc": "2.0", "id": 0, "method": "initialize", "params": {
+            "protocolVersion": version, "capabilities": capabilities,
+            "clientInfo": { "name": "test", "version": "1" },
+        }});
+        let answer = self.post(server, &[], &body.to_string()).await;
+        assert_eq!(answer.status, 200);
+        let id = answer.header("mcp-session-id").to_owned();
+        let greeting = answer.message().await;
+        assert!(greeting["result"].is_object(), "{greeting}");
+        let client = Client { server: server.to_owned(), id, greeting };
+        let done = json!({ "jsonrpc": "2.0", "method": "notifications/initialized" });
+        assert_eq!(client.send(self, &done.to_string()).await.status, 202);
+        client
+    }
+}
+
+impl Drop for Gateway {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// A client that shook hands.
+pub(crate) struct Client {
+    pub(crate) server: String,
+    pub(crate) id: String,
+    pub(crate) greeting: Value,
+}
+
+impl Client {
+    pub(crate) async fn send(&self, gateway: &Gateway, body: &str) -> Answer {
+        gateway.post(&self.server, &[("mcp-session-id", &self.id)], body).await
+    }
+
+    /// A request and its answer.
+    pub(crate) async fn request(&self, gateway: &Gateway, method: &str, params: Value) -> Value {
+        let body = json!({ "jsonrpc": "2.0", "id": 7, "method": method, "params": params });
+        let answer = self.send(gateway, &body.to_string()).await;
+        assert_eq!(answer.status, 200);
+        tokio::time::timeout(LONG, answer.message()).await.unwrap()
+    }
+
+    pub(crate) async fn call(&self, gateway: &Gateway, tool: &str, arguments: Value) -> Value {
+        self.request(gateway, "tools/call", json!({ "name": tool, "arguments": arguments })).await
+    }
+
+    /// The text that a tool gave.
+    pub(crate) async fn text(&self, gateway: &Gateway, tool: &str) -> String {
+        let answer = self.call(gateway, tool, json!({})).await;
+        answer["result"]["content"][0]["text"]
+            .as_str()
+            .unwrap_or_else(|| panic!("{answer}"))
+            .to_owned()
+    }
+
+    pub(crate) async fn get(&self, gateway: &Gateway, last: Option<&str>) -> Answer {
+        let url = format!("{}/mcp/{}", gateway.url, self.server);
+        let mut headers = vec![("accept", "text/event-stream"), ("mcp-session-id", &*self.id)];
+        headers.extend(last.map(|last| ("last-event-id", last)));
+        tokio::time::timeout(LONG, send(Method::GET, &url, &headers, "")).await.unwrap().unwrap()
+    }
+
+    pub(crate) async fn delete(&self, gateway: &Gateway) -> u16 {
+        let url = format!("{}/mcp/{}", gateway.url, self.server);
+        let headers = [("mcp-session-id", &*self.id)];
+        send(Method::DELETE, &url, &headers, "").await.unwrap().status.as_u16()
+    }
+}
+
+/// The test server as a child process, findable by `mark`.
+pub(crate) fn stdio(mark: &str, more: &[&str]) -> Value {
+    let mut args = vec!["stdio", "--era", "legacy", "--mark", mark];
+    args.extend(more);
+    json!({ "command": program("stayput-testserver"), "args": args })
+}
+
+/// A word that no other test uses.
+pub(crate) fn mark(name: &str) -> String {
+    format!("gateway-{name}-{}", std::process::id())
+}
+
+/// Waits until no process has this word on its command line.
+pub(crate) async fn gone(mark: &str) {
+    for _ in 0..1_000 {
+        if processes::with_token(mark).is_empty() {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    panic!("still there: {:?}", processes::with_token(mark));
+}
