@@ -132,7 +132,7 @@ impl Link {
             let params = format!(r#"{{"notifications":{interest}}}"#);
             // Nothing may come for hours.
             let limit = Some(Duration::MAX);
-            let options = CallOptions { limit, declares, ..CallOptions::default() };
+            let options = CallOptions { limit, declares };
             let call = self.call("subscriptions/listen", Some(&params), options).await?;
             return Ok(Listener::on_call(call));
         }

@@ -15,13 +15,17 @@ use std::{
 };
 
 use stayput_core::{Generation, SessionId};
-use tokio::runtime::Handle;
+use tokio::{runtime::Handle, task::JoinHandle};
 
 use crate::{
     Budget, Folders, Hello, Keeper, Kept, Limits, Link, LinkKey, LossReason, OpenError, Place,
-    Profile, Recycle, Server, Used, Wanted, opener::Opener, process::Processes, profiles::Profiles,
+    Profile, Recycle, Server, Used, Wanted,
+    opener::{Opener, Plan},
+    process::Processes,
+    profiles::Profiles,
 };
 pub use slot::Held;
+use slot::Slot;
 use spares::Spares;
 use table::Table;
 
@@ -130,11 +134,12 @@ impl Links {
         profile.map_err(Arc::new)
     }
 
-    /// Takes over a profile that was learned earlier.
+    /// Takes over a profile that was learned earlier, unless its era is not the one that is spoken with
+    /// the server now.
     pub async fn set_profile(&self, server: &Server, place: &Place, profile: Profile) {
         let scope = open::probe_scope(server, place);
         if let Ok(expansion) = self.0.opener.folders.expansion(server, &scope).await {
-            self.0.profiles.set(server.profile_identity(&expansion), Arc::new(profile));
+            self.0.profiles.set(server, &expansion, profile);
         }
     }
 
@@ -146,11 +151,28 @@ impl Links {
     /// Ends all links of a session, and removes its folders. Says what could not be removed.
     pub async fn end(&self, session: SessionId) -> Kept {
         let slots = self.0.table.remove_session(session);
-        let ended = slots.iter().filter_map(|slot| slot.end(LossReason::Ended, true));
         // Told all at once, then waited for.
+        let left = slots.iter().filter_map(|slot| self.forget(slot));
+        let left: Vec<_> = left.collect();
+        let ended = slots.iter().filter_map(|slot| slot.end(LossReason::Ended, true));
         let ended: Vec<_> = ended.collect();
         all_gone(&ended).await;
+        for farewell in left {
+            let _ = farewell.await;
+        }
         self.0.opener.folders.remove_session(session).await
+    }
+
+    /// Says farewell to a session that a server still keeps, though its link was let go of.
+    fn forget(&self, slot: &Slot) -> Option<JoinHandle<()>> {
+        let kept = slot.left_behind().filter(|_| slot.server.options().delete_on_end)?;
+        let (links, server, scope) = (self.clone(), slot.server.clone(), slot.key.scope().clone());
+        Some(self.0.opener.runtime.spawn(async move {
+            let hello = Hello::default();
+            let plan = Plan { server: &server, scope: &scope, hello: &hello };
+            // It is the server's to forget what nobody can tell it to.
+            let _ = links.0.opener.forget(plan, &kept).await;
+        }))
     }
 
     /// Ends the link of `place` to `server`, if there is one. The next one begins on the next

@@ -46,6 +46,11 @@ impl Loss {
         self.reason
     }
 
+    /// Whether only we let go of the link: what an HTTP server keeps behind it is still there.
+    pub(crate) fn leaves_state(&self) -> bool {
+        matches!(self.reason, LossReason::Released | LossReason::Evicted)
+    }
+
     /// What the operator may want to know: the last lines of a child, or what the server answered. It
     /// is never meant for a model or a client.
     #[must_use]

@@ -132,6 +132,11 @@ pub enum OpenError {
 }
 
 impl OpenError {
+    /// Whether it can be the server's doing, so that it is better left alone for a while.
+    pub(crate) fn is_of_server(&self) -> bool {
+        !matches!(self, Self::AtCapacity(_) | Self::Ended { .. } | Self::Resting { .. })
+    }
+
     pub(crate) fn of_call(core: &Core, error: CallError) -> Self {
         match Self::of_first_call(&core.server, error) {
             Self::Exited { server, exited, .. } => {

@@ -19,7 +19,7 @@ use crate::{
     process::{Child, Processes, Program},
     sse::{self, Sse},
     stdio::Pump,
-    streamable::{Streamable, Wire},
+    streamable::{self, Streamable, Wire},
 };
 
 /// Makes links. What is expensive and can be shared is made once: HTTP clients with their connections,
@@ -41,6 +41,21 @@ pub(crate) struct Plan<'a> {
     pub(crate) server: &'a Server,
     pub(crate) scope: &'a Scope,
     pub(crate) hello: &'a Hello,
+}
+
+/// What a link is made from.
+struct Means {
+    permit: Permit,
+    /// A process that already runs.
+    spare: Option<Child>,
+    /// A session that the server already has.
+    session: Option<HeaderValue>,
+}
+
+impl Means {
+    fn new(permit: Permit) -> Self {
+        Self { permit, spare: None, session: None }
+    }
 }
 
 /// A link before its handshake. Dropped, it is ended: nobody can have cancelled it to no effect.
@@ -84,7 +99,7 @@ impl Opener {
         spare: Option<Child>,
     ) -> Result<Link, OpenError> {
         let deadline = deadline(plan.server.options().timeouts.open);
-        let raw = self.connect(plan, profile.way(), permit, spare, None).await?;
+        let raw = self.connect(plan, profile.way(), Means { spare, ..Means::new(permit) }).await?;
         if profile.way() == Way::Modern {
             // Each request says everything: there is nothing to agree on.
             let greeting = profile.greeting().clone();
@@ -107,15 +122,23 @@ impl Opener {
         permit: Permit,
         kept: &Attachment,
     ) -> Result<Link, OpenError> {
-        let session = kept.session.as_deref().unwrap_or_default();
-        let mut session = HeaderValue::from_str(session).map_err(|_| ended(plan.server))?;
-        session.set_sensitive(true);
-        let raw = self.connect(plan, Way::Legacy, permit, None, Some(session)).await?;
+        let session = session(kept).ok_or_else(|| ended(plan.server))?;
+        let means = Means { session: Some(session), ..Means::new(permit) };
+        let raw = self.connect(plan, Way::Legacy, means).await?;
         if let Some(core) = raw.core() {
             let _ = core.terms.set(Terms::new(kept.version.clone(), plan.hello));
         }
         raw.into_link(Greeting::new(kept.version.clone(), &kept.greeting))
             .ok_or_else(|| ended(plan.server))
+    }
+
+    /// Ends a session that the server has, without a link to it.
+    pub(crate) async fn forget(&self, plan: Plan<'_>, kept: &Attachment) -> Result<(), OpenError> {
+        let expansion = self.folders.expansion(plan.server, plan.scope).await?;
+        let Resolved::Http(endpoint) = plan.server.resolve(&expansion)? else { return Ok(()) };
+        let Some(session) = session(kept) else { return Ok(()) };
+        streamable::delete(&self.wire(plan, endpoint)?, &kept.version, session).await;
+        Ok(())
     }
 
     /// Opens a link to find out how the server is spoken to. What was opened in a way that did not
@@ -129,7 +152,7 @@ impl Opener {
         let timeouts = plan.server.options().timeouts;
         let limit = if way == Way::Modern { timeouts.probe } else { timeouts.open };
         let start = deadline(timeouts.open);
-        let raw = self.connect(plan, way, permit, None, None).await.map_err(Refusal::Failed)?;
+        let raw = self.connect(plan, way, Means::new(permit)).await.map_err(Refusal::Failed)?;
         let core = raw.core().cloned();
         let shaken = shake(raw, plan, way, start.min(deadline(limit))).await;
         if shaken.is_err()
@@ -141,14 +164,8 @@ impl Opener {
     }
 
     /// The expensive part: a process, or what leads to an HTTP server.
-    async fn connect(
-        &self,
-        plan: Plan<'_>,
-        way: Way,
-        permit: Permit,
-        spare: Option<Child>,
-        session: Option<HeaderValue>,
-    ) -> Result<Raw, OpenError> {
+    async fn connect(&self, plan: Plan<'_>, way: Way, means: Means) -> Result<Raw, OpenError> {
+        let Means { permit, spare, session } = means;
         let expansion = self.folders.expansion(plan.server, plan.scope).await?;
         match plan.server.resolve(&expansion)? {
             Resolved::Stdio(launch) => {
@@ -279,4 +296,11 @@ fn deadline(limit: Duration) -> Instant {
 
 fn ended(server: &Server) -> OpenError {
     OpenError::Ended { server: server.name().to_owned() }
+}
+
+/// The id of the server's session, as it is sent.
+fn session(kept: &Attachment) -> Option<HeaderValue> {
+    let mut session = HeaderValue::from_str(kept.session.as_deref()?).ok()?;
+    session.set_sensitive(true);
+    Some(session)
 }

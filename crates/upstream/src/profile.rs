@@ -18,7 +18,7 @@ const LISTS: [(&str, &str); 4] = [
 ];
 
 /// The most pages of one list that are asked for. Who has more does not end.
-const PAGES: usize = 100;
+pub(crate) const PAGES: usize = 100;
 
 /// How a server is spoken to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -149,11 +149,16 @@ async fn pages(link: &Link, method: &str) -> Result<Vec<Bytes>, CallError> {
             link.learn_tools(result);
         }
         pages.push(Bytes::copy_from_slice(result.as_bytes()));
-        let next = Raw::parse(result).ok().and_then(|page| page.find(&["nextCursor"]));
-        let Some(next) = next.filter(|next| !next.is_null()) else { break };
-        params = format!(r#"{{"cursor":{}}}"#, next.as_str());
+        let Some(next) = next_page(result) else { break };
+        params = next;
     }
     Ok(pages)
+}
+
+/// What asks for the page after this one, if there is one.
+pub(crate) fn next_page(result: &str) -> Option<String> {
+    let next = Raw::parse(result).ok()?.find(&["nextCursor"])?;
+    (!next.is_null()).then(|| format!(r#"{{"cursor":{}}}"#, next.as_str()))
 }
 
 impl fmt::Debug for Profile {

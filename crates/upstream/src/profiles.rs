@@ -3,41 +3,79 @@
 use std::{
     collections::HashMap,
     sync::{Arc, Mutex},
+    time::Duration,
 };
 
 use crate::{
-    Cost, EraChoice, Hello, Identity, Isolation, LossReason, OpenError, Profile, Scope, Server,
-    Way,
+    Cost, EraChoice, Expansion, Hello, Identity, Isolation, LossReason, OpenError, Profile, Scope,
+    Server, Way,
+    backoff::Backoff,
     handshake::Refusal,
     lock::lock,
     opener::{Opener, Plan},
 };
-use tokio::sync::Mutex as AsyncMutex;
+use tokio::{sync::Mutex as AsyncMutex, time::Instant};
 
-/// The profiles of all servers, by configuration and credentials.
+/// The profiles of all servers, by configuration and credentials, and by what is wanted of them: a
+/// server that speaks both eras is known in two ways.
 #[derive(Debug, Default)]
-pub(crate) struct Profiles(Mutex<HashMap<Identity, Arc<Learned>>>);
+pub(crate) struct Profiles(Mutex<HashMap<Key, Arc<Learned>>>);
+
+type Key = (Identity, &'static [Way]);
 
 /// One profile, or the place for it. Who comes while it is learned waits for it.
 #[derive(Debug, Default)]
 struct Learned {
     known: Mutex<Option<Arc<Profile>>>,
-    learning: AsyncMutex<()>,
+    learning: AsyncMutex<Rest>,
+}
+
+/// The rest that a server is given after it could not be asked.
+#[derive(Debug)]
+struct Rest {
+    backoff: Backoff,
+    until: Option<(Instant, String)>,
+}
+
+impl Default for Rest {
+    fn default() -> Self {
+        let backoff = Backoff::new(Duration::from_millis(250), Duration::from_secs(30));
+        Self { backoff, until: None }
+    }
+}
+
+impl Rest {
+    fn check(&self, server: &Server) -> Result<(), OpenError> {
+        let Some((until, last)) = &self.until else { return Ok(()) };
+        let Some(pause) = until.checked_duration_since(Instant::now()) else { return Ok(()) };
+        let (server, last) = (server.name().to_owned(), last.clone());
+        Err(OpenError::Resting { server, pause, last })
+    }
+
+    fn begin(&mut self, error: &OpenError) {
+        if error.is_of_server() {
+            self.until = Some((Instant::now() + self.backoff.next(), error.to_string()));
+        }
+    }
 }
 
 impl Profiles {
-    fn place(&self, identity: Identity) -> Arc<Learned> {
-        lock(&self.0).entry(identity).or_default().clone()
+    fn place(&self, server: &Server, expansion: &Expansion) -> Arc<Learned> {
+        let key = (server.profile_identity(expansion), ways(server));
+        lock(&self.0).entry(key).or_default().clone()
     }
 
     /// What is known.
-    pub(crate) fn known(&self, identity: Identity) -> Option<Arc<Profile>> {
-        lock(&self.place(identity).known).clone()
+    pub(crate) fn known(&self, server: &Server, expansion: &Expansion) -> Option<Arc<Profile>> {
+        lock(&self.place(server, expansion).known).clone()
     }
 
-    /// What was learned elsewhere, or earlier.
-    pub(crate) fn set(&self, identity: Identity, profile: Arc<Profile>) {
-        *lock(&self.place(identity).known) = Some(profile);
+    /// What was learned elsewhere, or earlier, unless it is not wanted any more.
+    pub(crate) fn set(&self, server: &Server, expansion: &Expansion, profile: Profile) {
+        let way = profile.way();
+        if ways(server).contains(&way) && fits(server, way) {
+            *lock(&self.place(server, expansion).known) = Some(Arc::new(profile));
+        }
     }
 
     /// What is known, or else what a link tells that is opened and thrown away.
@@ -49,15 +87,17 @@ impl Profiles {
         recycle: &dyn crate::Recycle,
     ) -> Result<Arc<Profile>, OpenError> {
         let expansion = opener.folders.expansion(server, scope).await?;
-        let place = self.place(server.profile_identity(&expansion));
+        let place = self.place(server, &expansion);
         if let Some(known) = lock(&place.known).clone() {
             return Ok(known);
         }
-        let _learning = place.learning.lock().await;
+        let mut rest = place.learning.lock().await;
         if let Some(known) = lock(&place.known).clone() {
             return Ok(known);
         }
-        let profile = Arc::new(learn(opener, server, scope, recycle).await?);
+        rest.check(server)?;
+        let learned = learn(opener, server, scope, recycle).await;
+        let profile = Arc::new(learned.inspect_err(|error| rest.begin(error))?);
         *lock(&place.known) = Some(profile.clone());
         Ok(profile)
     }

@@ -5,6 +5,7 @@ use std::{
     fmt,
     future::pending,
     sync::{Arc, Mutex},
+    time::Duration,
 };
 
 use bytes::Bytes;
@@ -20,7 +21,7 @@ use crate::{
     http::{Body, Target},
     link::{Carrier, Core, Via},
     lock::lock,
-    streamable::{Ask, Wire, of_http},
+    streamable::{Ask, Wire, condemned, of_http, unauthorized},
     verdict,
 };
 
@@ -48,12 +49,14 @@ pub(crate) async fn connect(wire: Wire) -> Result<(Sse, Stream), CallError> {
         target: &wire.target,
         headers: vec![accept],
         body: Bytes::new(),
+        // The stream is the session: it lives on while nobody asks anything.
+        idle: Some(Duration::MAX),
     };
     let response = wire.send(&ask).await?;
     if !response.status.is_success() {
         let status = response.status.as_u16();
         if matches!(status, 401 | 403) {
-            return Err(CallError::Unauthorized { status, challenge: None });
+            return Err(unauthorized(response.status, &response.headers));
         }
         let what = format!("the server answered with HTTP status {status} instead of a stream");
         return Err(CallError::failed(what, Delivery::Refused));
@@ -104,8 +107,10 @@ impl Sse {
                 task.fail(number, error);
             }
         });
-        if let Some(entry) = lock(&core.pending).get_mut(number) {
-            entry.driver = Some(posting.abort_handle());
+        match lock(&core.pending).get_mut(number) {
+            Some(entry) => entry.driver = Some(posting.abort_handle()),
+            // The link ended meanwhile, and whoever ended it found nothing to stop.
+            None => posting.abort(),
         }
     }
 
@@ -128,9 +133,10 @@ impl Sse {
             target: &self.endpoint,
             headers: vec![json],
             body: text.slice(..text.len().saturating_sub(1)),
+            idle: None,
         };
         let response = self.wire.send(&ask).await?;
-        let status = response.status;
+        let (status, headers) = (response.status, response.headers);
         let body = response.body.collect(verdict::LOOKED_AT).await.unwrap_or_default();
         if status.is_success() {
             return Ok(());
@@ -140,9 +146,7 @@ impl Sse {
                 let loss = core.condemn(&format!("HTTP status {}", status.as_u16()));
                 Err(CallError::Lost { loss, delivery: Delivery::Refused })
             }
-            verdict::Verdict::Unauthorized => {
-                Err(CallError::Unauthorized { status: status.as_u16(), challenge: None })
-            }
+            verdict::Verdict::Unauthorized => Err(unauthorized(status, &headers)),
             _ => {
                 let what = format!("the server answered with HTTP status {}", status.as_u16());
                 let delivery =
@@ -157,17 +161,22 @@ impl Sse {
     }
 
     pub(crate) fn shut(&self, core: &Arc<Core>, reason: LossReason) {
-        core.close(Loss::new(reason, ""), &|_| false);
-        if let Some(ear) = lock(&self.ear).take() {
-            ear.abort();
+        let open = core.close(Loss::new(reason, ""), &|_| false);
+        // After a verdict whoever reads waits for those of the other calls, and ends by itself.
+        if open {
+            if let Some(ear) = lock(&self.ear).take() {
+                ear.abort();
+            }
+            core.vanish();
         }
-        core.vanish();
     }
 }
 
 /// Reads the stream. Its end is the end of the link.
 async fn hear(core: Arc<Core>, mut stream: Stream) {
     let Carrier::Sse(sse) = &core.carrier else { return };
+    let condemned = condemned(&core);
+    tokio::pin!(condemned);
     loop {
         let armed = lock(&core.pending).armed();
         let timer = async {
@@ -183,10 +192,14 @@ async fn hear(core: Arc<Core>, mut stream: Stream) {
             },
             () = timer => core.expire(),
             () = sse.rearm.notified() => {}
-            () = core.over.wait() => break,
+            () = &mut condemned => break,
         }
     }
     core.close(Loss::new(LossReason::Disconnected, ""), &|_| false);
+    // After a verdict there can be calls that nobody has failed yet.
+    if let Some(error) = core.lost(Delivery::Unknown) {
+        core.fail_all(&error);
+    }
     core.vanish();
 }
 

@@ -2,6 +2,7 @@
 //! does.
 
 mod drive;
+mod events;
 mod follow;
 mod listen;
 
@@ -12,8 +13,8 @@ use std::{
 };
 
 use bytes::Bytes;
-use http::{HeaderName, HeaderValue, Method, StatusCode};
-use stayput_wire::{Era, header};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
+use stayput_wire::{Era, Version, header};
 use tokio::task::AbortHandle;
 
 use crate::{
@@ -27,9 +28,6 @@ use crate::{
 /// How long a link that the server has given up waits for what is in flight: each call has its own
 /// verdict coming.
 const LAST_VERDICTS: Duration = Duration::from_secs(2);
-
-/// How long the farewell to a server may take.
-const FAREWELL: Duration = Duration::from_secs(5);
 
 /// The sending side of Streamable HTTP. It holds no socket: connections are the client's.
 pub(crate) struct Streamable {
@@ -80,9 +78,35 @@ impl Wire {
             headers,
             body: ask.body.clone(),
             first_byte: timeouts.first_byte,
-            idle: timeouts.idle,
+            idle: ask.idle.unwrap_or(timeouts.idle),
         };
         self.client.send(request).await.map_err(|error| of_http(&error))
+    }
+}
+
+/// What stands for a secret that a server repeated.
+const HIDDEN: &str = "…";
+
+/// What is shorter is no secret, and would leave holes in every sentence.
+const SECRET: usize = 6;
+
+impl Wire {
+    /// What a server answered, in a sentence for the operator. Servers repeat what they were sent, so
+    /// what is secret of that is left out.
+    pub(crate) fn told(&self, status: StatusCode, body: &[u8], session: Option<&str>) -> String {
+        let status = status.as_u16();
+        let mut said = String::from_utf8_lossy(body).into_owned();
+        let headers = self.endpoint.headers.values().filter_map(|value| value.to_str().ok());
+        // `Bearer` and its like are not what is secret in it.
+        let headers = headers.filter_map(|value| value.rsplit(' ').next());
+        for secret in headers.chain(session).filter(|secret| secret.len() >= SECRET) {
+            said = said.replace(secret, HIDDEN);
+        }
+        let said: String = said.chars().filter(|c| !c.is_control()).take(300).collect();
+        match said.trim() {
+            "" => format!("the server answered with HTTP status {status}"),
+            said => format!("the server answered with HTTP status {status}: {said}"),
+        }
     }
 }
 
@@ -92,6 +116,33 @@ pub(crate) struct Ask<'a> {
     pub(crate) target: &'a Target,
     pub(crate) headers: Vec<(HeaderName, HeaderValue)>,
     pub(crate) body: Bytes,
+    /// How long its answer may be silent, if it is not as long as the server may be usually.
+    pub(crate) idle: Option<Duration>,
+}
+
+/// Tells the server that a session is not needed any more. It may not allow that, and one that cannot
+/// be reached is not waited for.
+pub(crate) async fn delete(wire: &Wire, version: &Version, session: HeaderValue) {
+    let version = HeaderValue::from_str(version.as_str()).ok();
+    let mut headers = vec![(SESSION, session)];
+    headers.extend(version.map(|version| (VERSION, version)));
+    let (method, body) = (Method::DELETE, Bytes::new());
+    let ask = Ask { method, target: &wire.target, headers, body, idle: None };
+    let limit = wire.server.options().timeouts.close;
+    let _ = tokio::time::timeout(limit, wire.send(&ask)).await;
+}
+
+/// Ends when the server has given the link up, and what is in flight had time for its own verdict.
+pub(crate) async fn condemned(core: &Core) {
+    core.over.wait().await;
+    tokio::time::sleep(LAST_VERDICTS).await;
+}
+
+/// The server wants other credentials, and may say which.
+pub(crate) fn unauthorized(status: StatusCode, headers: &HeaderMap) -> CallError {
+    let challenge = headers.get(http::header::WWW_AUTHENTICATE);
+    let challenge = challenge.and_then(|it| Some(it.to_str().ok()?.into()));
+    CallError::Unauthorized { status: status.as_u16(), challenge }
 }
 
 pub(crate) fn of_http(error: &HttpError) -> CallError {
@@ -116,9 +167,9 @@ impl Streamable {
         let mut headers = Vec::with_capacity(6);
         if let Some(terms) = core.terms.get() {
             let version = HeaderValue::from_str(terms.version.as_str()).ok();
-            headers.extend(version.map(|version| (VERSION.clone(), version)));
+            headers.extend(version.map(|version| (VERSION, version)));
             if terms.era == Era::Legacy {
-                headers.extend(self.session().map(|id| (SESSION.clone(), id.clone())));
+                headers.extend(self.session().map(|id| (SESSION, id.clone())));
             }
         }
         if let Some(routing) = routing {
@@ -139,14 +190,19 @@ impl Streamable {
         let mut headers = self.headers(core, routing);
         headers.push((http::header::CONTENT_TYPE, HeaderValue::from_static(header::JSON)));
         headers.push((http::header::ACCEPT, HeaderValue::from_static(header::ACCEPT_BOTH)));
-        Ask { method: Method::POST, target: &self.wire.target, headers, body: text }
+        // A modern server that is listened to may have nothing to say for hours.
+        let listens = routing.is_some_and(|routing| &*routing.method == "subscriptions/listen");
+        let idle = listens.then_some(Duration::MAX);
+        Ask { method: Method::POST, target: &self.wire.target, headers, body: text, idle }
     }
 
     /// Sends a request; a task of its own reads the answer.
     pub(crate) fn request(&self, core: &Arc<Core>, number: u64, prepared: Prepared) {
         let driver = core.runtime.spawn(drive::drive(core.clone(), number, prepared));
-        if let Some(entry) = lock(&core.pending).get_mut(number) {
-            entry.driver = Some(driver.abort_handle());
+        match lock(&core.pending).get_mut(number) {
+            Some(entry) => entry.driver = Some(driver.abort_handle()),
+            // The link ended meanwhile, and whoever ended it found nothing to stop.
+            None => driver.abort(),
         }
     }
 
@@ -167,7 +223,7 @@ impl Streamable {
     /// Sends what asks for no answer, and waits until the server has it.
     pub(crate) async fn tell(&self, core: &Core, text: Bytes) -> Result<(), CallError> {
         let response = self.wire.send(&self.post(core, None, text)).await?;
-        let status = response.status;
+        let (status, headers) = (response.status, response.headers);
         // The body is read so that the connection can be used again.
         let body = response.body.collect(verdict::LOOKED_AT).await;
         if status.is_success() {
@@ -176,13 +232,11 @@ impl Streamable {
         let body = body.unwrap_or_default();
         match verdict::of_status(status.as_u16(), &body, self.session().is_some()) {
             verdict::Verdict::SessionGone => {
-                let loss = core.condemn(&told(status, &body));
+                let loss = core.condemn(&self.told(status, &body));
                 Err(CallError::Lost { loss, delivery: Delivery::Refused })
             }
-            verdict::Verdict::Unauthorized => {
-                Err(CallError::Unauthorized { status: status.as_u16(), challenge: None })
-            }
-            _ => Err(CallError::failed(told(status, &body), Delivery::Refused)),
+            verdict::Verdict::Unauthorized => Err(unauthorized(status, &headers)),
+            _ => Err(CallError::failed(self.told(status, &body), Delivery::Refused)),
         }
     }
 
@@ -195,16 +249,26 @@ impl Streamable {
         }
     }
 
-    /// Somebody listens, or nobody does any more.
-    pub(crate) fn listen(&self, core: &Arc<Core>, on: bool) {
+    /// Somebody began to listen, or ceased to. Which of them holds is looked at here: one who comes
+    /// while another goes may be told of first.
+    pub(crate) fn listen(&self, core: &Arc<Core>) {
         let mut ear = lock(&self.ear);
-        if let Some(old) = ear.take() {
-            old.abort();
+        let wanted = !lock(&core.listeners).is_empty() && !core.over.is_raised();
+        match &*ear {
+            Some(task) if !wanted => task.abort(),
+            Some(task) if !task.is_finished() => return,
+            _ => {}
         }
-        if on && !core.over.is_raised() {
+        *ear = wanted.then(|| {
             let task = core.runtime.spawn(listen::listen(Arc::downgrade(core)));
-            *ear = Some(task.abort_handle());
-        }
+            task.abort_handle()
+        });
+    }
+
+    /// What a server answered, in a sentence for the operator.
+    fn told(&self, status: StatusCode, body: &[u8]) -> String {
+        let session = self.session().and_then(|id| id.to_str().ok());
+        self.wire.told(status, body, session)
     }
 
     /// Ends the link, and the session behind it only if that is wanted.
@@ -219,12 +283,10 @@ impl Streamable {
         }
         let core = core.clone();
         core.runtime.clone().spawn(async move {
-            if let Some(http) = drive::streamable(&core) {
-                let headers = http.headers(&core, None);
-                let target = &http.wire.target;
-                let ask = Ask { method: Method::DELETE, target, headers, body: Bytes::new() };
-                // A server may not allow it, and one that cannot be reached has forgotten it anyway.
-                let _ = tokio::time::timeout(FAREWELL, http.wire.send(&ask)).await;
+            if let Some(http) = drive::streamable(&core)
+                && let Some((session, terms)) = http.session().zip(core.terms.get())
+            {
+                delete(&http.wire, &terms.version, session.clone()).await;
             }
             core.vanish();
         });
@@ -236,18 +298,6 @@ const SESSION: HeaderName = HeaderName::from_static(header::SESSION_ID);
 const METHOD: HeaderName = HeaderName::from_static(header::METHOD);
 const NAME: HeaderName = HeaderName::from_static(header::NAME);
 const LAST_EVENT_ID: HeaderName = HeaderName::from_static(header::LAST_EVENT_ID);
-
-/// What a server answered, in a sentence for the operator.
-fn told(status: StatusCode, body: &[u8]) -> String {
-    let body = String::from_utf8_lossy(&body[..body.len().min(300)]);
-    let body: String = body.chars().filter(|c| !c.is_control()).collect();
-    let status = status.as_u16();
-    if body.trim().is_empty() {
-        format!("the server answered with HTTP status {status}")
-    } else {
-        format!("the server answered with HTTP status {status}: {}", body.trim())
-    }
-}
 
 impl fmt::Debug for Streamable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

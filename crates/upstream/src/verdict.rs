@@ -29,19 +29,25 @@ pub(crate) enum Verdict {
 pub(crate) fn of_status(status: u16, body: &[u8], attached: bool) -> Verdict {
     let message = Message::parse(body).ok().filter(|message| message.error().is_some());
     if attached {
-        let said = match &message {
-            Some(message) => message.error().is_some_and(|error| says_gone(&words(error))),
-            None => says_gone(&String::from_utf8_lossy(&body[..body.len().min(1024)])),
+        let code = message.as_ref().and_then(code);
+        let words = match &message {
+            Some(message) => message.error().map(words).unwrap_or_default(),
+            None => String::from_utf8_lossy(&body[..body.len().min(1024)]).into_owned(),
         };
+        // A parameter can be about another session, and much can be not initialized: in other answers
+        // than this one the words are about something else.
+        let said = code != Some(Code::INVALID_PARAMS) && says_gone(&words)
+            || status == 400 && has(&words, "server not initialized");
         // A method that is not there is told with 404, too, by servers of the modern era.
-        let other = message.as_ref().is_some_and(|it| code(it) == Some(Code::METHOD_NOT_FOUND));
-        if said || status == 410 || (status == 404 && !other) {
+        if said || status == 410 || (status == 404 && code != Some(Code::METHOD_NOT_FOUND)) {
             return Verdict::SessionGone;
         }
     }
     match status {
+        // Also with an error of JSON-RPC in it: what helps stands in the headers.
+        401 => Verdict::Unauthorized,
         _ if message.is_some() => Verdict::Answer,
-        401 | 403 => Verdict::Unauthorized,
+        403 => Verdict::Unauthorized,
         400..=499 => Verdict::Refused,
         _ => Verdict::Unknown,
     }
@@ -65,7 +71,7 @@ fn words(error: Raw<'_>) -> String {
 
 /// Whether these words say that a session is gone, rather than something else about sessions.
 fn says_gone(words: &str) -> bool {
-    const GONE: [&str; 15] = [
+    const GONE: [&str; 14] = [
         "session not found",
         "session expired",
         "session has expired",
@@ -80,10 +86,13 @@ fn says_gone(words: &str) -> bool {
         "invalid session",
         "unknown session",
         "session invalid",
-        "not initialized",
     ];
-    let words = words.to_ascii_lowercase().replace(['_', '-'], " ");
-    GONE.iter().any(|gone| words.contains(gone))
+    GONE.iter().any(|gone| has(words, gone))
+}
+
+/// Whether these words have those in them, however they are written.
+fn has(words: &str, those: &str) -> bool {
+    words.to_ascii_lowercase().replace(['_', '-'], " ").contains(those)
 }
 
 #[cfg(test)]
@@ -127,7 +136,9 @@ mod tests {
             (400, error(-32602, "unknown tool")),
             (401, "who are you?".to_owned()),
             (403, String::new()),
+            (400, error(-32602, "unknown session")),
             (404, error(-32601, "Method not found")),
+            (500, error(-32603, "database not initialized")),
             (409, error(-32000, "Conflict: Only one SSE stream is allowed per session")),
             (429, "slow down".to_owned()),
             (500, "Internal Server Error".to_owned()),
@@ -137,6 +148,8 @@ mod tests {
             assert_ne!(of_status(status, body.as_bytes(), true), gone, "{status} {body}");
         }
         assert_eq!(of_status(401, b"", true), Verdict::Unauthorized);
+        let body = error(-32001, "Unauthorized");
+        assert_eq!(of_status(401, body.as_bytes(), true), Verdict::Unauthorized);
         assert_eq!(of_status(429, b"", true), Verdict::Refused);
         assert_eq!(of_status(502, b"", true), Verdict::Unknown);
     }
@@ -153,5 +166,6 @@ mod tests {
         assert!(!judge(-32000, "Connection closed"));
         assert!(!judge(-32602, "session not found"), "a parameter was wrong, not the session");
         assert!(!judge(-32603, "the browser session is busy"));
+        assert!(!judge(-32603, "Language server not initialized"));
     }
 }

@@ -63,10 +63,10 @@ impl Carrier {
         }
     }
 
-    /// Somebody listens, or nobody does any more.
-    pub(crate) fn listen(&self, core: &Arc<Core>, on: bool) {
+    /// Somebody began to listen, or ceased to.
+    pub(crate) fn listen(&self, core: &Arc<Core>) {
         if let Self::Streamable(http) = self {
-            http.listen(core, on);
+            http.listen(core);
         }
     }
 

@@ -170,10 +170,10 @@ impl Core {
     }
 
     /// Answers a question of the server, unless it took the question back or the link is over.
-    pub(crate) fn answer_asked(self: &Arc<Self>, id: &IdBuf, text: String) {
+    pub(crate) fn answer_asked(self: &Arc<Self>, id: &IdBuf, text: &str) {
         let known = lock(&self.pending).answered(id.as_str());
         if known.is_some() {
-            self.tell(prepare::one_line(&text));
+            self.tell(prepare::one_line(text));
         }
     }
 

@@ -54,6 +54,8 @@ struct Queue {
     ended: bool,
     waker: Option<Waker>,
     dropped: u64,
+    /// Whether anything ever came: then the server was at work.
+    begun: bool,
 }
 
 impl Inbox {
@@ -64,6 +66,7 @@ impl Inbox {
             if queue.ended {
                 return Ok(());
             }
+            queue.begun = true;
             if queue.bytes + text.len() > QUEUE_LIMIT && !queue.make_room(worth, text.len()) {
                 if worth == Worth::Log {
                     queue.dropped += 1;
@@ -89,6 +92,7 @@ impl Inbox {
                 drop(asked);
                 return Ok(());
             }
+            queue.begun = true;
             if queue.bytes + asked.text().len() > QUEUE_LIMIT {
                 return Err(Overflow);
             }
@@ -117,6 +121,11 @@ impl Inbox {
     /// Whether the end is known, read or not.
     pub(crate) fn has_ended(&self) -> bool {
         lock(&self.0).ended
+    }
+
+    /// Whether anything came before the end.
+    pub(crate) fn has_begun(&self) -> bool {
+        lock(&self.0).begun
     }
 
     /// Nobody reads any more. What waits is dropped, outside the lock: questions are refused by it.
@@ -156,18 +165,28 @@ impl Inbox {
 }
 
 impl Queue {
-    /// Drops progress that newer progress makes pointless. Says whether there is room now.
+    /// Drops progress that newer progress makes pointless, and then logs, the oldest first, unless it is
+    /// for one more of them. Says whether there is room now.
     fn make_room(&mut self, worth: Worth, size: usize) -> bool {
-        if worth == Worth::Progress {
-            self.waiting.retain(|(worth, incoming)| {
-                let keep = *worth != Worth::Progress;
-                if !keep {
-                    self.bytes -= incoming.size();
-                }
-                keep
-            });
-        }
-        self.bytes + size <= QUEUE_LIMIT
+        let latest = match worth {
+            Worth::Progress => None,
+            _ => self.waiting.iter().rposition(|(worth, _)| *worth == Worth::Progress),
+        };
+        let (mut at, mut bytes, mut logs) = (0, self.bytes, 0);
+        self.waiting.retain(|(kind, incoming)| {
+            let newest = latest == Some(at);
+            at += 1;
+            let log = *kind == Worth::Log && worth != Worth::Log && bytes + size > QUEUE_LIMIT;
+            let keep = !log && (*kind != Worth::Progress || newest);
+            if !keep {
+                bytes -= incoming.size();
+                logs += u64::from(log);
+            }
+            keep
+        });
+        self.bytes = bytes;
+        self.dropped += logs;
+        bytes + size <= QUEUE_LIMIT
     }
 }
 
@@ -184,5 +203,42 @@ impl Incoming {
 fn wake(waker: Option<Waker>) {
     if let Some(waker) = waker {
         waker.wake();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HALF: usize = QUEUE_LIMIT / 2;
+
+    fn notify(inbox: &Inbox, worth: Worth, size: usize) -> Result<(), Overflow> {
+        inbox.notify(worth, Bytes::from(vec![b'x'; size]))
+    }
+
+    fn waiting(inbox: &Inbox) -> Vec<(Worth, usize)> {
+        lock(&inbox.0).waiting.iter().map(|(worth, one)| (*worth, one.size())).collect()
+    }
+
+    #[test]
+    fn what_can_be_done_without_makes_room() {
+        let inbox = Inbox::default();
+        for (worth, size) in
+            [(Worth::Progress, 1), (Worth::Log, HALF), (Worth::Progress, 2), (Worth::Log, HALF - 3)]
+        {
+            assert_eq!(notify(&inbox, worth, size), Ok(()));
+        }
+        // No log makes room for another one.
+        assert_eq!(notify(&inbox, Worth::Log, 9), Ok(()));
+        assert_eq!((inbox.dropped(), waiting(&inbox).len()), (1, 3));
+        assert_eq!(notify(&inbox, Worth::Full, HALF), Ok(()));
+        let kept = [(Worth::Progress, 2), (Worth::Log, HALF - 3), (Worth::Full, HALF)];
+        assert_eq!(waiting(&inbox), kept);
+        assert_eq!(inbox.dropped(), 2);
+        assert_eq!(notify(&inbox, Worth::Progress, 4), Ok(()));
+        assert_eq!(waiting(&inbox), [(Worth::Full, HALF), (Worth::Progress, 4)]);
+        // What must not get lost is not dropped for anything.
+        assert_eq!(notify(&inbox, Worth::Full, HALF), Err(Overflow));
+        assert_eq!(waiting(&inbox), [(Worth::Full, HALF), (Worth::Progress, 4)]);
     }
 }

@@ -32,10 +32,8 @@ impl Listener {
         if let Some(error) = core.lost(crate::Delivery::NotSent) {
             inbox.end(Err(error));
         } else {
-            let first = lock(&core.listeners).add(inbox.clone(), declares);
-            if first {
-                core.carrier.listen(&core, true);
-            }
+            lock(&core.listeners).0.push((inbox.clone(), declares));
+            core.carrier.listen(&core);
             // The link may have ended between the look and the listing.
             if let Some(error) = core.lost(crate::Delivery::NotSent) {
                 inbox.end(Err(error));
@@ -60,10 +58,8 @@ impl Listener {
 impl Drop for Listener {
     fn drop(&mut self) {
         if let Source::Link { core, inbox } = &self.source {
-            let last = lock(&core.listeners).remove(inbox);
-            if last {
-                core.carrier.listen(core, false);
-            }
+            lock(&core.listeners).0.retain(|(held, _)| !Arc::ptr_eq(held, inbox));
+            core.carrier.listen(core);
             inbox.abandon();
         }
     }
@@ -80,17 +76,8 @@ impl fmt::Debug for Listener {
 pub(crate) struct Listeners(Vec<(Arc<Inbox>, Declares)>);
 
 impl Listeners {
-    /// Says whether it is the first.
-    fn add(&mut self, inbox: Arc<Inbox>, declares: Declares) -> bool {
-        self.0.push((inbox, declares));
-        self.0.len() == 1
-    }
-
-    /// Says whether it was the last.
-    fn remove(&mut self, inbox: &Arc<Inbox>) -> bool {
-        let before = self.0.len();
-        self.0.retain(|(held, _)| !Arc::ptr_eq(held, inbox));
-        before > 0 && self.0.is_empty()
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
     }
 
     pub(super) fn drain(&mut self) -> Vec<Arc<Inbox>> {

@@ -111,15 +111,12 @@ impl Pending {
         self.calls.iter().filter(|(_, entry)| which(entry)).map(|(number, _)| *number).collect()
     }
 
-    /// The call that a question belongs to which came on no call's stream: the only one in flight, or
-    /// the only one whose client said that it can answer this.
-    pub(crate) fn answerable(&self, needed: Declares) -> Option<u64> {
-        let only = |numbers: Vec<u64>| match numbers[..] {
+    /// The only call in flight whose client said that it can answer this.
+    pub(crate) fn able(&self, needed: Declares) -> Option<u64> {
+        match self.numbers(|entry| entry.declares.includes(needed))[..] {
             [number] => Some(number),
             _ => None,
-        };
-        only(self.numbers(|_| true))
-            .or_else(|| only(self.numbers(|entry| entry.declares.includes(needed))))
+        }
     }
 
     /// The only call in flight.

@@ -74,7 +74,9 @@ impl Core {
         let attached = self.carrier.session().is_some();
         if attached && message.error().is_some_and(verdict::of_error) {
             let loss = self.condemn("it answered that it does not know the session");
-            let delivery = Delivery::Refused;
+            // Who told something about the call had begun with it.
+            let begun = entry.inbox.has_begun();
+            let delivery = if begun { Delivery::Unknown } else { Delivery::Refused };
             return entry.inbox.end(Err(CallError::Lost { loss, delivery }));
         }
         if let Some(answer) = Answer::under(message, id) {
@@ -194,12 +196,17 @@ impl Core {
         let needed = Declares::needed(method);
         let (number, inbox) = {
             let mut pending = lock(&self.pending);
+            let listener = || lock(&self.listeners).answerer(needed);
             let number = match via {
                 Via::Call(number) => Some(number),
-                Via::Link => pending.answerable(needed),
+                Via::Link => match pending.able(needed) {
+                    Some(number) => Some(number),
+                    None if listener().is_some() => None,
+                    None => pending.only(),
+                },
             };
             let inbox = number.and_then(|n| Some(pending.get_mut(n)?.inbox.clone()));
-            let inbox = inbox.or_else(|| lock(&self.listeners).answerer(needed));
+            let inbox = inbox.or_else(listener);
             if inbox.is_some() {
                 pending.ask(id.clone(), number);
             }

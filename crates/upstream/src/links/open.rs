@@ -3,14 +3,16 @@
 use std::sync::Arc;
 
 use stayput_core::Generation;
+use stayput_wire::Era;
 
 use super::{
     Asking, Held, Links,
     slot::{Entered, Slot},
 };
 use crate::{
-    Attachment, Cost, EraChoice, Hello, Identity, Isolation, Link, LinkKey, Loss, LossReason,
-    OpenError, Permit, Place, Profile, Scope, Server, Way, opener::Plan, process::Child,
+    Attachment, Cost, Delivery, EraChoice, Hello, Identity, Isolation, Link, LinkKey, Loss,
+    LossReason, OpenError, Permit, Place, Profile, Scope, Server, Way, opener::Plan,
+    process::Child,
 };
 
 impl Links {
@@ -25,9 +27,9 @@ impl Links {
         place: &Place,
         asking: &Asking,
     ) -> Result<Held, Arc<OpenError>> {
-        let isolation = match chosen(server) {
+        let isolation = match self.settled(server, place) {
             Some(isolation) => isolation,
-            None => server.isolation(self.profile(server, place).await?.way().era()),
+            None => server.isolation(self.era(server, place, asking).await?),
         };
         let key = LinkKey::of(server, isolation, place);
         let mut waited = None;
@@ -60,6 +62,40 @@ impl Links {
         let chosen = chosen(server);
         let mut all = all.into_iter().filter(|it| chosen.is_none_or(|chosen| chosen == *it));
         all.find_map(|isolation| self.0.table.get(&LinkKey::of(server, isolation, place))?.hold())
+    }
+
+    /// Who shares a link, if that is known: by choice, or because there is one.
+    fn settled(&self, server: &Server, place: &Place) -> Option<Isolation> {
+        chosen(server).or_else(|| {
+            let slots = self.0.table.of_place(server, place);
+            slots.first().map(|slot| match slot.key.scope() {
+                Scope::Session { .. } => Isolation::PerSession,
+                Scope::Owner(_) => Isolation::PerOwner,
+                Scope::Shared => Isolation::Shared,
+            })
+        })
+    }
+
+    /// The era of a server. What was kept of a link tells it as well as the server would, and without
+    /// a word to it.
+    async fn era(
+        &self,
+        server: &Server,
+        place: &Place,
+        asking: &Asking,
+    ) -> Result<Era, Arc<OpenError>> {
+        if let Some(keeper) = &asking.keeper
+            && let Some(kept) = keeper.load().await.map_err(|error| Arc::new(error.into()))?
+        {
+            let era = kept.way.era();
+            let scope = Scope::of(server.isolation(era), place);
+            let expansion = self.0.opener.folders.expansion(server, &scope).await;
+            let expansion = expansion.map_err(|error| Arc::new(error.into()))?;
+            if server.identity(&expansion) == kept.identity {
+                return Ok(era);
+            }
+        }
+        Ok(self.profile(server, place).await?.way().era())
     }
 
     /// Opens the link in a task of its own.
@@ -116,17 +152,15 @@ impl Opening {
         let expansion = opener.folders.expansion(&self.server, scope).await?;
         let identity = self.server.identity(&expansion);
         let beginning = self.beginning(identity).await?;
-        let profile = self.profile(scope).await?;
-        let (permit, spare) = self.admit().await?;
         let hello = self.hello(scope);
         let plan = Plan { server: &self.server, scope, hello: &hello };
-        let link = match &beginning.resume {
-            Some(kept) => opener.resume(plan, permit, kept).await?,
-            None => opener.open(plan, &profile, permit, spare).await?,
+        let (link, way) = match &beginning.resume {
+            Some(kept) => (opener.resume(plan, self.admit().await?.0, kept).await?, kept.way),
+            None => self.begin(plan).await?,
         };
         let attachment = Attachment {
             generation: beginning.generation,
-            way: profile.way(),
+            way,
             version: link.greeting().version().clone(),
             identity,
             greeting: link.greeting().result().to_owned(),
@@ -157,15 +191,36 @@ impl Opening {
         Ok(go_on(kept, Some(Arc::new(Loss::new(reason, ""))), identity))
     }
 
-    async fn profile(&self, scope: &Scope) -> Result<Arc<Profile>, OpenError> {
+    /// Opens a link that goes on with nothing, in the way that the server is spoken to.
+    async fn begin(&self, plan: Plan<'_>) -> Result<(Link, Way), OpenError> {
         let inner = &self.links.0;
-        // Spoken to without asking, a legacy server needs no profile: its greeting comes with the link.
-        if self.server.options().era == EraChoice::Legacy && !self.server.is_sse() {
-            let expansion = inner.opener.folders.expansion(&self.server, scope).await?;
-            let known = inner.profiles.known(self.server.profile_identity(&expansion));
-            return Ok(known.unwrap_or_else(|| Arc::new(Profile::unasked(Way::Legacy))));
+        if let Some(profile) = self.unasked(plan.scope).await? {
+            match self.open_as(plan, &profile).await {
+                // There is something else at this URL, which may be a legacy server all the same.
+                Err(OpenError::Http { delivery: Delivery::Refused, .. })
+                    if !self.server.is_process() => {}
+                opened => return opened,
+            }
         }
-        inner.profiles.get(&inner.opener, &self.server, scope, &self.links).await
+        let profile = inner.profiles.get(&inner.opener, &self.server, plan.scope, &self.links);
+        self.open_as(plan, &*profile.await?).await
+    }
+
+    async fn open_as(&self, plan: Plan<'_>, profile: &Profile) -> Result<(Link, Way), OpenError> {
+        let (permit, spare) = self.admit().await?;
+        let link = self.links.0.opener.open(plan, profile, permit, spare).await?;
+        Ok((link, profile.way()))
+    }
+
+    /// Spoken to without asking, a legacy server needs no profile: its greeting comes with the link.
+    async fn unasked(&self, scope: &Scope) -> Result<Option<Profile>, OpenError> {
+        if self.server.options().era != EraChoice::Legacy || self.server.is_sse() {
+            return Ok(None);
+        }
+        let inner = &self.links.0;
+        let expansion = inner.opener.folders.expansion(&self.server, scope).await?;
+        let known = inner.profiles.known(&self.server, &expansion);
+        Ok(known.is_none().then(|| Profile::unasked(Way::Legacy)))
     }
 
     /// A place in the budget, with a process that is already running if there is one.
@@ -191,10 +246,7 @@ impl Opening {
 /// What follows on a link that left this behind.
 fn go_on(last: Attachment, loss: Option<Arc<Loss>>, identity: Identity) -> Beginning {
     let same = last.identity == identity;
-    let dropped = loss.as_ref().is_none_or(|loss| {
-        // Only we let go of it, or only the way to it broke: what the server keeps is still there.
-        matches!(loss.reason(), LossReason::Released | LossReason::Evicted)
-    });
+    let dropped = loss.as_ref().is_none_or(|loss| loss.leaves_state());
     if same && dropped && last.can_resume() {
         let generation = last.generation;
         return Beginning { generation, loss: None, resume: Some(last) };
@@ -209,8 +261,8 @@ fn go_on(last: Attachment, loss: Option<Arc<Loss>>, identity: Identity) -> Begin
 fn chosen(server: &Server) -> Option<Isolation> {
     match (server.options().isolation, server.options().era) {
         (Some(isolation), _) => Some(isolation),
-        (None, EraChoice::Legacy) => Some(server.isolation(stayput_wire::Era::Legacy)),
-        (None, EraChoice::Modern) => Some(server.isolation(stayput_wire::Era::Modern)),
+        (None, EraChoice::Legacy) => Some(server.isolation(Era::Legacy)),
+        (None, EraChoice::Modern) => Some(server.isolation(Era::Modern)),
         (None, EraChoice::Auto) => None,
     }
 }

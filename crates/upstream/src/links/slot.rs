@@ -11,7 +11,8 @@ use stayput_core::Generation;
 use tokio::{sync::Notify, task::AbortHandle, time::Instant};
 
 use crate::{
-    Attachment, Budget, Link, LinkKey, Loss, LossReason, OpenError, backoff::Backoff, lock::lock,
+    Attachment, Budget, Link, LinkKey, Loss, LossReason, OpenError, Server, backoff::Backoff,
+    lock::lock,
 };
 
 /// A link that ended sooner than this was not worth opening.
@@ -20,6 +21,7 @@ const SHORT_LIFE: Duration = Duration::from_secs(5);
 /// The place of the link of one scope to one server. It outlives its links: it knows what was lost.
 pub(super) struct Slot {
     pub(super) key: LinkKey,
+    pub(super) server: Server,
     budget: Budget,
     state: Mutex<State>,
     changed: Notify,
@@ -62,7 +64,7 @@ pub(super) enum Entered {
 }
 
 impl Slot {
-    pub(super) fn new(key: LinkKey, budget: Budget) -> Self {
+    pub(super) fn new(key: LinkKey, server: Server, budget: Budget) -> Self {
         let now = Instant::now();
         let backoff = Backoff::new(Duration::from_millis(250), Duration::from_secs(30));
         let state = State {
@@ -79,7 +81,7 @@ impl Slot {
             rest_until: None,
             ended: false,
         };
-        Self { key, budget, state: Mutex::new(state), changed: Notify::new() }
+        Self { key, server, budget, state: Mutex::new(state), changed: Notify::new() }
     }
 
     /// What to do to get the link. `waited` is the attempt that was waited for.
@@ -179,7 +181,7 @@ impl Slot {
                 return;
             }
             // A lack of room is not the server's fault.
-            if !matches!(error, OpenError::AtCapacity(_) | OpenError::Ended { .. }) {
+            if error.is_of_server() {
                 state.rest();
             }
             state.phase = Phase::Empty;
@@ -197,6 +199,14 @@ impl Slot {
         };
         self.changed.notify_waiters();
         link
+    }
+
+    /// What is left on the server of a link that was only let go of.
+    pub(super) fn left_behind(&self) -> Option<Attachment> {
+        let state = lock(&self.state);
+        let let_go = state.loss.as_ref().is_some_and(|loss| loss.leaves_state());
+        let empty = matches!(state.phase, Phase::Empty);
+        state.last.clone().filter(|last| empty && let_go && last.can_resume())
     }
 
     /// Ends the link if nobody uses it.
@@ -236,6 +246,8 @@ impl State {
     fn notice_loss(&mut self) {
         let Phase::Live { link, .. } = &self.phase else { return };
         let Some(loss) = link.loss() else { return };
+        // Whoever still holds it must not keep its place from the next one.
+        link.close(loss.reason());
         self.phase = Phase::Empty;
         self.loss = Some(loss);
         if self.opened.elapsed() < SHORT_LIFE {

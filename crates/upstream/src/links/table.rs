@@ -35,7 +35,7 @@ impl Table {
         if server.is_process() {
             table.processes.insert(key.clone());
         }
-        let slot = Arc::new(Slot::new(key.clone(), budget.clone()));
+        let slot = Arc::new(Slot::new(key.clone(), server.clone(), budget.clone()));
         table.slots.insert(key, slot.clone());
         slot
     }

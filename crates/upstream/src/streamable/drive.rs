@@ -7,12 +7,13 @@ use http::{HeaderMap, HeaderValue, StatusCode, header::CONTENT_TYPE};
 use stayput_wire::{Code, Message, header};
 use tokio::time::{Instant, sleep_until};
 
-use super::{LAST_VERDICTS, Streamable, follow, told};
+use super::{Streamable, condemned, follow, unauthorized};
 use crate::{
     CallError, Delivery,
     http::Response,
     link::{CallOptions, Carrier, Core, Made, Prepared, Routing, Via, compose, prepare},
     lock::lock,
+    profile::{PAGES, next_page},
     verdict::{self, Verdict},
 };
 
@@ -71,11 +72,6 @@ async fn overdue(core: &Core, number: u64) {
     }
 }
 
-async fn condemned(core: &Core) {
-    core.over.wait().await;
-    tokio::time::sleep(LAST_VERDICTS).await;
-}
-
 async fn exchange(
     http: &Streamable,
     core: &Arc<Core>,
@@ -87,7 +83,10 @@ async fn exchange(
     let mut response = http.wire.send(&ask).await?;
     if !response.status.is_success() {
         let mut refused = Refused::read(response).await;
-        if refused.is_header_mismatch()
+        // Only there can be headers that are not known; and what lists the tools must not ask itself.
+        let calls = prepared.routing.as_ref().is_some_and(|it| &*it.method == "tools/call");
+        if calls
+            && refused.is_header_mismatch()
             && let Some(routing) = learn_headers(core, text.clone()).await
         {
             // The server refused it, so it was not executed: it may be sent again.
@@ -141,12 +140,17 @@ fn learn_headers(
     text: Bytes,
 ) -> Pin<Box<dyn Future<Output = Option<Routing>> + Send + '_>> {
     Box::pin(async move {
-        let list = compose("tools/list", None);
-        let list = Message::parse(list.as_bytes()).ok()?;
-        let call = core.call(&list, CallOptions::default(), Made::Here).await.ok()?;
-        let answer = call.answer().await.ok()?;
         let terms = core.terms.get()?;
-        terms.learn_tools(answer.result()?);
+        let mut params = "{}".to_owned();
+        for _ in 0..PAGES {
+            let list = compose("tools/list", Some(&params));
+            let list = Message::parse(list.as_bytes()).ok()?;
+            let call = core.call(&list, CallOptions::default(), Made::Here).await.ok()?;
+            let answer = call.answer().await.ok()?;
+            terms.learn_tools(answer.result()?);
+            let Some(cursor) = next_page(answer.result()?) else { break };
+            params = cursor;
+        }
         let message = Message::parse(&text).ok()?;
         prepare::request(&message, 0, Some(terms)).ok()?.routing
     })
@@ -190,21 +194,17 @@ impl Refused {
         let Self { status, headers, body } = self;
         match verdict::of_status(status.as_u16(), body, http.session().is_some()) {
             Verdict::SessionGone => {
-                let loss = core.condemn(&told(*status, body));
+                let loss = core.condemn(&http.told(*status, body));
                 CallError::Lost { loss, delivery: Delivery::Refused }
             }
             Verdict::Answer => {
                 core.receive(body, Via::Call(number));
                 // Under an id that is not ours it is told as what it is.
-                CallError::failed(told(*status, body), Delivery::Refused)
+                CallError::failed(http.told(*status, body), Delivery::Refused)
             }
-            Verdict::Unauthorized => {
-                let challenge = headers.get(http::header::WWW_AUTHENTICATE);
-                let challenge = challenge.and_then(|it| Some(it.to_str().ok()?.into()));
-                CallError::Unauthorized { status: status.as_u16(), challenge }
-            }
-            Verdict::Refused => CallError::failed(told(*status, body), Delivery::Refused),
-            Verdict::Unknown => CallError::failed(told(*status, body), Delivery::Unknown),
+            Verdict::Unauthorized => unauthorized(*status, headers),
+            Verdict::Refused => CallError::failed(http.told(*status, body), Delivery::Refused),
+            Verdict::Unknown => CallError::failed(http.told(*status, body), Delivery::Unknown),
         }
     }
 }

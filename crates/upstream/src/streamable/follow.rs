@@ -4,10 +4,10 @@ use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use http::{HeaderValue, Method};
-use stayput_wire::{Era, header, sse::Decoder};
+use stayput_wire::{Era, header};
 use tokio::time::{sleep, timeout};
 
-use super::{Ask, LAST_EVENT_ID, Streamable, drive, of_http};
+use super::{Ask, LAST_EVENT_ID, Streamable, drive, events::Events, of_http};
 use crate::{
     CallError, Delivery,
     http::{Body, Response},
@@ -21,8 +21,10 @@ const ATTEMPTS: u32 = 6;
 /// The pause before a stream is taken up again, if the server names none.
 const PAUSE: Duration = Duration::from_millis(500);
 
-/// A server may name a pause of any length; longer than this is nobody's wish.
-const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+/// A server may name a pause of any length; longer than this is nobody's wish, and shorter is a
+/// loop without rest.
+const PAUSES: std::ops::RangeInclusive<Duration> =
+    Duration::from_millis(20)..=Duration::from_secs(60);
 
 /// How long the end of a stream is waited for after the answer, so that the connection can be used
 /// again.
@@ -36,7 +38,7 @@ pub(super) async fn follow(
     number: u64,
     response: Response,
 ) -> Result<(), CallError> {
-    let mut events = Decoder::new(http.wire.limit);
+    let mut events = Events::new(http.wire.limit);
     let mut body = Some(response.body);
     let mut barren = 0;
     loop {
@@ -51,20 +53,21 @@ pub(super) async fn follow(
             return Ok(());
         }
         let legacy = core.terms.get().is_none_or(|terms| terms.era == Era::Legacy);
-        let last = events.last_id().filter(|_| legacy).map(HeaderValue::from_str);
-        let Some(Ok(last)) = last else { return Err(broken(read.err())) };
+        let last = events.resume_from().filter(|_| legacy);
+        let Some(last) = last else { return Err(broken(read.err())) };
         barren = if read.is_ok_and(|some| some) { 0 } else { barren + 1 };
         if barren > ATTEMPTS {
             return Err(broken(None));
         }
         drop(body.take());
+        events.begin();
         body = resume(http, core, number, last, pause(&events, barren)).await?;
     }
 }
 
-fn pause(events: &Decoder, barren: u32) -> Duration {
+fn pause(events: &Events, barren: u32) -> Duration {
     let pause = events.retry().unwrap_or(PAUSE * barren.max(1));
-    pause.min(LONGEST_PAUSE)
+    pause.clamp(*PAUSES.start(), *PAUSES.end())
 }
 
 fn is_open(core: &Core, number: u64) -> bool {
@@ -79,7 +82,7 @@ fn broken(error: Option<CallError>) -> CallError {
 
 /// Reads events until the answer is there or the stream ends. Says whether anything came.
 async fn read(
-    events: &mut Decoder,
+    events: &mut Events,
     core: &Arc<Core>,
     number: u64,
     body: &mut Body,
@@ -120,7 +123,7 @@ async fn resume(
     headers.push((http::header::ACCEPT, HeaderValue::from_static(header::EVENT_STREAM)));
     headers.push((LAST_EVENT_ID, last));
     let target = &http.wire.target;
-    let ask = Ask { method: Method::GET, target, headers, body: Bytes::new() };
+    let ask = Ask { method: Method::GET, target, headers, body: Bytes::new(), idle: None };
     let Ok(response) = http.wire.send(&ask).await else { return Ok(None) };
     if response.status.is_server_error() {
         return Ok(None);

@@ -6,11 +6,11 @@ use std::{
 };
 
 use bytes::Bytes;
-use http::{HeaderValue, Method};
-use stayput_wire::{header, sse::Decoder};
+use http::{HeaderValue, Method, StatusCode};
+use stayput_wire::header;
 use tokio::time::sleep;
 
-use super::{Ask, LAST_EVENT_ID, Streamable, drive, told};
+use super::{Ask, LAST_EVENT_ID, Streamable, drive, events::Events};
 use crate::{
     backoff::Backoff,
     link::{Core, Via},
@@ -21,7 +21,7 @@ use crate::{
 pub(super) async fn listen(core: Weak<Core>) {
     let Some(core) = core.upgrade() else { return };
     let Some(http) = drive::streamable(&core) else { return };
-    let mut events = Decoder::new(http.wire.limit);
+    let mut events = Events::new(http.wire.limit);
     let mut backoff = Backoff::new(Duration::from_millis(500), Duration::from_secs(30));
     while !core.over.is_raised() {
         match hear(http, &core, &mut events).await {
@@ -43,22 +43,31 @@ enum Heard {
     Never,
 }
 
-async fn hear(http: &Streamable, core: &Arc<Core>, events: &mut Decoder) -> Heard {
+/// Whether another attempt can end better. A server that still counts the stream before says 409.
+fn comes_back(status: StatusCode) -> bool {
+    match status {
+        StatusCode::CONFLICT | StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_MANY_REQUESTS => true,
+        StatusCode::NOT_IMPLEMENTED => false,
+        other => other.is_server_error(),
+    }
+}
+
+async fn hear(http: &Streamable, core: &Arc<Core>, events: &mut Events) -> Heard {
     let mut headers = http.headers(core, None);
     headers.push((http::header::ACCEPT, HeaderValue::from_static(header::EVENT_STREAM)));
-    let last = events.last_id().and_then(|last| HeaderValue::from_str(last).ok());
-    headers.extend(last.map(|last| (LAST_EVENT_ID, last)));
+    events.begin();
+    headers.extend(events.resume_from().map(|last| (LAST_EVENT_ID, last)));
     let target = &http.wire.target;
-    let ask = Ask { method: Method::GET, target, headers, body: Bytes::new() };
+    let ask = Ask { method: Method::GET, target, headers, body: Bytes::new(), idle: None };
     let Ok(response) = http.wire.send(&ask).await else { return Heard::Nothing };
     let status = response.status;
     if !status.is_success() {
         let body = response.body.collect(verdict::LOOKED_AT).await.unwrap_or_default();
         let gone = verdict::of_status(status.as_u16(), &body, http.session().is_some());
         if gone == Verdict::SessionGone {
-            core.condemn(&told(status, &body));
+            core.condemn(&http.told(status, &body));
         }
-        return if status.is_server_error() { Heard::Nothing } else { Heard::Never };
+        return if comes_back(status) { Heard::Nothing } else { Heard::Never };
     }
     if !drive::is(&response.headers, header::EVENT_STREAM) {
         return Heard::Never;

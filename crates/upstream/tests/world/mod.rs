@@ -6,6 +6,10 @@
     reason = "each test file uses a part of it, and a test stops at the first surprise"
 )]
 
+pub(crate) mod keeping;
+pub(crate) mod relay;
+pub(crate) mod remote;
+
 use std::{sync::Arc, time::Duration};
 
 use stayput_core::{Owner, SessionId, Timestamp};

@@ -1,0 +1,190 @@
+//! What requests carry, and what of it is never shown.
+
+use std::{
+    borrow::Cow,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use async_trait::async_trait;
+use http::{HeaderName, HeaderValue};
+use serde_json::json;
+use stayput_testkit::mcp::TestServer;
+use stayput_upstream::{
+    CallError, Delivery, EraChoice, HeaderAsk, HeaderProvider, Http, OpenError, ProviderError,
+};
+
+use crate::world::{
+    call, close, links, open, place,
+    remote::{count, error, once, over, status},
+    server, try_call, try_open,
+};
+
+const SECRET: &str = "tok-4f1d9a7c55";
+
+/// Gives `token-1`, and the next one whenever a token was refused.
+#[derive(Debug, Default)]
+struct Tokens {
+    given: Mutex<(u64, Vec<bool>)>,
+    empty: AtomicBool,
+}
+
+#[async_trait]
+impl HeaderProvider for Tokens {
+    fn identity(&self) -> Cow<'_, str> {
+        "tokens".into()
+    }
+
+    async fn headers(
+        &self,
+        ask: &HeaderAsk<'_>,
+    ) -> Result<Vec<(HeaderName, HeaderValue)>, ProviderError> {
+        tokio::task::yield_now().await;
+        if self.empty.load(Ordering::SeqCst) {
+            return Err(ProviderError::new("log in again"));
+        }
+        let mut given = self.given.lock().unwrap();
+        given.0 += u64::from(ask.rejected);
+        given.1.push(ask.rejected);
+        let token = format!("Bearer {SECRET}-{}", given.0);
+        Ok(vec![(http::header::AUTHORIZATION, HeaderValue::try_from(token).unwrap())])
+    }
+}
+
+impl Tokens {
+    fn asks(&self) -> Vec<bool> {
+        std::mem::take(&mut self.given.lock().unwrap().1)
+    }
+}
+
+const AUTHORIZATION: &str = r#"{"name":"authorization"}"#;
+
+/// R113, R139: configured headers are on every request.
+#[tokio::test]
+async fn configured_headers_are_on_every_request() {
+    let (links, http) = (links(), TestServer::http(&["--era", "legacy"]).await);
+    let transport = Http::new(http.url()).bearer(SECRET).header("x-tenant", "${owner.hash}");
+    let link = open(&links, &server(transport, EraChoice::Legacy), &place()).await;
+    for _ in 0..2 {
+        assert_eq!(call(&link, "header", AUTHORIZATION).await, format!("Bearer {SECRET}"));
+        assert!(call(&link, "header", r#"{"name":"x-tenant"}"#).await.len() >= 8);
+    }
+    close(&links).await;
+}
+
+/// R113: asked for each request; after a refusal once more, and the call is executed once.
+#[tokio::test]
+async fn a_provider_is_asked_for_every_request() {
+    let (links, http) = (links(), TestServer::http(&["--era", "legacy"]).await);
+    let tokens = Arc::new(Tokens::default());
+    let transport = Http::new(http.url()).provider(tokens.clone());
+    let link = open(&links, &server(transport, EraChoice::Legacy), &place()).await;
+    assert_eq!(tokens.asks(), [false, false]);
+    assert_eq!(count(&link).await, 1);
+    http.script(&once("tools/call", &status(401, ""))).await;
+    assert_eq!(count(&link).await, 2);
+    assert_eq!(tokens.asks(), [false, false, true]);
+    assert_eq!(http.counted("tools/count").await, 2);
+    assert_eq!(call(&link, "header", AUTHORIZATION).await, format!("Bearer {SECRET}-1"));
+    // Refused again: it is told, not tried for ever.
+    http.script(&json!([{ "on": "tools/call", "do": status(401, "") }])).await;
+    tokens.asks();
+    let refused = try_call(&link, "count", "{}").await.unwrap_err();
+    assert!(matches!(refused, CallError::Unauthorized { status: 401, .. }), "{refused:?}");
+    assert_eq!((tokens.asks(), over(&link)), (vec![false, true], None));
+    close(&links).await;
+}
+
+/// A provider that has nothing to give: nothing is sent, and the sentence says why.
+#[tokio::test]
+async fn without_credentials_nothing_is_sent() {
+    let (links, http) = (links(), TestServer::http(&["--era", "legacy"]).await);
+    let tokens = Arc::new(Tokens::default());
+    let transport = Http::new(http.url()).provider(tokens.clone());
+    let server = server(transport, EraChoice::Legacy);
+    let link = open(&links, &server, &place()).await;
+    tokens.empty.store(true, Ordering::SeqCst);
+    let posts = http.counted("posts").await;
+    let failed = try_call(&link, "count", "{}").await.unwrap_err();
+    assert_eq!(failed.delivery(), Delivery::NotSent);
+    assert!(failed.to_string().contains("log in again"), "{failed}");
+    let failed = try_open(&links, &server, &place()).await.unwrap_err();
+    assert!(failed.to_string().contains("log in again"), "{failed}");
+    assert_eq!((http.counted("posts").await, over(&link)), (posts, None));
+    tokens.empty.store(false, Ordering::SeqCst);
+    assert_eq!(count(&link).await, 1);
+    close(&links).await;
+}
+
+/// The challenge of a server reaches who can do something about it, whatever stands in the body.
+#[tokio::test]
+async fn a_refusal_comes_with_its_challenge() {
+    let challenge = r#"Bearer resource_metadata="https://example.com/x""#;
+    let deny = |code: u16, body: &str| {
+        let headers = json!([["www-authenticate", challenge]]);
+        json!([{ "on": "*", "do": { "status": { "code": code, "body": body, "headers": headers } } }])
+    };
+    let unauthorized = error(-32001, "Unauthorized");
+    for (code, body) in [(401, ""), (403, ""), (401, unauthorized.as_str())] {
+        let (links, http) = (links(), TestServer::http(&["--era", "legacy"]).await);
+        for era in [EraChoice::Legacy, EraChoice::Auto] {
+            http.script(&deny(code, body)).await;
+            let server = server(Http::new(http.url()), era);
+            let failed = try_open(&links, &server, &place()).await.unwrap_err();
+            let OpenError::Unauthorized { status, challenge: said, .. } = &*failed else {
+                panic!("{failed:?}")
+            };
+            assert_eq!((*status, said.as_deref()), (code, Some(challenge)));
+            http.script(&json!([])).await;
+        }
+        let link = open(&links, &server(Http::new(http.url()), EraChoice::Legacy), &place()).await;
+        http.script(&deny(code, body)).await;
+        let failed = try_call(&link, "count", "{}").await.unwrap_err();
+        let CallError::Unauthorized { challenge: Some(said), .. } = &failed else {
+            panic!("{failed:?}")
+        };
+        assert_eq!((&**said, failed.delivery(), over(&link)), (challenge, Delivery::Refused, None));
+        close(&links).await;
+    }
+}
+
+/// Invariant 8: however a call or an opening fails, also with a server that repeats what it was sent, no
+/// secret is shown.
+#[tokio::test]
+async fn no_error_shows_a_secret() {
+    let (links, mut http) = (links(), TestServer::http(&["--era", "legacy"]).await);
+    let url = http.url().replace("127.0.0.1", &format!("ann:{SECRET}@127.0.0.1"));
+    let url = format!("{url}?key={SECRET}");
+    let transport = Http::new(url).header("x-api-key", SECRET).bearer(SECRET);
+    let server = server(transport, EraChoice::Legacy);
+    let link = open(&links, &server, &place()).await;
+    let session = call(&link, "header", r#"{"name":"mcp-session-id"}"#).await;
+    let mut shown = format!("{server:?} {link:?} {links:?} {:?}", link.key());
+    let said = format!("you sent {SECRET} on {session}");
+    let deeds = [status(500, &*said), status(400, &*said), status(429, &*said), json!("cut")];
+    for deed in deeds.into_iter().chain([json!("invalid-json"), json!("cut-mid-stream")]) {
+        http.script(&once("tools/call", &deed)).await;
+        let error = try_call(&link, "count", "{}").await.unwrap_err();
+        shown += &format!("{error} {error:?}");
+    }
+    let redirect = json!({ "redirect": { "to": "http://127.0.0.1:1/x" } });
+    let other = format!("you sent {SECRET}");
+    for deed in [redirect, status(500, &*other), status(404, &*other), status(401, &*other)] {
+        http.script(&json!([{ "on": "*", "do": deed }])).await;
+        let error = try_open(&links, &server, &place()).await.unwrap_err();
+        shown += &format!("{error} {error:?}");
+    }
+    let lost = try_call(&link, "count", "{}").await.unwrap_err();
+    shown += &format!("{lost} {lost:?}");
+    http.script(&once("tools/call", &status(404, &*said))).await;
+    let lost = try_call(&link, "count", "{}").await.unwrap_err();
+    shown += &format!("{lost} {lost:?} {}", lost.loss().unwrap().detail());
+    http.kill();
+    let error = try_open(&links, &server, &place()).await.unwrap_err();
+    shown += &format!("{error} {error:?}");
+    assert!(!shown.contains(SECRET) && !shown.contains(&session), "{shown}");
+    assert!(shown.contains("you sent"), "{shown}");
+    close(&links).await;
+}

@@ -1,0 +1,179 @@
+//! The modern era over HTTP: every request says everything.
+
+use serde_json::{Value, json};
+use stayput_core::Generation;
+use stayput_testkit::mcp::TestServer;
+use stayput_upstream::{
+    Answer, CallOptions, EraChoice, Http, Isolation, Link, Options, Profile, Server,
+};
+
+use crate::world::{
+    LONG, call, close, links, open, place,
+    remote::{begin, count, error, hear, listen, once, over, status, until_counted},
+    server_with, try_call,
+};
+
+fn modern_at(url: &str) -> Server {
+    let (era, isolation) = (EraChoice::Modern, Some(Isolation::PerSession));
+    server_with(Http::new(url), Options { era, isolation, ..Options::default() })
+}
+
+async fn ask(link: &Link, method: &str, params: &Value) -> Answer {
+    let params = params.to_string();
+    let call = link.call(method, Some(&params), CallOptions::default()).await.unwrap();
+    tokio::time::timeout(LONG, call.answer()).await.unwrap().unwrap()
+}
+
+async fn header(link: &Link, name: &str) -> String {
+    call(link, "header", &json!({ "name": name }).to_string()).await
+}
+
+/// R113, invariant 9: headers repeat what the body says, and there is no session.
+#[tokio::test]
+async fn every_request_says_everything() {
+    let (links, http) = (links(), TestServer::http(&["--era", "modern"]).await);
+    let link = open(&links, &modern_at(http.url()), &place()).await;
+    http.script(&json!([{ "on": "*", "do": { "session": "not-wanted" } }])).await;
+    for _ in 0..2 {
+        assert_eq!(header(&link, "mcp-protocol-version").await, "2026-07-28");
+        assert_eq!(header(&link, "mcp-method").await, "tools/call");
+        assert_eq!(header(&link, "mcp-name").await, "header");
+        assert_eq!(header(&link, "mcp-session-id").await, "");
+    }
+    // What cannot stand in a header is written so that it can: else the server would say −32020.
+    for name in ["größe", " spaced ", "=?base64?x?="] {
+        let missing = ask(&link, "prompts/get", &json!({ "name": name })).await;
+        assert_eq!(missing.code().unwrap().0, -32602, "{name}: {missing:?}");
+        let missing = ask(&link, "resources/read", &json!({ "uri": name })).await;
+        assert_eq!(missing.code().unwrap().0, -32602, "{name}: {missing:?}");
+    }
+    assert_eq!((http.counted("initialize").await, http.counted("deletes").await), (0, 0));
+    close(&links).await;
+}
+
+const REGION: &str = r#"{"region":"Zürich","priority":3}"#;
+
+/// Arguments travel as headers as the tools say, which were listed with the profile.
+#[tokio::test]
+async fn arguments_travel_as_headers() {
+    let (links, http) = (links(), TestServer::http(&["--era", "modern", "--page", "4"]).await);
+    let link = open(&links, &modern_at(http.url()), &place()).await;
+    let lists = http.counted("tools/list").await;
+    assert_eq!(call(&link, "region", REGION).await, REGION);
+    assert_eq!(call(&link, "region", r#"{"region":null}"#).await, r#"{"region":null}"#);
+    assert_eq!(http.counted("tools/list").await, lists);
+    close(&links).await;
+}
+
+/// Without knowing them, the server's refusal is understood: the tools are listed, all pages of them, and
+/// the call is sent once more.
+#[tokio::test]
+async fn headers_that_are_not_known_are_learned_once() {
+    let (links, http) = (links(), TestServer::http(&["--era", "modern", "--page", "4"]).await);
+    let (server, ann) = (modern_at(http.url()), place());
+    let mut bare: Value =
+        serde_json::from_str(&links.profile(&server, &ann).await.unwrap().to_text()).unwrap();
+    bare["lists"] = json!([]);
+    let bare = Profile::from_text(&bare.to_string()).unwrap();
+    links.set_profile(&server, &ann, bare).await;
+    let link = open(&links, &server, &ann).await;
+    let lists = http.counted("tools/list").await;
+    for _ in 0..3 {
+        assert_eq!(call(&link, "region", REGION).await, REGION);
+    }
+    assert_eq!(http.counted("tools/list").await - lists, lists);
+    assert_eq!(http.counted("tools/region").await, 3);
+    close(&links).await;
+}
+
+/// A server that refuses whatever is tried is not asked for ever.
+#[tokio::test]
+async fn a_header_that_is_never_right_is_an_answer() {
+    let (links, http) = (links(), TestServer::http(&["--era", "modern"]).await);
+    let link = open(&links, &modern_at(http.url()), &place()).await;
+    let before = http.counted("posts").await;
+    http.script(&json!([{ "on": "*", "do": status(400, error(-32020, "HeaderMismatch")) }])).await;
+    for method in ["tools/call", "tools/list"] {
+        let refused = ask(&link, method, &json!({ "name": "count", "arguments": {} })).await;
+        assert_eq!(refused.code().unwrap().0, -32020, "{method}");
+    }
+    assert!(http.counted("posts").await - before <= 4);
+    close(&links).await;
+}
+
+/// What the caller says of itself stays; the version is the link's.
+#[tokio::test]
+async fn what_the_caller_declares_is_not_overwritten() {
+    let (links, http) = (links(), TestServer::http(&["--era", "modern"]).await);
+    let link = open(&links, &modern_at(http.url()), &place()).await;
+    let mut params = json!({ "name": "elicit", "arguments": {} });
+    assert_eq!(ask(&link, "tools/call", &params).await.code().unwrap().0, -32021);
+    params["_meta"] = json!({
+        "io.modelcontextprotocol/clientCapabilities": { "elicitation": {} },
+        "io.modelcontextprotocol/protocolVersion": "2099-01-01",
+    });
+    let asked = ask(&link, "tools/call", &params).await;
+    assert!(asked.result().unwrap().contains("input_required"), "{:?}", asked.error());
+    close(&links).await;
+}
+
+/// To cancel is to close the stream; nothing is said about it.
+#[tokio::test]
+async fn a_dropped_call_closes_its_stream() {
+    for option in ["--sse", "--json"] {
+        let (links, http) = (links(), TestServer::http(&["--era", "modern", option]).await);
+        let link = open(&links, &modern_at(http.url()), &place()).await;
+        let slow = begin(&link, "slow", r#"{"ms":3600000}"#).await;
+        until_counted(&http, "tools/slow", 1).await;
+        drop(slow);
+        until_counted(&http, "cancels", 1).await;
+        assert_eq!(http.counted("notifications/cancelled").await, 0, "{option}");
+        close(&links).await;
+    }
+}
+
+/// E12: what would be a verdict elsewhere is an error here: there was no session.
+#[tokio::test]
+async fn there_is_no_session_to_lose() {
+    let (links, http) = (links(), TestServer::http(&["--era", "modern"]).await);
+    let (server, ann) = (modern_at(http.url()), place());
+    let link = open(&links, &server, &ann).await;
+    for (code, body) in [
+        (404, String::new()),
+        (404, error(-32001, "Session not found")),
+        (200, error(-32600, "Session terminated")),
+    ] {
+        http.script(&once("tools/call", &status(code, body))).await;
+        match try_call(&link, "count", "{}").await {
+            Ok(answer) => assert!(answer.error().is_some()),
+            Err(error) => assert!(error.loss().is_none(), "{error:?}"),
+        }
+        assert_eq!(over(&link), None);
+    }
+    assert_eq!(count(&link).await, 1);
+    drop(link);
+    links.close_idle(std::time::Duration::ZERO);
+    let again = open(&links, &server, &ann).await;
+    assert_eq!((again.generation(), again.loss()), (Generation::default(), None));
+    close(&links).await;
+}
+
+/// A modern server is listened to with a call, which ends when nobody listens, however long it was silent.
+#[tokio::test]
+async fn a_listener_is_a_call_that_may_be_silent() {
+    let http = TestServer::http(&["--era", "modern"]).await;
+    let (era, isolation) = (EraChoice::Modern, Some(Isolation::PerSession));
+    let mut options = Options { era, isolation, ..Options::default() };
+    options.timeouts.idle = std::time::Duration::from_millis(100);
+    let (links, server) = (links(), server_with(Http::new(http.url()), options));
+    let link = open(&links, &server, &place()).await;
+    let mut listener = listen(&link).await;
+    hear(&mut listener, "notifications/subscriptions/acknowledged").await;
+    tokio::time::sleep(std::time::Duration::from_millis(400)).await;
+    call(&link, "notify", "{}").await;
+    hear(&mut listener, "notifications/tools/list_changed").await;
+    drop(listener);
+    until_counted(&http, "cancels", 1).await;
+    assert_eq!(http.counted("subscriptions/listen").await, 1);
+    close(&links).await;
+}

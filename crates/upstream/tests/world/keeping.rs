@@ -1,0 +1,85 @@
+//! A keeper that lives as long as the test, and can fail.
+
+use std::sync::{
+    Arc, Mutex,
+    atomic::{AtomicBool, AtomicUsize, Ordering},
+};
+
+use async_trait::async_trait;
+use stayput_upstream::{
+    Asking, Attachment, Held, Hello, KeepError, Keeper, Links, OpenError, Place, SealKey, Server,
+};
+
+use super::LONG;
+
+/// Keeps what a database would: the sealed text.
+#[derive(Debug)]
+pub(crate) struct Shelf {
+    key: SealKey,
+    kept: Mutex<Option<stayput_core::Attachment>>,
+    pub(crate) saves: AtomicUsize,
+    pub(crate) loads: AtomicUsize,
+    pub(crate) cannot_save: AtomicBool,
+    pub(crate) cannot_load: AtomicBool,
+}
+
+impl Shelf {
+    pub(crate) fn new() -> Arc<Self> {
+        Arc::new(Self {
+            key: SealKey::generate().unwrap(),
+            kept: Mutex::default(),
+            saves: AtomicUsize::new(0),
+            loads: AtomicUsize::new(0),
+            cannot_save: AtomicBool::new(false),
+            cannot_load: AtomicBool::new(false),
+        })
+    }
+
+    /// What is kept, as a link would get it.
+    pub(crate) fn kept(&self) -> Option<Attachment> {
+        let kept = self.kept.lock().unwrap().clone();
+        kept.map(|kept| Attachment::open(&kept, &self.key).unwrap())
+    }
+
+    /// What is kept, as it stands in the database.
+    pub(crate) fn text(&self) -> String {
+        self.kept.lock().unwrap().as_ref().unwrap().body.clone()
+    }
+
+    pub(crate) fn saved(&self) -> usize {
+        self.saves.load(Ordering::SeqCst)
+    }
+}
+
+#[async_trait]
+impl Keeper for Shelf {
+    async fn load(&self) -> Result<Option<Attachment>, KeepError> {
+        self.loads.fetch_add(1, Ordering::SeqCst);
+        if self.cannot_load.load(Ordering::SeqCst) {
+            return Err(KeepError::new("the database is away"));
+        }
+        Ok(self.kept())
+    }
+
+    async fn save(&self, attachment: &Attachment) -> Result<(), KeepError> {
+        if self.cannot_save.load(Ordering::SeqCst) {
+            return Err(KeepError::new("the disk is full"));
+        }
+        self.saves.fetch_add(1, Ordering::SeqCst);
+        *self.kept.lock().unwrap() = Some(attachment.seal(&self.key).unwrap());
+        Ok(())
+    }
+}
+
+/// Opens a link whose attachment is kept on this shelf.
+pub(crate) async fn open_kept(
+    links: &Links,
+    server: &Server,
+    place: &Place,
+    shelf: &Arc<Shelf>,
+) -> Result<Held, Arc<OpenError>> {
+    let keeper: Arc<dyn Keeper> = shelf.clone();
+    let hello = Hello::named("test", "1");
+    let asking = Asking { hello, keeper: Some(keeper), ..Asking::default() };
+    tokio::time::timeout(LONG, links.open(server, place, &asking)).await.unwrap()
+}

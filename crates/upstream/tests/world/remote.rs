@@ -1,0 +1,113 @@
+//! Servers behind a URL, and words for what is asked of them.
+
+use serde_json::{Value, json};
+use stayput_testkit::mcp::TestServer;
+use stayput_upstream::{
+    Call, CallError, CallOptions, Declares, Delivery, EraChoice, Http, Incoming, Isolation, Link,
+    Links, Listener, LossReason, Options, Place, Server,
+};
+
+use super::{LONG, params, server, server_with};
+
+/// A test server spoken to as a legacy one, without asking it first.
+pub(crate) fn legacy_at(url: &str) -> Server {
+    server(Http::new(url), EraChoice::Legacy)
+}
+
+/// A server of which nothing but the URL is known, one link for each session.
+pub(crate) fn unknown_at(url: &str) -> Server {
+    let isolation = Some(Isolation::PerSession);
+    server_with(Http::new(url), Options { isolation, ..Options::default() })
+}
+
+/// Why a link is over, if it is. Not to be asked of what is held: that tells of the link before.
+pub(crate) fn over(link: &Link) -> Option<LossReason> {
+    link.loss().map(|loss| loss.reason())
+}
+
+/// Says the next number of the counter behind a link.
+pub(crate) async fn count(link: &Link) -> u64 {
+    super::call(link, "count", "{}").await.parse().unwrap()
+}
+
+/// The same on a link that is let go of then.
+pub(crate) async fn count_once(links: &Links, server: &Server, place: &Place) -> u64 {
+    let link = super::open(links, server, place).await;
+    count(&link).await
+}
+
+/// A call that is in flight.
+pub(crate) async fn begin(link: &Link, tool: &str, arguments: &str) -> Call {
+    let params = params(tool, arguments);
+    link.call("tools/call", Some(&params), CallOptions::default()).await.unwrap()
+}
+
+pub(crate) async fn end(call: Call) -> Result<stayput_upstream::Answer, CallError> {
+    tokio::time::timeout(LONG, call.answer()).await.unwrap()
+}
+
+/// One rule: what is done to the first request of this kind.
+pub(crate) fn once(on: &str, deed: &Value) -> Value {
+    json!([{ "on": on, "nth": 1, "do": deed }])
+}
+
+/// An answer with this status and body.
+pub(crate) fn status(code: u16, body: impl Into<String>) -> Value {
+    json!({ "status": { "code": code, "body": body.into() } })
+}
+
+/// An error of JSON-RPC under the id of the request.
+pub(crate) fn error(code: i64, message: &str) -> String {
+    format!(r#"{{"jsonrpc":"2.0","id":$id,"error":{{"code":{code},"message":"{message}"}}}}"#)
+}
+
+/// That the state is gone by the word of the server, and how far the call came.
+pub(crate) fn assert_verdict(error: &CallError, delivery: Delivery, what: &str) {
+    let loss = error.loss().unwrap_or_else(|| panic!("{what}: {error:?}"));
+    assert_eq!(loss.reason(), LossReason::Verdict, "{what}");
+    assert_eq!(error.delivery(), delivery, "{what}");
+}
+
+/// Everything a call says until its answer.
+pub(crate) async fn all_of(mut call: Call) -> (Vec<Value>, Result<String, CallError>) {
+    let mut told = Vec::new();
+    loop {
+        match tokio::time::timeout(LONG, call.next()).await.unwrap().unwrap() {
+            Incoming::Notification(text) => told.push(serde_json::from_slice(&text).unwrap()),
+            Incoming::Answer(answer) => return (told, answer.map(|answer| super::text(&answer))),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+pub(crate) async fn listen(link: &Link) -> Listener {
+    let interest = r#"{"toolsListChanged":true}"#;
+    link.listen(interest, Declares::default()).await.unwrap()
+}
+
+/// Waits for the next notification of this method.
+pub(crate) async fn hear(listener: &mut Listener, method: &str) -> Value {
+    let heard = async {
+        loop {
+            let Some(Incoming::Notification(text)) = listener.next().await else {
+                panic!("there is nothing more to hear")
+            };
+            let text: Value = serde_json::from_slice(&text).unwrap();
+            if text["method"] == method {
+                return text;
+            }
+        }
+    };
+    tokio::time::timeout(LONG, heard).await.unwrap()
+}
+
+/// Waits until a counter of the server has this value.
+pub(crate) async fn until_counted(http: &TestServer, name: &str, wanted: u64) {
+    for _ in 0..1_000 {
+        if http.counted(name).await == wanted {
+            return;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    }
+    panic!("{name} is {} and not {wanted}", http.counted(name).await);
+}
