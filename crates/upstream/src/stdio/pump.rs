@@ -150,7 +150,7 @@ impl Pump {
         for _ in 0..TURNS {
             let Some(pipe) = &mut self.stdout else { return Poll::Ready(()) };
             match poll_read(pipe, cx, |bytes| {
-                take_in(&self.core, &mut self.lines, self.limit, bytes)
+                take_in(&self.core, &mut self.lines, self.limit, bytes);
             }) {
                 Poll::Ready(true) => {}
                 Poll::Ready(false) => {
