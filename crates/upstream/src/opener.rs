@@ -142,16 +142,15 @@ impl Opener {
     }
 
     /// Opens a link to find out how the server is spoken to. What was opened in a way that did not
-    /// work is gone before the next one is tried.
+    /// work is gone before the next one is tried. `limit` is for its first words.
     pub(crate) async fn discover(
         &self,
         plan: Plan<'_>,
         way: Way,
         permit: Permit,
+        limit: Duration,
     ) -> Result<Link, Refusal> {
-        let timeouts = plan.server.options().timeouts;
-        let limit = if way == Way::Modern { timeouts.probe } else { timeouts.open };
-        let start = deadline(timeouts.open);
+        let start = deadline(plan.server.options().timeouts.open);
         let raw = self.connect(plan, way, Means::new(permit)).await.map_err(Refusal::Failed)?;
         let core = raw.core().cloned();
         let shaken = shake(raw, plan, way, start.min(deadline(limit))).await;

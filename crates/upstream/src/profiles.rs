@@ -126,10 +126,15 @@ async fn learn(
     let hello = Hello::default();
     let plan = Plan { server, scope, hello: &hello };
     let mut first = None;
-    for way in ways(server).iter().copied().filter(|way| fits(server, *way)) {
+    let mut ways = ways(server).iter().copied().filter(|way| fits(server, *way)).peekable();
+    while let Some(way) = ways.next() {
         let cost = Cost { process: server.is_process() };
         let permit = opener.budget.admit(scope.owner(), cost, recycle).await?;
-        match opener.discover(plan, way, permit).await {
+        let timeouts = server.options().timeouts;
+        // Where nothing else can be tried, who is slow to start is waited for.
+        let other = way == Way::Modern && ways.peek().is_some();
+        let limit = if other { timeouts.probe } else { timeouts.open };
+        match opener.discover(plan, way, permit, limit).await {
             Ok(link) => {
                 let mut profile = Profile::new(way, link.greeting().clone());
                 profile.learn_lists(&link).await;

@@ -122,6 +122,18 @@ impl Default for Options {
     }
 }
 
+impl Options {
+    /// Which eras are tried, and which of them first: all that decides how a server is spoken to.
+    fn era_order(&self) -> &'static str {
+        match (self.era, self.isolation) {
+            (EraChoice::Legacy, _) => "legacy",
+            (EraChoice::Modern, _) => "modern",
+            (EraChoice::Auto, Some(Isolation::Shared)) => "modern, then legacy",
+            (EraChoice::Auto, _) => "legacy, then modern",
+        }
+    }
+}
+
 /// Which era is spoken with a server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum EraChoice {
@@ -310,6 +322,8 @@ impl Server {
                 Recipe::Http(recipe) => recipe.hash("http", &mut pieces),
                 Recipe::Sse(recipe) => recipe.hash("sse", &mut pieces),
             }
+            // A link of the other era is another link, and so is what is known of the server.
+            pieces.add(self.0.options.era_order());
             pieces.identity("server")
         })
     }

@@ -7,8 +7,8 @@ use std::time::Duration;
 pub struct Timeouts {
     /// Start and handshake together. Defaults to 60 seconds: a first `npx` or `uvx` downloads.
     pub open: Duration,
-    /// The question whether it is a modern server; a legacy one may not answer it at all.
-    /// Defaults to 5 seconds.
+    /// The question whether it is a modern server, where it can be another one; a legacy one may not
+    /// answer it at all. Defaults to 5 seconds.
     pub probe: Duration,
     /// A connection, name lookup and encryption included. Defaults to 10 seconds.
     pub connect: Duration,

@@ -1,0 +1,74 @@
+//! What becomes of a browser when the process that keeps it is killed.
+
+use std::{
+    io::{BufRead, BufReader},
+    process::{Command, Stdio},
+    time::Duration,
+};
+
+use stayput_testkit::peers;
+use tokio::{
+    runtime::Runtime,
+    time::{Instant, sleep},
+};
+
+use crate::{
+    browser::{Browser, frozen, page},
+    kit::{Token, Way, alive, open, tool},
+    world::{place, until},
+};
+
+/// The Stayput process that is to be killed. Run by the harness like the others, it is nothing.
+#[test]
+fn the_victim() {
+    let Ok(way) = std::env::var("VICTIM_WAY") else { return };
+    let way = if way == "wardened" { Way::Wardened } else { Way::Local };
+    Runtime::new().unwrap().block_on(async {
+        let (links, browser) = (way.links(), Browser::new());
+        let link = open(&links, &browser.server, &place()).await;
+        tool(&link, "browser_navigate", &page("apples")).await;
+        println!("\nREADY {}", browser.token.as_str());
+        sleep(Duration::from_secs(60)).await;
+    });
+}
+
+/// Invariant 5, R032: nothing outlives `kill -9`, a browser in a group of its own included.
+async fn nothing_outlives_a_kill(way: &str) {
+    // All that the victim leaves on the disk is in here.
+    let temporary = tempfile::Builder::new().prefix("victim").tempdir().unwrap();
+    let mut victim = Command::new(std::env::current_exe().unwrap());
+    victim.args(["--exact", "dying::the_victim", "--nocapture"]);
+    victim.env("VICTIM_WAY", way).env("TMPDIR", temporary.path());
+    let mut victim = victim.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
+    let said = BufReader::new(victim.stdout.take().unwrap());
+    let token = tokio::task::spawn_blocking(move || {
+        let mut lines = said.lines().map_while(Result::ok);
+        lines.find_map(|line| line.strip_prefix("READY ").map(str::to_owned))
+    });
+    let token = Token::of(&token.await.unwrap().expect("the victim is ready"));
+    let mut before = token.tree();
+    frozen(&before);
+    // With whoever looks after them.
+    before.extend(stayput_testkit::processes::descendants(victim.id()));
+
+    victim.kill().unwrap();
+    let killed = Instant::now();
+    victim.wait().unwrap();
+    until("the end of all", || alive(&before).is_empty()).await;
+    println!("{way}: nothing lives {:?} after kill -9", killed.elapsed());
+    assert_eq!(token.tree(), [0_u32; 0]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_browser_outlives_a_killed_process_with_a_warden() {
+    if !peers::are_left_out() {
+        nothing_outlives_a_kill("wardened").await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_browser_outlives_a_killed_process_with_local_children() {
+    if !peers::are_left_out() {
+        nothing_outlives_a_kill("local").await;
+    }
+}
