@@ -1,9 +1,11 @@
 //! Measures Stayput beside what it is built on, in one run, and prints ratios.
 //!
 //! ```text
-//! make bench                      everything
+//! make bench                      everything but the soak
 //! make bench ARGS=sessions        memory and cost of held sessions
 //! make bench ARGS=stores          each store beside its bare driver
+//! make bench ARGS=links           a link beside the official SDK's client and a bare loop
+//! make bench ARGS=soak            10,000 links opened and closed; takes a minute
 //! ```
 //!
 //! A number is worth something only beside another one of the same run: this machine, this load,
@@ -13,30 +15,53 @@
 #![allow(clippy::unwrap_used, clippy::print_stdout, clippy::disallowed_methods, clippy::panic)]
 #![allow(missing_docs)]
 
+mod links;
 mod report;
+mod server;
 mod sessions;
+mod soak;
 mod stores;
 
 use std::{alloc::System, process::ExitCode};
+
+use stayput_upstream::process::warden_main;
 
 /// Counts what is allocated. It never refuses.
 #[global_allocator]
 static HEAP: cap::Cap<System> = cap::Cap::new(System, usize::MAX);
 
+/// What there is to measure.
+const KNOWN: [&str; 4] = ["sessions", "stores", "links", "soak"];
+
 fn main() -> ExitCode {
     let wanted: Vec<String> = std::env::args().skip(1).collect();
-    let known = ["sessions", "stores"];
-    if let Some(unknown) = wanted.iter().find(|name| !known.contains(&name.as_str())) {
-        println!("there is no benchmark '{unknown}'; there are: {}", known.join(", "));
+    let words: Vec<&str> = wanted.iter().map(String::as_str).collect();
+    // The benchmarks run this program again: as the server that all clients call, and as a warden.
+    match words[..] {
+        ["serve", "stdio"] => return server::stdio(),
+        ["serve", "http", port] => return server::http(port.parse().unwrap()),
+        ["warden"] => return warden_main(),
+        _ => {}
+    }
+    if let Some(unknown) = words.iter().find(|name| !KNOWN.contains(name)) {
+        println!("there is no benchmark '{unknown}'; there are: {}", KNOWN.join(", "));
         return ExitCode::FAILURE;
     }
-    let runs = |name: &str| wanted.is_empty() || wanted.iter().any(|it| it == name);
+    // The soak measures nothing that a change of code moves a little, and takes a minute: it has to be
+    // asked for.
+    let runs = |name: &str| words.contains(&name) || words.is_empty() && name != "soak";
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
     if runs("sessions") {
         runtime.block_on(sessions::run());
     }
     if runs("stores") {
         runtime.block_on(stores::run());
+    }
+    if runs("links") {
+        links::run();
+    }
+    if runs("soak") {
+        runtime.block_on(soak::run());
     }
     ExitCode::SUCCESS
 }

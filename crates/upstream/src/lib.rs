@@ -96,8 +96,8 @@ pub use delivery::Delivery;
 pub use folders::{FolderError, Folders, Kept};
 pub use keeper::{KeepError, Keeper};
 pub use link::{
-    Answer, Asked, Call, CallError, CallOptions, Canceller, Declares, Greeting, Hello, Incoming, InvalidHello,
-    Link, LinkCounts, Listener,
+    Answer, Asked, Call, CallError, CallOptions, Canceller, Declares, Greeting, Hello, Incoming,
+    InvalidHello, Link, LinkCounts, Listener,
 };
 pub use links::{Asking, Closed, Held, LinkSettings, LinkStatus, Links};
 pub use loss::{Loss, LossReason};

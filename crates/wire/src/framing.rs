@@ -46,7 +46,7 @@ impl LineSplitter {
         chunk: &mut &'c [u8],
     ) -> Option<Result<Cow<'c, [u8]>, LineTooLong>> {
         loop {
-            let Some(end) = chunk.iter().position(|byte| *byte == b'\n') else {
+            let Some(end) = memchr::memchr(b'\n', chunk) else {
                 return self.begin(std::mem::take(chunk));
             };
             let part = &chunk[..end];

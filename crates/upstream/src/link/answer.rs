@@ -1,6 +1,6 @@
 //! The answer to a call.
 
-use std::{fmt, ops::Range};
+use std::{borrow::Cow, fmt, ops::Range};
 
 use bytes::Bytes;
 use stayput_wire::{Code, Kind, Message, Raw};
@@ -16,30 +16,33 @@ pub struct Answer {
 impl Answer {
     /// The answer that `message` is, under another id. `None` if it is no answer.
     pub(crate) fn under(message: &Message<'_>, id: &str) -> Option<Self> {
-        let (was, value, failed) = match message.kind() {
-            Kind::Response { id, result } => (Some(*id), *result, false),
-            Kind::Error { id, error } => (*id, *error, true),
-            _ => return None,
-        };
-        let value = value.range();
-        match was {
-            Some(was) => Some(Self::spliced(message.text(), was.raw().range(), value, id, failed)),
+        match Places::of(message)? {
+            places @ Places { id: Some(_), .. } => {
+                Some(Self::spliced(Cow::Borrowed(message.text().as_bytes()), places, id))
+            }
             // The other side could not read the id, and wrote none or null.
-            None => Self::with_added_id(message, id),
+            Places { id: None, .. } => Self::with_added_id(message, id),
         }
     }
 
-    fn spliced(text: &str, was: Range<usize>, value: Range<usize>, id: &str, failed: bool) -> Self {
-        let mut spliced = Vec::with_capacity(text.len() - was.len() + id.len());
-        spliced.extend_from_slice(&text.as_bytes()[..was.start]);
-        spliced.extend_from_slice(id.as_bytes());
-        spliced.extend_from_slice(&text.as_bytes()[was.end..]);
-        let value = if value.start < was.start {
-            value
-        } else {
-            value.start - was.len() + id.len()..value.end - was.len() + id.len()
+    /// The answer that stands in `text`, of which `places` were found. What is owned is edited where it
+    /// is: the largest answers come that way.
+    pub(super) fn spliced(text: Cow<'_, [u8]>, places: Places, id: &str) -> Self {
+        let Places { id: was, mut value, failed } = places;
+        let Some(was) = was.filter(|was| text[was.clone()] != *id.as_bytes()) else {
+            return Self { text: text.into_owned().into(), value, failed };
         };
-        Self { text: spliced.into(), value, failed }
+        if value.start >= was.end {
+            value = value.start - was.len() + id.len()..value.end - was.len() + id.len();
+        }
+        let text = match text {
+            Cow::Owned(mut text) => {
+                text.splice(was, id.bytes());
+                text
+            }
+            Cow::Borrowed(text) => [&text[..was.start], id.as_bytes(), &text[was.end..]].concat(),
+        };
+        Self { text: text.into(), value, failed }
     }
 
     fn with_added_id(message: &Message<'_>, id: &str) -> Option<Self> {
@@ -84,12 +87,32 @@ impl Answer {
     #[must_use]
     pub fn error_message(&self) -> Option<String> {
         let error = Raw::parse(self.error()?).ok()?;
-        error.find(&["message"])?.text().map(std::borrow::Cow::into_owned)
+        error.find(&["message"])?.text().map(Cow::into_owned)
     }
 
     fn value(&self) -> &str {
         // It was cut out of a text that was checked.
         str::from_utf8(&self.text[self.value.clone()]).unwrap_or_default()
+    }
+}
+
+/// Where the parts of an answer stand in its text.
+pub(super) struct Places {
+    /// Nothing if the other side could not read the id of the request.
+    pub(super) id: Option<Range<usize>>,
+    value: Range<usize>,
+    failed: bool,
+}
+
+impl Places {
+    /// `None` if `message` is no answer.
+    pub(super) fn of(message: &Message<'_>) -> Option<Self> {
+        let (id, value, failed) = match message.kind() {
+            Kind::Response { id, result } => (Some(*id), *result, false),
+            Kind::Error { id, error } => (*id, *error, true),
+            _ => return None,
+        };
+        Some(Self { id: id.map(|id| id.raw().range()), value: value.range(), failed })
     }
 }
 
@@ -117,6 +140,27 @@ mod tests {
         let answer = under(r#"{"result":{},"id":17,"x":1,"jsonrpc":"2.0"}"#, "3");
         assert_eq!(answer.as_bytes(), r#"{"result":{},"id":3,"x":1,"jsonrpc":"2.0"}"#);
         assert_eq!(answer.result(), Some("{}"));
+    }
+
+    /// What came in one piece of its own is edited in place, with the same outcome.
+    #[test]
+    fn an_answer_is_the_same_however_it_came() {
+        for said in [
+            r#"{"jsonrpc":"2.0","id":17,"result":{"n": 1.10}}"#,
+            r#"{"result":{"n": 1.10},"id":17,"x":1,"jsonrpc":"2.0"}"#,
+            r#"{"jsonrpc":"2.0","error":{"code":-1,"message":"no"},"id":17}"#,
+        ] {
+            for id in ["17", "3", r#""a\/1""#] {
+                let borrowed = under(said, id);
+                let places = Places::of(&Message::parse(said.as_bytes()).unwrap()).unwrap();
+                let owned = Answer::spliced(Cow::Owned(said.as_bytes().to_vec()), places, id);
+                assert_eq!(owned.as_bytes(), &said.replace("17", id));
+                assert_eq!(owned.as_bytes(), borrowed.as_bytes());
+                assert_eq!(owned.result(), borrowed.result());
+                assert_eq!(owned.error(), borrowed.error());
+                assert!(owned.result().or(owned.error()).unwrap().starts_with('{'));
+            }
+        }
     }
 
     #[test]

@@ -93,7 +93,9 @@ fn routing(method: &str, params: Option<Raw<'_>>, terms: &Terms) -> Result<Routi
 /// The text with another id, as one line. This is the way of nearly every call.
 fn line(text: &str, id: Raw<'_>, number: u64) -> Bytes {
     let id = id.range();
-    let mut line = Vec::with_capacity(text.len() + 21);
+    let digits = number.checked_ilog10().map_or(1, |log| log as usize + 1);
+    // Exactly as much as it takes: what is longer than it has to be is shared at a price.
+    let mut line = Vec::with_capacity(text.len() - id.len() + digits + 1);
     line.extend_from_slice(&text.as_bytes()[..id.start]);
     // Writing to a vector does not fail.
     let _ = std::io::Write::write_fmt(&mut line, format_args!("{number}"));

@@ -1,15 +1,20 @@
 //! What a server says, and to whom.
 
-use std::sync::{Arc, atomic::Ordering};
+use std::{
+    borrow::Cow,
+    sync::{Arc, atomic::Ordering},
+};
 
 use bytes::Bytes;
 use stayput_wire::{Batch, Code, Kind, Message, meta};
 
 use super::{
     Answer, Asked, Core, Declares,
+    answer::Places,
     asked::{NOBODY, refusal},
     core::expiry,
     inbox::{Overflow, Worth},
+    pending::Entry,
     prepare,
 };
 use crate::{CallError, Delivery, lock::lock, verdict};
@@ -26,10 +31,14 @@ pub(crate) enum Via {
 impl Core {
     /// Takes in what the server sent. What cannot be read is counted and passed over: one server that
     /// prints to its output must not cost anybody a session.
-    pub(crate) fn receive(self: &Arc<Self>, bytes: &[u8], via: Via) {
-        if Batch::is_batch(bytes) {
-            match Batch::split(bytes) {
-                Ok(batch) => batch.messages().for_each(|one| self.receive_one(one.as_bytes(), via)),
+    pub(crate) fn receive<'a>(self: &Arc<Self>, bytes: impl Into<Cow<'a, [u8]>>, via: Via) {
+        let bytes = bytes.into();
+        if Batch::is_batch(&bytes) {
+            match Batch::split(&bytes) {
+                Ok(batch) => {
+                    let messages = batch.messages();
+                    messages.for_each(|one| self.receive_one(one.as_bytes().into(), via));
+                }
                 Err(_) => self.count_rubbish(),
             }
         } else {
@@ -37,10 +46,22 @@ impl Core {
         }
     }
 
-    fn receive_one(self: &Arc<Self>, bytes: &[u8], via: Via) {
-        let Ok(message) = Message::parse(bytes) else { return self.count_rubbish() };
+    fn receive_one(self: &Arc<Self>, bytes: Cow<'_, [u8]>, via: Via) {
+        let Ok(message) = Message::parse(&bytes) else { return self.count_rubbish() };
         match message.kind() {
-            Kind::Response { .. } | Kind::Error { .. } => self.receive_answer(&message, via),
+            Kind::Response { .. } | Kind::Error { .. } => {
+                let Some((number, entry)) = self.answered(&message, via) else { return };
+                let id = entry.id.unwrap_or_else(|| number.into());
+                // One without an id is small; any other goes on in the bytes it came in.
+                let places = Places::of(&message).filter(|places| places.id.is_some());
+                let answer = match places {
+                    Some(places) => Some(Answer::spliced(bytes, places, id.as_str())),
+                    None => Answer::under(&message, id.as_str()),
+                };
+                if let Some(answer) = answer {
+                    entry.inbox.end(Ok(answer));
+                }
+            }
             Kind::Notification { method, .. } => self.receive_notification(method, &message, via),
             Kind::Request { method, .. } => self.receive_request(method, &message, via),
         }
@@ -50,7 +71,8 @@ impl Core {
         self.counts.rubbish.fetch_add(1, Ordering::Relaxed);
     }
 
-    fn receive_answer(&self, message: &Message<'_>, via: Via) {
+    /// The call that this answers. If the answer is that its session is gone, the call has ended.
+    fn answered(&self, message: &Message<'_>, via: Via) -> Option<(u64, Entry)> {
         let number = match (message.id(), via) {
             (Some(id), Via::Link) => id.number(),
             (Some(id), Via::Call(own)) => id.number().filter(|number| *number == own),
@@ -61,15 +83,7 @@ impl Core {
         let entry = number.and_then(|number| self.take(number));
         let Some((number, entry)) = number.zip(entry) else {
             self.counts.late.fetch_add(1, Ordering::Relaxed);
-            return;
-        };
-        let ours;
-        let id = match &entry.id {
-            Some(id) => id.as_str(),
-            None => {
-                ours = number.to_string();
-                &ours
-            }
+            return None;
         };
         let attached = self.carrier.session().is_some();
         if attached && message.error().is_some_and(verdict::of_error) {
@@ -77,11 +91,10 @@ impl Core {
             // Who told something about the call had begun with it.
             let begun = entry.inbox.has_begun();
             let delivery = if begun { Delivery::Unknown } else { Delivery::Refused };
-            return entry.inbox.end(Err(CallError::Lost { loss, delivery }));
+            entry.inbox.end(Err(CallError::Lost { loss, delivery }));
+            return None;
         }
-        if let Some(answer) = Answer::under(message, id) {
-            entry.inbox.end(Ok(answer));
-        }
+        Some((number, entry))
     }
 
     fn receive_notification(self: &Arc<Self>, method: &str, message: &Message<'_>, via: Via) {

@@ -220,7 +220,7 @@ impl Pump {
             }
         }
         if let Some(line) = self.lines.finish() {
-            self.core.receive(&line, Via::Link);
+            self.core.receive(line, Via::Link);
         }
         let Carrier::Stdio(stdio) = &self.core.carrier else { return };
         while let Some(pipe) = &self.stderr {
@@ -243,7 +243,7 @@ enum End {
 fn take_in(core: &Arc<Core>, lines: &mut LineSplitter, limit: usize, mut bytes: &[u8]) {
     while let Some(line) = lines.next_line(&mut bytes) {
         match line {
-            Ok(line) => core.receive(&line, Via::Link),
+            Ok(line) => core.receive(line, Via::Link),
             // Nobody knows whose answer it was: all fail, but none hangs, and the state is kept.
             Err(_) => core.fail_all(&CallError::TooLarge { limit }),
         }

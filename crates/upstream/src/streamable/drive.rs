@@ -128,7 +128,7 @@ async fn take_answer(
         }
         super::of_http(&error)
     })?;
-    core.receive(&body, Via::Call(number));
+    core.receive(Vec::from(body), Via::Call(number));
     // If it was the answer, this finds nothing to fail.
     Err(CallError::failed("the server's answer belongs to another request", Delivery::Unknown))
 }
@@ -161,9 +161,11 @@ fn capture(http: &Streamable, headers: &HeaderMap) {
     let named = headers.get(header::SESSION_ID);
     let usable = |id: &&HeaderValue| id.as_bytes().iter().all(|byte| (0x21..=0x7e).contains(byte));
     if let Some(id) = named.filter(|id| !id.is_empty()).filter(usable) {
-        let mut id = id.clone();
-        id.set_sensitive(true);
-        let _ = http.session.set(id);
+        // A copy: as it came it would keep the whole buffer that the answer was read into.
+        if let Ok(mut id) = HeaderValue::from_bytes(id.as_bytes()) {
+            id.set_sensitive(true);
+            let _ = http.session.set(id);
+        }
     }
 }
 
@@ -198,7 +200,7 @@ impl Refused {
                 CallError::Lost { loss, delivery: Delivery::Refused }
             }
             Verdict::Answer => {
-                core.receive(body, Via::Call(number));
+                core.receive(&body[..], Via::Call(number));
                 // Under an id that is not ours it is told as what it is.
                 CallError::failed(http.told(*status, body), Delivery::Refused)
             }

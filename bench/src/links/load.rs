@@ -1,0 +1,94 @@
+//! How much is asked of a client, and what it took.
+
+use std::time::{Duration, Instant};
+
+use rustix::time::{ClockId, clock_gettime};
+
+/// Calls of one tool, so many at once.
+#[derive(Clone, Copy)]
+pub(super) struct Load {
+    pub(super) tool: Tool,
+    pub(super) at_once: usize,
+    /// How many each of them makes, one after the other.
+    pub(super) each: usize,
+}
+
+/// What is called.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Tool {
+    Small,
+    Large,
+}
+
+impl Tool {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Small => "small",
+            Self::Large => "large",
+        }
+    }
+
+    /// The parameters of a call, as somebody has them who passes them on.
+    pub(super) fn params(self) -> String {
+        format!(
+            r#"{{"name":"{}","arguments":{{"path":"notes/today.md","limit":10}}}}"#,
+            self.name()
+        )
+    }
+
+    /// Whether an answer can be one of this tool: nobody is fast by not answering.
+    pub(super) fn fits(self, result: usize) -> bool {
+        (result > crate::server::LARGE / 2) == (self == Self::Large)
+    }
+}
+
+impl Load {
+    pub(super) fn calls(self) -> usize {
+        self.at_once * self.each
+    }
+}
+
+/// What a load took.
+#[derive(Clone, Copy)]
+pub(super) struct Took {
+    /// Microseconds of processor time of this process for each call.
+    pub(super) cpu: f64,
+    /// Calls a second.
+    pub(super) rate: f64,
+}
+
+impl Took {
+    /// Nothing is worse.
+    pub(super) const WORST: Self = Self { cpu: f64::INFINITY, rate: 0.0 };
+
+    /// The better of both, each number by itself: what it takes when nothing else is in the way.
+    pub(super) fn best(self, other: Self) -> Self {
+        Self { cpu: self.cpu.min(other.cpu), rate: self.rate.max(other.rate) }
+    }
+}
+
+/// Measures one run.
+pub(super) async fn measure<T>(load: Load, run: impl Future<Output = T>) -> (T, Took) {
+    let (start, cpu) = (Instant::now(), cpu_time());
+    let given = run.await;
+    let (cpu, wall) = (cpu_time() - cpu, start.elapsed());
+    let calls = load.calls() as f64;
+    (given, Took { cpu: cpu.as_secs_f64() * 1e6 / calls, rate: calls / wall.as_secs_f64() })
+}
+
+/// The processor time of this process, of the kernel for it included. Children are not counted.
+fn cpu_time() -> Duration {
+    let now = clock_gettime(ClockId::ProcessCPUTime);
+    Duration::new(now.tv_sec.unsigned_abs(), u32::try_from(now.tv_nsec).unwrap_or_default())
+}
+
+/// Runs `one` so many times at once, each in a task of its own, as callers are.
+pub(super) async fn at_once<F>(count: usize, one: impl Fn() -> F)
+where
+    F: Future<Output = ()> + Send + 'static,
+{
+    let tasks: Vec<_> = (0..count).map(|_| tokio::spawn(one())).collect();
+    for task in tasks {
+        task.await.unwrap();
+    }
+}

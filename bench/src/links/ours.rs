@@ -1,0 +1,92 @@
+//! A link.
+
+use std::{sync::Arc, time::Duration};
+
+use stayput_core::{Owner, SessionId, Timestamp};
+use stayput_upstream::{
+    Asking, CallOptions, EraChoice, Folders, Held, Http, Isolation, Limits, Link, LinkSettings,
+    Links, Options, PerOwner, Place, Server, Stdio, Transport, Warm,
+    process::{Processes, WardenCommand},
+};
+use tokio::runtime::Handle;
+
+use super::load::{Load, Tool, at_once};
+use crate::server::program;
+
+/// Long enough for everything on a busy machine.
+const LONG: Duration = Duration::from_secs(60);
+
+/// Who starts the children.
+#[derive(Clone, Copy)]
+pub(crate) enum Host {
+    Local,
+    Warden,
+}
+
+/// Links without limits that a benchmark could run into.
+pub(crate) fn links(host: Host) -> Links {
+    let runtime = Handle::current();
+    let processes = match host {
+        Host::Local => Processes::local(runtime.clone()),
+        Host::Warden => {
+            Processes::wardened(WardenCommand::new(program(), ["warden"]), runtime.clone())
+        }
+    };
+    let most = 100_000;
+    let per_owner = PerOwner { processes: most, links: most };
+    let limits = Limits { processes: most, links: most, per_owner, ..Limits::default() };
+    let settings = LinkSettings::new(processes, Folders::temporary().unwrap());
+    Links::new(LinkSettings { limits, ..settings }, runtime)
+}
+
+/// Ends all of them.
+pub(crate) async fn close(links: &Links) {
+    assert_eq!(links.close(LONG).await.left, 0, "links were left");
+}
+
+/// The server of this program as a child process.
+pub(crate) fn over_stdio(warm: usize) -> Server {
+    let warm = Warm { count: warm, ..Warm::default() };
+    server(Stdio::new(program()).args(["serve", "stdio"]), warm)
+}
+
+/// The server of this program at `url`.
+pub(crate) fn over_http(url: &str) -> Server {
+    server(Http::new(url), Warm::default())
+}
+
+fn server(transport: impl Into<Transport>, warm: Warm) -> Server {
+    let isolation = Some(Isolation::PerSession);
+    let options = Options { era: EraChoice::Legacy, isolation, warm, ..Options::default() };
+    Server::with("bench", transport, options).unwrap()
+}
+
+/// A new session.
+pub(crate) fn place() -> Place {
+    let owner = Owner::verified("https://id.example.com", "ann").unwrap();
+    Place::new(owner, SessionId::generate(Timestamp::from_millis(1_000)))
+}
+
+pub(crate) async fn open(links: &Links, server: &Server) -> Held {
+    links.open(server, &place(), &Asking::default()).await.unwrap()
+}
+
+/// One call; its result stays with the caller.
+pub(super) async fn call(link: &Link, tool: Tool) {
+    let params = tool.params();
+    let call = link.call("tools/call", Some(&params), CallOptions::default()).await.unwrap();
+    let answer = call.answer().await.unwrap();
+    assert!(tool.fits(answer.result().unwrap().len()), "not the answer of this tool");
+}
+
+pub(super) async fn run(link: &Arc<Held>, load: Load) {
+    at_once(load.at_once, || {
+        let link = link.clone();
+        async move {
+            for _ in 0..load.each {
+                call(&link, load.tool).await;
+            }
+        }
+    })
+    .await;
+}
