@@ -79,8 +79,8 @@ fn serve(args: &cli::Serve) -> Done {
                 _ = interrupt.recv() => {}
             }
         };
-        let running = gateway.run(stopped);
-        Ok(running.await)
+        gateway.run(stopped).await;
+        Ok(())
     });
     runtime.shutdown_background();
     done

@@ -208,7 +208,7 @@ impl Gateway {
         let (stopping, stopped) = watch::channel(false);
         let house = self.house.clone();
         let runtime = Handle::current();
-        let ticking = runtime.spawn(tick(house.clone(), self.log.clone(), stopped.clone()));
+        let ticking = runtime.spawn(tick(house.clone(), self.log, stopped.clone()));
         tokio::pin!(stop);
         loop {
             tokio::select! {

@@ -301,7 +301,7 @@ async fn a_gateway_that_is_told_to_stop_lets_calls_end() {
     let slow = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {
         "name": "slow", "arguments": { "ms": 500 } } });
     let (url, id) = (format!("{}/mcp/test", gateway.url), client.id.clone());
-    let calling = tokio::spawn(async move {
+    let calling = tokio::runtime::Handle::current().spawn(async move {
         let headers = [
             ("content-type", "application/json"),
             ("accept", "application/json, text/event-stream"),

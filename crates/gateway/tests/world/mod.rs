@@ -2,6 +2,7 @@
 #![allow(
     dead_code,
     clippy::unwrap_used,
+    clippy::expect_used,
     clippy::panic,
     reason = "each test file uses a part of it, and a test stops at the first surprise"
 )]
