@@ -10,14 +10,17 @@ use ::http::HeaderValue;
 use tokio::{runtime::Handle, time::Instant};
 
 use crate::{
-    Attachment, Budget, Endpoint, Folders, Greeting, Hello, Launch, Link, LossReason, OpenError,
-    Permit, Profile, Resolved, Scope, Server, Trust, Way,
+    Attachment, Budget, Endpoint, Expansion, Folders, Greeting, Hello, Identity, Launch, Link,
+    LossReason, OpenError, Profile, Resolved, Scope, Server, Trust, Way,
+    flag::Trace,
     handshake::{self, Refusal},
     http::{self, Client, ClientError, ClientSettings, Proxy, Target},
     link::{Carrier, Core, Terms},
     lock::lock,
-    process::{Child, Grace, Processes, Program},
+    process::{Grace, Processes, Program, StartError},
+    seat::Seat,
     sse::{self, Sse},
+    started::Started,
     stdio::Pump,
     streamable::{Streamable, Wire},
 };
@@ -43,6 +46,15 @@ pub(crate) struct Plan<'a> {
     pub(crate) hello: &'a Hello,
 }
 
+/// What a link is opened with.
+#[derive(Debug)]
+pub(crate) enum Base {
+    /// A place for it.
+    Seat(Seat),
+    /// A process that runs, with its place.
+    Spare(Started),
+}
+
 /// A link before its handshake. Dropped, it is ended: nobody can have cancelled it to no effect.
 pub(crate) struct Raw(Option<Arc<Core>>);
 
@@ -59,6 +71,7 @@ impl Raw {
 impl Drop for Raw {
     fn drop(&mut self) {
         if let Some(core) = self.0.take() {
+            core.leave();
             core.carrier.shut(&core, LossReason::Released);
         }
     }
@@ -80,11 +93,10 @@ impl Opener {
         &self,
         plan: Plan<'_>,
         profile: &Profile,
-        permit: Permit,
-        spare: Option<Child>,
+        base: Base,
     ) -> Result<Link, OpenError> {
         let deadline = deadline(plan.server.options().timeouts.open);
-        let raw = self.connect(plan, profile.way(), permit, spare, None).await?;
+        let raw = self.connect(plan, profile.way(), base, None).await?;
         if profile.way() == Way::Modern {
             // Each request says everything: there is nothing to agree on.
             let greeting = profile.greeting().clone();
@@ -104,13 +116,13 @@ impl Opener {
     pub(crate) async fn resume(
         &self,
         plan: Plan<'_>,
-        permit: Permit,
+        seat: Seat,
         kept: &Attachment,
     ) -> Result<Link, OpenError> {
         let session = kept.session.as_deref().unwrap_or_default();
         let mut session = HeaderValue::from_str(session).map_err(|_| ended(plan.server))?;
         session.set_sensitive(true);
-        let raw = self.connect(plan, Way::Legacy, permit, None, Some(session)).await?;
+        let raw = self.connect(plan, Way::Legacy, Base::Seat(seat), Some(session)).await?;
         if let Some(core) = raw.core() {
             let _ = core.terms.set(Terms::new(kept.version.clone(), plan.hello));
         }
@@ -124,12 +136,13 @@ impl Opener {
         &self,
         plan: Plan<'_>,
         way: Way,
-        permit: Permit,
+        seat: Seat,
     ) -> Result<Link, Refusal> {
         let timeouts = plan.server.options().timeouts;
         let limit = if way == Way::Modern { timeouts.probe } else { timeouts.open };
         let start = deadline(timeouts.open);
-        let raw = self.connect(plan, way, permit, None, None).await.map_err(Refusal::Failed)?;
+        let raw = self.connect(plan, way, Base::Seat(seat), None).await;
+        let raw = raw.map_err(Refusal::Failed)?;
         let core = raw.core().cloned();
         let shaken = shake(raw, plan, way, start.min(deadline(limit))).await;
         if shaken.is_err()
@@ -140,51 +153,102 @@ impl Opener {
         shaken
     }
 
+    /// The values for a link, with the folders that they name. Given up, it still leaves its trace
+    /// until no folder is made any more.
+    pub(crate) async fn expansion(
+        &self,
+        server: &Server,
+        scope: &Scope,
+        trace: &Trace,
+    ) -> Result<Expansion, OpenError> {
+        if !server.uses_session_dir() {
+            return Ok(self.folders.expansion(server, scope).await?);
+        }
+        let (folders, of, scope) = (self.folders.clone(), server.clone(), scope.clone());
+        let trace = trace.clone();
+        let made = self.runtime.spawn(async move {
+            let expansion = folders.expansion(&of, &scope).await;
+            drop(trace);
+            expansion
+        });
+        Ok(made.await.map_err(|_| ended(server))??)
+    }
+
+    /// What a profile is found by. For this no session needs a folder.
+    pub(crate) async fn profile_identity(
+        &self,
+        server: &Server,
+        scope: &Scope,
+    ) -> Result<Identity, OpenError> {
+        let mut expansion = Expansion::of(scope);
+        if server.uses_owner_dir() {
+            let (folders, of, scope) = (self.folders.clone(), server.clone(), scope.clone());
+            let made = move || folders.owner_dir(&scope, of.name());
+            let folder = self.runtime.spawn_blocking(made).await;
+            expansion = expansion.with_owner_dir(folder.map_err(|_| ended(server))??);
+        }
+        Ok(server.profile_identity(&expansion))
+    }
+
     /// The expensive part: a process, or what leads to an HTTP server.
     async fn connect(
         &self,
         plan: Plan<'_>,
         way: Way,
-        permit: Permit,
-        spare: Option<Child>,
+        base: Base,
         session: Option<HeaderValue>,
     ) -> Result<Raw, OpenError> {
-        let expansion = self.folders.expansion(plan.server, plan.scope).await?;
-        match plan.server.resolve(&expansion)? {
-            Resolved::Stdio(launch) => {
-                let child = match spare {
-                    Some(child) => child,
-                    None => self.start(plan.server, &launch).await?,
-                };
-                self.over_pipes(plan.server, child, permit)
+        let expansion = match &base {
+            Base::Seat(seat) => self.expansion(plan.server, plan.scope, seat.trace()).await?,
+            Base::Spare(_) => self.folders.expansion(plan.server, plan.scope).await?,
+        };
+        match (plan.server.resolve(&expansion)?, base) {
+            (Resolved::Stdio(_), Base::Spare(spare)) => self.over_pipes(plan.server, spare),
+            (Resolved::Stdio(launch), Base::Seat(seat)) => {
+                let started = self.start(plan.server, &launch, seat).await?;
+                self.over_pipes(plan.server, started)
             }
-            Resolved::Http(endpoint) if way != Way::Sse => {
+            (Resolved::Http(endpoint), Base::Seat(seat)) if way != Way::Sse => {
                 let wire = self.wire(plan, endpoint)?;
                 let delete = plan.server.options().delete_on_end;
                 let carrier = Carrier::Streamable(Streamable::new(wire, session, delete));
-                Ok(Raw(Some(self.core(plan.server, carrier, permit))))
+                Ok(Raw(Some(self.core(plan.server, carrier, seat))))
             }
-            Resolved::Http(endpoint) | Resolved::Sse(endpoint) => {
-                self.over_sse(plan, endpoint, permit).await
+            (Resolved::Http(endpoint) | Resolved::Sse(endpoint), Base::Seat(seat)) => {
+                self.over_sse(plan, endpoint, seat).await
             }
+            // Only processes are started ahead.
+            (Resolved::Http(_) | Resolved::Sse(_), Base::Spare(_)) => Err(ended(plan.server)),
         }
     }
 
-    /// Starts the process of a server.
-    pub(crate) async fn start(&self, server: &Server, launch: &Launch) -> Result<Child, OpenError> {
+    /// Starts the process of a server. Given up meanwhile, it is ended, and its place free after that.
+    pub(crate) async fn start(
+        &self,
+        server: &Server,
+        launch: &Launch,
+        seat: Seat,
+    ) -> Result<Started, OpenError> {
         let program = Program {
             command: launch.command.clone(),
             args: launch.args.clone(),
             env: launch.env.clone(),
             cwd: launch.cwd.clone(),
         };
-        let child = self.processes.start(&program).await;
-        child.map_err(|error| OpenError::Start { server: server.name().to_owned(), error })
+        let (processes, runtime) = (self.processes.clone(), self.runtime.clone());
+        let started = self.runtime.spawn(async move {
+            let child = processes.start(&program).await?;
+            Ok(Started::new(child, seat, runtime))
+        });
+        // Nobody cancels it but a runtime that goes away.
+        let started = started.await.unwrap_or(Err(StartError::Closed));
+        started.map_err(|error| OpenError::Start { server: server.name().to_owned(), error })
     }
 
-    fn over_pipes(&self, server: &Server, child: Child, permit: Permit) -> Result<Raw, OpenError> {
+    fn over_pipes(&self, server: &Server, started: Started) -> Result<Raw, OpenError> {
+        let (child, seat) = started.take().ok_or_else(|| ended(server))?;
         let pump =
-            Pump::new(child, self.limit, |stdio| self.core(server, Carrier::Stdio(stdio), permit));
+            Pump::new(child, self.limit, |stdio| self.core(server, Carrier::Stdio(stdio), seat));
         let pump = pump.map_err(|error| OpenError::Protocol {
             server: server.name().to_owned(),
             what: error.to_string(),
@@ -198,7 +262,7 @@ impl Opener {
         &self,
         plan: Plan<'_>,
         endpoint: Endpoint,
-        permit: Permit,
+        seat: Seat,
     ) -> Result<Raw, OpenError> {
         let wire = self.wire(plan, endpoint)?;
         let name = plan.server.name().to_owned();
@@ -213,15 +277,15 @@ impl Opener {
                 return Err(OpenError::Silent { server: name, method, limit, hint });
             }
         };
-        let core = self.core(plan.server, Carrier::Sse(carrier), permit);
+        let core = self.core(plan.server, Carrier::Sse(carrier), seat);
         Sse::start(&core, stream);
         Ok(Raw(Some(core)))
     }
 
-    fn core(&self, server: &Server, carrier: Carrier, permit: Permit) -> Arc<Core> {
+    fn core(&self, server: &Server, carrier: Carrier, seat: Seat) -> Arc<Core> {
         let limit = server.options().timeouts.call;
         Core::new(server.shared_name(), carrier, self.runtime.clone(), limit)
-            .with_permit(permit, self.budget.clone())
+            .with_seat(seat, self.budget.clone())
     }
 
     fn wire(&self, plan: Plan<'_>, endpoint: Endpoint) -> Result<Wire, OpenError> {

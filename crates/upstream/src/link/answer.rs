@@ -31,9 +31,9 @@ impl Answer {
 
     fn spliced(text: &str, was: Range<usize>, value: Range<usize>, id: &str, failed: bool) -> Self {
         let mut spliced = Vec::with_capacity(text.len() - was.len() + id.len());
-        spliced.extend_from_slice(text[..was.start].as_bytes());
+        spliced.extend_from_slice(&text.as_bytes()[..was.start]);
         spliced.extend_from_slice(id.as_bytes());
-        spliced.extend_from_slice(text[was.end..].as_bytes());
+        spliced.extend_from_slice(&text.as_bytes()[was.end..]);
         let value = if value.start < was.start {
             value
         } else {

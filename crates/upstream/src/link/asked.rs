@@ -39,13 +39,13 @@ impl Asked {
     /// Answers with a result, which is JSON.
     pub fn reply(self, result: &str) {
         let text = format!(r#"{{"jsonrpc":"2.0","id":{},"result":{result}}}"#, self.id.as_str());
-        self.send(text);
+        self.send(&text);
     }
 
     /// Answers with an error.
     pub fn refuse(self, code: Code, message: &str) {
         let text = refusal(&self.id, code, message);
-        self.send(text);
+        self.send(&text);
     }
 
     /// Answers with what somebody else answered, whatever id it has. What is no answer is refused.
@@ -53,12 +53,12 @@ impl Asked {
         let answer = Message::parse(answer).ok();
         let answer = answer.and_then(|answer| super::Answer::under(&answer, self.id.as_str()));
         match answer.map(|answer| String::from_utf8(answer.into_bytes().into())) {
-            Some(Ok(text)) => self.send(text),
+            Some(Ok(text)) => self.send(&text),
             _ => self.refuse(Code::INTERNAL_ERROR, "the client gave an answer that is none"),
         }
     }
 
-    fn send(mut self, text: String) {
+    fn send(mut self, text: &str) {
         self.answered = true;
         if let Some(core) = self.core.upgrade() {
             core.answer_asked(&self.id, text);
@@ -82,7 +82,7 @@ impl Drop for Asked {
             && let Some(core) = self.core.upgrade()
         {
             let text = refusal(&self.id, Code::METHOD_NOT_FOUND, NOBODY);
-            core.answer_asked(&self.id, text);
+            core.answer_asked(&self.id, &text);
         }
     }
 }

@@ -64,7 +64,7 @@ impl Inbox {
             if queue.ended {
                 return Ok(());
             }
-            if queue.bytes + text.len() > QUEUE_LIMIT && !queue.make_room(worth, text.len()) {
+            if !queue.make_room(worth, text.len()) {
                 if worth == Worth::Log {
                     queue.dropped += 1;
                     return Ok(());
@@ -89,7 +89,7 @@ impl Inbox {
                 drop(asked);
                 return Ok(());
             }
-            if queue.bytes + asked.text().len() > QUEUE_LIMIT {
+            if !queue.make_room(Worth::Full, asked.text().len()) {
                 return Err(Overflow);
             }
             queue.bytes += asked.text().len();
@@ -156,18 +156,37 @@ impl Inbox {
 }
 
 impl Queue {
-    /// Drops progress that newer progress makes pointless. Says whether there is room now.
+    /// Says whether there is room. If there is not, some is made: progress goes that newer progress
+    /// makes pointless, and then, for what is worth more, all logs.
     fn make_room(&mut self, worth: Worth, size: usize) -> bool {
-        if worth == Worth::Progress {
-            self.waiting.retain(|(worth, incoming)| {
-                let keep = *worth != Worth::Progress;
-                if !keep {
-                    self.bytes -= incoming.size();
-                }
-                keep
-            });
+        if !self.fits(size) && worth != Worth::Log {
+            let newest = self.waiting.iter().rposition(|(worth, _)| *worth == Worth::Progress);
+            let newest = newest.filter(|_| worth != Worth::Progress);
+            self.drop_all(Worth::Progress, newest);
+            if !self.fits(size) {
+                self.dropped += self.drop_all(Worth::Log, None);
+            }
         }
+        self.fits(size)
+    }
+
+    fn fits(&self, size: usize) -> bool {
         self.bytes + size <= QUEUE_LIMIT
+    }
+
+    /// Drops everything of this worth but for the one at `spared`. Says how many that were.
+    fn drop_all(&mut self, dropped: Worth, spared: Option<usize>) -> u64 {
+        let (mut at, mut gone) = (0, 0);
+        self.waiting.retain(|(worth, incoming)| {
+            let keep = *worth != dropped || spared == Some(at);
+            at += 1;
+            if !keep {
+                self.bytes -= incoming.size();
+                gone += 1;
+            }
+            keep
+        });
+        gone
     }
 }
 

@@ -88,10 +88,10 @@ fn routing(method: &str, params: Option<Raw<'_>>, terms: &Terms) -> Result<Routi
 fn line(text: &str, id: Raw<'_>, number: u64) -> Bytes {
     let id = id.range();
     let mut line = Vec::with_capacity(text.len() + 21);
-    line.extend_from_slice(text[..id.start].as_bytes());
+    line.extend_from_slice(&text.as_bytes()[..id.start]);
     // Writing to a vector does not fail.
     let _ = std::io::Write::write_fmt(&mut line, format_args!("{number}"));
-    line.extend_from_slice(text[id.end..].as_bytes());
+    line.extend_from_slice(&text.as_bytes()[id.end..]);
     end_line(&mut line);
     line.into()
 }

@@ -77,9 +77,8 @@ impl Core {
             let delivery = Delivery::Refused;
             return entry.inbox.end(Err(CallError::Lost { loss, delivery }));
         }
-        if let Some(answer) = Answer::under(message, id) {
-            entry.inbox.end(Ok(answer));
-        }
+        let nonsense = || CallError::failed("the answer cannot be read", Delivery::Unknown);
+        entry.inbox.end(Answer::under(message, id).ok_or_else(nonsense));
     }
 
     fn receive_notification(self: &Arc<Self>, method: &str, message: &Message<'_>, via: Via) {

@@ -6,11 +6,16 @@ use stayput_core::Generation;
 
 use super::{
     Asking, Held, Links,
+    held::Pin,
     slot::{Entered, Slot},
 };
 use crate::{
-    Attachment, Cost, EraChoice, Hello, Identity, Isolation, Link, LinkKey, Loss, LossReason,
-    OpenError, Permit, Place, Profile, Scope, Server, Way, opener::Plan, process::Child,
+    Attachment, Cost, EraChoice, Expansion, Hello, Identity, Isolation, Link, LinkKey, Loss,
+    LossReason, OpenError, Place, Profile, Scope, Server, Way,
+    flag::Trace,
+    opener::{Base, Plan},
+    seat::Seat,
+    started::Started,
 };
 
 impl Links {
@@ -27,13 +32,13 @@ impl Links {
     ) -> Result<Held, Arc<OpenError>> {
         let isolation = match chosen(server) {
             Some(isolation) => isolation,
-            None => server.isolation(self.profile(server, place).await?.way().era()),
+            None => self.isolation(server, place).await?,
         };
-        let key = LinkKey::of(server, isolation, place);
-        let mut waited = None;
         // This slot and no other: once it has ended, so has whatever it was for.
-        let slot = self.0.table.slot(key, server, &self.0.opener.budget);
-        loop {
+        let pin = self.slot(&LinkKey::of(server, isolation, place), server).await;
+        let slot: &Arc<Slot> = &pin;
+        let mut waited = None;
+        let (link, generation, loss) = loop {
             if self.is_closed() {
                 return Err(Arc::new(ended(server)));
             }
@@ -41,29 +46,40 @@ impl Links {
             tokio::pin!(changed);
             changed.as_mut().enable();
             match slot.enter(waited) {
-                Entered::Held(held) => return Ok(held),
+                Entered::Live { link, generation, loss } => break (link, generation, loss),
                 Entered::Failed(error) => return Err(error),
                 Entered::Wait(attempt) => waited = Some(attempt),
-                Entered::Open(attempt) => {
+                Entered::Open(attempt, trace) => {
                     waited = Some(attempt);
-                    self.start_opening(&slot, attempt, server, asking);
+                    let (links, slot) = (self.clone(), slot.clone());
+                    let (server, asking) = (server.clone(), asking.clone());
+                    Opening { links, slot, attempt, server, asking, trace }.start();
                 }
             }
             changed.await;
+        };
+        Ok(Held::new(pin, link, generation, loss))
+    }
+
+    /// Who shares the links to a server that has to be asked for it.
+    async fn isolation(&self, server: &Server, place: &Place) -> Result<Isolation, Arc<OpenError>> {
+        let visit = self.0.table.visit(place.session);
+        tokio::select! {
+            biased;
+            // Whatever is learned then is not for this session.
+            () = visit.over() => Err(Arc::new(ended(server))),
+            profile = self.profile(server, place) => Ok(server.isolation(profile?.way().era())),
         }
     }
 
-    /// Opens the link in a task of its own.
-    fn start_opening(&self, slot: &Arc<Slot>, attempt: u64, server: &Server, asking: &Asking) {
-        let opening = Opening {
-            links: self.clone(),
-            slot: slot.clone(),
-            attempt,
-            server: server.clone(),
-            asking: asking.clone(),
-        };
-        let task = self.0.opener.runtime.spawn(opening.run());
-        slot.opening(attempt, task.abort_handle());
+    /// The slot of a link. If its session just ends, the next one begins when that is done.
+    async fn slot(&self, key: &LinkKey, server: &Server) -> Pin {
+        loop {
+            match self.0.table.slot(key, server, &self.0.opener.budget) {
+                Ok(slot) => return slot,
+                Err(ending) => ending.wait().await,
+            }
+        }
     }
 }
 
@@ -74,6 +90,7 @@ struct Opening {
     attempt: u64,
     server: Server,
     asking: Asking,
+    trace: Trace,
 }
 
 /// What a link that is opened begins with.
@@ -87,11 +104,19 @@ struct Beginning {
 impl Drop for Opening {
     /// Whatever becomes of the task, nobody waits for it for ever.
     fn drop(&mut self) {
-        self.slot.failed(self.attempt, ended(&self.server));
+        self.slot.failed(self.attempt, Arc::new(ended(&self.server)));
     }
 }
 
 impl Opening {
+    /// Opens the link in a task of its own.
+    fn start(self) {
+        let (slot, attempt) = (self.slot.clone(), self.attempt);
+        let runtime = self.links.0.opener.runtime.clone();
+        let task = runtime.spawn(self.run());
+        slot.opening(attempt, task.abort_handle());
+    }
+
     async fn run(self) {
         match self.open().await {
             Ok((link, attachment, loss)) => {
@@ -101,19 +126,37 @@ impl Opening {
         }
     }
 
-    async fn open(&self) -> Result<(Link, Attachment, Option<Arc<Loss>>), OpenError> {
+    async fn open(&self) -> Result<(Link, Attachment, Option<Arc<Loss>>), Arc<OpenError>> {
         let opener = &self.links.0.opener;
         let scope = self.slot.key.scope();
-        let expansion = opener.folders.expansion(&self.server, scope).await?;
+        let expansion = opener.expansion(&self.server, scope, &self.trace).await?;
         let identity = self.server.identity(&expansion);
         let beginning = self.beginning(identity).await?;
-        let profile = self.profile(scope).await?;
-        let (permit, spare) = self.admit().await?;
+        let profile = self.profile(&expansion).await?;
+        Ok(self.open_as(beginning, &profile, identity).await?)
+    }
+
+    async fn open_as(
+        &self,
+        beginning: Beginning,
+        profile: &Profile,
+        identity: Identity,
+    ) -> Result<(Link, Attachment, Option<Arc<Loss>>), OpenError> {
+        let opener = &self.links.0.opener;
+        let scope = self.slot.key.scope();
         let hello = self.hello(scope);
         let plan = Plan { server: &self.server, scope, hello: &hello };
-        let link = match &beginning.resume {
-            Some(kept) => opener.resume(plan, permit, kept).await?,
-            None => opener.open(plan, &profile, permit, spare).await?,
+        let spare = self.spare();
+        let link = match (&beginning.resume, spare) {
+            (Some(kept), _) => opener.resume(plan, self.seat().await?, kept).await?,
+            (None, None) => opener.open(plan, profile, Base::Seat(self.seat().await?)).await?,
+            (None, Some(spare)) => match opener.open(plan, profile, Base::Spare(spare)).await {
+                // It died while it waited. That says nothing of a fresh one.
+                Err(OpenError::Exited { .. }) => {
+                    opener.open(plan, profile, Base::Seat(self.seat().await?)).await?
+                }
+                opened => opened?,
+            },
         };
         let attachment = Attachment {
             generation: beginning.generation,
@@ -148,26 +191,32 @@ impl Opening {
         Ok(go_on(kept, Some(Arc::new(Loss::new(reason, ""))), identity))
     }
 
-    async fn profile(&self, scope: &Scope) -> Result<Arc<Profile>, OpenError> {
+    async fn profile(&self, expansion: &Expansion) -> Result<Arc<Profile>, Arc<OpenError>> {
         let inner = &self.links.0;
         // Spoken to without asking, a legacy server needs no profile: its greeting comes with the link.
         if self.server.options().era == EraChoice::Legacy && !self.server.is_sse() {
-            let expansion = inner.opener.folders.expansion(&self.server, scope).await?;
-            let known = inner.profiles.known(self.server.profile_identity(&expansion));
+            let known = inner.profiles.known(self.server.profile_identity(expansion));
             return Ok(known.unwrap_or_else(|| Arc::new(Profile::unasked(Way::Legacy))));
         }
-        inner.profiles.get(&inner.opener, &self.server, scope, &self.links).await
+        let scope = self.slot.key.scope();
+        inner.profiles.get(&self.links, &inner.opener, &self.server, scope).await
     }
 
-    /// A place in the budget, with a process that is already running if there is one.
-    async fn admit(&self) -> Result<(Permit, Option<Child>), OpenError> {
+    /// A process that is already running, if there is one, with its place in the budget.
+    fn spare(&self) -> Option<Started> {
         let scope = self.slot.key.scope();
-        if let Some((permit, child)) = self.links.0.spares.take(&self.links, &self.server, scope) {
-            return Ok((permit, Some(child)));
-        }
+        let mut spare = self.links.0.spares.take(&self.links, &self.server, scope)?;
+        spare.seat_mut()?.follow(self.trace.clone());
+        Some(spare)
+    }
+
+    /// A place in the budget.
+    async fn seat(&self) -> Result<Seat, OpenError> {
+        let scope = self.slot.key.scope();
         let cost = Cost { process: self.server.is_process() };
         let budget = &self.links.0.opener.budget;
-        Ok((budget.admit(scope.owner(), cost, &self.links).await?, None))
+        let permit = budget.admit(scope.owner(), cost, &self.links).await?;
+        Ok(Seat::new(permit, self.trace.clone()))
     }
 
     /// A link that several sessions share declares nothing: nobody could tell whom to ask.
