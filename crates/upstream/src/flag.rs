@@ -1,6 +1,9 @@
 //! Something that happens once.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
 
 use tokio::sync::Notify;
 
@@ -30,5 +33,29 @@ impl Flag {
         if !self.is_raised() {
             notified.await;
         }
+    }
+}
+
+/// That something is still there. Its clones go along with all that belongs to it, and when the last
+/// one is dropped, nothing of it is left. It tells what was only begun and then given up, too.
+#[derive(Clone, Debug)]
+pub(crate) struct Trace(
+    #[allow(dead_code, reason = "it does its work when it is dropped")] Arc<Last>,
+);
+
+#[derive(Debug)]
+struct Last(Arc<Flag>);
+
+impl Trace {
+    /// A trace, and the flag that is raised when nothing of it is left.
+    pub(crate) fn new() -> (Self, Arc<Flag>) {
+        let gone = Arc::new(Flag::default());
+        (Self(Arc::new(Last(gone.clone()))), gone)
+    }
+}
+
+impl Drop for Last {
+    fn drop(&mut self) {
+        self.0.raise();
     }
 }

@@ -21,6 +21,7 @@ use std::{
 };
 
 use stayput_wire::Message;
+use tokio::time::Instant;
 
 pub use answer::Answer;
 pub use asked::Asked;
@@ -169,6 +170,11 @@ impl Link {
     #[must_use]
     pub fn in_flight(&self) -> usize {
         self.core.in_flight()
+    }
+
+    /// Since when nothing is in flight; none if something is, or never was.
+    pub(crate) fn quiet_since(&self) -> Option<Instant> {
+        self.core.quiet_since()
     }
 
     /// How often the server said that one of its lists changed.

@@ -1,18 +1,12 @@
 //! Which session has which link.
 
+mod held;
 mod open;
 mod slot;
 mod spares;
 mod table;
 
-use std::{
-    fmt,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-    time::Duration,
-};
+use std::{fmt, sync::Arc, time::Duration};
 
 use stayput_core::{Generation, SessionId};
 use tokio::{runtime::Handle, task::JoinHandle};
@@ -20,14 +14,18 @@ use tokio::{runtime::Handle, task::JoinHandle};
 use crate::{
     Budget, Folders, Hello, Keeper, Kept, Limits, Link, LinkKey, LossReason, OpenError, Place,
     Profile, Recycle, Server, Used, Wanted,
+    flag::{Flag, Trace},
     opener::{Opener, Plan},
     process::Processes,
-    profiles::Profiles,
+    profiles::{self, Profiles},
 };
-pub use slot::Held;
-use slot::Slot;
+pub use held::Held;
+use slot::{Leaving, Slot};
 use spares::Spares;
 use table::Table;
+
+/// How often the memory of children is looked at, if there is a limit for it.
+const MEASURED_EVERY: Duration = Duration::from_secs(5);
 
 /// How links are made and how many there may be.
 #[derive(Clone, Debug)]
@@ -60,11 +58,11 @@ impl LinkSettings {
 pub struct Links(Arc<Inner>);
 
 struct Inner {
-    opener: Opener,
+    opener: Arc<Opener>,
     profiles: Profiles,
     table: Table,
     spares: Spares,
-    closed: AtomicBool,
+    closed: Arc<Flag>,
 }
 
 /// What somebody who wants a link brings along.
@@ -83,7 +81,7 @@ pub struct Asking {
 pub struct Closed {
     /// How many links were live.
     pub links: usize,
-    /// How many of them were not gone in time.
+    /// How many of them, and of what was being opened, were not gone in time.
     pub left: usize,
 }
 
@@ -104,13 +102,13 @@ impl Links {
     pub fn new(settings: LinkSettings, runtime: Handle) -> Self {
         let LinkSettings { processes, folders, limits, message_limit } = settings;
         let budget = Budget::new(limits);
-        let opener = Opener::new(runtime, processes, folders, budget, message_limit);
+        let opener = Arc::new(Opener::new(runtime, processes, folders, budget, message_limit));
         let links = Self(Arc::new(Inner {
             opener,
             profiles: Profiles::default(),
             table: Table::default(),
             spares: Spares::default(),
-            closed: AtomicBool::new(false),
+            closed: Arc::default(),
         }));
         if limits.memory.is_some() {
             links.watch_memory();
@@ -130,37 +128,51 @@ impl Links {
     ) -> Result<Arc<Profile>, Arc<OpenError>> {
         let scope = open::probe_scope(server, place);
         let inner = &self.0;
-        let profile = inner.profiles.get(&inner.opener, server, &scope, self).await;
-        profile.map_err(Arc::new)
+        inner.profiles.get(self, &inner.opener, server, &scope).await
     }
 
     /// Takes over a profile that was learned earlier, unless its era is not the one that is spoken with
     /// the server now.
     pub async fn set_profile(&self, server: &Server, place: &Place, profile: Profile) {
         let scope = open::probe_scope(server, place);
-        if let Ok(expansion) = self.0.opener.folders.expansion(server, &scope).await {
-            self.0.profiles.set(server, &expansion, profile);
+        if profiles::suits(server, profile.way())
+            && let Ok(identity) = self.0.opener.profile_identity(server, &scope).await
+        {
+            self.0.profiles.set(identity, Arc::new(profile));
         }
     }
 
     /// Keeps processes of this server ready, as its options say. Nothing is sent to them.
     pub fn warm(&self, server: &Server) {
-        self.0.spares.want(self, server);
+        if !self.is_closed() {
+            self.0.spares.want(self, server);
+        }
     }
 
     /// Ends all links of a session, and removes its folders. Says what could not be removed.
+    ///
+    /// Dropped, it goes on. Whoever opens a link for the session meanwhile waits for it.
     pub async fn end(&self, session: SessionId) -> Kept {
-        let slots = self.0.table.remove_session(session);
+        let (trace, gone) = Trace::new();
+        let (slots, earlier) = self.0.table.remove_session(session, gone.clone());
+        // What was only let go of is still there, on its server.
+        let left: Vec<_> = slots.iter().filter_map(|slot| self.forget(slot)).collect();
         // Told all at once, then waited for.
-        let left = slots.iter().filter_map(|slot| self.forget(slot));
-        let left: Vec<_> = left.collect();
-        let ended = slots.iter().filter_map(|slot| slot.end(LossReason::Ended, true));
-        let ended: Vec<_> = ended.collect();
-        all_gone(&ended).await;
-        for farewell in left {
-            let _ = farewell.await;
-        }
-        self.0.opener.folders.remove_session(session).await
+        let mut ended = leaving(&slots, LossReason::Ended);
+        ended.extend(self.0.profiles.end(session).into_iter().map(Leaving::Opening));
+        ended.extend(earlier.map(Leaving::Opening));
+        let inner = self.0.clone();
+        let ending = self.0.opener.runtime.spawn(async move {
+            all_gone(&ended).await;
+            for farewell in left {
+                let _ = farewell.await;
+            }
+            let kept = inner.opener.folders.remove_session(session).await;
+            inner.table.forget_session(session, &gone);
+            drop(trace);
+            kept
+        });
+        ending.await.unwrap_or_default()
     }
 
     /// Says farewell to a session that a server still keeps, though its link was let go of.
@@ -187,13 +199,15 @@ impl Links {
     /// of all if there is none any more.
     pub async fn reconfigure(&self, name: &str, server: Option<&Server>) {
         let keep = server.map(Server::configuration);
-        self.0.spares.drop_all(self, name, keep);
+        self.0.spares.drop_all(name, keep);
         let slots = self
             .0
             .table
             .remove_where(|key| key.server() == name && Some(key.configuration()) != keep);
-        let ended = slots.iter().filter_map(|slot| slot.end(LossReason::Reconfigured, true));
-        let ended: Vec<_> = ended.collect();
+        let ended = leaving(&slots, LossReason::Reconfigured);
+        if let Some(server) = server {
+            self.0.table.succeed(&slots, server, &self.0.opener.budget);
+        }
         all_gone(&ended).await;
     }
 
@@ -202,7 +216,7 @@ impl Links {
         let slots = self.0.table.all();
         let old =
             slots.iter().filter(|slot| slot.idle_since().is_some_and(|at| at.elapsed() >= idle));
-        old.filter_map(|slot| slot.recycle()).count()
+        old.filter(|slot| slot.recycle()).count()
     }
 
     /// All links that are live or being opened.
@@ -226,39 +240,41 @@ impl Links {
         self.0.opener.budget.used()
     }
 
-    /// Lets go of all links at once, under one deadline, and opens no more.
+    /// Lets go of all links at once, under one deadline, and opens no more. Dropped, it goes on.
     pub async fn close(&self, limit: Duration) -> Closed {
-        self.0.closed.store(true, Ordering::SeqCst);
-        self.0.spares.close(self);
+        self.0.closed.raise();
         let slots = self.0.table.remove_where(|_| true);
-        let ended = slots.iter().filter_map(|slot| slot.end(LossReason::Released, true));
-        let ended: Vec<_> = ended.collect();
-        let _ = tokio::time::timeout(limit, all_gone(&ended)).await;
-        let left = ended.iter().filter(|link| !link.is_gone()).count();
-        self.0.opener.processes.close().await;
-        Closed { links: ended.len(), left }
+        let mut ended = leaving(&slots, LossReason::Released);
+        let links = ended.iter().filter(|leaving| leaving.is_link()).count();
+        ended.extend(self.0.profiles.close().into_iter().map(Leaving::Opening));
+        ended.push(Leaving::Opening(self.0.spares.close()));
+        let processes = self.0.opener.processes.clone();
+        let closing = self.0.opener.runtime.spawn(async move {
+            let _ = tokio::time::timeout(limit, all_gone(&ended)).await;
+            let left = ended.iter().filter(|leaving| !leaving.is_gone()).count();
+            processes.close().await;
+            Closed { links, left }
+        });
+        closing.await.unwrap_or_default()
     }
 
     fn is_closed(&self) -> bool {
-        self.0.closed.load(Ordering::SeqCst)
+        self.0.closed.is_raised()
     }
 
-    /// Looks from time to time at the memory that children use, and recycles idle ones above the limit.
+    /// Looks from time to time at the memory that children use. Above the limit the budget lets nobody
+    /// in but for one who goes.
     fn watch_memory(&self) {
-        let weak = Arc::downgrade(&self.0);
+        let (weak, closed) = (Arc::downgrade(&self.0), self.0.closed.clone());
         self.0.opener.runtime.spawn(async move {
-            loop {
-                tokio::time::sleep(Duration::from_secs(5)).await;
+            while tokio::time::timeout(MEASURED_EVERY, closed.wait()).await.is_err() {
                 let Some(links) = weak.upgrade().map(Links) else { return };
-                if links.is_closed() {
-                    return;
-                }
                 links.measure().await;
             }
         });
     }
 
-    /// Measures the memory of all children, and acts on it.
+    /// Measures the memory of all children, and tells the budget.
     async fn measure(&self) {
         let links: Vec<Arc<Link>> =
             self.0.table.all().iter().filter_map(|slot| Some(slot.live()?.0)).collect();
@@ -268,16 +284,21 @@ impl Links {
     }
 }
 
+/// Ends all of them for good, at once. Gives what is to be waited for.
+fn leaving(slots: &[Arc<Slot>], reason: LossReason) -> Vec<Leaving> {
+    slots.iter().filter_map(|slot| slot.end(reason, true)).collect()
+}
+
 /// All were told at once; so to wait for one after the other takes no longer than the slowest.
-async fn all_gone(links: &[Arc<Link>]) {
-    for link in links {
-        link.gone().await;
+async fn all_gone(all: &[Leaving]) {
+    for leaving in all {
+        leaving.gone().await;
     }
 }
 
 impl Recycle for Links {
     fn recycle(&self, wanted: Wanted<'_>) -> bool {
-        self.0.spares.give_up_one(self, wanted) || self.0.table.recycle(wanted)
+        self.0.spares.give_up_one(wanted) || self.0.table.recycle(wanted)
     }
 }
 

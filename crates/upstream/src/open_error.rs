@@ -138,19 +138,16 @@ impl OpenError {
     }
 
     pub(crate) fn of_call(core: &Core, error: CallError) -> Self {
-        match Self::of_first_call(&core.server, error) {
-            Self::Exited { server, exited, .. } => {
-                Self::Exited { server, exited, hint: core.carrier.hint() }
-            }
-            error => error,
-        }
+        Self::of_first_call(&core.server, error)
     }
 
     pub(crate) fn of_first_call(server: &str, error: CallError) -> Self {
         let server = server.to_owned();
         match error {
             CallError::Lost { loss, .. } => match loss.reason() {
-                LossReason::Exited(exited) => Self::Exited { server, exited, hint: String::new() },
+                LossReason::Exited(exited) => {
+                    Self::Exited { server, exited, hint: loss.detail().to_owned() }
+                }
                 LossReason::Verdict => {
                     let what = loss.detail().to_owned();
                     Self::Http { server, what, delivery: Delivery::Refused }

@@ -10,14 +10,17 @@ use ::http::HeaderValue;
 use tokio::{runtime::Handle, time::Instant};
 
 use crate::{
-    Attachment, Budget, Endpoint, Folders, Greeting, Hello, Launch, Link, LossReason, OpenError,
-    Permit, Profile, Resolved, Scope, Server, Way,
+    Attachment, Budget, Endpoint, Expansion, Folders, Greeting, Hello, Identity, Launch, Link,
+    LossReason, OpenError, Profile, Resolved, Scope, Server, Way,
+    flag::Trace,
     handshake::{self, Refusal},
     http::{Client, ClientSettings, Proxy, Target, Trust},
     link::{Carrier, Core, Terms},
     lock::lock,
-    process::{Child, Processes, Program},
+    process::{Processes, Program, StartError},
+    seat::Seat,
     sse::{self, Sse},
+    started::Started,
     stdio::Pump,
     streamable::{self, Streamable, Wire},
 };
@@ -43,19 +46,13 @@ pub(crate) struct Plan<'a> {
     pub(crate) hello: &'a Hello,
 }
 
-/// What a link is made from.
-struct Means {
-    permit: Permit,
-    /// A process that already runs.
-    spare: Option<Child>,
-    /// A session that the server already has.
-    session: Option<HeaderValue>,
-}
-
-impl Means {
-    fn new(permit: Permit) -> Self {
-        Self { permit, spare: None, session: None }
-    }
+/// What a link is opened with.
+#[derive(Debug)]
+pub(crate) enum Base {
+    /// A place for it.
+    Seat(Seat),
+    /// A process that runs, with its place.
+    Spare(Started),
 }
 
 /// A link before its handshake. Dropped, it is ended: nobody can have cancelled it to no effect.
@@ -74,6 +71,7 @@ impl Raw {
 impl Drop for Raw {
     fn drop(&mut self) {
         if let Some(core) = self.0.take() {
+            core.leave();
             core.carrier.shut(&core, LossReason::Released);
         }
     }
@@ -95,11 +93,10 @@ impl Opener {
         &self,
         plan: Plan<'_>,
         profile: &Profile,
-        permit: Permit,
-        spare: Option<Child>,
+        base: Base,
     ) -> Result<Link, OpenError> {
         let deadline = deadline(plan.server.options().timeouts.open);
-        let raw = self.connect(plan, profile.way(), Means { spare, ..Means::new(permit) }).await?;
+        let raw = self.connect(plan, profile.way(), base, None).await?;
         if profile.way() == Way::Modern {
             // Each request says everything: there is nothing to agree on.
             let greeting = profile.greeting().clone();
@@ -119,12 +116,11 @@ impl Opener {
     pub(crate) async fn resume(
         &self,
         plan: Plan<'_>,
-        permit: Permit,
+        seat: Seat,
         kept: &Attachment,
     ) -> Result<Link, OpenError> {
         let session = session(kept).ok_or_else(|| ended(plan.server))?;
-        let means = Means { session: Some(session), ..Means::new(permit) };
-        let raw = self.connect(plan, Way::Legacy, means).await?;
+        let raw = self.connect(plan, Way::Legacy, Base::Seat(seat), Some(session)).await?;
         if let Some(core) = raw.core() {
             let _ = core.terms.set(Terms::new(kept.version.clone(), plan.hello));
         }
@@ -147,11 +143,12 @@ impl Opener {
         &self,
         plan: Plan<'_>,
         way: Way,
-        permit: Permit,
+        seat: Seat,
         limit: Duration,
     ) -> Result<Link, Refusal> {
         let start = deadline(plan.server.options().timeouts.open);
-        let raw = self.connect(plan, way, Means::new(permit)).await.map_err(Refusal::Failed)?;
+        let raw = self.connect(plan, way, Base::Seat(seat), None).await;
+        let raw = raw.map_err(Refusal::Failed)?;
         let core = raw.core().cloned();
         let shaken = shake(raw, plan, way, start.min(deadline(limit))).await;
         if shaken.is_err()
@@ -162,45 +159,102 @@ impl Opener {
         shaken
     }
 
+    /// The values for a link, with the folders that they name. Given up, it still leaves its trace
+    /// until no folder is made any more.
+    pub(crate) async fn expansion(
+        &self,
+        server: &Server,
+        scope: &Scope,
+        trace: &Trace,
+    ) -> Result<Expansion, OpenError> {
+        if !server.uses_session_dir() {
+            return Ok(self.folders.expansion(server, scope).await?);
+        }
+        let (folders, of, scope) = (self.folders.clone(), server.clone(), scope.clone());
+        let trace = trace.clone();
+        let made = self.runtime.spawn(async move {
+            let expansion = folders.expansion(&of, &scope).await;
+            drop(trace);
+            expansion
+        });
+        Ok(made.await.map_err(|_| ended(server))??)
+    }
+
+    /// What a profile is found by. For this no session needs a folder.
+    pub(crate) async fn profile_identity(
+        &self,
+        server: &Server,
+        scope: &Scope,
+    ) -> Result<Identity, OpenError> {
+        let mut expansion = Expansion::of(scope);
+        if server.uses_owner_dir() {
+            let (folders, of, scope) = (self.folders.clone(), server.clone(), scope.clone());
+            let made = move || folders.owner_dir(&scope, of.name());
+            let folder = self.runtime.spawn_blocking(made).await;
+            expansion = expansion.with_owner_dir(folder.map_err(|_| ended(server))??);
+        }
+        Ok(server.profile_identity(&expansion))
+    }
+
     /// The expensive part: a process, or what leads to an HTTP server.
-    async fn connect(&self, plan: Plan<'_>, way: Way, means: Means) -> Result<Raw, OpenError> {
-        let Means { permit, spare, session } = means;
-        let expansion = self.folders.expansion(plan.server, plan.scope).await?;
-        match plan.server.resolve(&expansion)? {
-            Resolved::Stdio(launch) => {
-                let child = match spare {
-                    Some(child) => child,
-                    None => self.start(plan.server, &launch).await?,
-                };
-                self.over_pipes(plan.server, child, permit)
+    async fn connect(
+        &self,
+        plan: Plan<'_>,
+        way: Way,
+        base: Base,
+        session: Option<HeaderValue>,
+    ) -> Result<Raw, OpenError> {
+        let expansion = match &base {
+            Base::Seat(seat) => self.expansion(plan.server, plan.scope, seat.trace()).await?,
+            Base::Spare(_) => self.folders.expansion(plan.server, plan.scope).await?,
+        };
+        match (plan.server.resolve(&expansion)?, base) {
+            (Resolved::Stdio(_), Base::Spare(spare)) => self.over_pipes(plan.server, spare),
+            (Resolved::Stdio(launch), Base::Seat(seat)) => {
+                let started = self.start(plan.server, &launch, seat).await?;
+                self.over_pipes(plan.server, started)
             }
-            Resolved::Http(endpoint) if way != Way::Sse => {
+            (Resolved::Http(endpoint), Base::Seat(seat)) if way != Way::Sse => {
                 let wire = self.wire(plan, endpoint)?;
                 let delete = plan.server.options().delete_on_end;
                 let carrier = Carrier::Streamable(Streamable::new(wire, session, delete));
-                Ok(Raw(Some(self.core(plan.server, carrier, permit))))
+                Ok(Raw(Some(self.core(plan.server, carrier, seat))))
             }
-            Resolved::Http(endpoint) | Resolved::Sse(endpoint) => {
-                self.over_sse(plan, endpoint, permit).await
+            (Resolved::Http(endpoint) | Resolved::Sse(endpoint), Base::Seat(seat)) => {
+                self.over_sse(plan, endpoint, seat).await
             }
+            // Only processes are started ahead.
+            (Resolved::Http(_) | Resolved::Sse(_), Base::Spare(_)) => Err(ended(plan.server)),
         }
     }
 
-    /// Starts the process of a server.
-    pub(crate) async fn start(&self, server: &Server, launch: &Launch) -> Result<Child, OpenError> {
+    /// Starts the process of a server. Given up meanwhile, it is ended, and its place free after that.
+    pub(crate) async fn start(
+        &self,
+        server: &Server,
+        launch: &Launch,
+        seat: Seat,
+    ) -> Result<Started, OpenError> {
         let program = Program {
             command: launch.command.clone(),
             args: launch.args.clone(),
             env: launch.env.clone(),
             cwd: launch.cwd.clone(),
         };
-        let child = self.processes.start(&program).await;
-        child.map_err(|error| OpenError::Start { server: server.name().to_owned(), error })
+        let (processes, runtime) = (self.processes.clone(), self.runtime.clone());
+        let started = self.runtime.spawn(async move {
+            let child = processes.start(&program).await?;
+            Ok(Started::new(child, seat, runtime))
+        });
+        // Nobody cancels it but a runtime that goes away.
+        let started = started.await.unwrap_or(Err(StartError::Closed));
+        started.map_err(|error| OpenError::Start { server: server.name().to_owned(), error })
     }
 
-    fn over_pipes(&self, server: &Server, child: Child, permit: Permit) -> Result<Raw, OpenError> {
+    fn over_pipes(&self, server: &Server, started: Started) -> Result<Raw, OpenError> {
+        let (child, seat) = started.take().ok_or_else(|| ended(server))?;
         let pump =
-            Pump::new(child, self.limit, |stdio| self.core(server, Carrier::Stdio(stdio), permit));
+            Pump::new(child, self.limit, |stdio| self.core(server, Carrier::Stdio(stdio), seat));
         let pump = pump.map_err(|error| OpenError::Protocol {
             server: server.name().to_owned(),
             what: error.to_string(),
@@ -214,7 +268,7 @@ impl Opener {
         &self,
         plan: Plan<'_>,
         endpoint: Endpoint,
-        permit: Permit,
+        seat: Seat,
     ) -> Result<Raw, OpenError> {
         let wire = self.wire(plan, endpoint)?;
         let name = plan.server.name().to_owned();
@@ -229,15 +283,15 @@ impl Opener {
                 return Err(OpenError::Silent { server: name, method, limit, hint });
             }
         };
-        let core = self.core(plan.server, Carrier::Sse(carrier), permit);
+        let core = self.core(plan.server, Carrier::Sse(carrier), seat);
         Sse::start(&core, stream);
         Ok(Raw(Some(core)))
     }
 
-    fn core(&self, server: &Server, carrier: Carrier, permit: Permit) -> Arc<Core> {
+    fn core(&self, server: &Server, carrier: Carrier, seat: Seat) -> Arc<Core> {
         let limit = server.options().timeouts.call;
         Core::new(server.shared_name(), carrier, self.runtime.clone(), limit)
-            .with_permit(permit, self.budget.clone())
+            .with_seat(seat, self.budget.clone())
     }
 
     fn wire(&self, plan: Plan<'_>, endpoint: Endpoint) -> Result<Wire, OpenError> {

@@ -1,105 +1,170 @@
 //! Learning how servers are spoken to, each once.
 
+mod learned;
+
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex},
-    time::Duration,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
+use stayput_core::SessionId;
+
+use self::learned::{Entered, Learned};
 use crate::{
-    Cost, EraChoice, Expansion, Hello, Identity, Isolation, LossReason, OpenError, Profile, Scope,
+    Cost, EraChoice, Hello, Identity, Isolation, Links, LossReason, OpenError, Profile, Scope,
     Server, Way,
-    backoff::Backoff,
+    flag::{Flag, Trace},
     handshake::Refusal,
     lock::lock,
     opener::{Opener, Plan},
+    seat::Seat,
 };
-use tokio::{sync::Mutex as AsyncMutex, time::Instant};
 
 /// The profiles of all servers, by configuration and credentials, and by what is wanted of them: a
 /// server that speaks both eras is known in two ways.
 #[derive(Debug, Default)]
-pub(crate) struct Profiles(Mutex<HashMap<Key, Arc<Learned>>>);
-
-type Key = (Identity, &'static [Way]);
-
-/// One profile, or the place for it. Who comes while it is learned waits for it.
-#[derive(Debug, Default)]
-struct Learned {
-    known: Mutex<Option<Arc<Profile>>>,
-    learning: AsyncMutex<Rest>,
-}
-
-/// The rest that a server is given after it could not be asked.
-#[derive(Debug)]
-struct Rest {
-    backoff: Backoff,
-    until: Option<(Instant, String)>,
-}
-
-impl Default for Rest {
-    fn default() -> Self {
-        let backoff = Backoff::new(Duration::from_millis(250), Duration::from_secs(30));
-        Self { backoff, until: None }
-    }
-}
-
-impl Rest {
-    fn check(&self, server: &Server) -> Result<(), OpenError> {
-        let Some((until, last)) = &self.until else { return Ok(()) };
-        let Some(pause) = until.checked_duration_since(Instant::now()) else { return Ok(()) };
-        let (server, last) = (server.name().to_owned(), last.clone());
-        Err(OpenError::Resting { server, pause, last })
-    }
-
-    fn begin(&mut self, error: &OpenError) {
-        if error.is_of_server() {
-            self.until = Some((Instant::now() + self.backoff.next(), error.to_string()));
-        }
-    }
+pub(crate) struct Profiles {
+    learned: Mutex<HashMap<Identity, Arc<Learned>>>,
+    closed: AtomicBool,
 }
 
 impl Profiles {
-    fn place(&self, server: &Server, expansion: &Expansion) -> Arc<Learned> {
-        let key = (server.profile_identity(expansion), ways(server));
-        lock(&self.0).entry(key).or_default().clone()
+    fn place(&self, identity: Identity) -> Arc<Learned> {
+        lock(&self.learned).entry(identity).or_default().clone()
     }
 
     /// What is known.
-    pub(crate) fn known(&self, server: &Server, expansion: &Expansion) -> Option<Arc<Profile>> {
-        lock(&self.place(server, expansion).known).clone()
+    pub(crate) fn known(&self, identity: Identity) -> Option<Arc<Profile>> {
+        self.place(identity).known()
     }
 
-    /// What was learned elsewhere, or earlier, unless it is not wanted any more.
-    pub(crate) fn set(&self, server: &Server, expansion: &Expansion, profile: Profile) {
-        let way = profile.way();
-        if ways(server).contains(&way) && fits(server, way) {
-            *lock(&self.place(server, expansion).known) = Some(Arc::new(profile));
-        }
+    /// What was learned elsewhere, or earlier.
+    pub(crate) fn set(&self, identity: Identity, profile: Arc<Profile>) {
+        self.place(identity).set(profile);
     }
 
-    /// What is known, or else what a link tells that is opened and thrown away.
+    /// What is known, or else what a link tells that is opened and thrown away. All who ask meanwhile
+    /// wait for that one link, which is opened in the name of the first; who is cancelled cancels
+    /// nobody else.
     pub(crate) async fn get(
         &self,
-        opener: &Opener,
+        links: &Links,
+        opener: &Arc<Opener>,
         server: &Server,
         scope: &Scope,
-        recycle: &dyn crate::Recycle,
-    ) -> Result<Arc<Profile>, OpenError> {
-        let expansion = opener.folders.expansion(server, scope).await?;
-        let place = self.place(server, &expansion);
-        if let Some(known) = lock(&place.known).clone() {
-            return Ok(known);
+    ) -> Result<Arc<Profile>, Arc<OpenError>> {
+        let place = self.place(opener.profile_identity(server, scope).await?);
+        let mut waited = None;
+        loop {
+            if self.closed.load(Ordering::SeqCst) {
+                return Err(Arc::new(ended(server)));
+            }
+            let changed = place.changed();
+            tokio::pin!(changed);
+            changed.as_mut().enable();
+            match place.enter(waited, server, scope) {
+                Entered::Known(profile) => return Ok(profile),
+                Entered::Failed(error) => return Err(error),
+                Entered::Wait(attempt) => waited = Some(attempt),
+                Entered::Learn(attempt, trace) => {
+                    waited = Some(attempt);
+                    let lesson = Lesson {
+                        place: place.clone(),
+                        attempt,
+                        links: links.clone(),
+                        opener: opener.clone(),
+                        server: server.clone(),
+                        scope: scope.clone(),
+                        trace,
+                    };
+                    let task = opener.runtime.spawn(lesson.run());
+                    place.learning(attempt, task.abort_handle());
+                }
+            }
+            changed.await;
         }
-        let mut rest = place.learning.lock().await;
-        if let Some(known) = lock(&place.known).clone() {
-            return Ok(known);
+    }
+
+    /// Gives up what is being learned in the name of a session. Who waits for it begins anew, in
+    /// another name. Gives what is to be waited for.
+    pub(crate) fn end(&self, session: SessionId) -> Vec<Arc<Flag>> {
+        self.stop(|scope| scope.session() == Some(session))
+    }
+
+    /// Gives up all that is being learned, and learns nothing more.
+    pub(crate) fn close(&self) -> Vec<Arc<Flag>> {
+        self.closed.store(true, Ordering::SeqCst);
+        self.stop(|_| true)
+    }
+
+    fn stop(&self, which: impl Fn(&Scope) -> bool) -> Vec<Arc<Flag>> {
+        let all: Vec<_> = lock(&self.learned).values().cloned().collect();
+        all.iter().filter_map(|learned| learned.stop(&which)).collect()
+    }
+}
+
+/// One attempt to learn a profile.
+struct Lesson {
+    place: Arc<Learned>,
+    attempt: u64,
+    links: Links,
+    opener: Arc<Opener>,
+    server: Server,
+    scope: Scope,
+    trace: Trace,
+}
+
+impl Lesson {
+    async fn run(self) {
+        let learned = self.learn().await;
+        self.place.done(self.attempt, learned);
+    }
+
+    async fn learn(&self) -> Result<Profile, OpenError> {
+        let hello = Hello::default();
+        let server = &self.server;
+        let plan = Plan { server, scope: &self.scope, hello: &hello };
+        let mut first = None;
+        let mut ways = ways(server).iter().copied().filter(|way| fits(server, *way)).peekable();
+        while let Some(way) = ways.next() {
+            let seat = self.seat().await?;
+            let timeouts = server.options().timeouts;
+            // Where nothing else can be tried, who is slow to start is waited for.
+            let other = way == Way::Modern && ways.peek().is_some();
+            let limit = if other { timeouts.probe } else { timeouts.open };
+            match self.opener.discover(plan, way, seat, limit).await {
+                Ok(link) => {
+                    let mut profile = Profile::new(way, link.greeting().clone());
+                    profile.learn_lists(&link).await;
+                    // Thrown away for good: its session on the server, too.
+                    link.close(LossReason::Ended);
+                    link.gone().await;
+                    return Ok(profile);
+                }
+                // The first refusal is the one that says most.
+                Err(Refusal::OtherEra(error)) => {
+                    first.get_or_insert(error);
+                }
+                Err(Refusal::Failed(error)) => return Err(first.unwrap_or(error)),
+            }
         }
-        rest.check(server)?;
-        let learned = learn(opener, server, scope, recycle).await;
-        let profile = Arc::new(learned.inspect_err(|error| rest.begin(error))?);
-        *lock(&place.known) = Some(profile.clone());
-        Ok(profile)
+        Err(first.unwrap_or_else(|| ended(server)))
+    }
+
+    async fn seat(&self) -> Result<Seat, OpenError> {
+        let cost = Cost { process: self.server.is_process() };
+        let permit = self.opener.budget.admit(self.scope.owner(), cost, &self.links).await?;
+        Ok(Seat::new(permit, self.trace.clone()))
+    }
+}
+
+impl Drop for Lesson {
+    /// Whatever becomes of the task, nobody waits for it for ever.
+    fn drop(&mut self) {
+        self.place.done(self.attempt, Err(ended(&self.server)));
     }
 }
 
@@ -117,40 +182,9 @@ fn ways(server: &Server) -> &'static [Way] {
     }
 }
 
-async fn learn(
-    opener: &Opener,
-    server: &Server,
-    scope: &Scope,
-    recycle: &dyn crate::Recycle,
-) -> Result<Profile, OpenError> {
-    let hello = Hello::default();
-    let plan = Plan { server, scope, hello: &hello };
-    let mut first = None;
-    let mut ways = ways(server).iter().copied().filter(|way| fits(server, *way)).peekable();
-    while let Some(way) = ways.next() {
-        let cost = Cost { process: server.is_process() };
-        let permit = opener.budget.admit(scope.owner(), cost, recycle).await?;
-        let timeouts = server.options().timeouts;
-        // Where nothing else can be tried, who is slow to start is waited for.
-        let other = way == Way::Modern && ways.peek().is_some();
-        let limit = if other { timeouts.probe } else { timeouts.open };
-        match opener.discover(plan, way, permit, limit).await {
-            Ok(link) => {
-                let mut profile = Profile::new(way, link.greeting().clone());
-                profile.learn_lists(&link).await;
-                // Thrown away for good: its session on the server, too.
-                link.close(LossReason::Ended);
-                link.gone().await;
-                return Ok(profile);
-            }
-            // The first refusal is the one that says most.
-            Err(Refusal::OtherEra(error)) => {
-                first.get_or_insert(error);
-            }
-            Err(Refusal::Failed(error)) => return Err(first.unwrap_or(error)),
-        }
-    }
-    Err(first.unwrap_or_else(|| OpenError::Ended { server: server.name().to_owned() }))
+/// Whether a server is ever spoken to in this way.
+pub(crate) fn suits(server: &Server, way: Way) -> bool {
+    ways(server).contains(&way) && fits(server, way)
 }
 
 fn fits(server: &Server, way: Way) -> bool {
@@ -158,4 +192,8 @@ fn fits(server: &Server, way: Way) -> bool {
         Way::Sse => !server.is_process(),
         Way::Legacy | Way::Modern => !server.is_sse(),
     }
+}
+
+fn ended(server: &Server) -> OpenError {
+    OpenError::Ended { server: server.name().to_owned() }
 }

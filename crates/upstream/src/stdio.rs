@@ -13,7 +13,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use tokio::sync::Notify;
+use tokio::{sync::Notify, time::Instant};
 
 use crate::{
     Loss, LossReason,
@@ -40,19 +40,35 @@ pub(crate) struct Stdio {
 }
 
 impl Stdio {
-    /// Waits while more waits for the child than it should, unless the link ends.
-    pub(crate) async fn ready(&self, core: &Core) {
-        while lock(&self.outbox).is_full() && !core.over.is_raised() {
+    /// Waits while more waits for the child than it should, unless the link ends. Says whether it was
+    /// worth it before `until`.
+    pub(crate) async fn ready(&self, core: &Core, until: Instant) -> bool {
+        if !self.is_full() {
+            return true;
+        }
+        let patience = {
+            // Whoever waits here may do so on another runtime, or on none.
+            let _entered = core.runtime.enter();
+            tokio::time::sleep_until(until)
+        };
+        tokio::pin!(patience);
+        loop {
             let notified = self.room.notified();
             tokio::pin!(notified);
             notified.as_mut().enable();
-            if lock(&self.outbox).is_full() {
-                tokio::select! {
-                    () = notified => {}
-                    () = core.over.wait() => {}
-                }
+            if !self.is_full() || core.over.is_raised() {
+                return true;
+            }
+            tokio::select! {
+                () = notified => {}
+                () = core.over.wait() => return true,
+                () = patience.as_mut() => return false,
             }
         }
+    }
+
+    fn is_full(&self) -> bool {
+        lock(&self.outbox).is_full()
     }
 
     pub(crate) fn send(&self, number: Option<u64>, text: Bytes) {
@@ -62,11 +78,16 @@ impl Stdio {
         }
     }
 
-    /// A call of which nothing was written is just not sent.
-    pub(crate) fn cancel(&self, number: u64, reason: &str) {
-        if !lock(&self.outbox).withdraw(number) {
+    /// A call of which nothing was written is just not sent. Says whether that was so.
+    pub(crate) fn cancel(&self, number: u64, reason: &str) -> bool {
+        let withdrawn = lock(&self.outbox).withdraw(number);
+        if withdrawn {
+            // The task would not tell: it may have nothing left to write.
+            self.room.notify_waiters();
+        } else {
             self.send(None, cancellation(number, reason));
         }
+        withdrawn
     }
 
     pub(crate) fn rearm(&self) {

@@ -1,10 +1,28 @@
 //! Links to child processes.
-#![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test stops at the first surprise"
+)]
 
+#[path = "stdio/faulty.rs"]
+mod faulty;
+#[path = "stdio/flood.rs"]
+mod flood;
+#[path = "stdio/questions.rs"]
+mod questions;
+#[path = "stdio/traffic.rs"]
+mod traffic;
+#[path = "stdio/unread.rs"]
+mod unread;
 mod world;
 
-use world::{call, close, legacy, links, open, place};
+use std::os::unix::fs::PermissionsExt as _;
 
+use world::{alive, call, close, legacy, links, open, place, quick, server_with, stdio, token};
+
+/// R037, R102.
 #[tokio::test]
 async fn a_child_keeps_its_state_between_calls() {
     let links = links();
@@ -14,5 +32,52 @@ async fn a_child_keeps_its_state_between_calls() {
         assert_eq!(call(&*open(&links, &server, &ann).await, "count", "{}").await, n.to_string());
     }
     assert_eq!(call(&*open(&links, &server, &bob).await, "count", "{}").await, "1");
+    close(&links).await;
+}
+
+#[tokio::test]
+async fn arguments_environment_and_folder_come_as_they_are_written() {
+    let links = links();
+    let (token, folder) = (token(), tempfile::tempdir().unwrap());
+    let odd = format!("{token} two  words \u{e4} '\"$HOME`*");
+    let told = stdio(&["--mark", &odd]).env("KEY", "a = \n'b'").cwd(folder.path());
+    let link = open(&links, &server_with(told, quick()), &place()).await;
+    let cmdline = std::fs::read(format!("/proc/{}/cmdline", call(&link, "pid", "{}").await));
+    let arguments = cmdline.unwrap();
+    let last = arguments.split(|byte| *byte == 0).rfind(|word| !word.is_empty()).unwrap();
+    assert_eq!(String::from_utf8_lossy(last), odd);
+    assert_eq!(call(&link, "env", r#"{"name":"KEY"}"#).await, "a = \n'b'");
+    assert_eq!(call(&link, "env", r#"{"name":"CARGO_MANIFEST_DIR"}"#).await, "", "ours leaked");
+    let there = std::fs::canonicalize(folder.path()).unwrap();
+    assert_eq!(call(&link, "cwd", "{}").await, there.to_str().unwrap());
+    drop(link);
+    close(&links).await;
+    assert!(alive(&token).is_empty());
+}
+
+/// R034: with the session goes its folder.
+#[tokio::test]
+async fn a_session_has_a_folder_of_its_own_until_it_ends() {
+    let links = links();
+    let server = server_with(stdio(&[]).env("DIR", "${session.dir}"), quick());
+    let (ann, bob) = (place(), place());
+    let mut folders = Vec::new();
+    for place in [&ann, &bob] {
+        let link = open(&links, &server, place).await;
+        folders.push(std::path::PathBuf::from(call(&link, "env", r#"{"name":"DIR"}"#).await));
+    }
+    assert_ne!(folders[0], folders[1]);
+    for folder in &folders {
+        let mode = std::fs::metadata(folder).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o700, "{}", folder.display());
+        std::fs::write(folder.join("f"), "1").unwrap();
+    }
+    assert!(links.end(ann.session).await.is_empty());
+    assert!(!folders[0].exists() && folders[1].exists());
+    // Revived under its id, the session finds an empty folder.
+    open(&links, &server, &ann).await;
+    assert_eq!(std::fs::read_dir(&folders[0]).unwrap().count(), 0);
+    assert!(links.end(ann.session).await.is_empty() && links.end(bob.session).await.is_empty());
+    assert!(!folders[0].exists() && !folders[1].exists());
     close(&links).await;
 }

@@ -3,6 +3,7 @@
 use std::{fmt, sync::Arc, time::Duration};
 
 use bytes::Bytes;
+use tokio::time::Instant;
 
 use super::{Core, prepare::Prepared};
 use crate::{CallError, LossReason, sse::Sse, stdio::Stdio, streamable::Streamable};
@@ -19,10 +20,11 @@ pub(crate) enum Carrier {
 }
 
 impl Carrier {
-    /// Waits until there is room for one more message.
-    pub(crate) async fn ready(&self, core: &Core) {
-        if let Self::Stdio(stdio) = self {
-            stdio.ready(core).await;
+    /// Waits until there is room for one more message. Says whether there is.
+    pub(crate) async fn ready(&self, core: &Core, until: Instant) -> bool {
+        match self {
+            Self::Stdio(stdio) => stdio.ready(core, until).await,
+            Self::Streamable(_) | Self::Sse(_) => true,
         }
     }
 
@@ -44,13 +46,15 @@ impl Carrier {
         }
     }
 
-    /// Tells the server that nobody waits for this call. It is in flight no longer.
-    pub(crate) fn cancel(&self, core: &Arc<Core>, number: u64, reason: &str) {
+    /// Tells the server that nobody waits for this call. It is in flight no longer. Says whether it is
+    /// known that nothing of it was sent.
+    pub(crate) fn cancel(&self, core: &Arc<Core>, number: u64, reason: &str) -> bool {
         match self {
-            Self::Stdio(stdio) => stdio.cancel(number, reason),
+            Self::Stdio(stdio) => return stdio.cancel(number, reason),
             Self::Streamable(http) => http.cancel(core, number, reason),
             Self::Sse(sse) => sse.message(core, cancellation(number, reason)),
         }
+        false
     }
 
     /// Calls that took too long have to be looked for earlier than before.

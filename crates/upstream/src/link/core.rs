@@ -18,7 +18,7 @@ use super::{
     pending::{Entry, Pending},
     prepare::{self, Prepared},
 };
-use crate::{Budget, Delivery, Loss, LossReason, Permit, flag::Flag, lock::lock};
+use crate::{Budget, Delivery, Loss, LossReason, flag::Flag, lock::lock, seat::Seat};
 
 /// What everybody who has to do with a link shares.
 pub(crate) struct Core {
@@ -37,7 +37,7 @@ pub(crate) struct Core {
     limit: Duration,
     next: AtomicU64,
     /// The place in the budget, until nothing of the link is left.
-    permit: Mutex<Option<Permit>>,
+    seat: Mutex<Option<Seat>>,
     budget: OnceLock<Budget>,
 }
 
@@ -75,46 +75,51 @@ impl Core {
             gone: Flag::default(),
             limit,
             next: AtomicU64::new(1),
-            permit: Mutex::default(),
+            seat: Mutex::default(),
             budget: OnceLock::new(),
         })
     }
 
-    pub(crate) fn with_permit(self: Arc<Self>, permit: Permit, budget: Budget) -> Arc<Self> {
-        *lock(&self.permit) = Some(permit);
+    pub(crate) fn with_seat(self: Arc<Self>, seat: Seat, budget: Budget) -> Arc<Self> {
+        *lock(&self.seat) = Some(seat);
         let _ = self.budget.set(budget);
         self
     }
 
     /// Nothing of it is left.
     pub(crate) fn vanish(&self) {
-        lock(&self.permit).take();
+        let seat = lock(&self.seat).take();
+        drop(seat);
         self.gone.raise();
     }
 
     /// It is on its way out: nobody else has to go for whoever waits for a place.
     pub(crate) fn leave(&self) {
-        if let Some(permit) = &*lock(&self.permit) {
-            permit.leaving();
+        if let Some(seat) = &*lock(&self.seat) {
+            seat.leaving();
         }
     }
 
-    /// Takes a call out of the table. Whoever waits for an idle link is told of one.
-    pub(crate) fn take(&self, number: u64) -> Option<Entry> {
-        let (entry, idle) = {
+    /// Takes calls out of the table. Whoever waits for an idle link is told of one.
+    fn settle<T>(&self, take: impl FnOnce(&mut Pending) -> T) -> T {
+        let (taken, idle) = {
             let mut pending = lock(&self.pending);
-            (pending.take(number), pending.len() == 0)
+            (take(&mut pending), pending.len() == 0)
         };
         if idle && let Some(budget) = self.budget.get() {
             budget.idle();
         }
-        entry
+        taken
+    }
+
+    /// Takes a call out of the table.
+    pub(crate) fn take(&self, number: u64) -> Option<Entry> {
+        self.settle(|pending| pending.take(number))
     }
 
     /// Ends all calls in flight with the same error.
     pub(crate) fn fail_all(&self, error: &CallError) {
-        let failed = lock(&self.pending).drain();
-        for (_, entry) in failed {
+        for (_, entry) in self.settle(Pending::drain) {
             entry.inbox.end(Err(error.clone()));
         }
     }
@@ -126,7 +131,10 @@ impl Core {
         options: CallOptions,
         made: Made,
     ) -> Result<Call, CallError> {
-        self.carrier.ready(self).await;
+        let limit = options.limit.unwrap_or(self.limit);
+        if !self.carrier.ready(self, expiry(limit)).await {
+            return Err(untaken(limit));
+        }
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let mut prepared = prepare::request(message, number, self.terms.get())?;
         prepared.handshake = made == Made::Handshake;
@@ -181,7 +189,7 @@ impl Core {
     pub(crate) fn cancel(self: &Arc<Self>, number: u64) {
         let entry = self.take(number);
         if let Some(entry) = entry {
-            self.stop(number, &entry, "the caller does not need the answer any more");
+            let _ = self.stop(number, &entry, "the caller does not need the answer any more");
         }
     }
 
@@ -191,7 +199,7 @@ impl Core {
         if let Some(entry) = entry {
             let reason = error.to_string();
             entry.inbox.end(Err(error));
-            self.stop(number, &entry, &reason);
+            let _ = self.stop(number, &entry, &reason);
         }
     }
 
@@ -203,21 +211,22 @@ impl Core {
         }
     }
 
-    fn stop(self: &Arc<Self>, number: u64, entry: &Entry, reason: &str) {
-        if !entry.silent {
-            self.carrier.cancel(self, number, reason);
-        }
+    /// Tells the server, if there is anything to tell. Says whether nothing of the call was sent.
+    fn stop(self: &Arc<Self>, number: u64, entry: &Entry, reason: &str) -> bool {
+        let unsent = !entry.silent && self.carrier.cancel(self, number, reason);
         if let Some(driver) = &entry.driver {
             driver.abort();
         }
+        unsent
     }
 
     /// Ends the calls that took too long.
     pub(crate) fn expire(self: &Arc<Self>) {
-        let late = lock(&self.pending).expire(Instant::now());
-        for (number, entry) in late {
-            entry.inbox.end(Err(CallError::TimedOut { limit: entry.limit }));
-            self.stop(number, &entry, "it took too long");
+        for (number, entry) in self.settle(|pending| pending.expire(Instant::now())) {
+            let unsent = self.stop(number, &entry, "it took too long");
+            let limit = entry.limit;
+            let error = if unsent { untaken(limit) } else { CallError::TimedOut { limit } };
+            entry.inbox.end(Err(error));
         }
     }
 
@@ -234,6 +243,7 @@ impl Core {
             }
             pending.drain()
         };
+        self.leave();
         self.over.raise();
         for (number, entry) in failed {
             let delivery = if not_sent(number) { Delivery::NotSent } else { Delivery::Unknown };
@@ -278,6 +288,20 @@ impl Core {
     pub(crate) fn in_flight(&self) -> usize {
         lock(&self.pending).len()
     }
+
+    /// Since when nothing is in flight; none if something is, or never was.
+    pub(crate) fn quiet_since(&self) -> Option<Instant> {
+        lock(&self.pending).quiet_since()
+    }
+}
+
+/// The server does not read.
+fn untaken(limit: Duration) -> CallError {
+    let what = format!(
+        "the server did not take the request within {limit:?}, because it does not read; nothing of \
+         it was sent"
+    );
+    CallError::failed(what, Delivery::NotSent)
 }
 
 /// When a call that makes no progress is over.

@@ -67,7 +67,7 @@ impl Inbox {
                 return Ok(());
             }
             queue.begun = true;
-            if queue.bytes + text.len() > QUEUE_LIMIT && !queue.make_room(worth, text.len()) {
+            if !queue.make_room(worth, text.len()) {
                 if worth == Worth::Log {
                     queue.dropped += 1;
                     return Ok(());
@@ -93,7 +93,7 @@ impl Inbox {
                 return Ok(());
             }
             queue.begun = true;
-            if queue.bytes + asked.text().len() > QUEUE_LIMIT {
+            if !queue.make_room(Worth::Full, asked.text().len()) {
                 return Err(Overflow);
             }
             queue.bytes += asked.text().len();
@@ -165,9 +165,12 @@ impl Inbox {
 }
 
 impl Queue {
-    /// Drops progress that newer progress makes pointless, and then logs, the oldest first, unless it is
-    /// for one more of them. Says whether there is room now.
+    /// Says whether there is room. If there is none, progress goes that newer progress makes pointless,
+    /// and then logs, the oldest first, unless it is for one more of them.
     fn make_room(&mut self, worth: Worth, size: usize) -> bool {
+        if self.bytes + size <= QUEUE_LIMIT {
+            return true;
+        }
         let latest = match worth {
             Worth::Progress => None,
             _ => self.waiting.iter().rposition(|(worth, _)| *worth == Worth::Progress),

@@ -19,6 +19,8 @@ pub(crate) struct Pending {
     armed: Option<Instant>,
     /// Questions of the server that were not answered yet, and the call they came with.
     asked: Vec<(IdBuf, Option<u64>)>,
+    /// When the last call ended, be it that its caller was long gone.
+    quiet: Option<Instant>,
 }
 
 /// One call in flight.
@@ -60,6 +62,9 @@ impl Pending {
         if entry.is_some() && !self.asked.is_empty() {
             self.asked.retain(|(_, call)| *call != Some(number));
         }
+        if entry.is_some() && self.calls.is_empty() {
+            self.quiet = Some(Instant::now());
+        }
         entry
     }
 
@@ -69,6 +74,11 @@ impl Pending {
 
     pub(crate) fn len(&self) -> usize {
         self.calls.len()
+    }
+
+    /// Since when nothing is in flight; none if something is, or never was.
+    pub(crate) fn quiet_since(&self) -> Option<Instant> {
+        self.quiet.filter(|_| self.calls.is_empty())
     }
 
     pub(crate) fn is_in_flight(&self, number: u64) -> bool {
@@ -91,6 +101,7 @@ impl Pending {
     /// Takes out all calls.
     pub(crate) fn drain(&mut self) -> Vec<(u64, Entry)> {
         self.asked.clear();
+        self.quiet = Some(Instant::now());
         self.calls.drain().collect()
     }
 

@@ -58,9 +58,8 @@ impl Core {
                     Some(places) => Some(Answer::spliced(bytes, places, id.as_str())),
                     None => Answer::under(&message, id.as_str()),
                 };
-                if let Some(answer) = answer {
-                    entry.inbox.end(Ok(answer));
-                }
+                let nonsense = || CallError::failed("the answer cannot be read", Delivery::Unknown);
+                entry.inbox.end(answer.ok_or_else(nonsense));
             }
             Kind::Notification { method, .. } => self.receive_notification(method, &message, via),
             Kind::Request { method, .. } => self.receive_request(method, &message, via),

@@ -7,12 +7,16 @@ use stayput_wire::Era;
 
 use super::{
     Asking, Held, Links,
+    held::Pin,
     slot::{Entered, Slot},
 };
 use crate::{
-    Attachment, Cost, Delivery, EraChoice, Hello, Identity, Isolation, Link, LinkKey, Loss,
-    LossReason, OpenError, Permit, Place, Profile, Scope, Server, Way, opener::Plan,
-    process::Child,
+    Attachment, Cost, Delivery, EraChoice, Expansion, Hello, Identity, Isolation, Link, LinkKey,
+    Loss, LossReason, OpenError, Place, Profile, Scope, Server, Way,
+    flag::Trace,
+    opener::{Base, Plan},
+    seat::Seat,
+    started::Started,
 };
 
 impl Links {
@@ -29,13 +33,13 @@ impl Links {
     ) -> Result<Held, Arc<OpenError>> {
         let isolation = match self.settled(server, place) {
             Some(isolation) => isolation,
-            None => server.isolation(self.era(server, place, asking).await?),
+            None => self.isolation(server, place, asking).await?,
         };
-        let key = LinkKey::of(server, isolation, place);
-        let mut waited = None;
         // This slot and no other: once it has ended, so has whatever it was for.
-        let slot = self.0.table.slot(key, server, &self.0.opener.budget);
-        loop {
+        let pin = self.slot(&LinkKey::of(server, isolation, place), server).await;
+        let slot: &Arc<Slot> = &pin;
+        let mut waited = None;
+        let (link, generation, loss) = loop {
             if self.is_closed() {
                 return Err(Arc::new(ended(server)));
             }
@@ -43,16 +47,19 @@ impl Links {
             tokio::pin!(changed);
             changed.as_mut().enable();
             match slot.enter(waited) {
-                Entered::Held(held) => return Ok(held),
+                Entered::Live { link, generation, loss } => break (link, generation, loss),
                 Entered::Failed(error) => return Err(error),
                 Entered::Wait(attempt) => waited = Some(attempt),
-                Entered::Open(attempt) => {
+                Entered::Open(attempt, trace) => {
                     waited = Some(attempt);
-                    self.start_opening(&slot, attempt, server, asking);
+                    let (links, slot) = (self.clone(), slot.clone());
+                    let (server, asking) = (server.clone(), asking.clone());
+                    Opening { links, slot, attempt, server, asking, trace }.start();
                 }
             }
             changed.await;
-        }
+        };
+        Ok(Held::new(pin, link, generation, loss))
     }
 
     /// The live link of `place` to `server`, if there is one. Nothing is waited for.
@@ -74,6 +81,22 @@ impl Links {
                 Scope::Shared => Isolation::Shared,
             })
         })
+    }
+
+    /// Who shares the links to a server that has to be asked for it.
+    async fn isolation(
+        &self,
+        server: &Server,
+        place: &Place,
+        asking: &Asking,
+    ) -> Result<Isolation, Arc<OpenError>> {
+        let visit = self.0.table.visit(place.session);
+        tokio::select! {
+            biased;
+            // Whatever is learned then is not for this session.
+            () = visit.over() => Err(Arc::new(ended(server))),
+            era = self.era(server, place, asking) => Ok(server.isolation(era?)),
+        }
     }
 
     /// The era of a server. What was kept of a link tells it as well as the server would, and without
@@ -98,17 +121,14 @@ impl Links {
         Ok(self.profile(server, place).await?.way().era())
     }
 
-    /// Opens the link in a task of its own.
-    fn start_opening(&self, slot: &Arc<Slot>, attempt: u64, server: &Server, asking: &Asking) {
-        let opening = Opening {
-            links: self.clone(),
-            slot: slot.clone(),
-            attempt,
-            server: server.clone(),
-            asking: asking.clone(),
-        };
-        let task = self.0.opener.runtime.spawn(opening.run());
-        slot.opening(attempt, task.abort_handle());
+    /// The slot of a link. If its session just ends, the next one begins when that is done.
+    async fn slot(&self, key: &LinkKey, server: &Server) -> Pin {
+        loop {
+            match self.0.table.slot(key, server, &self.0.opener.budget) {
+                Ok(slot) => return slot,
+                Err(ending) => ending.wait().await,
+            }
+        }
     }
 }
 
@@ -119,6 +139,7 @@ struct Opening {
     attempt: u64,
     server: Server,
     asking: Asking,
+    trace: Trace,
 }
 
 /// What a link that is opened begins with.
@@ -132,11 +153,19 @@ struct Beginning {
 impl Drop for Opening {
     /// Whatever becomes of the task, nobody waits for it for ever.
     fn drop(&mut self) {
-        self.slot.failed(self.attempt, ended(&self.server));
+        self.slot.failed(self.attempt, Arc::new(ended(&self.server)));
     }
 }
 
 impl Opening {
+    /// Opens the link in a task of its own.
+    fn start(self) {
+        let (slot, attempt) = (self.slot.clone(), self.attempt);
+        let runtime = self.links.0.opener.runtime.clone();
+        let task = runtime.spawn(self.run());
+        slot.opening(attempt, task.abort_handle());
+    }
+
     async fn run(self) {
         match self.open().await {
             Ok((link, attachment, loss)) => {
@@ -146,17 +175,17 @@ impl Opening {
         }
     }
 
-    async fn open(&self) -> Result<(Link, Attachment, Option<Arc<Loss>>), OpenError> {
+    async fn open(&self) -> Result<(Link, Attachment, Option<Arc<Loss>>), Arc<OpenError>> {
         let opener = &self.links.0.opener;
         let scope = self.slot.key.scope();
-        let expansion = opener.folders.expansion(&self.server, scope).await?;
+        let expansion = opener.expansion(&self.server, scope, &self.trace).await?;
         let identity = self.server.identity(&expansion);
         let beginning = self.beginning(identity).await?;
         let hello = self.hello(scope);
         let plan = Plan { server: &self.server, scope, hello: &hello };
         let (link, way) = match &beginning.resume {
-            Some(kept) => (opener.resume(plan, self.admit().await?.0, kept).await?, kept.way),
-            None => self.begin(plan).await?,
+            Some(kept) => (opener.resume(plan, self.seat().await?, kept).await?, kept.way),
+            None => self.begin(plan, &expansion).await?,
         };
         let attachment = Attachment {
             generation: beginning.generation,
@@ -168,7 +197,7 @@ impl Opening {
             is_process: self.server.is_process(),
         };
         if let Some(keeper) = &self.asking.keeper {
-            keeper.save(&attachment).await?;
+            keeper.save(&attachment).await.map_err(OpenError::from)?;
         }
         Ok((link, attachment, beginning.loss))
     }
@@ -192,46 +221,63 @@ impl Opening {
     }
 
     /// Opens a link that goes on with nothing, in the way that the server is spoken to.
-    async fn begin(&self, plan: Plan<'_>) -> Result<(Link, Way), OpenError> {
-        let inner = &self.links.0;
-        if let Some(profile) = self.unasked(plan.scope).await? {
+    async fn begin(
+        &self,
+        plan: Plan<'_>,
+        expansion: &Expansion,
+    ) -> Result<(Link, Way), Arc<OpenError>> {
+        if let Some(profile) = self.unasked(expansion) {
             match self.open_as(plan, &profile).await {
                 // There is something else at this URL, which may be a legacy server all the same.
                 Err(OpenError::Http { delivery: Delivery::Refused, .. })
                     if !self.server.is_process() => {}
-                opened => return opened,
+                opened => return Ok(opened?),
             }
         }
-        let profile = inner.profiles.get(&inner.opener, &self.server, plan.scope, &self.links);
-        self.open_as(plan, &*profile.await?).await
+        let inner = &self.links.0;
+        let profile = inner.profiles.get(&self.links, &inner.opener, &self.server, plan.scope);
+        Ok(self.open_as(plan, &*profile.await?).await?)
     }
 
     async fn open_as(&self, plan: Plan<'_>, profile: &Profile) -> Result<(Link, Way), OpenError> {
-        let (permit, spare) = self.admit().await?;
-        let link = self.links.0.opener.open(plan, profile, permit, spare).await?;
+        let opener = &self.links.0.opener;
+        let link = match self.spare() {
+            None => opener.open(plan, profile, Base::Seat(self.seat().await?)).await?,
+            Some(spare) => match opener.open(plan, profile, Base::Spare(spare)).await {
+                // It died while it waited. That says nothing of a fresh one.
+                Err(OpenError::Exited { .. }) => {
+                    opener.open(plan, profile, Base::Seat(self.seat().await?)).await?
+                }
+                opened => opened?,
+            },
+        };
         Ok((link, profile.way()))
     }
 
     /// Spoken to without asking, a legacy server needs no profile: its greeting comes with the link.
-    async fn unasked(&self, scope: &Scope) -> Result<Option<Profile>, OpenError> {
+    fn unasked(&self, expansion: &Expansion) -> Option<Profile> {
         if self.server.options().era != EraChoice::Legacy || self.server.is_sse() {
-            return Ok(None);
+            return None;
         }
-        let inner = &self.links.0;
-        let expansion = inner.opener.folders.expansion(&self.server, scope).await?;
-        let known = inner.profiles.known(&self.server, &expansion);
-        Ok(known.is_none().then(|| Profile::unasked(Way::Legacy)))
+        let known = self.links.0.profiles.known(self.server.profile_identity(expansion));
+        known.is_none().then(|| Profile::unasked(Way::Legacy))
     }
 
-    /// A place in the budget, with a process that is already running if there is one.
-    async fn admit(&self) -> Result<(Permit, Option<Child>), OpenError> {
+    /// A process that is already running, if there is one, with its place in the budget.
+    fn spare(&self) -> Option<Started> {
         let scope = self.slot.key.scope();
-        if let Some((permit, child)) = self.links.0.spares.take(&self.links, &self.server, scope) {
-            return Ok((permit, Some(child)));
-        }
+        let mut spare = self.links.0.spares.take(&self.links, &self.server, scope)?;
+        spare.seat_mut()?.follow(self.trace.clone());
+        Some(spare)
+    }
+
+    /// A place in the budget.
+    async fn seat(&self) -> Result<Seat, OpenError> {
+        let scope = self.slot.key.scope();
         let cost = Cost { process: self.server.is_process() };
         let budget = &self.links.0.opener.budget;
-        Ok((budget.admit(scope.owner(), cost, &self.links).await?, None))
+        let permit = budget.admit(scope.owner(), cost, &self.links).await?;
+        Ok(Seat::new(permit, self.trace.clone()))
     }
 
     /// A link that several sessions share declares nothing: nobody could tell whom to ask.

@@ -2,7 +2,6 @@
 
 use std::{
     fmt,
-    ops::Deref,
     sync::{Arc, Mutex},
     time::Duration,
 };
@@ -10,8 +9,11 @@ use std::{
 use stayput_core::Generation;
 use tokio::{sync::Notify, task::AbortHandle, time::Instant};
 
+use super::held::{Held, Pin};
 use crate::{
-    Attachment, Budget, Link, LinkKey, Loss, LossReason, OpenError, Server, backoff::Backoff,
+    Attachment, Budget, Link, LinkKey, Loss, LossReason, OpenError, Server,
+    backoff::Backoff,
+    flag::{Flag, Trace},
     lock::lock,
 };
 
@@ -47,20 +49,55 @@ struct State {
 
 enum Phase {
     Empty,
-    Opening(Option<AbortHandle>),
-    Live { link: Arc<Link>, generation: Generation },
+    Opening {
+        task: Option<AbortHandle>,
+        /// Raised when nothing of the attempt is left.
+        gone: Arc<Flag>,
+    },
+    Live {
+        link: Arc<Link>,
+        generation: Generation,
+    },
 }
 
 /// What somebody who wants the link has to do.
 pub(super) enum Entered {
     /// Use it.
-    Held(Held),
+    Live { link: Arc<Link>, generation: Generation, loss: Option<Arc<Loss>> },
     /// Open it: nobody else does.
-    Open(u64),
+    Open(u64, Trace),
     /// Wait for this attempt.
     Wait(u64),
     /// Give up.
     Failed(Arc<OpenError>),
+}
+
+/// What is on its way out.
+pub(super) enum Leaving {
+    Link(Arc<Link>),
+    /// An attempt to open one that was given up.
+    Opening(Arc<Flag>),
+}
+
+impl Leaving {
+    /// Waits until nothing of it is left.
+    pub(super) async fn gone(&self) {
+        match self {
+            Self::Link(link) => link.gone().await,
+            Self::Opening(gone) => gone.wait().await,
+        }
+    }
+
+    pub(super) fn is_gone(&self) -> bool {
+        match self {
+            Self::Link(link) => link.is_gone(),
+            Self::Opening(gone) => gone.is_raised(),
+        }
+    }
+
+    pub(super) fn is_link(&self) -> bool {
+        matches!(self, Self::Link(_))
+    }
 }
 
 impl Slot {
@@ -84,19 +121,49 @@ impl Slot {
         Self { key, server, budget, state: Mutex::new(state), changed: Notify::new() }
     }
 
+    /// The place of a link that follows on one that is configured otherwise.
+    pub(super) fn following(self, last: Attachment) -> Self {
+        {
+            let mut state = lock(&self.state);
+            state.last = Some(last);
+            state.loss = Some(Arc::new(Loss::new(LossReason::Reconfigured, "")));
+        }
+        self
+    }
+
+    /// Somebody wants the link. From now on it is not idle, so that who waits for it to be opened does
+    /// not find that it had to make room meanwhile.
+    pub(super) fn pin(&self) {
+        lock(&self.state).pins += 1;
+    }
+
+    /// One less wants it. Whoever waits for an idle link is told of one.
+    pub(super) fn unpin(&self) {
+        let idle = {
+            let mut state = lock(&self.state);
+            state.pins -= 1;
+            state.last_used = Instant::now();
+            state.idle_since().is_some()
+        };
+        if idle {
+            self.budget.idle();
+        }
+    }
+
     /// What to do to get the link. `waited` is the attempt that was waited for.
-    pub(super) fn enter(self: &Arc<Self>, waited: Option<u64>) -> Entered {
+    pub(super) fn enter(&self, waited: Option<u64>) -> Entered {
         let mut state = lock(&self.state);
         if state.ended {
             return Entered::Failed(self.over());
         }
         state.notice_loss();
-        if let Some(held) = self.held(&mut state) {
-            return Entered::Held(held);
-        }
         match &state.phase {
-            Phase::Opening(_) => Entered::Wait(state.attempt),
-            Phase::Empty | Phase::Live { .. } => {
+            Phase::Live { link, generation } => {
+                let (link, generation) = (link.clone(), *generation);
+                Entered::Live { link, generation, loss: state.loss.clone() }
+            }
+            Phase::Opening { .. } => Entered::Wait(state.attempt),
+            Phase::Empty => {
                 if let Some((attempt, error)) = &state.failed
                     && waited == Some(*attempt)
                 {
@@ -106,25 +173,27 @@ impl Slot {
                     return Entered::Failed(Arc::new(resting));
                 }
                 state.attempt += 1;
-                state.phase = Phase::Opening(None);
-                Entered::Open(state.attempt)
+                let (trace, gone) = Trace::new();
+                state.phase = Phase::Opening { task: None, gone };
+                Entered::Open(state.attempt, trace)
             }
         }
     }
 
     /// The link, if it is live.
     pub(super) fn hold(self: &Arc<Self>) -> Option<Held> {
+        // Pinned before the look, so that it is not ended between the two.
+        let pin = Pin::new(self.clone());
         let mut state = lock(&self.state);
         state.notice_loss();
-        self.held(&mut state)
-    }
-
-    fn held(self: &Arc<Self>, state: &mut State) -> Option<Held> {
-        let Phase::Live { link, generation } = &state.phase else { return None };
-        let (link, generation) = (link.clone(), *generation);
-        state.pins += 1;
-        let loss = state.loss.clone();
-        Some(Held { slot: self.clone(), link, generation, loss })
+        let Phase::Live { link, generation } = &state.phase else {
+            // Unpinning locks, too.
+            drop(state);
+            return None;
+        };
+        let (link, generation, loss) = (link.clone(), *generation, state.loss.clone());
+        drop(state);
+        Some(Held::new(pin, link, generation, loss))
     }
 
     /// Waits until something changes. To be enlisted before [`Slot::enter`] is asked.
@@ -133,13 +202,13 @@ impl Slot {
     }
 
     /// Somebody opens the link in this task.
-    pub(super) fn opening(&self, attempt: u64, task: AbortHandle) {
+    pub(super) fn opening(&self, attempt: u64, opener: AbortHandle) {
         let mut state = lock(&self.state);
         let current = state.attempt == attempt;
-        if let Phase::Opening(opener) = &mut state.phase
-            && current
-        {
-            *opener = Some(task);
+        match &mut state.phase {
+            Phase::Opening { task, .. } if current => *task = Some(opener),
+            // It is done, or was given up before it was known who does it.
+            _ => opener.abort(),
         }
     }
 
@@ -157,7 +226,7 @@ impl Slot {
         attachment: Attachment,
         loss: Option<Arc<Loss>>,
     ) {
-        {
+        let idle = {
             let mut state = lock(&self.state);
             if state.ended || state.attempt != attempt {
                 // Nobody wants it any more, and who opened it drops it.
@@ -165,40 +234,46 @@ impl Slot {
             }
             let generation = attachment.generation;
             state.loss = loss;
+            state.failed = None;
             state.last = Some(attachment);
             state.phase = Phase::Live { link, generation };
             state.opened = Instant::now();
             state.last_used = state.opened;
-        }
+            state.idle_since().is_some()
+        };
         self.changed.notify_waiters();
+        if idle {
+            // All who wanted it were cancelled meanwhile.
+            self.budget.idle();
+        }
     }
 
     /// The attempt did not end well.
-    pub(super) fn failed(&self, attempt: u64, error: OpenError) {
+    pub(super) fn failed(&self, attempt: u64, error: Arc<OpenError>) {
         {
             let mut state = lock(&self.state);
-            if state.attempt != attempt || !matches!(state.phase, Phase::Opening(_)) {
+            if state.attempt != attempt || !matches!(state.phase, Phase::Opening { .. }) {
                 return;
             }
-            // A lack of room is not the server's fault.
-            if error.is_of_server() {
+            // A lack of room is not the server's fault, and one rest is enough.
+            if error.is_of_server() && !matches!(*error, OpenError::Resting { .. }) {
                 state.rest();
             }
             state.phase = Phase::Empty;
-            state.failed = Some((attempt, Arc::new(error)));
+            state.failed = Some((attempt, error));
         }
         self.changed.notify_waiters();
     }
 
     /// Ends the link, and says what is to be waited for. With `for_good`, no other one is opened.
-    pub(super) fn end(&self, reason: LossReason, for_good: bool) -> Option<Arc<Link>> {
-        let link = {
+    pub(super) fn end(&self, reason: LossReason, for_good: bool) -> Option<Leaving> {
+        let leaving = {
             let mut state = lock(&self.state);
             state.ended |= for_good;
             state.close(reason, self.key.server())
         };
         self.changed.notify_waiters();
-        link
+        leaving
     }
 
     /// What is left on the server of a link that was only let go of.
@@ -209,31 +284,33 @@ impl Slot {
         state.last.clone().filter(|last| empty && let_go && last.can_resume())
     }
 
-    /// Ends the link if nobody uses it.
-    pub(super) fn recycle(&self) -> Option<Arc<Link>> {
+    /// Ends the link if nobody uses it. Says whether that was so.
+    pub(super) fn recycle(&self) -> bool {
         let mut state = lock(&self.state);
-        if !state.is_idle() {
-            return None;
+        let idle = state.idle_since().is_some();
+        if idle {
+            state.close(LossReason::Evicted, self.key.server());
         }
-        state.close(LossReason::Evicted, self.key.server())
+        idle
     }
 
     /// Since when nobody uses the link, if it is live and nobody does.
     pub(super) fn idle_since(&self) -> Option<Instant> {
-        let state = lock(&self.state);
-        state.is_idle().then_some(state.last_used)
+        lock(&self.state).idle_since()
     }
 
     /// The live link.
     pub(super) fn live(&self) -> Option<(Arc<Link>, Generation)> {
         match &lock(&self.state).phase {
-            Phase::Live { link, generation } => Some((link.clone(), *generation)),
+            Phase::Live { link, generation } if link.loss().is_none() => {
+                Some((link.clone(), *generation))
+            }
             _ => None,
         }
     }
 
     pub(super) fn is_opening(&self) -> bool {
-        matches!(lock(&self.state).phase, Phase::Opening(_))
+        matches!(lock(&self.state).phase, Phase::Opening { .. })
     }
 
     fn over(&self) -> Arc<OpenError> {
@@ -277,30 +354,31 @@ impl State {
         Some(OpenError::Resting { server: server.to_owned(), pause, last })
     }
 
-    fn is_idle(&self) -> bool {
-        match &self.phase {
-            Phase::Live { link, .. } => self.pins == 0 && link.in_flight() == 0,
-            _ => false,
-        }
+    /// A link that died is not idle: it makes no room that does not come by itself. The idle clock starts
+    /// when the last call ended, be it that its caller had let go of the link before (E20).
+    fn idle_since(&self) -> Option<Instant> {
+        let Phase::Live { link, .. } = &self.phase else { return None };
+        let idle = self.pins == 0 && link.in_flight() == 0 && link.loss().is_none();
+        idle.then(|| link.quiet_since().map_or(self.last_used, |at| at.max(self.last_used)))
     }
 
-    fn close(&mut self, reason: LossReason, server: &str) -> Option<Arc<Link>> {
+    fn close(&mut self, reason: LossReason, server: &str) -> Option<Leaving> {
         match std::mem::replace(&mut self.phase, Phase::Empty) {
             Phase::Empty => None,
-            Phase::Opening(opener) => {
+            Phase::Opening { task, gone } => {
                 let server = server.to_owned();
                 self.failed = Some((self.attempt, Arc::new(OpenError::Ended { server })));
                 // The next attempt has another number, so what this one still says is not heard.
                 self.attempt += 1;
-                if let Some(opener) = opener {
-                    opener.abort();
+                if let Some(task) = task {
+                    task.abort();
                 }
-                None
+                Some(Leaving::Opening(gone))
             }
             Phase::Live { link, .. } => {
                 link.close(reason);
                 self.loss = link.loss();
-                Some(link)
+                Some(Leaving::Link(link))
             }
         }
     }
@@ -309,61 +387,5 @@ impl State {
 impl fmt::Debug for Slot {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Slot({:?})", self.key)
-    }
-}
-
-/// A link in use: while it is held, it is not ended to make room for another one.
-pub struct Held {
-    slot: Arc<Slot>,
-    link: Arc<Link>,
-    generation: Generation,
-    loss: Option<Arc<Loss>>,
-}
-
-impl Held {
-    /// Counts how often the state behind it was lost and begun anew.
-    #[must_use]
-    pub fn generation(&self) -> Generation {
-        self.generation
-    }
-
-    /// Why the state of the generation before is gone, if that is known.
-    #[must_use]
-    pub fn loss(&self) -> Option<&Arc<Loss>> {
-        self.loss.as_ref()
-    }
-
-    /// What it is found by.
-    #[must_use]
-    pub fn key(&self) -> &LinkKey {
-        &self.slot.key
-    }
-}
-
-impl Deref for Held {
-    type Target = Link;
-
-    fn deref(&self) -> &Link {
-        &self.link
-    }
-}
-
-impl Drop for Held {
-    fn drop(&mut self) {
-        let idle = {
-            let mut state = lock(&self.slot.state);
-            state.pins -= 1;
-            state.last_used = Instant::now();
-            state.is_idle()
-        };
-        if idle {
-            self.slot.budget.idle();
-        }
-    }
-}
-
-impl fmt::Debug for Held {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Held({:?}, generation {})", self.link, self.generation)
     }
 }

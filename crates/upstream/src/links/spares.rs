@@ -2,7 +2,10 @@
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, Weak},
+    sync::{
+        Arc, Mutex, Weak,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
@@ -10,47 +13,76 @@ use tokio::time::Instant;
 
 use super::Links;
 use crate::{
-    Cost, Identity, Permit, Resolved, Scope, Server, Wanted,
+    Cost, Identity, Resolved, Scope, Server, Wanted,
+    flag::{Flag, Trace},
     lock::lock,
-    process::{Child, Grace},
+    seat::Seat,
+    started::Started,
 };
 
 /// Warm spares: processes that are started ahead, by the configuration of their server.
 ///
 /// Nothing is sent to a spare before it is taken, and it is taken once, by one session. Servers whose
 /// command or environment depends on session or owner have none: they could not be anybody's.
-#[derive(Debug, Default)]
-pub(super) struct Spares(Mutex<HashMap<Identity, Stock>>);
+#[derive(Debug)]
+pub(super) struct Spares {
+    stocks: Mutex<HashMap<Identity, Stock>>,
+    /// Every spare has a clone of it; none once all have to go.
+    trace: Mutex<Option<Trace>>,
+    gone: Arc<Flag>,
+    /// Whether somebody looks after them.
+    tended: AtomicBool,
+}
 
 #[derive(Debug)]
 struct Stock {
     server: Server,
     ready: Vec<Spare>,
-    /// How many are being started.
-    coming: usize,
+    /// Whoever starts one has a clone of it.
+    coming: Arc<()>,
 }
 
+/// Dropped, it is ended in the background.
 #[derive(Debug)]
 struct Spare {
-    child: Child,
-    permit: Permit,
+    started: Started,
     born: Instant,
 }
 
 impl Spare {
     fn is_good(&self, server: &Server) -> bool {
-        self.child.exited().is_none() && self.born.elapsed() < server.options().warm.max_age
+        self.started.is_alive() && self.born.elapsed() < server.options().warm.max_age
+    }
+}
+
+impl Stock {
+    fn missing(&self) -> usize {
+        let coming = Arc::strong_count(&self.coming) - 1;
+        self.server.options().warm.count.saturating_sub(self.ready.len() + coming)
     }
 
-    /// Ends it, in the background. Its place is free when it is gone.
-    fn discard(self, links: &Links) {
-        let Self { child, permit, .. } = self;
-        permit.leaving();
-        links.0.opener.runtime.spawn(async move {
-            // It was told nothing, so there is nothing that it should need time for.
-            child.end(Grace { quit: Duration::ZERO, term: Duration::from_secs(1) }).await;
-            drop(permit);
-        });
+    /// Takes out those that are dead or too old.
+    fn take_stale(&mut self) -> Vec<Spare> {
+        let Self { server, ready, .. } = self;
+        ready.extract_if(.., |spare| !spare.is_good(server)).collect()
+    }
+
+    /// Takes out one that is good, if its owner may have it.
+    fn take_for(&mut self, scope: &Scope) -> Option<Started> {
+        let spare = self.ready.last_mut()?;
+        if let Some((owner, seat)) = scope.owner().zip(spare.started.seat_mut()) {
+            // At the owner's own limit it waits in line like anybody else.
+            seat.assign(owner).ok()?;
+        }
+        self.ready.pop().map(|spare| spare.started)
+    }
+}
+
+impl Default for Spares {
+    fn default() -> Self {
+        let (trace, gone) = Trace::new();
+        let (stocks, trace) = (Mutex::default(), Mutex::new(Some(trace)));
+        Self { stocks, trace, gone, tended: AtomicBool::new(false) }
     }
 }
 
@@ -61,119 +93,88 @@ impl Spares {
         if !server.is_process() || depends || server.options().warm.count == 0 {
             return;
         }
-        let stock = Stock { server: server.clone(), ready: Vec::new(), coming: 0 };
-        let first = {
-            let mut stocks = lock(&self.0);
-            let first = stocks.is_empty();
-            stocks.entry(server.configuration()).or_insert(stock);
-            first
-        };
+        lock(&self.stocks).entry(server.configuration()).or_insert_with(|| Stock {
+            server: server.clone(),
+            ready: Vec::new(),
+            coming: Arc::default(),
+        });
         self.refill(links, server.configuration());
-        if first {
-            links.0.opener.runtime.spawn(tend(Arc::downgrade(&links.0)));
+        if !self.tended.swap(true, Ordering::Relaxed) {
+            let closed = links.0.closed.clone();
+            links.0.opener.runtime.spawn(tend(Arc::downgrade(&links.0), closed));
         }
     }
 
     /// Takes one that is alive and young, for whoever `scope` says, and has it replaced.
-    pub(super) fn take(
-        &self,
-        links: &Links,
-        server: &Server,
-        scope: &Scope,
-    ) -> Option<(Permit, Child)> {
-        let mut stale = Vec::new();
-        let taken = {
-            let mut stocks = lock(&self.0);
-            let ready = &mut stocks.get_mut(&server.configuration())?.ready;
-            let mut taken = None;
-            while let Some(spare) = ready.pop() {
-                if spare.is_good(server) {
-                    taken = Some(spare);
-                    break;
-                }
-                stale.push(spare);
-            }
-            taken
+    pub(super) fn take(&self, links: &Links, server: &Server, scope: &Scope) -> Option<Started> {
+        let (taken, stale) = {
+            let mut stocks = lock(&self.stocks);
+            let stock = stocks.get_mut(&server.configuration())?;
+            let stale = stock.take_stale();
+            (stock.take_for(scope), stale)
         };
-        stale.into_iter().for_each(|spare| spare.discard(links));
+        drop(stale);
         self.refill(links, server.configuration());
-        let Spare { child, mut permit, born } = taken?;
-        if let Some(owner) = scope.owner()
-            && permit.assign(owner).is_err()
-        {
-            // At the owner's own limit it waits in line like anybody else.
-            self.put_back(server, Spare { child, permit, born });
-            return None;
-        }
-        Some((permit, child))
-    }
-
-    fn put_back(&self, server: &Server, spare: Spare) {
-        if let Some(stock) = lock(&self.0).get_mut(&server.configuration()) {
-            stock.ready.push(spare);
-        }
+        taken
     }
 
     /// Replaces those that died or became too old. Says when to look again.
     fn tend(&self, links: &Links) -> Duration {
-        let mut stale = Vec::new();
         let mut again = SLOWEST;
-        {
-            let mut stocks = lock(&self.0);
-            for Stock { server, ready, .. } in stocks.values_mut() {
-                again = again.min(server.options().warm.max_age / 4);
-                stale.extend(ready.extract_if(.., |spare| !spare.is_good(server)));
-            }
-        }
-        stale.into_iter().for_each(|spare| spare.discard(links));
-        let all: Vec<Identity> = lock(&self.0).keys().copied().collect();
+        let (all, stale): (Vec<Identity>, Vec<_>) = {
+            let mut stocks = lock(&self.stocks);
+            let tended = stocks.iter_mut().map(|(identity, stock)| {
+                again = again.min(stock.server.options().warm.max_age / 4);
+                (*identity, stock.take_stale())
+            });
+            tended.unzip()
+        };
+        drop(stale);
         all.into_iter().for_each(|identity| self.refill(links, identity));
         again.max(QUICKEST)
     }
 
     /// Starts as many as are missing, each in the background.
     fn refill(&self, links: &Links, identity: Identity) {
-        let missing = {
-            let mut stocks = lock(&self.0);
-            let Some(stock) = stocks.get_mut(&identity) else { return };
-            let wanted = stock.server.options().warm.count;
-            let missing = wanted.saturating_sub(stock.ready.len() + stock.coming);
-            stock.coming += missing;
-            missing
+        let Some(trace) = lock(&self.trace).clone() else { return };
+        let coming: Vec<_> = {
+            let stocks = lock(&self.stocks);
+            let Some(stock) = stocks.get(&identity) else { return };
+            (0..stock.missing()).map(|_| stock.coming.clone()).collect()
         };
-        for _ in 0..missing {
-            let coming = Coming { links: Arc::downgrade(&links.0), identity };
-            links.0.opener.runtime.spawn(coming.run());
+        for coming in coming {
+            let (links, trace) = (Arc::downgrade(&links.0), trace.clone());
+            let task = Coming { links, identity, coming, trace };
+            if let Some(inner) = task.links.upgrade() {
+                inner.opener.runtime.spawn(task.run());
+            }
         }
     }
 
     /// Lets one go to make room for a link that somebody wants.
-    pub(super) fn give_up_one(&self, links: &Links, wanted: Wanted<'_>) -> bool {
+    pub(super) fn give_up_one(&self, wanted: Wanted<'_>) -> bool {
         if wanted.owner.is_some() {
             return false;
         }
-        let spare = lock(&self.0).values_mut().find_map(|stock| stock.ready.pop());
-        spare.map(|spare| spare.discard(links)).is_some()
+        let spare = lock(&self.stocks).values_mut().find_map(|stock| stock.ready.pop());
+        spare.is_some()
     }
 
     /// Lets go of the spares of a server that is configured otherwise now.
-    pub(super) fn drop_all(&self, links: &Links, name: &str, keep: Option<Identity>) {
-        let old: Vec<Stock> = {
-            let mut stocks = lock(&self.0);
-            stocks
-                .extract_if(|identity, stock| {
-                    stock.server.name() == name && Some(*identity) != keep
-                })
-                .map(|(_, stock)| stock)
-                .collect()
+    pub(super) fn drop_all(&self, name: &str, keep: Option<Identity>) {
+        let other = |identity: &Identity, stock: &mut Stock| {
+            stock.server.name() == name && Some(*identity) != keep
         };
-        old.into_iter().flat_map(|stock| stock.ready).for_each(|spare| spare.discard(links));
+        let old: Vec<_> = lock(&self.stocks).extract_if(other).collect();
+        drop(old);
     }
 
-    /// Lets go of all, for good.
-    pub(super) fn close(&self, links: &Links) {
-        let all = std::mem::take(&mut *lock(&self.0));
-        all.into_values().flat_map(|stock| stock.ready).for_each(|spare| spare.discard(links));
+    /// Lets go of all, for good. The flag is raised when all are gone.
+    pub(super) fn close(&self) -> Arc<Flag> {
+        let trace = lock(&self.trace).take();
+        let all = std::mem::take(&mut *lock(&self.stocks));
+        drop((all, trace));
+        self.gone.clone()
     }
 }
 
@@ -181,17 +182,13 @@ impl Spares {
 const QUICKEST: Duration = Duration::from_millis(50);
 const SLOWEST: Duration = Duration::from_secs(60);
 
-/// Looks after all spares, for as long as there are servers that want some.
-async fn tend(links: Weak<super::Inner>) {
-    loop {
-        let pause = {
-            let Some(links) = links.upgrade().map(Links) else { return };
-            if lock(&links.0.spares.0).is_empty() {
-                return;
-            }
-            links.0.spares.tend(&links)
-        };
-        tokio::time::sleep(pause).await;
+/// Looks after all spares, until there will be none any more.
+async fn tend(links: Weak<super::Inner>, closed: Arc<Flag>) {
+    while !closed.is_raised() {
+        let Some(links) = links.upgrade().map(Links) else { return };
+        let pause = links.0.spares.tend(&links);
+        drop(links);
+        let _ = tokio::time::timeout(pause, closed.wait()).await;
     }
 }
 
@@ -199,41 +196,34 @@ async fn tend(links: Weak<super::Inner>) {
 struct Coming {
     links: Weak<super::Inner>,
     identity: Identity,
+    coming: Arc<()>,
+    trace: Trace,
 }
 
 impl Coming {
     async fn run(self) {
-        let Some(spare) = self.start().await else { return };
-        let Some(links) = self.links.upgrade().map(Links) else { return };
-        let refused = match lock(&links.0.spares.0).get_mut(&self.identity) {
-            Some(stock) => {
-                stock.ready.push(spare);
-                None
-            }
-            None => Some(spare),
-        };
-        if let Some(spare) = refused {
-            spare.discard(&links);
+        let started = self.start().await;
+        let Self { links, identity, coming, .. } = self;
+        let Some((inner, started)) = links.upgrade().zip(started) else { return };
+        // Not into a stock of the same configuration that was begun anew meanwhile: it has its own.
+        if let Some(stock) = lock(&inner.spares.stocks).get_mut(&identity)
+            && Arc::ptr_eq(&stock.coming, &coming)
+        {
+            stock.ready.push(Spare { started, born: Instant::now() });
+            // Under the same lock: it is counted once.
+            drop(coming);
         }
+        // Whoever waits for a place may have it.
+        inner.opener.budget.idle();
     }
 
-    async fn start(&self) -> Option<Spare> {
+    async fn start(&self) -> Option<Started> {
         let inner = self.links.upgrade()?;
-        let server = lock(&inner.spares.0).get(&self.identity)?.server.clone();
+        let server = lock(&inner.spares.stocks).get(&self.identity)?.server.clone();
         let permit = inner.opener.budget.try_admit(None, Cost { process: true })?;
+        let seat = Seat::new(permit, self.trace.clone());
         let expansion = inner.opener.folders.expansion(&server, &Scope::Shared).await.ok()?;
         let Ok(Resolved::Stdio(launch)) = server.resolve(&expansion) else { return None };
-        let child = inner.opener.start(&server, &launch).await.ok()?;
-        Some(Spare { child, permit, born: Instant::now() })
-    }
-}
-
-impl Drop for Coming {
-    fn drop(&mut self) {
-        if let Some(inner) = self.links.upgrade()
-            && let Some(stock) = lock(&inner.spares.0).get_mut(&self.identity)
-        {
-            stock.coming -= 1;
-        }
+        inner.opener.start(&server, &launch, seat).await.ok()
     }
 }

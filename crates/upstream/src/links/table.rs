@@ -7,8 +7,8 @@ use std::{
 
 use stayput_core::SessionId;
 
-use super::slot::Slot;
-use crate::{Budget, Isolation, LinkKey, Place, Server, Wanted, lock::lock};
+use super::{held::Pin, slot::Slot};
+use crate::{Budget, Isolation, LinkKey, Place, Server, Wanted, flag::Flag, lock::lock};
 
 /// All slots. The lock is held for a look, never while something is waited for.
 #[derive(Debug, Default)]
@@ -19,23 +19,53 @@ struct Slots {
     slots: HashMap<LinkKey, Arc<Slot>>,
     /// A session has few links, most have one: a list takes a quarter of what a set would.
     sessions: HashMap<SessionId, Vec<LinkKey>>,
+    /// Raised when the session ends, for those who have no slot of it yet.
+    visits: HashMap<SessionId, Arc<Flag>>,
+    /// Sessions that end. Who wants to come back to one waits until nothing of it is left.
+    endings: HashMap<SessionId, Arc<Flag>>,
 }
 
 impl Table {
-    /// The slot for this key; made if it is not there.
-    pub(super) fn slot(&self, key: LinkKey, server: &Server, budget: &Budget) -> Arc<Slot> {
+    /// The slot for this key; made if it is not there. While its session ends, there is only something
+    /// to wait for.
+    pub(super) fn slot(
+        &self,
+        key: &LinkKey,
+        server: &Server,
+        budget: &Budget,
+    ) -> Result<Pin, Arc<Flag>> {
         let mut table = lock(&self.0);
-        if let Some(slot) = table.slots.get(&key) {
-            return slot.clone();
+        if let Some(slot) = table.slots.get(key) {
+            return Ok(Pin::new(slot.clone()));
         }
-        if let Some(session) = key.scope().session() {
-            let keys = table.sessions.entry(session).or_default();
-            keys.reserve_exact(1);
-            keys.push(key.clone());
+        let ending = key.scope().session().and_then(|session| table.endings.get(&session));
+        // Raised and still there: whoever ended it was stopped, with its runtime.
+        if let Some(ending) = ending.filter(|ending| !ending.is_raised()) {
+            return Err(ending.clone());
         }
         let slot = Arc::new(Slot::new(key.clone(), server.clone(), budget.clone()));
-        table.slots.insert(key, slot.clone());
-        slot
+        table.insert(slot.clone());
+        Ok(Pin::new(slot))
+    }
+
+    /// Puts slots for `server` in place of those that are configured otherwise. What follows on them
+    /// begins on the next generation.
+    pub(super) fn succeed(&self, old: &[Arc<Slot>], server: &Server, budget: &Budget) {
+        let mut table = lock(&self.0);
+        for old in old {
+            let key = LinkKey::new(server, old.key.scope().clone());
+            let (Some(last), _) = old.before() else { continue };
+            if !table.slots.contains_key(&key) {
+                let slot = Slot::new(key, server.clone(), budget.clone()).following(last);
+                table.insert(Arc::new(slot));
+            }
+        }
+    }
+
+    /// Somebody of this session is about to come. The flag is raised if the session ends meanwhile.
+    pub(super) fn visit(&self, session: SessionId) -> Visit<'_> {
+        let over = lock(&self.0).visits.entry(session).or_default().clone();
+        Visit { table: self, session, over }
     }
 
     pub(super) fn get(&self, key: &LinkKey) -> Option<Arc<Slot>> {
@@ -46,11 +76,28 @@ impl Table {
         lock(&self.0).slots.values().cloned().collect()
     }
 
-    /// Takes out all slots of a session.
-    pub(super) fn remove_session(&self, session: SessionId) -> Vec<Arc<Slot>> {
+    /// Takes out all slots of a session. Who comes now waits for `gone`, as one has to wait for the end
+    /// that is given, if the session ends already.
+    pub(super) fn remove_session(
+        &self,
+        session: SessionId,
+        gone: Arc<Flag>,
+    ) -> (Vec<Arc<Slot>>, Option<Arc<Flag>>) {
         let mut table = lock(&self.0);
+        if let Some(over) = table.visits.remove(&session) {
+            over.raise();
+        }
         let keys = table.sessions.remove(&session).unwrap_or_default();
-        keys.iter().filter_map(|key| table.remove(key)).collect()
+        let slots = keys.iter().filter_map(|key| table.remove(key)).collect();
+        (slots, table.endings.insert(session, gone))
+    }
+
+    /// Nothing of the session is left.
+    pub(super) fn forget_session(&self, session: SessionId, gone: &Arc<Flag>) {
+        let mut table = lock(&self.0);
+        if table.endings.get(&session).is_some_and(|ending| Arc::ptr_eq(ending, gone)) {
+            table.endings.remove(&session);
+        }
     }
 
     /// Takes out all slots with such a key.
@@ -81,11 +128,45 @@ impl Table {
         };
         idle.sort_by_key(|(since, _)| *since);
         // The first may have been taken into use since it was looked at.
-        idle.iter().any(|(_, slot)| slot.recycle().is_some())
+        idle.iter().any(|(_, slot)| slot.recycle())
+    }
+}
+
+/// See [`Table::visit`].
+pub(super) struct Visit<'a> {
+    table: &'a Table,
+    session: SessionId,
+    over: Arc<Flag>,
+}
+
+impl Visit<'_> {
+    /// Waits until the session ends.
+    pub(super) async fn over(&self) {
+        self.over.wait().await;
+    }
+}
+
+impl Drop for Visit<'_> {
+    fn drop(&mut self) {
+        let mut table = lock(&self.table.0);
+        let own = |over: &Arc<Flag>| Arc::ptr_eq(over, &self.over) && Arc::strong_count(over) <= 2;
+        if table.visits.get(&self.session).is_some_and(own) {
+            table.visits.remove(&self.session);
+        }
     }
 }
 
 impl Slots {
+    fn insert(&mut self, slot: Arc<Slot>) {
+        let key = slot.key.clone();
+        if let Some(session) = key.scope().session() {
+            let keys = self.sessions.entry(session).or_default();
+            keys.reserve_exact(1);
+            keys.push(key.clone());
+        }
+        self.slots.insert(key, slot);
+    }
+
     fn remove(&mut self, key: &LinkKey) -> Option<Arc<Slot>> {
         if let Some(session) = key.scope().session()
             && let Some(keys) = self.sessions.get_mut(&session)

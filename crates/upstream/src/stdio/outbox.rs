@@ -8,6 +8,10 @@ use tokio::net::unix::pipe::Sender;
 /// Beyond this many bytes callers wait.
 const FULL: usize = 4 << 20;
 
+/// Beyond this many bytes what nobody waits for is dropped: a child that asks and asks, and does not
+/// read what it is answered, must not cost more than that.
+const TOO_FULL: usize = 4 * FULL;
+
 /// Writes whole messages one after the other, whoever sends them and whoever is cancelled meanwhile.
 pub(super) struct Outbox {
     /// The child's input; none once it is closed.
@@ -35,6 +39,9 @@ impl Outbox {
     /// Writes what can be written at once. Says whether something is left for the task.
     pub(super) fn send(&mut self, number: Option<u64>, text: Bytes) -> bool {
         let Some(pipe) = &self.pipe else { return false };
+        if number.is_none() && self.bytes > TOO_FULL {
+            return false;
+        }
         let mut item = Item { number, rest: text, begun: false };
         // Not through the readiness that tokio remembers: a pipe nearly always takes a message, and one
         // that does not says so.

@@ -95,13 +95,16 @@ impl Pump {
         let child = self.child.clone();
         let mut exited = Box::pin(async move { child.wait().await });
         let end = poll_fn(|cx| self.poll(exited.as_mut(), cx)).await;
-        let closed_output = matches!(end, End::Output);
+        let (closed_output, shut) = (matches!(end, End::Output), matches!(end, End::Shut));
         let told = match end {
             End::Exited(exited) => Some(exited),
             End::Output => tokio::time::timeout(LAST_WORDS, exited.as_mut()).await.ok(),
             End::Shut => None,
         };
-        self.read_rest();
+        // Who shut it wants nothing more of it.
+        if !shut {
+            self.read_rest();
+        }
         if let Some(stdio) = self.stdio() {
             let exited = told.unwrap_or(Exited::Unknown);
             let why = if closed_output { "it closed its output\n" } else { "" };
@@ -112,7 +115,6 @@ impl Pump {
         // Nothing of the pipes is left: its input is closed, and it does not wait for us to read.
         (self.writable, self.stdout, self.stderr) = (None, None, None);
         self.child.end(grace).await;
-        self.core.vanish();
     }
 
     fn stdio(&self) -> Option<&Stdio> {
@@ -209,9 +211,11 @@ impl Pump {
         }
     }
 
-    /// What the child said before it ended.
+    /// What the child said before it ended: what a pipe can hold, and no more. Whoever has inherited
+    /// its pipes may go on writing for ever.
     fn read_rest(&mut self) {
-        while let Some(pipe) = &self.stdout {
+        for _ in 0..TURNS {
+            let Some(pipe) = &self.stdout else { break };
             let more = read(pipe, |bytes| {
                 take_in(&self.core, &mut self.lines, self.limit, bytes);
             });
@@ -223,11 +227,23 @@ impl Pump {
             self.core.receive(line, Via::Link);
         }
         let Carrier::Stdio(stdio) = &self.core.carrier else { return };
-        while let Some(pipe) = &self.stderr {
+        for _ in 0..TURNS {
+            let Some(pipe) = &self.stderr else { break };
             if !read(pipe, |bytes| stdio.tail.push(bytes)) {
                 break;
             }
         }
+    }
+}
+
+impl Drop for Pump {
+    /// At the end of its run nothing of the link is left. Dropped before, because its runtime goes away,
+    /// whoever waits for an answer, or for the end, still hears of it.
+    fn drop(&mut self) {
+        if let Some(stdio) = self.stdio() {
+            stdio.close(&self.core, Loss::new(LossReason::Released, ""));
+        }
+        self.core.vanish();
     }
 }
 

@@ -10,10 +10,17 @@ pub(crate) mod keeping;
 pub(crate) mod relay;
 pub(crate) mod remote;
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
 
 use stayput_core::{Owner, SessionId, Timestamp};
-use stayput_testkit::program;
+use stayput_testkit::{processes, program};
+use stayput_upstream::process::Grace;
 use stayput_upstream::{
     Answer, Asking, CallError, CallOptions, EraChoice, Folders, Held, Hello, Limits, Link,
     LinkSettings, Links, OpenError, Options, Place, Server, Stdio, Transport, process::Processes,
@@ -121,4 +128,59 @@ pub(crate) async fn close(links: &Links) {
     let closed = links.close(LONG).await;
     assert_eq!(closed.left, 0);
     assert_eq!(links.used().links, 0);
+}
+
+/// A word that no other test has. Put into the environment of a child, it finds the child and all
+/// that descends from it.
+pub(crate) fn token() -> String {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    format!("token-{}-{}-", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed))
+}
+
+/// The processes that have this token in their environment.
+pub(crate) fn alive(token: &str) -> Vec<u32> {
+    processes::with_token(token)
+}
+
+/// Waits until no process has this token.
+pub(crate) async fn none_alive(token: &str) {
+    until("all processes are gone", || alive(token).is_empty()).await;
+}
+
+/// Kills all processes with this token, as nobody should.
+pub(crate) fn kill(token: &str) {
+    for pid in alive(token) {
+        let pid = rustix::process::Pid::from_raw(i32::try_from(pid).unwrap()).unwrap();
+        let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+    }
+}
+
+/// The options of a legacy server that is not waited for long at its end.
+pub(crate) fn quick() -> Options {
+    let pause = Duration::from_millis(200);
+    let grace = Grace { quit: pause, term: pause };
+    Options { era: EraChoice::Legacy, grace, ..Options::default() }
+}
+
+/// A legacy server that is a shell script.
+pub(crate) fn shell(script: &str, token: &str) -> Server {
+    server_with(Stdio::new("sh").args(["-c", script]).env("TOKEN", token), quick())
+}
+
+/// What is read first and said then, in a script: the handshake. Our ids count from 1, so the first
+/// call is 2.
+pub(crate) const SHAKE: &str = r#"
+read -r line
+echo '{"jsonrpc":"2.0","id":1,"result":{"protocolVersion":"2025-11-25","capabilities":{},"serverInfo":{"name":"s","version":"1"}}}'
+read -r line
+"#;
+
+/// A legacy server that shakes hands and then runs a script.
+pub(crate) fn scripted(script: &str, token: &str) -> Server {
+    shell(&format!("{SHAKE}{script}"), token)
+}
+
+/// What the test server saw.
+pub(crate) async fn stats(link: &Link) -> serde_json::Value {
+    serde_json::from_str(&call(link, "stats", "{}").await).unwrap()
 }

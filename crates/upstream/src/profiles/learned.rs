@@ -1,0 +1,175 @@
+//! The place of one profile: unknown, being learned, or known.
+
+use std::{
+    fmt,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use tokio::{
+    sync::{Notify, futures::Notified},
+    task::AbortHandle,
+    time::Instant,
+};
+
+use crate::{
+    OpenError, Profile, Scope, Server,
+    backoff::Backoff,
+    flag::{Flag, Trace},
+    lock::lock,
+};
+
+/// One profile, or the place for it. Who comes while it is learned waits for it.
+pub(super) struct Learned {
+    state: Mutex<State>,
+    changed: Notify,
+}
+
+struct State {
+    known: Option<Arc<Profile>>,
+    /// Counts attempts, so that who waits for one knows how it ended.
+    attempt: u64,
+    learning: Option<Learning>,
+    failed: Option<(u64, Arc<OpenError>)>,
+    backoff: Backoff,
+    rest_until: Option<Instant>,
+}
+
+/// An attempt that runs.
+struct Learning {
+    /// In whose name.
+    scope: Scope,
+    /// Raised when nothing of it is left.
+    gone: Arc<Flag>,
+    task: Option<AbortHandle>,
+}
+
+/// What somebody who wants to know has to do.
+pub(super) enum Entered {
+    Known(Arc<Profile>),
+    Failed(Arc<OpenError>),
+    /// Wait for this attempt.
+    Wait(u64),
+    /// Learn it: nobody else does.
+    Learn(u64, Trace),
+}
+
+impl Default for Learned {
+    fn default() -> Self {
+        let backoff = Backoff::new(Duration::from_millis(250), Duration::from_secs(30));
+        let state = State {
+            known: None,
+            attempt: 0,
+            learning: None,
+            failed: None,
+            backoff,
+            rest_until: None,
+        };
+        Self { state: Mutex::new(state), changed: Notify::new() }
+    }
+}
+
+impl Learned {
+    pub(super) fn known(&self) -> Option<Arc<Profile>> {
+        lock(&self.state).known.clone()
+    }
+
+    pub(super) fn set(&self, profile: Arc<Profile>) {
+        lock(&self.state).known = Some(profile);
+        self.changed.notify_waiters();
+    }
+
+    /// Waits until something changes. To be enlisted before [`Learned::enter`] is asked.
+    pub(super) fn changed(&self) -> Notified<'_> {
+        self.changed.notified()
+    }
+
+    /// What to do to know it. `waited` is the attempt that was waited for.
+    pub(super) fn enter(&self, waited: Option<u64>, server: &Server, scope: &Scope) -> Entered {
+        let mut state = lock(&self.state);
+        if let Some(known) = &state.known {
+            return Entered::Known(known.clone());
+        }
+        if state.learning.is_some() {
+            return Entered::Wait(state.attempt);
+        }
+        if let Some((attempt, error)) = &state.failed
+            && waited == Some(*attempt)
+        {
+            return Entered::Failed(error.clone());
+        }
+        if let Some(resting) = state.resting(server) {
+            return Entered::Failed(Arc::new(resting));
+        }
+        state.attempt += 1;
+        let (trace, gone) = Trace::new();
+        state.learning = Some(Learning { scope: scope.clone(), gone, task: None });
+        Entered::Learn(state.attempt, trace)
+    }
+
+    /// Somebody learns it in this task.
+    pub(super) fn learning(&self, attempt: u64, task: AbortHandle) {
+        let mut state = lock(&self.state);
+        let current = state.attempt == attempt;
+        match &mut state.learning {
+            Some(learning) if current => learning.task = Some(task),
+            // It is done, or was given up before it was known who does it.
+            _ => task.abort(),
+        }
+    }
+
+    /// How an attempt ended.
+    pub(super) fn done(&self, attempt: u64, learned: Result<Profile, OpenError>) {
+        {
+            let mut state = lock(&self.state);
+            if state.attempt != attempt || state.learning.take().is_none() {
+                return;
+            }
+            match learned {
+                Ok(profile) => {
+                    state.known = Some(Arc::new(profile));
+                    state.failed = None;
+                }
+                Err(error) => {
+                    // A lack of room is not the server's fault.
+                    if !matches!(error, OpenError::AtCapacity(_) | OpenError::Ended { .. }) {
+                        state.rest_until = Some(Instant::now() + state.backoff.next());
+                    }
+                    state.failed = Some((attempt, Arc::new(error)));
+                }
+            }
+        }
+        self.changed.notify_waiters();
+    }
+
+    /// Gives up an attempt in such a name. Gives what is to be waited for.
+    pub(super) fn stop(&self, which: &impl Fn(&Scope) -> bool) -> Option<Arc<Flag>> {
+        let stopped = {
+            let mut state = lock(&self.state);
+            let stopped = state.learning.take_if(|learning| which(&learning.scope))?;
+            // What it still says is not heard.
+            state.attempt += 1;
+            stopped
+        };
+        self.changed.notify_waiters();
+        if let Some(task) = stopped.task {
+            task.abort();
+        }
+        Some(stopped.gone)
+    }
+}
+
+impl State {
+    fn resting(&self, server: &Server) -> Option<OpenError> {
+        let pause = self.rest_until?.checked_duration_since(Instant::now())?;
+        let last = self.failed.as_ref().map(|(_, error)| error.to_string()).unwrap_or_default();
+        Some(OpenError::Resting { server: server.name().to_owned(), pause, last })
+    }
+}
+
+impl fmt::Debug for Learned {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let state = lock(&self.state);
+        write!(f, "Learned({:?})", state.known)
+    }
+}

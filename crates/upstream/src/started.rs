@@ -1,0 +1,51 @@
+//! A child process that nothing was said to yet.
+
+use std::time::Duration;
+
+use tokio::runtime::Handle;
+
+use crate::{
+    process::{Child, Grace},
+    seat::Seat,
+};
+
+/// It was told nothing, so there is nothing that it should need time for.
+const GRACE: Grace = Grace { quit: Duration::ZERO, term: Duration::from_secs(1) };
+
+/// A child process with its place, before it is part of a link. Dropped, it is ended in the
+/// background, and its place is free when it is gone, not before.
+#[derive(Debug)]
+pub(crate) struct Started {
+    inside: Option<(Child, Seat)>,
+    runtime: Handle,
+}
+
+impl Started {
+    pub(crate) fn new(child: Child, seat: Seat, runtime: Handle) -> Self {
+        Self { inside: Some((child, seat)), runtime }
+    }
+
+    pub(crate) fn is_alive(&self) -> bool {
+        self.inside.as_ref().is_some_and(|(child, _)| child.exited().is_none())
+    }
+
+    pub(crate) fn seat_mut(&mut self) -> Option<&mut Seat> {
+        self.inside.as_mut().map(|(_, seat)| seat)
+    }
+
+    /// Takes both out, to make a link of them. Nothing is there a second time.
+    pub(crate) fn take(mut self) -> Option<(Child, Seat)> {
+        self.inside.take()
+    }
+}
+
+impl Drop for Started {
+    fn drop(&mut self) {
+        let Some((child, seat)) = self.inside.take() else { return };
+        seat.leaving();
+        self.runtime.spawn(async move {
+            child.end(GRACE).await;
+            drop(seat);
+        });
+    }
+}

@@ -1,0 +1,19 @@
+//! Which session has which link: opened once, ended by anybody, never too many.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test stops at the first surprise"
+)]
+
+#[path = "links/end.rs"]
+mod end;
+#[path = "links/flight.rs"]
+mod flight;
+#[path = "links/keep.rs"]
+mod keep;
+#[path = "links/room.rs"]
+mod room;
+#[path = "links/spares.rs"]
+mod spares;
+mod world;

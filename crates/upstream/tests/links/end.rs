@@ -1,0 +1,313 @@
+//! Ending links: in any order, from any task, at any time.
+
+use std::{sync::Arc, time::Duration};
+
+use futures_util::future::join_all;
+use stayput_upstream::process::Grace;
+use stayput_upstream::{CallError, CallOptions, EraChoice, LossReason, OpenError, Options, Place};
+
+use crate::world::{
+    LONG, alive, call, close, links, none_alive, open, params, place, quick, server_with, stdio,
+    token, try_call, try_open, until,
+};
+
+/// R022, R034, E01: from other tasks, in another order, all at once.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sessions_end_in_any_order_from_any_task() {
+    let links = links();
+    let token = token();
+    let server = server_with(stdio(&[]).env("TOKEN", token.as_str()), quick());
+    let other = server_with(stdio(&["--page", "3"]).env("TOKEN", token.as_str()), quick());
+    let places: Vec<Place> = (0..8).map(|_| place()).collect();
+    let opened = places.iter().map(|place| {
+        let (links, server, other, place) =
+            (links.clone(), server.clone(), other.clone(), place.clone());
+        tokio::runtime::Handle::current().spawn(async move {
+            // The one who opens it is long gone when it is ended.
+            call(&*open(&links, &server, &place).await, "count", "{}").await;
+            call(&*open(&links, &other, &place).await, "count", "{}").await;
+        })
+    });
+    for opened in join_all(opened).await {
+        opened.unwrap();
+    }
+    assert_eq!((alive(&token).len(), links.used().processes), (16, 16));
+    let ended = [5, 0, 7, 2, 6, 1, 4, 3].map(|at| {
+        let (links, session) = (links.clone(), places[at].session);
+        tokio::runtime::Handle::current().spawn(async move { links.end(session).await })
+    });
+    for ended in join_all(ended).await {
+        assert!(ended.unwrap().is_empty());
+    }
+    assert_eq!((alive(&token).len(), links.used().links), (0, 0));
+    assert!(links.status().is_empty());
+    close(&links).await;
+}
+
+/// R022: nothing to end is nothing to do; two at once both mean that nothing is left.
+#[tokio::test]
+async fn ending_twice_is_ending_once() {
+    let links = links();
+    let (token, ann) = (token(), place());
+    assert!(links.end(ann.session).await.is_empty());
+    let stubborn = stdio(&["--ignore-eof"]).env("TOKEN", token.as_str());
+    let server = server_with(stubborn.env("DIR", "${session.dir}"), quick());
+    drop(open(&links, &server, &ann).await);
+    let gone = || async {
+        assert!(links.end(ann.session).await.is_empty());
+        assert!(alive(&token).is_empty(), "one who ended it was told too early");
+    };
+    tokio::join!(gone(), gone(), gone());
+    gone().await;
+    close(&links).await;
+}
+
+/// What comes while a session ends waits for it, and has its folder for itself.
+#[tokio::test]
+async fn a_session_that_is_revived_while_it_ends_begins_anew() {
+    let links = links();
+    let (token, ann) = (token(), place());
+    let stubborn = stdio(&["--ignore-eof"]).env("TOKEN", token.as_str());
+    let server = server_with(stubborn.env("DIR", "${session.dir}"), quick());
+    let link = open(&links, &server, &ann).await;
+    call(&link, "count", "{}").await;
+    let (ended, revived) = tokio::join!(biased; links.end(ann.session), async {
+        let revived = open(&links, &server, &ann).await;
+        assert_eq!(alive(&token).len(), 1, "both at once");
+        revived
+    });
+    assert!(ended.is_empty());
+    assert_eq!(call(&revived, "count", "{}").await, "1");
+    let folder = call(&revived, "env", r#"{"name":"DIR"}"#).await;
+    assert!(std::path::Path::new(&folder).exists(), "removed with the one before");
+    drop((link, revived));
+    close(&links).await;
+}
+
+/// R034, E25: whoever waits for it is told, and nothing of it is left, at whatever moment it comes.
+#[tokio::test]
+async fn a_session_can_end_while_its_link_is_opened() {
+    let links = links();
+    let token = token();
+    for era in [EraChoice::Legacy, EraChoice::Auto] {
+        for millis in [0, 1, 2, 4, 8, 16, 32, 64] {
+            let stdio = stdio(&["--startup-ms", "20"]).env("TOKEN", token.as_str());
+            let server =
+                server_with(stdio.env("DIR", "${session.dir}"), Options { era, ..quick() });
+            let ann = place();
+            let ending = async {
+                tokio::time::sleep(Duration::from_millis(millis)).await;
+                assert!(links.end(ann.session).await.is_empty());
+                (alive(&token), links.used())
+            };
+            let (opened, (left, used)) =
+                tokio::join!(biased; try_open(&links, &server, &ann), ending);
+            if let Err(error) = opened {
+                assert!(matches!(&*error, OpenError::Ended { .. }), "{error}");
+            }
+            assert!(left.is_empty(), "{era:?} after {millis} ms");
+            assert_eq!((used.links, used.waiting), (0, 0), "{era:?} after {millis} ms");
+        }
+    }
+    assert!(links.status().is_empty());
+    close(&links).await;
+}
+
+/// E22: a call in flight does not keep a session, and fails at once.
+#[tokio::test]
+async fn a_call_in_flight_fails_when_its_session_ends() {
+    let links = links();
+    let ann = place();
+    let link = open(&links, &server_with(stdio(&[]), quick()), &ann).await;
+    let slow = params("slow", r#"{"ms":60000}"#);
+    let slow = link.call("tools/call", Some(&slow), CallOptions::default()).await.unwrap();
+    assert!(links.end(ann.session).await.is_empty());
+    let error = slow.answer().await.unwrap_err();
+    assert_eq!(error.loss().unwrap().reason(), LossReason::Ended);
+    let error = try_call(&link, "count", "{}").await.unwrap_err();
+    assert!(matches!(error, CallError::Lost { .. }), "{error}");
+    drop(link);
+    close(&links).await;
+}
+
+/// E36: all at once, under one deadline.
+#[tokio::test]
+async fn thirty_links_close_in_parallel() {
+    let links = links();
+    let (token, pause) = (token(), Duration::from_millis(1_000));
+    let stubborn = stdio(&["--ignore-eof"]).env("TOKEN", token.as_str());
+    let grace = Grace { quit: pause, term: LONG };
+    let server = server_with(stubborn, Options { grace, ..quick() });
+    let all: Vec<_> = (0..30).map(|_| place()).collect();
+    let held = join_all(all.iter().map(|place| open(&links, &server, place))).await;
+    drop(held);
+    let begun = tokio::time::Instant::now();
+    let closed = links.close(LONG).await;
+    assert_eq!((closed.links, closed.left), (30, 0));
+    assert!(begun.elapsed() < pause * 15, "one after the other: {:?}", begun.elapsed());
+    assert_eq!((alive(&token).len(), links.used().links), (0, 0));
+}
+
+/// The deadline holds, and what did not make it is told and killed.
+#[tokio::test]
+async fn a_deadline_is_a_deadline() {
+    let links = links();
+    let token = token();
+    let stubborn = stdio(&["--ignore-eof", "--ignore-term"]).env("TOKEN", token.as_str());
+    let grace = Grace { quit: LONG, term: LONG };
+    let server = server_with(stubborn, Options { grace, ..quick() });
+    drop(open(&links, &server, &place()).await);
+    let closed = links.close(Duration::from_millis(100)).await;
+    assert_eq!((closed.links, closed.left), (1, 1));
+    assert!(alive(&token).is_empty());
+    until("its place is free", || links.used().links == 0).await;
+}
+
+/// R079: further use is a typed error.
+#[tokio::test]
+async fn nothing_is_opened_after_the_close() {
+    let links = links();
+    let token = token();
+    let server = server_with(stdio(&[]).env("TOKEN", token.as_str()), quick());
+    close(&links).await;
+    for era in [EraChoice::Legacy, EraChoice::Auto] {
+        let server = server_with(
+            stdio(&[]).env("TOKEN", token.as_str()),
+            Options {
+                era,
+                warm: stayput_upstream::Warm { count: 1, ..Default::default() },
+                ..quick()
+            },
+        );
+        let error = try_open(&links, &server, &place()).await.unwrap_err();
+        assert!(matches!(&*error, OpenError::Ended { .. }), "{error}");
+        links.warm(&server);
+    }
+    assert!(links.profile(&server, &place()).await.is_err());
+    assert_eq!(links.close(LONG).await.links, 0, "a second time");
+    none_alive(&token).await;
+}
+
+/// A close that comes in the middle of an opening.
+#[tokio::test]
+async fn what_is_being_opened_at_the_close_is_ended() {
+    for era in [EraChoice::Legacy, EraChoice::Auto] {
+        let links = links();
+        let token = token();
+        let slow = stdio(&["--startup-ms", "60000"]).env("TOKEN", token.as_str());
+        let server = server_with(slow, Options { era, ..quick() });
+        let ann = place();
+        let closing = async {
+            until("it has begun", || alive(&token).len() == 1).await;
+            close(&links).await;
+        };
+        let (opened, ()) = tokio::join!(try_open(&links, &server, &ann), closing);
+        let error = opened.unwrap_err();
+        assert!(matches!(&*error, OpenError::Ended { .. }), "{error}");
+        assert!(alive(&token).is_empty());
+    }
+}
+
+/// E27: what is configured otherwise is let go of, what is not stays; the next link tells.
+#[tokio::test]
+async fn another_configuration_ends_the_links_of_the_old_one() {
+    let links = links();
+    let (old_token, token) = (token(), token());
+    let old = server_with(stdio(&[]).env("TOKEN", old_token.as_str()), quick());
+    let new = server_with(stdio(&[]).env("TOKEN", token.as_str()), quick());
+    let (ann, bob) = (place(), place());
+    let before = open(&links, &old, &ann).await;
+    call(&before, "count", "{}").await;
+    let kept = open(&links, &new, &bob).await;
+    call(&kept, "count", "{}").await;
+    links.reconfigure("another", None).await;
+    assert_eq!(call(&before, "count", "{}").await, "2");
+    links.reconfigure("test", Some(&new)).await;
+    assert!(alive(&old_token).is_empty());
+    assert_eq!(before.loss().map(|it| it.reason()), None, "of its own generation");
+    let error = try_call(&before, "count", "{}").await.unwrap_err();
+    assert_eq!(error.loss().unwrap().reason(), LossReason::Reconfigured);
+    assert_eq!(call(&kept, "count", "{}").await, "2");
+    // Invariant 3: without anybody who keeps it, the loss is told all the same.
+    let after = open(&links, &new, &ann).await;
+    assert_eq!(after.generation(), before.generation().next());
+    assert_eq!(after.loss().unwrap().reason(), LossReason::Reconfigured);
+    assert_eq!(call(&after, "count", "{}").await, "1");
+    links.reconfigure("test", None).await;
+    assert!(alive(&token).is_empty());
+    assert_eq!(links.used().links, 0);
+    drop((before, kept, after));
+    close(&links).await;
+}
+
+/// R077.
+#[tokio::test]
+async fn a_restart_begins_the_next_generation() {
+    let links = links();
+    let (server, ann, bob) = (server_with(stdio(&[]), quick()), place(), place());
+    links.restart(&server, &ann, LossReason::Restarted).await;
+    let other = open(&links, &server, &bob).await;
+    let mut before = open(&links, &server, &ann).await;
+    assert!(before.loss().is_none());
+    for _ in 0..3 {
+        call(&before, "count", "{}").await;
+        links.restart(&server, &ann, LossReason::Restarted).await;
+        assert!(before.is_gone());
+        let after = open(&links, &server, &ann).await;
+        assert_eq!(after.generation(), before.generation().next());
+        assert_eq!(after.loss().unwrap().reason(), LossReason::Restarted);
+        assert_eq!(call(&after, "count", "{}").await, "1");
+        before = after;
+    }
+    assert_eq!(call(&other, "count", "{}").await, "1");
+    drop((before, other));
+    close(&links).await;
+}
+
+/// E28: a server that dies again and again is given a rest; one that dies once is not.
+#[tokio::test]
+async fn a_server_that_dies_again_and_again_is_given_a_rest() {
+    let links = links();
+    let (server, ann) = (Arc::new(server_with(stdio(&[]), quick())), place());
+    let mut rests = 0;
+    for _ in 0..4 {
+        match try_open(&links, &server, &ann).await {
+            Ok(link) => drop(try_call(&link, "crash", "{}").await.unwrap_err()),
+            Err(error) => {
+                let OpenError::Resting { pause, last, .. } = &*error else { panic!("{error}") };
+                assert!(last.contains("code 3"), "{last}");
+                assert!(*pause <= Duration::from_secs(30));
+                rests += 1;
+            }
+        }
+    }
+    assert_eq!(rests, 2, "the first time is forgiven");
+    close(&links).await;
+}
+
+/// R033, R071, E20: only what nobody uses is let go of, and the clock starts at the end of the last
+/// call, be it that its caller let go of the link before.
+#[tokio::test]
+async fn only_what_is_idle_for_long_enough_is_closed() {
+    let links = links();
+    let (server, ann, bob, eve) = (server_with(stdio(&[]), quick()), place(), place(), place());
+    let held = open(&links, &server, &ann).await;
+    let link = open(&links, &server, &bob).await;
+    let slow = params("slow", r#"{"ms":400}"#);
+    let slow = link.call("tools/call", Some(&slow), CallOptions::default()).await.unwrap();
+    drop(link);
+    drop(open(&links, &server, &eve).await);
+    assert_eq!(links.close_idle(Duration::from_secs(60)), 0);
+    assert_eq!(links.close_idle(Duration::ZERO), 1, "one is held, one has a call in flight");
+    let since = tokio::time::Instant::now();
+    slow.answer().await.unwrap();
+    let idle = since.elapsed();
+    assert_eq!(links.close_idle(idle.max(Duration::from_millis(200))), 0);
+    assert_eq!(links.close_idle(Duration::ZERO), 1);
+    assert_eq!(call(&held, "count", "{}").await, "1");
+    // Who comes back is told.
+    let back = open(&links, &server, &eve).await;
+    assert_eq!(back.loss().unwrap().reason(), LossReason::Evicted);
+    drop((held, back));
+    close(&links).await;
+}

@@ -1,0 +1,196 @@
+//! Processes that were started before anybody asked for them.
+
+use std::{path::Path, time::Duration};
+
+use stayput_upstream::{CallOptions, Isolation, Limits, Links, Options, PerOwner, Server, Warm};
+
+use crate::world::{
+    alive, call, close, kill, links, links_with, none_alive, open, params, place, place_of, quick,
+    server_with, stdio, token, try_open, until,
+};
+
+fn warm(count: usize) -> Options {
+    Options { warm: Warm { count, ..Warm::default() }, ..quick() }
+}
+
+/// A server of which `count` spares are kept; it logs what it is sent, all of them in one file.
+fn spared(count: usize, token: &str, log: &Path) -> Server {
+    let stdio = stdio(&["--log", log.to_str().unwrap()]).env("TOKEN", token);
+    server_with(stdio, warm(count))
+}
+
+async fn ready(links: &Links, token: &str, count: usize) {
+    until("the spares are there", || {
+        alive(token).len() == count && links.used().processes == count
+    })
+    .await;
+}
+
+/// Nothing is sent to a spare before it is taken; it is taken once, and replaced.
+#[tokio::test]
+async fn a_spare_waits_in_silence_and_serves_one_session() {
+    let (links, folder, token) = (links(), tempfile::tempdir().unwrap(), token());
+    let log = folder.path().join("log");
+    let server = spared(2, &token, &log);
+    links.warm(&server);
+    links.warm(&server);
+    ready(&links, &token, 2).await;
+    until("they run", || log.exists()).await;
+    assert_eq!(std::fs::read_to_string(&log).unwrap(), "");
+    let spares = alive(&token);
+    let mut used = Vec::new();
+    for n in 1..=3 {
+        let link = open(&links, &server, &place()).await;
+        assert_eq!(call(&link, "count", "{}").await, "1", "a session has the state of another");
+        used.push(call(&link, "pid", "{}").await.parse::<u32>().unwrap());
+        ready(&links, &token, 2 + n).await;
+    }
+    assert!(used.iter().any(|pid| spares.contains(pid)), "{used:?} {spares:?}");
+    used.sort_unstable();
+    used.dedup();
+    assert_eq!(used.len(), 3);
+    close(&links).await;
+    assert!(alive(&token).is_empty());
+}
+
+/// What died or is too old is replaced, not used.
+#[tokio::test]
+async fn a_spare_that_died_or_is_too_old_is_replaced() {
+    let (links, token) = (links(), token());
+    let max_age = Duration::from_millis(600);
+    let options = Options { warm: Warm { count: 1, max_age }, ..quick() };
+    let server = server_with(stdio(&[]).env("TOKEN", token.as_str()), options);
+    links.warm(&server);
+    ready(&links, &token, 1).await;
+    let first = alive(&token);
+    kill(&token);
+    let link = open(&links, &server, &place()).await;
+    let pid: u32 = call(&link, "pid", "{}").await.parse().unwrap();
+    assert!(!first.contains(&pid), "a dead one was used");
+    ready(&links, &token, 2).await;
+    let second: Vec<u32> = alive(&token).into_iter().filter(|it| *it != pid).collect();
+    until("it is replaced", || {
+        let now = alive(&token);
+        now.len() == 2 && !now.contains(&second[0])
+    })
+    .await;
+    assert_eq!(call(&link, "count", "{}").await, "1");
+    drop(link);
+    close(&links).await;
+    assert!(alive(&token).is_empty());
+}
+
+/// Nobody's process could be anybody's: no spares for what depends on session or owner.
+#[tokio::test]
+async fn what_depends_on_somebody_has_no_spares() {
+    let (links, token) = (links(), token());
+    for value in ["${session.dir}", "${session.hash}", "${owner.dir}", "${owner.hash}"] {
+        let stdio = stdio(&[]).env("TOKEN", token.as_str()).env("OF", value);
+        links.warm(&server_with(stdio, warm(1)));
+    }
+    links.warm(&server_with(stdio(&[]).env("TOKEN", token.as_str()), warm(0)));
+    let other = server_with(stdio(&[]).env("TOKEN", token.as_str()), warm(1));
+    links.warm(&other);
+    ready(&links, &token, 1).await;
+    close(&links).await;
+    none_alive(&token).await;
+}
+
+/// Spares are counted, and go when somebody needs the place, before any link does.
+#[tokio::test]
+async fn a_spare_makes_room_before_a_link_does() {
+    let token = token();
+    let links = links_with(Limits { processes: 2, ..Limits::default() });
+    let warmed = server_with(stdio(&[]).env("TOKEN", token.as_str()), warm(5));
+    let (other, ann) = (server_with(stdio(&["--page", "2"]), quick()), place());
+    let first = open(&links, &other, &ann).await;
+    call(&first, "count", "{}").await;
+    drop(first);
+    links.warm(&warmed);
+    until("the rest of the room is taken", || alive(&token).len() == 1).await;
+    assert_eq!(links.used().processes, 2);
+    let second = open(&links, &other, &place()).await;
+    assert_eq!(call(&second, "count", "{}").await, "1");
+    assert!(alive(&token).is_empty());
+    let first = open(&links, &other, &ann).await;
+    assert_eq!(call(&first, "count", "{}").await, "2", "it had to go for a spare");
+    drop((first, second));
+    close(&links).await;
+}
+
+/// A spare that is just being started when somebody needs its place is given up when it is there.
+#[tokio::test]
+async fn a_spare_that_is_still_coming_makes_room_too() {
+    let token = token();
+    for _ in 0..10 {
+        let links = links_with(Limits { processes: 1, ..Limits::default() });
+        let warmed = server_with(stdio(&[]).env("TOKEN", token.as_str()), warm(1));
+        links.warm(&warmed);
+        tokio::task::yield_now().await;
+        let other = server_with(stdio(&["--page", "2"]), quick());
+        let link = open(&links, &other, &place()).await;
+        assert_eq!(call(&link, "count", "{}").await, "1");
+        drop(link);
+        close(&links).await;
+        assert!(alive(&token).is_empty());
+    }
+}
+
+/// At the cap of an owner a spare stays a spare, and no more of them come.
+#[tokio::test]
+async fn an_owner_at_its_cap_gets_no_spare() {
+    let token = token();
+    let per_owner = PerOwner { processes: 1, ..PerOwner::default() };
+    let wait = Duration::from_millis(200);
+    let links = links_with(Limits { per_owner, wait, ..Limits::default() });
+    let server = server_with(stdio(&[]).env("TOKEN", token.as_str()), warm(1));
+    links.warm(&server);
+    ready(&links, &token, 1).await;
+    let link = open(&links, &server, &place_of("ann")).await;
+    let slow = params("slow", r#"{"ms":60000}"#);
+    let slow = link.call("tools/call", Some(&slow), CallOptions::default()).await.unwrap();
+    ready(&links, &token, 2).await;
+    for _ in 0..3 {
+        assert!(try_open(&links, &server, &place_of("ann")).await.is_err());
+    }
+    assert_eq!((alive(&token).len(), links.used().processes), (2, 2));
+    drop((slow, link));
+    close(&links).await;
+}
+
+/// E27: another configuration lets go of the spares of the old one; the same one again has some again.
+#[tokio::test]
+async fn spares_go_with_their_configuration() {
+    let (links, token) = (links(), token());
+    let server = server_with(stdio(&[]).env("TOKEN", token.as_str()), warm(2));
+    for _ in 0..20 {
+        // Whether they are there already or still on their way.
+        links.warm(&server);
+        tokio::task::yield_now().await;
+        links.reconfigure("test", None).await;
+    }
+    links.warm(&server);
+    ready(&links, &token, 2).await;
+    links.reconfigure("test", None).await;
+    none_alive(&token).await;
+    until("their places are free", || links.used().links == 0).await;
+    close(&links).await;
+}
+
+/// Gone after the close, whatever their state is.
+#[tokio::test]
+async fn spares_that_are_on_their_way_are_gone_after_the_close() {
+    let token = token();
+    for turns in 0..12 {
+        let links = links();
+        let isolation = Some(Isolation::PerSession);
+        let options = Options { isolation, ..warm(3) };
+        links.warm(&server_with(stdio(&[]).env("TOKEN", token.as_str()), options));
+        for _ in 0..turns {
+            tokio::task::yield_now().await;
+        }
+        tokio::time::sleep(Duration::from_millis(turns)).await;
+        close(&links).await;
+        assert!(alive(&token).is_empty(), "after {turns} turns");
+    }
+}

@@ -1,0 +1,268 @@
+//! Programs that do not do what they should.
+
+use std::time::Duration;
+
+use stayput_testkit::processes;
+use stayput_upstream::process::Grace;
+use stayput_upstream::{
+    CallError, CallOptions, Delivery, Folders, LinkSettings, Links, LossReason, OpenError, Options,
+    Stdio, Timeouts,
+    process::{Exited, Processes, StartError},
+};
+use tokio::runtime::Handle;
+
+use crate::world::{
+    LONG, SHAKE, alive, call, close, links, none_alive, open, params, place, quick, scripted,
+    server_with, shell, stdio, token, try_call, try_open, until,
+};
+
+/// R029.
+#[tokio::test]
+async fn a_program_that_does_not_exist_is_named() {
+    let links = links();
+    let server = server_with(Stdio::new("no-such-program").env("KEY", "s3cret"), quick());
+    let error = try_open(&links, &server, &place()).await.unwrap_err();
+    assert!(
+        matches!(&*error, OpenError::Start { error: StartError::NotFound { .. }, .. }),
+        "{error}"
+    );
+    let said = format!("{error} {error:?} {server:?}");
+    assert!(said.contains("no-such-program") && !said.contains("s3cret"), "{said}");
+    assert_eq!(links.used().links, 0);
+    close(&links).await;
+}
+
+/// R029: how it ended and what it wrote is in the error.
+#[tokio::test]
+async fn a_program_that_ends_at_once_says_why() {
+    let links = links();
+    let (token, ann) = (token(), place());
+    let server = shell("echo 'API_KEY is not set' >&2; exit 7", &token);
+    let error = try_open(&links, &server, &ann).await.unwrap_err();
+    let OpenError::Exited { exited, hint, .. } = &*error else { panic!("{error}") };
+    assert_eq!(*exited, Exited::Code(7));
+    assert!(hint.contains("API_KEY is not set"), "{hint}");
+    let said = error.to_string();
+    assert!(said.contains("code 7") && said.contains("API_KEY is not set"), "{said}");
+    // E28: it is not tried again at once.
+    let error = try_open(&links, &server, &ann).await.unwrap_err();
+    let OpenError::Resting { last, .. } = &*error else { panic!("{error}") };
+    assert!(last.contains("API_KEY is not set"), "{last}");
+    until("its place is free", || links.used().links == 0).await;
+    close(&links).await;
+}
+
+/// E25: a start that takes too long ends what it started.
+#[tokio::test]
+async fn a_program_that_never_answers_is_given_up_and_ended() {
+    let links = links();
+    let (token, limit) = (token(), Duration::from_millis(500));
+    let timeouts = Timeouts { open: limit, ..Timeouts::default() };
+    let server = server_with(
+        stdio(&["--silent", "--ignore-eof"]).env("TOKEN", token.as_str()),
+        Options { timeouts, ..quick() },
+    );
+    let error = try_open(&links, &server, &place()).await.unwrap_err();
+    let OpenError::Silent { method, .. } = &*error else { panic!("{error}") };
+    assert_eq!(method, "initialize");
+    none_alive(&token).await;
+    until("its place is free", || links.used().links == 0).await;
+    close(&links).await;
+}
+
+#[tokio::test]
+async fn rubbish_between_messages_is_passed_over() {
+    let links = links();
+    let link = open(&links, &server_with(stdio(&["--rubbish"]), quick()), &place()).await;
+    for n in 1..=3 {
+        assert_eq!(call(&link, "count", "{}").await, n.to_string());
+    }
+    assert!(link.counts().rubbish >= 3, "{:?}", link.counts());
+    drop(link);
+    close(&links).await;
+}
+
+/// A line that is larger than all that is allowed fails what waits, and costs neither the link nor
+/// memory.
+#[tokio::test]
+async fn a_line_of_fifty_megabytes_fails_the_call_and_not_the_link() {
+    let links = Links::new(
+        LinkSettings {
+            message_limit: 1 << 20,
+            ..LinkSettings::new(Processes::local(Handle::current()), Folders::temporary().unwrap())
+        },
+        Handle::current(),
+    );
+    let script = r#"read -r line
+head -c 52428800 /dev/zero | tr '\0' x; echo
+echo '{"jsonrpc":"2.0","id":2,"result":{"late":true}}'
+read -r line
+echo '{"jsonrpc":"2.0","id":3,"result":{"content":[{"type":"text","text":"here"}]}}'
+cat >/dev/null"#;
+    let link = open(&links, &scripted(script, &token()), &place()).await;
+    let before = processes::memory(std::process::id());
+    let error = try_call(&link, "x", "{}").await.unwrap_err();
+    assert!(matches!(error, CallError::TooLarge { .. }), "{error}");
+    assert_eq!(call(&link, "x", "{}").await, "here");
+    assert_eq!(link.counts().late, 1, "the answer that came after all");
+    let grown = processes::memory(std::process::id()).saturating_sub(before);
+    assert!(grown < 24 << 20, "{grown} bytes");
+    drop(link);
+    // Before the first word there is no link yet that could live on.
+    let server = server_with(stdio(&["--long-line", "8000000"]), quick());
+    let error = try_open(&links, &server, &place()).await.unwrap_err();
+    assert!(matches!(&*error, OpenError::Protocol { .. }), "{error}");
+    close(&links).await;
+}
+
+/// R015: whatever is written there is read, or the child would stop; the last of it is kept.
+#[tokio::test]
+async fn a_flood_on_standard_error_is_read_and_forgotten() {
+    let links = links();
+    let link = open(&links, &server_with(stdio(&["--stderr-flood"]), quick()), &place()).await;
+    for n in 1..=5 {
+        assert_eq!(call(&link, "count", "{}").await, n.to_string());
+    }
+    let words = link.last_words();
+    assert!(!words.is_empty() && words.len() <= 64 << 10, "{}", words.len());
+    drop(link);
+    close(&links).await;
+}
+
+/// R034, E25.
+#[tokio::test]
+async fn a_child_that_ignores_eof_and_term_is_killed() {
+    let links = links();
+    let (token, ann) = (token(), place());
+    let stubborn = stdio(&["--ignore-eof", "--ignore-term"]).env("TOKEN", token.as_str());
+    let link = open(&links, &server_with(stubborn, quick()), &ann).await;
+    call(&link, "count", "{}").await;
+    assert_eq!(alive(&token).len(), 1);
+    assert!(links.end(ann.session).await.is_empty());
+    assert!(alive(&token).is_empty());
+    assert_eq!((links.used().links, link.is_gone()), (0, true));
+    close(&links).await;
+}
+
+/// Invariant 5, E25: who left the group and the session goes too.
+#[tokio::test]
+async fn a_grandchild_that_hides_goes_with_the_link() {
+    let links = links();
+    let (token, ann) = (token(), place());
+    let server = server_with(stdio(&["--daemonize"]).env("TOKEN", token.as_str()), quick());
+    drop(open(&links, &server, &ann).await);
+    assert_eq!(alive(&token).len(), 2, "the server and what it started");
+    assert!(links.end(ann.session).await.is_empty());
+    assert!(alive(&token).is_empty());
+    close(&links).await;
+}
+
+/// E13, E22, R030: what is in flight fails at once and is not sent again; the next link is another
+/// generation and knows why.
+#[tokio::test]
+async fn a_child_that_dies_in_a_call_fails_it_and_the_next_link_tells() {
+    let links = links();
+    let (server, ann) = (server_with(stdio(&[]), quick()), place());
+    let old = open(&links, &server, &ann).await;
+    assert!(old.loss().is_none());
+    call(&old, "count", "{}").await;
+    let slow = params("slow", r#"{"ms":60000}"#);
+    let slow = old.call("tools/call", Some(&slow), CallOptions::default()).await.unwrap();
+    let crash = try_call(&old, "crash", "{}").await.unwrap_err();
+    let slow = tokio::time::timeout(LONG, slow.answer()).await.unwrap().unwrap_err();
+    for error in [&crash, &slow] {
+        let loss = error.loss().unwrap_or_else(|| panic!("{error}"));
+        assert_eq!(loss.reason(), LossReason::Exited(Exited::Code(3)));
+        assert_eq!(error.delivery(), Delivery::Unknown);
+    }
+    let new = open(&links, &server, &ann).await;
+    assert_eq!(new.generation(), old.generation().next());
+    assert_eq!(new.loss().unwrap().reason(), LossReason::Exited(Exited::Code(3)));
+    // What still comes of the old one concerns nobody.
+    let late = try_call(&old, "count", "{}").await.unwrap_err();
+    assert_eq!((late.delivery(), old.in_flight()), (Delivery::NotSent, 0));
+    drop(old);
+    assert_eq!(call(&new, "count", "{}").await, "1");
+    let again = open(&links, &server, &ann).await;
+    assert_eq!(again.generation(), new.generation());
+    assert_eq!(call(&again, "count", "{}").await, "2");
+    drop((new, again));
+    close(&links).await;
+}
+
+/// E19, E22.
+#[tokio::test]
+async fn a_child_that_closes_its_output_and_lives_on_is_ended() {
+    let links = links();
+    let (token, ann) = (token(), place());
+    let script = "read -r line\necho 'out of words' >&2\nexec >&-\nsleep 1000";
+    let link = open(&links, &scripted(script, &token), &ann).await;
+    let error = try_call(&link, "x", "{}").await.unwrap_err();
+    let loss = error.loss().unwrap();
+    assert!(matches!(loss.reason(), LossReason::Exited(_)), "{loss:?}");
+    assert!(loss.detail().contains("closed its output"), "{}", loss.detail());
+    assert!(loss.detail().contains("out of words"), "{}", loss.detail());
+    none_alive(&token).await;
+    until("its place is free", || links.used().links == 0).await;
+    drop(link);
+    // The same before it said a word.
+    let error = try_open(&links, &shell("exec >&-; sleep 1000", &token), &place()).await;
+    let error = error.unwrap_err();
+    assert!(error.to_string().contains("closed its output"), "{error}");
+    none_alive(&token).await;
+    close(&links).await;
+}
+
+/// What a child said before it died is heard: its answer counts.
+#[tokio::test]
+async fn the_last_answer_of_a_child_is_heard() {
+    let links = links();
+    let script = r#"read -r line
+printf '{"jsonrpc":"2.0","id":2,"result":{"content":[{"type":"text","text":"bye"}]}}'
+exit 0"#;
+    let link = open(&links, &scripted(script, &token()), &place()).await;
+    assert_eq!(call(&link, "x", "{}").await, "bye");
+    let loss = tokio::time::timeout(LONG, link.over()).await.unwrap();
+    assert_eq!(loss.reason(), LossReason::Exited(Exited::Code(0)));
+    drop(link);
+    close(&links).await;
+}
+
+/// A descendant that has the pipes of a dead child and never stops to write holds up nobody, on one
+/// thread least of all.
+#[tokio::test]
+async fn one_who_inherits_the_pipes_and_floods_them_is_no_reason_to_wait() {
+    let links = links();
+    let (token, ann) = (token(), place());
+    let flood = r#"(trap '' TERM; yes '{"jsonrpc":"2.0","method":"notifications/message"}') &
+(trap '' TERM; yes 'words' >&2) &"#;
+    let server = shell(&format!("{SHAKE}\n{flood}\nread -r line\nexit 5"), &token);
+    let link = open(&links, &server, &ann).await;
+    let error = try_call(&link, "x", "{}").await.unwrap_err();
+    assert_eq!(error.loss().unwrap().reason(), LossReason::Exited(Exited::Code(5)));
+    none_alive(&token).await;
+    drop(link);
+    // And so it is when the link is ended while the flood is on.
+    let server = shell(&format!("{SHAKE}\n{flood}\nsleep 1000"), &token);
+    let link = open(&links, &server, &place()).await;
+    let ended = links.end(link.key().scope().session().unwrap());
+    assert!(tokio::time::timeout(LONG, ended).await.unwrap().is_empty());
+    assert!(alive(&token).is_empty());
+    drop(link);
+    close(&links).await;
+}
+
+/// The time that a child has for its end is the server's own.
+#[tokio::test]
+async fn a_child_that_tidies_up_has_its_grace() {
+    let links = links();
+    let (folder, ann) = (tempfile::tempdir().unwrap(), place());
+    let done = folder.path().join("done");
+    let script = format!("{SHAKE}\ncat >/dev/null\nsleep 0.5\necho done >{}", done.display());
+    let grace = Grace { quit: LONG, term: LONG };
+    let server = server_with(Stdio::new("sh").args(["-c", &script]), Options { grace, ..quick() });
+    drop(open(&links, &server, &ann).await);
+    assert!(links.end(ann.session).await.is_empty());
+    assert!(done.exists(), "it was not let finish");
+    close(&links).await;
+}

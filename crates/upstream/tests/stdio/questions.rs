@@ -1,0 +1,191 @@
+//! What a server asks its client.
+
+use stayput_upstream::{
+    Asked, Asking, Call, CallOptions, Declares, Held, Hello, Incoming, Links, Place,
+};
+
+use crate::world::{
+    LONG, close, legacy, links, params, place, scripted, text, token, try_call, until,
+};
+
+const ASKED: &str =
+    r#"{"jsonrpc":"2.0","id":7,"method":"elicitation/create","params":{"message":"?"}}"#;
+
+/// A link of a client that can be asked everything.
+async fn open_declaring(links: &Links, server: &stayput_upstream::Server, at: &Place) -> Held {
+    let all = r#"{"elicitation":{},"sampling":{},"roots":{}}"#;
+    let hello = Hello::new(r#"{"name":"t","version":"1"}"#, all).unwrap();
+    let asking = Asking { hello, ..Asking::default() };
+    tokio::time::timeout(LONG, links.open(server, at, &asking)).await.unwrap().unwrap()
+}
+
+fn declaring() -> CallOptions {
+    let declares = Declares { elicitation: true, ..Declares::default() };
+    CallOptions { declares, ..CallOptions::default() }
+}
+
+async fn start(link: &Held, tool: &str, arguments: &str, options: CallOptions) -> Call {
+    link.call("tools/call", Some(&params(tool, arguments)), options).await.unwrap()
+}
+
+async fn next(call: &mut Call) -> Incoming {
+    tokio::time::timeout(LONG, call.next()).await.unwrap().unwrap()
+}
+
+async fn question(call: &mut Call) -> Asked {
+    match next(call).await {
+        Incoming::Request(asked) => asked,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Design §5: one call in flight is asked, whatever it declared; who does not answer refuses.
+#[tokio::test]
+async fn the_only_call_in_flight_is_asked() {
+    let links = links();
+    let link = open_declaring(&links, &legacy(&[]), &place()).await;
+    let mut call = start(&link, "elicit", "{}", CallOptions::default()).await;
+    let asked = question(&mut call).await;
+    assert_eq!(asked.method(), "elicitation/create");
+    asked.reply(r#"{"action":"accept","content":{"n":1.10}}"#);
+    let Incoming::Answer(answer) = next(&mut call).await else { panic!("no answer") };
+    assert!(text(&answer.unwrap()).contains("accept"));
+    // Nobody looks at the question: it is refused, and the call ends.
+    let refused = try_call(&link, "elicit", "{}").await.unwrap();
+    assert!(text(&refused).contains("-32601"), "{}", text(&refused));
+    assert_eq!(link.counts().unanswerable, 0);
+    drop((call, link));
+    close(&links).await;
+}
+
+/// Design §5: among several the only one whose client declared it is asked; else it is -32601 and a
+/// counter.
+#[tokio::test]
+async fn among_several_calls_the_one_that_declared_is_asked() {
+    let links = links();
+    let link = open_declaring(&links, &legacy(&[]), &place()).await;
+    let other = start(&link, "slow", r#"{"ms":60000}"#, CallOptions::default()).await;
+    let mut call = start(&link, "elicit", "{}", declaring()).await;
+    question(&mut call).await.reply(r#"{"action":"decline"}"#);
+    let Incoming::Answer(answer) = next(&mut call).await else { panic!("no answer") };
+    assert!(text(&answer.unwrap()).contains("decline"));
+    assert_eq!(link.counts().unanswerable, 0);
+    // Nobody declared it.
+    let refused = try_call(&link, "elicit", "{}").await.unwrap();
+    assert!(text(&refused).contains("-32601"), "{}", text(&refused));
+    assert_eq!(link.counts().unanswerable, 1);
+    // Two did.
+    let second = start(&link, "slow", r#"{"ms":60000}"#, declaring()).await;
+    let mut call = start(&link, "elicit", "{}", declaring()).await;
+    assert!(matches!(next(&mut call).await, Incoming::Answer(Ok(_))));
+    assert_eq!(link.counts().unanswerable, 2);
+    drop((other, second, call, link));
+    close(&links).await;
+}
+
+/// A server may ask outside any call: whoever listens and declared it is asked.
+#[tokio::test]
+async fn outside_a_call_a_listener_is_asked() {
+    let links = links();
+    let script = format!(
+        r#"read -r line
+echo '{ASKED}'
+read -r reply
+echo '{ASKED}'
+read -r refused
+read -r line
+printf '{{"jsonrpc":"2.0","id":2,"result":{{"reply":%s,"refused":%s}}}}\n' "$reply" "$refused"
+cat >/dev/null"#
+    );
+    let link = open_declaring(&links, &scripted(&script, &token()), &place()).await;
+    let declares = Declares { elicitation: true, ..Declares::default() };
+    let mut listener = link.listen("{}", declares).await.unwrap();
+    let start = r#"{"jsonrpc":"2.0","method":"notifications/x"}"#;
+    link.tell(&stayput_wire::Message::parse(start.as_bytes()).unwrap()).unwrap();
+    let asked = tokio::time::timeout(LONG, listener.next()).await.unwrap().unwrap();
+    let Incoming::Request(asked) = asked else { panic!("{asked:?}") };
+    drop(listener);
+    asked.pass(br#"{"jsonrpc":"2.0","id":"theirs","result":{"action":"accept"}}"#);
+    until("nobody can be asked", || link.counts().unanswerable == 1).await;
+    let answer = link.call("m", None, CallOptions::default()).await.unwrap().answer().await;
+    let answer = answer.unwrap();
+    let told: serde_json::Value = serde_json::from_str(answer.result().unwrap()).unwrap();
+    assert_eq!(told["reply"]["id"], 7);
+    assert_eq!(told["reply"]["result"]["action"], "accept");
+    assert_eq!(told["refused"]["error"]["code"], -32601);
+    assert_eq!(link.counts().unanswerable, 1);
+    drop(link);
+    close(&links).await;
+}
+
+#[tokio::test]
+async fn a_ping_of_the_server_is_answered_by_the_link_itself() {
+    let links = links();
+    let script = r#"read -r line
+echo '{"jsonrpc":"2.0","id":"p\/1","method":"ping"}'
+read -r pong
+printf '{"jsonrpc":"2.0","id":2,"result":{"pong":%s}}\n' "$pong"
+cat >/dev/null"#;
+    let link = open_declaring(&links, &scripted(script, &token()), &place()).await;
+    let answer = link.call("m", None, CallOptions::default()).await.unwrap().answer().await;
+    let answer = answer.unwrap();
+    assert_eq!(answer.result().unwrap(), r#"{"pong":{"jsonrpc":"2.0","id":"p\/1","result":{}}}"#);
+    drop(link);
+    close(&links).await;
+}
+
+/// A question that is taken back reaches the call, and an answer to it leaves no more.
+#[tokio::test]
+async fn a_question_can_be_taken_back() {
+    let links = links();
+    let script = format!(
+        r#"read -r line
+echo '{ASKED}'
+echo '{{"jsonrpc":"2.0","method":"notifications/cancelled","params":{{"requestId":7}}}}'
+echo '{{"jsonrpc":"2.0","method":"notifications/cancelled","params":{{"requestId":8}}}}'
+echo '{{"jsonrpc":"2.0","id":2,"result":{{}}}}'
+read -r next
+printf '{{"jsonrpc":"2.0","id":3,"result":{{"next":%s}}}}\n' "$next"
+cat >/dev/null"#
+    );
+    let link = open_declaring(&links, &scripted(&script, &token()), &place()).await;
+    let mut call = link.call("m", None, declaring()).await.unwrap();
+    let asked = question(&mut call).await;
+    let Incoming::Notification(taken) = next(&mut call).await else { panic!("not told") };
+    assert!(taken.windows(13).any(|it| it == br#""requestId":7"#));
+    assert!(matches!(next(&mut call).await, Incoming::Answer(Ok(_))));
+    asked.reply("{}");
+    let answer = link.call("other", None, CallOptions::default()).await.unwrap().answer().await;
+    let answer = answer.unwrap();
+    let told: serde_json::Value = serde_json::from_str(answer.result().unwrap()).unwrap();
+    assert_eq!(told["next"]["method"], "other", "something else was sent before it");
+    assert_eq!(link.counts().late, 1, "the one that was never asked");
+    drop((call, link));
+    close(&links).await;
+}
+
+/// A question of a call that is over is not answered by anybody else.
+#[tokio::test]
+async fn a_question_goes_with_its_call() {
+    let links = links();
+    let script = format!(
+        r#"read -r line
+echo '{ASKED}'
+read -r cancelled
+read -r next
+printf '{{"jsonrpc":"2.0","id":3,"result":{{"first":%s,"next":%s}}}}\n' "$cancelled" "$next"
+cat >/dev/null"#
+    );
+    let link = open_declaring(&links, &scripted(&script, &token()), &place()).await;
+    let mut call = link.call("m", None, declaring()).await.unwrap();
+    let asked = question(&mut call).await;
+    drop(call);
+    drop(asked);
+    let answer = link.call("other", None, CallOptions::default()).await.unwrap().answer().await;
+    let answer = answer.unwrap();
+    let told: serde_json::Value = serde_json::from_str(answer.result().unwrap()).unwrap();
+    assert_eq!(told["first"]["method"], "notifications/cancelled");
+    assert_eq!(told["next"]["method"], "other");
+    drop(link);
+    close(&links).await;
+}
