@@ -145,6 +145,11 @@ impl Errand {
             reason,
             delivery,
         };
+        self.house.log.warn(&format!(
+            "session {} lost its state on {}: {reason} (generation {generation})",
+            self.session.id(),
+            self.connection.server
+        ));
         let text = told.answer(&self.id, &self.method).into();
         let (house, session) = (self.house.clone(), self.session.session().clone());
         let runtime = tokio::runtime::Handle::current();

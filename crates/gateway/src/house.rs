@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, fmt, time::Duration};
 use stayput_core::{EventIds, InUse, OpenError, Opened, Owner, SessionId, Sessions};
 use stayput_upstream::{Links, SealKey, Server};
 
-use crate::connections::Connections;
+use crate::{connections::Connections, log::Log};
 
 /// How long a session that another process has is waited for: a process that was killed has it for as
 /// long as its lease lasts.
@@ -20,6 +20,7 @@ pub(crate) struct House {
     pub(crate) ids: EventIds,
     pub(crate) seal: SealKey,
     pub(crate) rules: Rules,
+    pub(crate) log: Log,
 }
 
 /// What the front lets in.

@@ -73,13 +73,26 @@ fn serve(args: &cli::Serve) -> Done {
         let mut interrupt = signal(SignalKind::interrupt())?;
         let gateway = serve::Gateway::start(serve::Plan::of(config)?, log).await?;
         gateway.announce()?;
-        let stopped = async {
+        let (tell, told) = tokio::sync::oneshot::channel();
+        let signals = async {
+            tokio::select! {
+                _ = stop.recv() => {}
+                _ = interrupt.recv() => {}
+            }
+            let _ = tell.send(());
             tokio::select! {
                 _ = stop.recv() => {}
                 _ = interrupt.recv() => {}
             }
         };
-        gateway.run(stopped).await;
+        let stopped = async {
+            let _ = told.await;
+        };
+        tokio::select! {
+            () = gateway.run(stopped) => {}
+            // Twice means now. The warden ends what is left of the children.
+            () = signals => log.warn("stopped without waiting for calls"),
+        }
         Ok(())
     });
     runtime.shutdown_background();

@@ -102,6 +102,11 @@ pub(crate) struct Gateway {
 pub(crate) enum ServeError {
     #[error("cannot listen on {address}: {error}; choose another address with --listen")]
     Listen { address: SocketAddr, error: io::Error },
+    #[error(
+        "{address} can be reached from other machines, and there is no authentication yet: listen on \
+         127.0.0.1 or [::1], and put something that authenticates in front"
+    )]
+    Exposed { address: SocketAddr },
     #[error("the folder {} cannot be used: {error}", path.display())]
     Data { path: PathBuf, error: io::Error },
     #[error("another stayput serves from {}; stop it, or choose another store", path.display())]
@@ -158,6 +163,9 @@ impl Holding {
 impl Gateway {
     /// Opens the store, takes the sessions, and listens. Nothing is started yet.
     pub(crate) async fn start(plan: Plan, log: Log) -> Result<Self, ServeError> {
+        if !plan.listen.ip().is_loopback() {
+            return Err(ServeError::Exposed { address: plan.listen });
+        }
         let holding = Holding::take(&plan.data)?;
         let database = stayput_stores::open(&plan.store).await?;
         let settings = Settings {
@@ -179,6 +187,7 @@ impl Gateway {
             ids: EventIds::new(&secret()),
             seal,
             rules: plan.rules,
+            log,
         };
         let listener = TcpListener::bind(plan.listen).await;
         let address = plan.listen;

@@ -315,3 +315,30 @@ async fn a_gateway_that_is_told_to_stop_lets_calls_end() {
     assert!(calling.await.unwrap()["result"].is_object());
     gone(&mark).await;
 }
+
+/// Without authentication only this machine may connect.
+#[tokio::test]
+async fn an_open_address_is_refused_in_a_sentence() {
+    let folder = tempfile::TempDir::new().unwrap();
+    let config = folder.path().join("stayput.json");
+    std::fs::write(&config, r#"{"mcpServers":{},"stayput":{"listen":"0.0.0.0:0"}}"#).unwrap();
+    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_stayput"));
+    command.args(["serve", "--store", "memory:", "--config"]).arg(&config);
+    let output = command.env("XDG_DATA_HOME", folder.path()).output().unwrap();
+    assert!(!output.status.success());
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("no authentication yet"), "{said}");
+}
+
+/// Two gateways on one store would fight over its sessions.
+#[tokio::test]
+async fn a_second_gateway_on_the_same_store_is_refused_in_a_sentence() {
+    let mark = mark("second");
+    let gateway = Gateway::start(json!({ "test": stdio(&mark, &[]) })).await;
+    let config = gateway.folder.path().join("stayput.json");
+    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_stayput"));
+    let output = command.args(["serve", "--config"]).arg(&config).output().unwrap();
+    assert!(!output.status.success());
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("another stayput serves"), "{said}");
+}

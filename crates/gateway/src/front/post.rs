@@ -151,6 +151,7 @@ async fn open(
     let kept = house.sessions.connect(&session, &handle, &connection.to_bytes()).await;
     kept.map_err(|error| error.to_string())?;
     house.connections.insert(handle.hash(&owner), Arc::new(connection));
+    house.log.info(&format!("session {} opened on {name}", session.id()));
     Ok((handle, profile))
 }
 
