@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use stayput_core::{Handle, Owner, SessionId};
 use stayput_upstream::{Asked, Canceller, Hello};
 use stayput_wire::Version;
+use tokio::task::AbortHandle;
 
 use crate::stream::{Stream, Streams};
 
@@ -31,13 +32,26 @@ pub(crate) struct Connection {
 #[derive(Default)]
 struct UnderWay {
     /// Calls in flight, by the client's id as it was written.
-    calls: HashMap<Box<str>, Canceller>,
+    calls: HashMap<Box<str>, Flight>,
+    /// Counts calls: an id may be used again.
+    flights: u64,
     /// What servers asked, by the id that the client was given.
     asked: HashMap<u64, Asked>,
     /// The stream that the client listens on.
     ear: Option<Arc<Stream>>,
     /// What the client wants to hear, as it was asked for.
     log_level: Option<String>,
+    /// Who passes on what servers say outside of calls.
+    hearing: Option<AbortHandle>,
+}
+
+/// A call from the moment its id is taken.
+struct Flight {
+    number: u64,
+    /// Once it was sent.
+    call: Option<Canceller>,
+    /// Taken back before it was.
+    cancelled: bool,
 }
 
 /// What is kept of a connection.
@@ -65,7 +79,7 @@ impl Connection {
             hello,
             under_way: Mutex::default(),
             streams: Streams::default(),
-            next_ask: AtomicU64::new(1),
+            next_ask: AtomicU64::new(first_question()),
         }
     }
 
@@ -93,26 +107,41 @@ impl Connection {
         self.under_way.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes a call in flight. `None` if there is one with this id already.
-    pub(crate) fn begin(self: &Arc<Self>, id: &str, call: Canceller) -> Option<InFlight> {
+    /// Takes an id for a call that is about to be made. `None` if one with this id is in flight.
+    pub(crate) fn begin(self: &Arc<Self>, id: &str) -> Option<InFlight> {
         let mut under_way = self.under_way();
         if under_way.calls.contains_key(id) {
             return None;
         }
-        under_way.calls.insert(id.into(), call);
-        Some(InFlight { connection: self.clone(), id: id.into() })
-    }
-
-    /// Whether a call with this id is in flight.
-    pub(crate) fn is_in_flight(&self, id: &str) -> bool {
-        self.under_way().calls.contains_key(id)
+        under_way.flights += 1;
+        let number = under_way.flights;
+        under_way.calls.insert(id.into(), Flight { number, call: None, cancelled: false });
+        Some(InFlight { connection: self.clone(), id: id.into(), number })
     }
 
     /// The client takes a call back.
     pub(crate) fn cancel(&self, id: &str) {
-        let call = self.under_way().calls.remove(id);
+        let call = self.under_way().calls.get_mut(id).and_then(|flight| {
+            flight.cancelled = true;
+            flight.call.clone()
+        });
         if let Some(call) = call {
             call.cancel();
+        }
+    }
+
+    /// Whether nothing is under way, so that it can be forgotten while the store knows it.
+    pub(crate) fn is_idle(&self) -> bool {
+        let under_way = self.under_way();
+        let listens = under_way.ear.as_ref().is_some_and(|ear| ear.is_read());
+        under_way.calls.is_empty() && !listens
+    }
+
+    /// Who passes on what servers say from now on; who did it before stops.
+    pub(crate) fn hear(&self, task: AbortHandle) {
+        let before = self.under_way().hearing.replace(task);
+        if let Some(before) = before {
+            before.abort();
         }
     }
 
@@ -164,8 +193,11 @@ impl Connection {
     /// The client is gone for good: what is in flight is cancelled, and its streams end.
     pub(crate) fn close(&self) {
         let under_way = std::mem::take(&mut *self.under_way());
-        for call in under_way.calls.into_values() {
+        for call in under_way.calls.into_values().filter_map(|flight| flight.call) {
             call.cancel();
+        }
+        if let Some(hearing) = under_way.hearing {
+            hearing.abort();
         }
         if let Some(ear) = under_way.ear {
             ear.end();
@@ -185,12 +217,51 @@ impl fmt::Debug for Connection {
 pub(crate) struct InFlight {
     connection: Arc<Connection>,
     id: Box<str>,
+    number: u64,
+}
+
+impl InFlight {
+    /// Whether the client took it back.
+    pub(crate) fn is_cancelled(&self) -> bool {
+        let under_way = self.connection.under_way();
+        let own = under_way.calls.get(&self.id).filter(|flight| flight.number == self.number);
+        own.is_none_or(|flight| flight.cancelled)
+    }
+
+    /// It was sent. If the client took it back meanwhile, so is the call.
+    pub(crate) fn sent(&self, call: &Canceller) {
+        let cancelled = {
+            let mut under_way = self.connection.under_way();
+            match under_way.calls.get_mut(&self.id).filter(|it| it.number == self.number) {
+                Some(flight) => {
+                    flight.call = Some(call.clone());
+                    flight.cancelled
+                }
+                // The whole connection was closed.
+                None => true,
+            }
+        };
+        if cancelled {
+            call.cancel();
+        }
+    }
 }
 
 impl Drop for InFlight {
     fn drop(&mut self) {
-        self.connection.under_way().calls.remove(&self.id);
+        let mut under_way = self.connection.under_way();
+        if under_way.calls.get(&self.id).is_some_and(|flight| flight.number == self.number) {
+            under_way.calls.remove(&self.id);
+        }
     }
+}
+
+/// A late answer to a question of an earlier process must not meet one of this.
+fn first_question() -> u64 {
+    let mut bytes = [0; 4];
+    // Without randomness they begin at one.
+    let _ = getrandom::fill(&mut bytes);
+    u64::from(u32::from_be_bytes(bytes)) * 1_000 + 1
 }
 
 /// The secret name of a connection, out of its header. What cannot be one leads nowhere.

@@ -32,8 +32,18 @@ impl Connections {
     /// Takes out the connections of a session that is over. The store still knows them: whoever comes
     /// back on one is told of the loss.
     pub(crate) fn forget_session(&self, session: SessionId) {
-        let mut all = self.0.write().unwrap_or_else(PoisonError::into_inner);
-        all.retain(|_, connection| connection.session != session);
+        self.forget(|connection| connection.session == session);
+    }
+
+    /// Takes out connections, and ends what is under way on them.
+    pub(crate) fn forget(&self, which: impl Fn(&Connection) -> bool) {
+        let gone: Vec<_> = {
+            let mut all = self.0.write().unwrap_or_else(PoisonError::into_inner);
+            all.extract_if(|_, connection| which(connection)).collect()
+        };
+        for (_, connection) in gone {
+            connection.close();
+        }
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -68,20 +78,19 @@ impl House {
     /// Ends a connection, and the session that was made with it.
     pub(crate) async fn disconnect(&self, owner: &Owner, name: &Handle) -> Result<bool, OpenError> {
         let Some(connection) = self.connection(owner, name).await? else { return Ok(false) };
-        self.connections.remove(&name.hash(owner));
-        connection.close();
+        // The session first: whatever happens after that, nothing of it lives on.
         match self.sessions.by_id(owner, connection.session).await {
             Ok(session) => {
-                self.sessions.disconnect(owner, name).await?;
                 let ended = session.session().clone();
                 drop(session);
                 self.sessions.end(&ended).await?;
             }
-            Err(OpenError::Unknown | OpenError::Over(_)) => {
-                self.sessions.disconnect(owner, name).await?;
-            }
+            Err(OpenError::Unknown | OpenError::Over(_)) => {}
             Err(error) => return Err(error),
         }
+        self.sessions.disconnect(owner, name).await?;
+        self.connections.remove(&name.hash(owner));
+        connection.close();
         let _ = self.links.end(connection.session).await;
         Ok(true)
     }

@@ -1,12 +1,13 @@
 //! A request on its way to a server, and what comes back.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use http::Response;
 use stayput_core::{Generation, InUse, Topic};
 use stayput_upstream::{
-    Asked, Asking, Call, CallError, CallOptions, Delivery, Held, Incoming, Loss, Place, Server,
+    Asked, Asking, Attachment, Call, CallError, CallOptions, Delivery, Held, Incoming, Isolation,
+    Loss, LossReason, Place, Server,
 };
 use stayput_wire::{Code, Message, Raw};
 
@@ -18,6 +19,9 @@ use crate::{
     reply::{self, Reply, Then},
     stream::Stream,
 };
+
+/// How long a server may take for what a client asked for before there was a link.
+const GREETING: Duration = Duration::from_secs(5);
 
 /// Who asks, and for what: everything that is needed to the end of the call.
 pub(crate) struct Errand {
@@ -63,10 +67,11 @@ impl Errand {
     ) -> Outcome {
         let id = message.id().map(|id| id.as_str().to_owned()).unwrap_or_default();
         let method = message.method().unwrap_or_default().to_owned();
-        if connection.is_in_flight(&id) {
+        // From here on the id is taken, and the request can be taken back.
+        let Some(in_flight) = connection.begin(&id) else {
             let sentence = "a request with this id is in flight; each needs an id of its own";
             return Outcome::Done(Done::new(reply::error(&id, Code::INVALID_REQUEST, sentence)));
-        }
+        };
         let failed =
             |sentence: String| Outcome::Done(Done::new(reply::failure(&id, &method, &sentence)));
         let Some(server) = house.servers.get(&*connection.server).cloned() else {
@@ -91,7 +96,10 @@ impl Errand {
         if let Some(told) = errand.pending_loss(&link) {
             return Outcome::Done(told);
         }
-        errand.send(link, message, streams).await
+        if in_flight.is_cancelled() {
+            return Outcome::Cancelled;
+        }
+        errand.send(link, message, in_flight, streams).await
     }
 
     async fn link(&self) -> Result<Held, String> {
@@ -99,31 +107,43 @@ impl Errand {
         if let Some(held) = self.house.links.find(&self.server, &place) {
             return Ok(held);
         }
-        let keeper = RecordKeeper {
-            house: self.house.clone(),
-            session: self.session.session().clone(),
-            server: self.connection.server.clone(),
-        };
-        let asking = Asking {
-            hello: self.connection.hello.clone(),
-            keeper: Some(Arc::new(keeper)),
-            generation: self.session.record().generation,
-        };
+        let asking = self.asking(&place).await?;
         let held = self.house.links.open(&self.server, &place, &asking).await;
         let held = held.map_err(|error| error.to_string())?;
         self.greet(&held).await;
         Ok(held)
     }
 
+    async fn asking(&self, place: &Place) -> Result<Asking, String> {
+        let hello = self.connection.hello.clone();
+        let profile = self.house.links.profile(&self.server, place).await;
+        let era = profile.map_err(|error| error.to_string())?.way().era();
+        if self.server.isolation(era) != Isolation::PerSession {
+            // What several sessions share is in the record of none.
+            return Ok(Asking { hello, ..Asking::default() });
+        }
+        let record = self.session.record();
+        let kept = record.attachments.get(&*self.connection.server);
+        // What cannot be read leads nowhere: whatever it led to is lost.
+        let unreadable = kept.is_some_and(|it| Attachment::open(it, &self.house.seal).is_err());
+        let generation = if unreadable { record.generation.next() } else { record.generation };
+        let keeper = RecordKeeper {
+            house: self.house.clone(),
+            session: self.session.session().clone(),
+            server: self.connection.server.clone(),
+        };
+        Ok(Asking { hello, keeper: Some(Arc::new(keeper)), generation })
+    }
+
     /// What a client asked for before there was a link holds for this one, too.
     async fn greet(&self, link: &Held) {
+        let options = CallOptions { limit: Some(GREETING), ..CallOptions::default() };
         if let Some(level) = self.connection.log_level()
-            && let Ok(call) =
-                link.call("logging/setLevel", Some(&level), CallOptions::default()).await
+            && let Ok(call) = link.call("logging/setLevel", Some(&level), options).await
         {
             let _ = call.answer().await;
         }
-        crate::listening::start(&self.house, &self.connection, link).await;
+        crate::listening::start(&self.connection, link).await;
     }
 
     /// A loss that the client has not been told of comes before everything that depends on state.
@@ -132,8 +152,8 @@ impl Errand {
         if !losses::depends_on_state(&self.method) {
             return None;
         }
-        let reason =
-            link.loss().map_or("the gateway was restarted", |it| losses::reason(it.reason()));
+        let otherwise = "it expired, or the gateway was restarted";
+        let reason = link.loss().map_or(otherwise, |it| losses::reason(it.reason()));
         Some(self.told(generation, reason, Delivery::NotSent))
     }
 
@@ -166,18 +186,20 @@ impl Errand {
         Done { text, then: Some(then) }
     }
 
-    async fn send(self, link: Held, message: &Message<'_>, streams: bool) -> Outcome {
+    async fn send(
+        self,
+        link: Held,
+        message: &Message<'_>,
+        in_flight: InFlight,
+        streams: bool,
+    ) -> Outcome {
         let options =
             CallOptions { declares: self.connection.hello.declares(), ..CallOptions::default() };
         let call = match link.send(message, options).await {
             Ok(call) => call,
             Err(error) => return Outcome::Done(self.failed(&link, &error)),
         };
-        let Some(in_flight) = self.connection.begin(&self.id, call.canceller()) else {
-            let sentence = "a request with this id is in flight; each needs an id of its own";
-            let text = reply::error(&self.id, Code::INVALID_REQUEST, sentence);
-            return Outcome::Done(Done::new(text));
-        };
+        in_flight.sent(&call.canceller());
         Following {
             errand: Some(self),
             call: Some(call),
@@ -189,7 +211,12 @@ impl Errand {
     }
 
     fn failed(&self, link: &Held, error: &CallError) -> Done {
-        if let Some(loss) = error.loss() {
+        // What does not depend on state says nothing about it: the next one that does will be told. And
+        // what we only let go of may still be there.
+        if let Some(loss) = error.loss()
+            && losses::depends_on_state(&self.method)
+            && loss.reason() != LossReason::Released
+        {
             return self.lost(link.generation(), loss, error.delivery());
         }
         Done::new(reply::failure(&self.id, &self.method, &error.to_string()))
@@ -228,12 +255,12 @@ impl Following {
             let first = tokio::select! {
                 biased;
                 incoming = call.next() => incoming,
-                () = &mut patience, if streams => return self.detach(None),
+                () = &mut patience, if streams => return self.detach(None, true),
             };
             match first {
                 Some(Incoming::Answer(end)) => return self.finish(end),
                 None => return Outcome::Cancelled,
-                first if streams => return self.detach(first),
+                first if streams => return self.detach(first, true),
                 // Who reads no streams hears nothing but answers; questions are refused.
                 _ => {}
             }
@@ -250,12 +277,12 @@ impl Following {
     }
 
     /// Goes on in a task of its own, on a stream that can be taken up again.
-    fn detach(&mut self, first: Option<Incoming>) -> Outcome {
+    fn detach(&mut self, first: Option<Incoming>, keep: bool) -> Outcome {
         let taken = (self.errand.take(), self.call.take(), self.link.take(), self.in_flight.take());
         let (Some(errand), Some(call), Some(link), Some(in_flight)) = taken else {
             return Outcome::Cancelled;
         };
-        let stream = new_stream(&errand.connection);
+        let stream = new_stream(&errand.connection, keep);
         let pursuit = Pursuit { errand, call, link, _in_flight: in_flight, stream: stream.clone() };
         tokio::runtime::Handle::current().spawn(pursuit.run(first));
         Outcome::Stream(stream)
@@ -265,13 +292,14 @@ impl Following {
 impl Drop for Following {
     fn drop(&mut self) {
         if self.call.is_some() && self.errand.is_some() {
-            self.detach(None);
+            // Nobody knows of this stream, so nobody can take it up.
+            self.detach(None, false);
         }
     }
 }
 
-/// A new stream of a connection.
-pub(crate) fn new_stream(connection: &Connection) -> Arc<Stream> {
+/// A new stream of a connection, kept or not so that it can be taken up again.
+pub(crate) fn new_stream(connection: &Connection, keep: bool) -> Arc<Stream> {
     let mut bytes = [0; 8];
     // Without randomness numbers could meet; the seal of an id still says whose it is.
     let _ = getrandom::fill(&mut bytes);
@@ -281,7 +309,9 @@ pub(crate) fn new_stream(connection: &Connection) -> Arc<Stream> {
         // Stores have signed numbers.
         stream: u64::from_be_bytes(bytes) >> 1,
     });
-    connection.streams.keep(&stream);
+    if keep {
+        connection.streams.keep(&stream);
+    }
     stream
 }
 
@@ -305,10 +335,7 @@ impl Pursuit {
             match incoming {
                 Some(Incoming::Answer(end)) => {
                     if let Some(done) = self.errand.ended(&self.link, end) {
-                        self.stream.push(done.text);
-                        if let Some(then) = done.then {
-                            then();
-                        }
+                        self.stream.push_then(done.text, done.then);
                     }
                     break;
                 }

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, fmt, time::Duration};
 
-use stayput_core::{EventIds, InUse, OpenError, Opened, Owner, SessionId, Sessions};
+use stayput_core::{EndReason, EventIds, InUse, OpenError, Opened, Owner, SessionId, Sessions};
 use stayput_upstream::{Links, SealKey, Server};
 
 use crate::{connections::Connections, log::Log};
@@ -52,7 +52,13 @@ impl House {
         let mut waited = Duration::ZERO;
         loop {
             let found = match self.sessions.by_id(owner, id).await {
-                Err(OpenError::Over(_)) => {
+                Err(OpenError::Over(over)) => {
+                    if over.ended.is_some_and(|ended| ended.reason == EndReason::Closed) {
+                        // Its client said goodbye: it is not for us to call it back.
+                        return Err(OpenError::Unknown);
+                    }
+                    // What is left of its former life goes before the next one begins.
+                    let _ = self.links.end(id).await;
                     self.sessions.revive(owner, id).await.map(|Opened { session, .. }| session)
                 }
                 found => found,

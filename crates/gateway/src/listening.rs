@@ -17,35 +17,44 @@ const INTEREST: &str =
 
 /// The client listens from now on.
 pub(crate) async fn open(house: &Arc<House>, connection: &Arc<Connection>) -> Arc<Stream> {
-    let stream = new_stream(connection);
+    let stream = new_stream(connection, true);
     connection.listen(stream.clone());
-    if let Some(server) = house.servers.get(&*connection.server) {
-        let place = Place::new(connection.owner.clone(), connection.session);
-        if let Some(link) = house.links.find(server, &place) {
-            start(house, connection, &link).await;
-        }
-    }
+    resume(house, connection).await;
     stream
 }
 
+/// The client listens again, or for the first time: if there is a link, it is heard.
+pub(crate) async fn resume(house: &Arc<House>, connection: &Arc<Connection>) {
+    if let Some(server) = house.servers.get(&*connection.server) {
+        let place = Place::new(connection.owner.clone(), connection.session);
+        if let Some(link) = house.links.find(server, &place) {
+            start(connection, &link).await;
+        }
+    }
+}
+
 /// Passes on what comes over this link, while the client listens.
-pub(crate) async fn start(house: &Arc<House>, connection: &Arc<Connection>, link: &Held) {
+pub(crate) async fn start(connection: &Arc<Connection>, link: &Held) {
     let Some(stream) = connection.ear() else { return };
-    let _ = house;
     let declares = connection.hello.declares();
     let Ok(listener) = link.listen(INTEREST, declares).await else { return };
-    tokio::runtime::Handle::current().spawn(hear(connection.clone(), stream, listener));
+    let hearing = hear(connection.clone(), stream, listener);
+    let task = tokio::runtime::Handle::current().spawn(hearing);
+    connection.hear(task.abort_handle());
 }
 
 async fn hear(connection: Arc<Connection>, stream: Arc<Stream>, mut listener: Listener) {
+    let speaker = stream.clone();
+    let abandoned = stream.abandoned();
+    tokio::pin!(abandoned);
     loop {
         tokio::select! {
             incoming = listener.next() => match incoming {
                 Some(Incoming::Answer(_)) | None => return,
-                Some(incoming) => say(&connection, &stream, incoming),
+                Some(incoming) => say(&connection, &speaker, incoming),
             },
             // Nobody reads any more: the server need not speak.
-            () = stream.abandoned() => return,
+            () = &mut abandoned => return,
         }
     }
 }

@@ -1,7 +1,7 @@
 //! `stayput serve`: from its settings to its end.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, HashMap},
     fs,
     io::{self, Write as _},
     net::SocketAddr,
@@ -12,7 +12,7 @@ use std::{
 };
 
 use stayput_core::{
-    EventIds, Expiry, Holder, HolderId, SessionLimits, Sessions, Settings, SystemClock,
+    EventIds, Expiry, Holder, HolderId, SessionId, SessionLimits, Sessions, Settings, SystemClock,
 };
 use stayput_upstream::{
     Folders, Limits, LinkSettings, Links, SealKey, Server,
@@ -217,6 +217,7 @@ impl Gateway {
         let (stopping, stopped) = watch::channel(false);
         let house = self.house.clone();
         let runtime = Handle::current();
+        let renewing = runtime.spawn(renew(house.clone(), self.log));
         let ticking = runtime.spawn(tick(house.clone(), self.log, stopped.clone()));
         tokio::pin!(stop);
         loop {
@@ -239,8 +240,10 @@ impl Gateway {
         let _ = stopping.send(true);
         drained(&house).await;
         let _ = ticking.await;
-        house.links.close(Duration::from_secs(10)).await;
         let _ = house.sessions.flush().await;
+        house.links.close(Duration::from_secs(10)).await;
+        // The lease is kept to the end: what was told late is still noted.
+        renewing.abort();
         let _ = house.sessions.close().await;
     }
 }
@@ -256,7 +259,20 @@ async fn drained(house: &House) {
     }
 }
 
-/// What has to be done from time to time: keep the lease, write times of use back, end what is over.
+/// Keeps the lease, whatever else takes long.
+async fn renew(house: Arc<House>, log: Log) {
+    let mut every = tokio::time::interval(LEASE / 3);
+    loop {
+        every.tick().await;
+        if let Err(error) = house.sessions.renew().await {
+            log.warn(&format!("the store cannot be reached: {error}"));
+        }
+        // What was let go of is taken up again by its next call, with the links it has.
+        drop(house.sessions.lost());
+    }
+}
+
+/// What has to be done from time to time: write times of use back, end what is over.
 async fn tick(house: Arc<House>, log: Log, mut stopped: watch::Receiver<bool>) {
     let mut every = tokio::time::interval(LEASE / 3);
     loop {
@@ -264,17 +280,28 @@ async fn tick(house: Arc<House>, log: Log, mut stopped: watch::Receiver<bool>) {
             _ = every.tick() => {}
             _ = stopped.wait_for(|stopped| *stopped) => return,
         }
-        if let Err(error) = house.sessions.renew().await {
-            log.warn(&format!("the store cannot be reached: {error}"));
-        }
         let _ = house.sessions.flush().await;
         let swept = house.sessions.sweep().await;
+        let held: HashMap<_, _> =
+            house.sessions.held().into_iter().map(|it| (it.id(), it)).collect();
         for record in swept.ended {
-            house.connections.forget_session(record.id);
-            let _ = house.links.end(record.id).await;
-            log.info(&format!("session {} ended", record.id));
+            // It may live again: then what is there belongs to its next life.
+            let again = held.get(&record.id).is_some_and(|it| it.record().life != record.life);
+            if !again {
+                log.info(&format!("session {} ended", record.id));
+                end(&house, record.id);
+            }
         }
+        // What the store knows need not be remembered here.
+        house.connections.forget(|it| !held.contains_key(&it.session) && it.is_idle());
     }
+}
+
+/// Ends the links of a session. A child that takes its time keeps nobody waiting.
+fn end(house: &Arc<House>, session: SessionId) {
+    house.connections.forget_session(session);
+    let house = house.clone();
+    Handle::current().spawn(async move { house.links.end(session).await });
 }
 
 /// Streams are kept in memory, so nothing that was sealed by an earlier process leads anywhere.

@@ -11,8 +11,10 @@ use std::{
 
 use bytes::Bytes;
 use hyper::body::{Body, Frame};
-use stayput_core::{EventIds, Topic};
+use stayput_core::{EventIds, InUse, Topic};
 use stayput_wire::sse;
+
+use crate::reply::Then;
 
 /// The most bytes that are kept of one stream. A client that reads is far from it.
 const KEPT: usize = 4 << 20;
@@ -38,7 +40,7 @@ pub(crate) struct Stream {
 #[derive(Default)]
 struct State {
     /// Messages with their numbers, which begin with 1.
-    events: VecDeque<(u64, Bytes)>,
+    events: VecDeque<Said>,
     bytes: usize,
     last: u64,
     ended: bool,
@@ -46,6 +48,13 @@ struct State {
     reader: u64,
     reading: bool,
     waker: Option<Waker>,
+}
+
+/// One message, and what follows when somebody has read it.
+struct Said {
+    number: u64,
+    text: Bytes,
+    then: Option<Then>,
 }
 
 impl Stream {
@@ -59,14 +68,19 @@ impl Stream {
 
     /// Says something.
     pub(crate) fn push(&self, text: Bytes) {
+        self.push_then(text, None);
+    }
+
+    /// Says something, and what follows when somebody has read it.
+    pub(crate) fn push_then(&self, text: Bytes, then: Option<Then>) {
         let mut state = self.state();
         state.last += 1;
         state.bytes += text.len();
         let number = state.last;
-        state.events.push_back((number, text));
+        state.events.push_back(Said { number, text, then });
         while state.bytes > KEPT && state.events.len() > 1 {
-            if let Some((_, old)) = state.events.pop_front() {
-                state.bytes -= old.len();
+            if let Some(old) = state.events.pop_front() {
+                state.bytes -= old.text.len();
             }
         }
         wake(state);
@@ -82,13 +96,18 @@ impl Stream {
     /// Waits until nobody has read for a while, or it ended.
     pub(crate) async fn abandoned(&self) {
         loop {
-            tokio::time::sleep(PATIENCE).await;
             let before = self.state().reader;
+            tokio::time::sleep(PATIENCE).await;
             let gone = |state: &State| state.ended || (!state.reading && state.reader == before);
             if gone(&self.state()) {
                 return;
             }
         }
+    }
+
+    /// Whether somebody reads it.
+    pub(crate) fn is_read(&self) -> bool {
+        self.state().reading
     }
 
     pub(crate) fn has_ended(&self) -> bool {
@@ -108,7 +127,8 @@ impl Stream {
             waker.wake();
         }
         let stream = self.clone();
-        Reading { stream, ids: ids.clone(), reader, after, primed: false, timer: None }
+        let (ids, timer, kept) = (ids.clone(), None, None);
+        Reading { stream, ids, reader, after, primed: false, timer, kept }
     }
 }
 
@@ -134,9 +154,18 @@ pub(crate) struct Reading {
     after: u64,
     primed: bool,
     timer: Option<Pin<Box<tokio::time::Sleep>>>,
+    /// While somebody reads, the session does not idle.
+    #[allow(dead_code, reason = "it does its work when it is dropped")]
+    kept: Option<InUse>,
 }
 
 impl Reading {
+    /// Keeps a session in use for as long as somebody reads.
+    pub(crate) fn keeping(mut self, session: Option<InUse>) -> Self {
+        self.kept = session;
+        self
+    }
+
     fn next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
         if !std::mem::replace(&mut self.primed, true) {
             // A place to come back to, before anything was said.
@@ -148,9 +177,13 @@ impl Reading {
         if state.reader != self.reader {
             return Poll::Ready(None);
         }
-        let next = state.events.iter().find(|(number, _)| *number > self.after).cloned();
-        if let Some((number, text)) = next {
+        let next = state.events.iter_mut().find(|said| said.number > self.after);
+        if let Some(Said { number, text, then }) = next {
+            let (number, text, then) = (*number, text.clone(), then.take());
             drop(state);
+            if let Some(then) = then {
+                then();
+            }
             self.after = number;
             let id = self.ids.seal(&self.stream.topic, number);
             let event = sse::Event::new(text).with_id(&id);

@@ -342,3 +342,67 @@ async fn a_second_gateway_on_the_same_store_is_refused_in_a_sentence() {
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(said.contains("another stayput serves"), "{said}");
 }
+
+/// Invariant 3: a session that idled out is begun anew, and says so before it goes on.
+#[tokio::test]
+async fn a_session_that_expired_tells_its_loss() {
+    let mark = mark("expired");
+    let expiry = json!({ "expiry": { "idle": "1s" } });
+    let gateway = Gateway::with(json!({ "test": stdio(&mark, &[]) }), expiry).await;
+    let client = gateway.client("test").await;
+    assert_eq!(client.text(&gateway, "count").await, "1");
+    assert_eq!(client.text(&gateway, "count").await, "2");
+    tokio::time::sleep(Duration::from_millis(1_500)).await;
+    let told = client.call(&gateway, "count", json!({})).await;
+    assert_eq!(told["result"]["_meta"]["dev.stayput/state"]["state"], "lost", "{told}");
+    for _ in 0..20 {
+        let answer = client.call(&gateway, "count", json!({})).await;
+        if answer["result"]["isError"] != true {
+            // On a process of its own, not on the one from before.
+            assert_eq!(answer["result"]["content"][0]["text"], "1", "{answer}");
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    panic!("the loss is told without end");
+}
+
+/// Invariant 2: the same request sent twice runs once.
+#[tokio::test]
+async fn a_request_that_is_in_flight_is_not_run_again() {
+    let mark = mark("twice");
+    let gateway = Gateway::start(json!({ "test": stdio(&mark, &["--startup-ms", "300"]) })).await;
+    let client = gateway.client("test").await;
+    let count = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call",
+        "params": { "name": "count", "arguments": {} } });
+    let count = count.to_string();
+    let both = futures_util::future::join(
+        async { client.send(&gateway, &count).await.message().await },
+        async { client.send(&gateway, &count).await.message().await },
+    );
+    let (one, other) = both.await;
+    let refused = [&one, &other].into_iter().filter(|it| it["error"]["code"] == -32600).count();
+    assert_eq!(refused, 1, "{one} {other}");
+    assert_eq!(client.text(&gateway, "count").await, "2");
+}
+
+/// What is taken back before it was sent is not sent.
+#[tokio::test]
+async fn a_request_can_be_taken_back_while_its_server_starts() {
+    let mark = mark("early");
+    let gateway = Gateway::start(json!({ "test": stdio(&mark, &["--startup-ms", "1500"]) })).await;
+    let client = gateway.client("test").await;
+    let count = json!({ "jsonrpc": "2.0", "id": "c", "method": "tools/call",
+        "params": { "name": "count", "arguments": {} } });
+    let count = count.to_string();
+    let calling = client.send(&gateway, &count);
+    let cancelling = async {
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        let cancel = json!({ "jsonrpc": "2.0", "method": "notifications/cancelled",
+            "params": { "requestId": "c" } });
+        client.send(&gateway, &cancel.to_string()).await
+    };
+    let (answer, told) = futures_util::future::join(calling, cancelling).await;
+    assert_eq!((answer.status.as_u16(), told.status.as_u16()), (202, 202));
+    assert_eq!(client.text(&gateway, "count").await, "1", "it did not run");
+}

@@ -154,10 +154,19 @@ async fn get(house: &Arc<House>, server: &str, headers: &HeaderMap) -> Response<
     if let Some((topic, number)) = place
         && let Some(stream) = connection.streams.get(topic.stream)
     {
-        return reply::stream(stream.read_after(number, &house.ids));
+        let ear = connection.ear().is_some_and(|ear| Arc::ptr_eq(&ear, &stream));
+        if !ear {
+            return reply::stream(stream.read_after(number, &house.ids));
+        }
+        if !stream.has_ended() {
+            let session = house.sessions.by_id(&connection.owner, connection.session).await.ok();
+            listening::resume(house, &connection).await;
+            return reply::stream(stream.read_after(number, &house.ids).keeping(session));
+        }
     }
+    let session = house.sessions.by_id(&connection.owner, connection.session).await.ok();
     let stream = listening::open(house, &connection).await;
-    reply::stream(stream.read_after(0, &house.ids))
+    reply::stream(stream.read_after(0, &house.ids).keeping(session))
 }
 
 async fn delete(house: &Arc<House>, server: &str, headers: &HeaderMap) -> Response<Reply> {
@@ -168,7 +177,11 @@ async fn delete(house: &Arc<House>, server: &str, headers: &HeaderMap) -> Respon
     let Some(name) = name.and_then(connection::name) else {
         return reply::status(StatusCode::NOT_FOUND);
     };
-    match house.disconnect(&Owner::anonymous(), &name).await {
+    // In a task of its own: a client that does not wait for the answer has said goodbye all the same.
+    let leaving = house.clone();
+    let left = tokio::runtime::Handle::current()
+        .spawn(async move { leaving.disconnect(&Owner::anonymous(), &name).await });
+    match left.await.unwrap_or(Ok(true)) {
         Ok(true) => reply::status(StatusCode::OK),
         Ok(false) => reply::status(StatusCode::NOT_FOUND),
         Err(error) => {

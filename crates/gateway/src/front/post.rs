@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
-use stayput_core::{Handle, Owner, Wish};
+use stayput_core::{Handle, Owner, Session, Wish};
 use stayput_upstream::{Hello, Place, Profile};
 use stayput_wire::{Batch, Code, Era, Kind, Message, Version, header as mcp, meta};
 
@@ -136,23 +136,42 @@ async fn open(
     let server = house.servers.get(name).ok_or("there is no such server")?;
     let opened = house.sessions.open(&Wish::new(owner.clone())).await;
     let session = opened.map_err(|error| error.to_string())?.session;
+    let unclaimed = Unclaimed { house, session: Some(session.session().clone()) };
     let place = Place::new(owner.clone(), session.id());
-    let profile = match house.links.profile(server, &place).await {
-        Ok(profile) => profile,
-        Err(error) => {
-            let ended = session.session().clone();
-            drop(session);
-            let _ = house.sessions.end(&ended).await;
-            return Err(error.to_string());
-        }
-    };
+    let profile = house.links.profile(server, &place).await;
+    let profile = profile.map_err(|error| error.to_string())?;
     let connection = Connection::new(owner.clone(), session.id(), name.into(), version, hello);
     let handle = Handle::generate();
     let kept = house.sessions.connect(&session, &handle, &connection.to_bytes()).await;
     kept.map_err(|error| error.to_string())?;
     house.connections.insert(handle.hash(&owner), Arc::new(connection));
+    unclaimed.claim();
     house.log.info(&format!("session {} opened on {name}", session.id()));
     Ok((handle, profile))
+}
+
+/// A session that no connection leads to yet. Dropped, because its client went away or its server cannot
+/// be asked, it ends.
+struct Unclaimed<'a> {
+    house: &'a Arc<House>,
+    session: Option<Arc<Session>>,
+}
+
+impl Unclaimed<'_> {
+    fn claim(mut self) {
+        self.session = None;
+    }
+}
+
+impl Drop for Unclaimed<'_> {
+    fn drop(&mut self) {
+        let Some(session) = self.session.take() else { return };
+        let house = self.house.clone();
+        tokio::runtime::Handle::current().spawn(async move {
+            // If this fails, it idles out.
+            let _ = house.sessions.end(&session).await;
+        });
+    }
 }
 
 /// Answers and notifications of a client, as far as they are for us.
