@@ -74,10 +74,8 @@ pub(crate) struct Configured {
     /// How it is reached and kept.
     pub(crate) server: Server,
     /// What becomes of calls that a loss has hit.
-    #[allow(dead_code, reason = "said in the file before anything heeds it")]
     pub(crate) on_loss: OnLoss,
     /// Which of its tools are passed on.
-    #[allow(dead_code, reason = "said in the file before anything heeds it")]
     pub(crate) tools: Tools,
 }
 

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, fmt, time::Duration};
 use stayput_core::{EndReason, EventIds, InUse, OpenError, Opened, Owner, SessionId, Sessions};
 use stayput_upstream::{Links, SealKey, Server};
 
-use crate::{connections::Connections, log::Log};
+use crate::{config::Tools, connections::Connections, log::Log};
 
 /// How long a session that another process has is waited for: a process that was killed has it for as
 /// long as its lease lasts.
@@ -14,6 +14,8 @@ const TAKEOVER: Duration = Duration::from_secs(40);
 /// What all rooms share: the servers, the sessions, the links and the connections of clients.
 pub(crate) struct House {
     pub(crate) servers: BTreeMap<String, Server>,
+    /// Which tools of each are passed on.
+    pub(crate) tools: BTreeMap<String, Tools>,
     pub(crate) sessions: Sessions,
     pub(crate) links: Links,
     pub(crate) connections: Connections,

@@ -6,7 +6,7 @@
 //! | identify | `connection.rs`, `connections.rs`: who it is, and which session that leads to |
 //! | open | `house.rs`, `keeper.rs`: the session, and what is needed to come back to its servers |
 //! | send | `forward.rs`, `listening.rs`: to the server, and what comes back |
-//! | reply | `reply.rs`, `stream.rs`, `lists.rs`, `losses.rs`: as the client expects it |
+//! | reply | `reply.rs`, `stream.rs`, `lists.rs`, `tools.rs`, `losses.rs`: as the client expects it |
 //!
 //! `serve.rs` opens and closes the house, `config.rs` reads what users write, `demo.rs` is a small server
 //! to try it with.
@@ -27,6 +27,7 @@ mod losses;
 mod reply;
 mod serve;
 mod stream;
+mod tools;
 
 use std::{error::Error, path::Path, process::ExitCode};
 
@@ -66,6 +67,10 @@ fn serve(args: &cli::Serve) -> Done {
     let log = Log { json: args.log_format == LogFormat::Json };
     for warning in &config.warnings {
         log.warn(warning);
+    }
+    for configured in config.servers.iter().filter(|it| it.on_loss == config::OnLoss::Restart) {
+        let name = configured.server.name();
+        log.warn(&format!("on_loss of {name} has no effect yet: calls that a loss has hit fail"));
     }
     let runtime = tokio::runtime::Runtime::new()?;
     let done = runtime.block_on(async {

@@ -21,7 +21,7 @@ use stayput_upstream::{
 use tokio::{net::TcpListener, runtime::Handle, sync::watch};
 
 use crate::{
-    config::Config,
+    config::{Config, Configured},
     connections::Connections,
     front,
     house::{House, Rules},
@@ -40,7 +40,7 @@ const LEASE: Duration = Duration::from_secs(15);
 pub(crate) struct Plan {
     pub(crate) listen: SocketAddr,
     pub(crate) store: String,
-    pub(crate) servers: Vec<Server>,
+    pub(crate) servers: Vec<Configured>,
     pub(crate) rules: Rules,
     pub(crate) limits: Limits,
     pub(crate) expiry: Expiry,
@@ -62,7 +62,7 @@ impl Plan {
             listen: config.listen,
             data: data(&config.store)?,
             store: config.store,
-            servers: config.servers.into_iter().map(|configured| configured.server).collect(),
+            servers: config.servers,
             rules,
             limits: config.limits.links,
             expiry: config.expiry,
@@ -179,7 +179,9 @@ impl Gateway {
         let sessions = Sessions::start(database.store, clock, holder, settings).await?;
         let key = plan.data.join("key");
         let seal = SealKey::at(&key)?;
+        let tools = plan.servers.iter().map(|it| (it.server.name().to_owned(), it.tools.clone()));
         let house = House {
+            tools: tools.collect(),
             servers: named(plan.servers),
             sessions,
             links: links(&plan.data, plan.limits)?,
@@ -312,8 +314,9 @@ fn secret() -> [u8; 32] {
     bytes
 }
 
-fn named(servers: Vec<Server>) -> BTreeMap<String, Server> {
-    servers.into_iter().map(|server| (server.name().to_owned(), server)).collect()
+fn named(servers: Vec<Configured>) -> BTreeMap<String, Server> {
+    let servers = servers.into_iter().map(|configured| configured.server);
+    servers.map(|server| (server.name().to_owned(), server)).collect()
 }
 
 fn links(data: &Path, limits: Limits) -> Result<Links, ServeError> {

@@ -402,3 +402,26 @@ async fn a_request_can_be_taken_back_while_its_server_starts() {
     assert_eq!((answer.status.as_u16(), told.status.as_u16()), (202, 202));
     assert_eq!(client.text(&gateway, "count").await, "1", "it did not run");
 }
+
+/// What is denied is neither listed nor called.
+#[tokio::test]
+async fn tools_that_are_denied_are_not_there() {
+    let mark = mark("denied");
+    let mut server = stdio(&mark, &[]);
+    server["stayput"] = json!({ "tools": { "deny": ["crash"] } });
+    let gateway = Gateway::start(json!({ "test": server })).await;
+    let client = gateway.client("test").await;
+    let names = |listed: serde_json::Value| -> Vec<String> {
+        let tools = listed["result"]["tools"].as_array().unwrap().clone();
+        tools.iter().map(|tool| tool["name"].as_str().unwrap().to_owned()).collect()
+    };
+    let listed = names(client.request(&gateway, "tools/list", json!({})).await);
+    assert!(listed.contains(&"count".to_owned()) && !listed.contains(&"crash".to_owned()));
+    let refused = client.call(&gateway, "crash", json!({})).await;
+    assert_eq!(refused["error"]["code"], -32602, "{refused}");
+    assert_eq!(client.text(&gateway, "count").await, "1");
+    // Also when the list comes from the server itself, because it changed.
+    client.text(&gateway, "notify").await;
+    let listed = names(client.request(&gateway, "tools/list", json!({})).await);
+    assert!(listed.contains(&"count".to_owned()) && !listed.contains(&"crash".to_owned()));
+}

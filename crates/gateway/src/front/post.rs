@@ -9,6 +9,7 @@ use stayput_wire::{Batch, Code, Era, Kind, Message, Version, header as mcp, meta
 
 use super::http::{accepts, named};
 use crate::{
+    config::Tools,
     connection::Connection,
     forward::{self, Done, Errand, Outcome},
     house::House,
@@ -217,6 +218,14 @@ async fn request(
     if method == "ping" {
         return Outcome::Done(Done::new(reply::result(&id, "{}")));
     }
+    let tools = house.tools.get(&*connection.server).filter(|tools| !tools.passes_all());
+    if let Some(tools) = tools.filter(|_| method == "tools/call")
+        && !named_tool(message).is_some_and(|name| tools.allows(&name))
+    {
+        // As for one that is not there.
+        let sentence = "Unknown tool";
+        return Outcome::Done(Done::new(reply::error(&id, Code::INVALID_PARAMS, sentence)));
+    }
     if let Some(server) = house.servers.get(&*connection.server) {
         let place = Place::new(connection.owner.clone(), connection.session);
         let link = house.links.find(server, &place);
@@ -235,10 +244,37 @@ async fn request(
             && let Ok(profile) = house.links.profile(server, &place).await
             && let Some(page) = lists::page(&profile, method, message.params())
         {
-            return Outcome::Done(Done::new(reply::result(&id, page)));
+            let page =
+                tools.filter(|_| method == "tools/list").map_or(page.into(), |it| it.filter(page));
+            return Outcome::Done(Done::new(reply::result(&id, &page)));
         }
     }
-    Errand::run(house, connection, message, streams).await
+    match tools.filter(|_| method == "tools/list") {
+        // At once and not on a stream, so that it can be looked through.
+        Some(tools) => without_denied(tools, Errand::run(house, connection, message, false).await),
+        None => Errand::run(house, connection, message, streams).await,
+    }
+}
+
+/// The tool that a call names; none if it names two.
+fn named_tool(message: &Message<'_>) -> Option<String> {
+    let name = message.params()?.find_unique(&["name"]).ok()??;
+    name.text().map(std::borrow::Cow::into_owned)
+}
+
+/// A list of tools without those that are not passed on.
+fn without_denied(tools: &Tools, outcome: Outcome) -> Outcome {
+    let Outcome::Done(done) = outcome else { return outcome };
+    let filtered = Message::parse(&done.text).ok().and_then(|answer| {
+        let result = answer.result()?;
+        let mut edits = answer.edit();
+        edits.replace(result, &tools.filter(result.as_str()));
+        Some(edits.apply().ok()?.into_owned())
+    });
+    match filtered {
+        Some(text) => Outcome::Done(Done { text: text.into(), ..done }),
+        None => Outcome::Done(done),
+    }
 }
 
 /// Several messages at once, as 2025-03-26 had them: their answers come together.

@@ -1,0 +1,57 @@
+//! Which tools of a server its clients get to see and to call.
+
+use std::borrow::Cow;
+
+use stayput_wire::{Edits, Raw};
+
+use crate::config::Tools;
+
+impl Tools {
+    /// Whether everything is passed on as it is.
+    pub(crate) fn passes_all(&self) -> bool {
+        self.allow.is_none() && self.deny.is_empty()
+    }
+
+    /// Whether a tool of this name is passed on.
+    pub(crate) fn allows(&self, name: &str) -> bool {
+        let among = |names: &[String]| names.iter().any(|other| other == name);
+        self.allow.as_deref().is_none_or(among) && !among(&self.deny)
+    }
+
+    /// A result of `tools/list` without what is not passed on. What cannot be read is not shown at all.
+    pub(crate) fn filter<'a>(&self, result: &'a str) -> Cow<'a, str> {
+        if self.passes_all() {
+            return result.into();
+        }
+        let list = Raw::parse(result).ok().and_then(|result| result.find(&["tools"]));
+        let Some(list) = list.filter(|list| list.is_array()) else { return result.into() };
+        let shown = list.elements().filter(|tool| {
+            let name = tool.find(&["name"]).and_then(Raw::text);
+            name.is_some_and(|name| self.allows(&name))
+        });
+        let shown: Vec<&str> = shown.map(Raw::as_str).collect();
+        let mut edits = Edits::new(result);
+        edits.replace(list, &format!("[{}]", shown.join(",")));
+        edits.apply().unwrap_or_else(|_| r#"{"tools":[]}"#.into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_denied_is_not_listed() {
+        let list = r#"{"x":1.10,"tools":[{"name":"a","n":1.0},{"name":"b"},{"name":"c"}],"nextCursor":"z"}"#;
+        let names = |names: &[&str]| names.iter().map(ToString::to_string).collect::<Vec<_>>();
+        let deny = Tools { allow: None, deny: names(&["b"]) };
+        assert_eq!(
+            deny.filter(list),
+            r#"{"x":1.10,"tools":[{"name":"a","n":1.0},{"name":"c"}],"nextCursor":"z"}"#
+        );
+        let allow = Tools { allow: Some(names(&["b", "c"])), deny: names(&["c"]) };
+        assert_eq!(allow.filter(list), r#"{"x":1.10,"tools":[{"name":"b"}],"nextCursor":"z"}"#);
+        assert_eq!(Tools::default().filter(list), list);
+        assert!(allow.allows("b") && !allow.allows("c") && !allow.allows("a"));
+    }
+}
