@@ -425,3 +425,37 @@ async fn tools_that_are_denied_are_not_there() {
     let listed = names(client.request(&gateway, "tools/list", json!({})).await);
     assert!(listed.contains(&"count".to_owned()) && !listed.contains(&"crash".to_owned()));
 }
+
+/// Invariant 1: an id is good on the path it was given out on, and nowhere else.
+#[tokio::test]
+async fn an_id_leads_nowhere_on_another_path() {
+    let mark = mark("paths");
+    let servers = json!({ "one": stdio(&mark, &[]), "two": stdio(&mark, &[]) });
+    let gateway = Gateway::start(servers).await;
+    let client = gateway.client("one").await;
+    let ping = r#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#;
+    let id = [("mcp-session-id", &*client.id)];
+    assert_eq!(gateway.post("two", &id, ping).await.status, 404);
+    let url = format!("{}/mcp/two", gateway.url);
+    assert_eq!(send(Method::DELETE, &url, &id, "").await.unwrap().status, 404);
+    assert_eq!(client.send(&gateway, ping).await.status, 200, "it was not ended by that");
+}
+
+/// What is large passes; what is larger than allowed is refused, and the session lives on.
+#[tokio::test]
+async fn a_large_argument_passes_and_a_larger_one_is_refused() {
+    let mark = mark("large");
+    let limits = json!({ "limits": { "body": "11MiB" } });
+    let gateway = Gateway::with(json!({ "test": stdio(&mark, &[]) }), limits).await;
+    let client = gateway.client("test").await;
+    assert_eq!(client.text(&gateway, "count").await, "1");
+    let fill = "x".repeat(10 << 20);
+    let answer = client.call(&gateway, "echo", json!({ "fill": fill })).await;
+    let echoed = answer["result"]["content"][0]["text"].as_str().unwrap();
+    assert!(echoed.len() > 10 << 20);
+    let body = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call",
+        "params": { "name": "echo", "arguments": { "fill": "x".repeat(12 << 20) } } });
+    let refused = client.send(&gateway, &body.to_string()).await;
+    assert_eq!(refused.status, 413);
+    assert_eq!(client.text(&gateway, "count").await, "2");
+}

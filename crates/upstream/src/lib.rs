@@ -41,7 +41,7 @@
 //! |---|---|
 //! | `server.rs`, `server/`, `place.rs`, `folders.rs` | [`Server`]: what is configured; [`Place`]: for whom; [`Folders`]: what is private to a session |
 //! | `links.rs`, `links/`, `budget.rs`, `budget/` | [`Links`]: session and server lead to one link; how many there may be, and who waits |
-//! | `opener.rs`, `handshake.rs`, `profile.rs`, `profiles.rs` | opening: the expensive part once, the light part as often as it takes; [`Profile`]: what is known of a server |
+//! | `opener.rs`, `seat.rs`, `started.rs`, `handshake.rs`, `profile.rs`, `profiles.rs` | opening: the expensive part once, the light part as often as it takes; [`Profile`]: what is known of a server |
 //! | `link.rs`, `link/` | [`Link`] and [`Call`]: ids, progress, order, cancellation, what a server asks; the same on every transport |
 //! | `stdio.rs`, `stdio/`, `process.rs`, `process/` | over the pipes of a child; [`process`]: how children are started and, above all, ended |
 //! | `streamable.rs`, `streamable/`, `sse.rs`, `http.rs`, `http/` | over Streamable HTTP and HTTP+SSE; [`http`]: the client below them |

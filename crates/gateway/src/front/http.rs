@@ -4,7 +4,7 @@ use std::{convert::Infallible, sync::Arc};
 
 use bytes::Bytes;
 use http::{HeaderMap, Method, Request, Response, StatusCode, header};
-use http_body_util::{BodyExt, LengthLimitError, Limited};
+use http_body_util::BodyExt;
 use hyper::{body::Incoming, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use stayput_core::Owner;
@@ -100,16 +100,31 @@ async fn post(house: &Arc<House>, server: &str, request: Request<Incoming>) -> R
     post::take(house, server, &head.headers, &body).await
 }
 
-async fn read(body: Incoming, limit: usize) -> Result<Bytes, Response<Reply>> {
-    match Limited::new(body, limit).collect().await {
-        Ok(body) => Ok(body.to_bytes()),
-        Err(error) if error.is::<LengthLimitError>() => {
-            let sentence = format!("the body has more than {limit} bytes");
-            let status = StatusCode::PAYLOAD_TOO_LARGE;
-            Err(reply::refusal(status, None, Code::INVALID_REQUEST, &sentence))
+/// The whole body. Of one that is too large some more is read and dropped: a client that is still sending
+/// would see its connection break instead of the answer.
+async fn read(mut body: Incoming, limit: usize) -> Result<Bytes, Response<Reply>> {
+    let mut parts: Vec<Bytes> = Vec::new();
+    let mut size = 0_usize;
+    while let Some(frame) = body.frame().await {
+        let Ok(frame) = frame else { return Err(reply::status(StatusCode::BAD_REQUEST)) };
+        let Ok(data) = frame.into_data() else { continue };
+        size = size.saturating_add(data.len());
+        if size > limit.saturating_mul(2) {
+            break;
         }
-        Err(_) => Err(reply::status(StatusCode::BAD_REQUEST)),
+        if size <= limit {
+            parts.push(data);
+        } else {
+            parts.clear();
+        }
     }
+    if size > limit {
+        let sentence = format!("the body has more than {limit} bytes, which is the limit");
+        let status = StatusCode::PAYLOAD_TOO_LARGE;
+        return Err(reply::refusal(status, None, Code::INVALID_REQUEST, &sentence));
+    }
+    // Most come in one piece, and are not copied.
+    Ok(if parts.len() == 1 { parts.remove(0) } else { parts.concat().into() })
 }
 
 /// The connection that a request names; what to answer if it names none that is known.
