@@ -41,8 +41,9 @@ pub struct Record {
     /// What is needed to come back to each server, by the server's name.
     #[serde(default)]
     pub attachments: BTreeMap<String, Attachment>,
-    /// The generation up to which its client has been told of losses. While it is below
-    /// [`Record::generation`], every answer has to tell.
+    /// The generation up to which its client has been told of losses of the whole session. While it is
+    /// below [`Record::generation`], every answer has to tell. What only one server lost is noted in its
+    /// [`Attachment`].
     #[serde(default)]
     pub told: Generation,
     /// When it is to end once it is provisional no longer. Boxed, because few sessions have it.
@@ -107,10 +108,52 @@ impl Record {
         self.expiry.deadline(self.created, self.last_used)
     }
 
-    /// Remembers how to come back to `server`.
-    pub fn attach(&mut self, server: &str, attachment: Attachment) {
-        self.generation = self.generation.max(attachment.generation);
+    /// Remembers how to come back to `server`. A generation that its client was not told of is a loss
+    /// on this server, and on no other one.
+    pub fn attach(&mut self, server: &str, mut attachment: Attachment) {
+        let before = self.attachments.get(server).map(|before| before.told);
+        let began = attachment.generation.min(self.generation);
+        attachment.told = before.unwrap_or(began).max(attachment.told);
+        self.raise(attachment.generation);
         self.attachments.insert(server.to_owned(), attachment);
+    }
+
+    /// Notes that its client was told of the loss on `server` up to `generation`, and with it of
+    /// whatever befell the whole session before.
+    pub fn tell(&mut self, server: &str, generation: Generation) {
+        self.raise(generation);
+        self.told = self.told.max(generation);
+        if let Some(attachment) = self.attachments.get_mut(server) {
+            attachment.told = attachment.told.max(generation);
+        }
+    }
+
+    /// A link reached this generation: that is no loss of the whole session.
+    fn raise(&mut self, generation: Generation) {
+        let pending = self.lost().is_some();
+        self.generation = self.generation.max(generation);
+        if !pending {
+            self.told = self.told.max(self.generation);
+        }
+    }
+
+    /// The loss of the whole session that its client was not told of yet.
+    #[must_use]
+    pub fn lost(&self) -> Option<Generation> {
+        (self.generation > self.told).then_some(self.generation)
+    }
+
+    /// The loss that a call on `server` has to tell of, before anything else is done there.
+    #[must_use]
+    pub fn lost_on(&self, server: &str) -> Option<Generation> {
+        let own = self.attachments.get(server).and_then(Attachment::lost);
+        self.lost().max(own)
+    }
+
+    /// The latest loss that its client was not told of yet, wherever it was.
+    pub(crate) fn untold(&self) -> Option<Generation> {
+        let attachments = self.attachments.values().filter_map(Attachment::lost);
+        attachments.max().max(self.lost())
     }
 
     /// Turns it into a tombstone. What led to the servers is forgotten; the generation stays, so
@@ -190,6 +233,22 @@ pub struct Attachment {
     /// Text that only the maker of the link reads. Whatever is secret in it is sealed by its maker.
     #[serde(default)]
     pub body: String,
+    /// The generation up to which the client has been told of losses on this server.
+    #[serde(default)]
+    pub told: Generation,
+}
+
+impl Attachment {
+    /// What leads back to a link of this generation.
+    #[must_use]
+    pub fn new(generation: Generation, body: impl Into<String>) -> Self {
+        Self { generation, body: body.into(), told: Generation::default() }
+    }
+
+    /// The loss on this server that its client was not told of yet.
+    fn lost(&self) -> Option<Generation> {
+        (self.generation > self.told).then_some(self.generation)
+    }
 }
 
 impl fmt::Debug for Attachment {
@@ -259,7 +318,7 @@ mod tests {
         let owner = Owner::verified("https://i", "ann").unwrap();
         let mut record = Record::new(owner, Expiry::default(), now)
             .keyed(Agent::named("a").unwrap(), Key::named("k").unwrap());
-        record.attach("browser", Attachment { generation: Generation(3), body: "{}".into() });
+        record.attach("browser", Attachment::new(Generation(3), "{}"));
         assert_eq!(record.generation, Generation(3));
         assert_eq!(Record::decode(&record.encode()).unwrap(), record);
         (record.told, record.wanted) = (Generation(2), Some(Expiry::NEVER.into()));
@@ -274,6 +333,36 @@ mod tests {
         record.end(EndReason::Idle, now.after(std::time::Duration::from_secs(1)));
         assert_eq!(Record::decode(&record.encode()).unwrap(), record);
         assert!(record.attachments.is_empty() && record.generation == Generation(3));
+    }
+
+    /// Invariant 3: what one server lost is told on that server, once, and on no other one.
+    #[test]
+    fn a_loss_belongs_to_its_server() {
+        let now = Timestamp::from_millis(1_700_000_000_000);
+        let mut record = Record::new(Owner::local(), Expiry::NEVER, now);
+        let at = |generation| Attachment::new(Generation(generation), "");
+        record.attach("a", at(0));
+        record.attach("b", at(0));
+        assert_eq!((record.lost_on("a"), record.untold()), (None, None));
+        record.attach("a", at(1));
+        assert_eq!((record.lost_on("a"), record.lost_on("b")), (Some(Generation(1)), None));
+        assert_eq!((record.lost_on("c"), record.untold()), (None, Some(Generation(1))));
+        // A first link begins where the session is: nothing of it was lost.
+        record.attach("c", at(1));
+        assert_eq!(record.lost_on("c"), None);
+        record.tell("a", Generation(1));
+        assert_eq!((record.lost_on("a"), record.untold()), (None, None));
+        // Told before the next link was opened.
+        record.tell("b", Generation(2));
+        record.attach("b", at(2));
+        assert_eq!((record.lost_on("b"), record.untold()), (None, None));
+        // The whole session: everywhere, until told anywhere.
+        record.revive(now);
+        assert_eq!(record.lost_on("a"), Some(Generation(3)));
+        record.attach("a", at(3));
+        assert_eq!(record.lost_on("z"), Some(Generation(3)));
+        record.tell("a", Generation(3));
+        assert_eq!((record.lost_on("a"), record.lost_on("z"), record.untold()), (None, None, None));
     }
 
     #[test]

@@ -90,7 +90,7 @@ impl Session {
     /// Copies what every call asks out of the record.
     fn reflect(&self, record: &Record) {
         let age = record.expiry.absolute.map(|span| record.created.after(span).as_millis());
-        let untold = if record.generation > record.told { record.generation.0 } else { 0 };
+        let untold = record.untold().map_or(0, |generation| generation.0);
         self.idle.store(record.expiry.idle.map_or(NEVER, millis), Ordering::Relaxed);
         self.age.store(age.unwrap_or(NEVER), Ordering::Relaxed);
         self.untold.store(untold, Ordering::Relaxed);
@@ -120,13 +120,20 @@ impl Session {
         Timestamp::from_millis(self.last_used.load(Ordering::Relaxed))
     }
 
-    /// The generation of a loss that its client was not told of yet, see [`Sessions::told`](crate::Sessions::told).
+    /// The generation of the latest loss that its client was not told of yet, wherever it was; see [`Sessions::told`](crate::Sessions::told).
     #[must_use]
     pub fn lost(&self) -> Option<Generation> {
         match self.untold.load(Ordering::Relaxed) {
             0 => None,
             generation => Some(Generation(generation)),
         }
+    }
+
+    /// The generation of a loss that a call on `server` has to tell of before anything else is done there.
+    #[must_use]
+    pub fn lost_on(&self, server: &str) -> Option<Generation> {
+        // Nearly always there is nothing to tell, and no record is read.
+        self.lost().and_then(|_| self.record().lost_on(server))
     }
 
     /// Whether a call or a stream is using it.

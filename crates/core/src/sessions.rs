@@ -287,13 +287,26 @@ impl Sessions {
         Err(StoreError::Stale.into())
     }
 
-    /// Notes that the client was told of the losses up to `generation`. To be called when the answer
-    /// that tells has been written, and not before: until then every opener hears of it.
+    /// Notes that the client was told of the losses of the whole session up to `generation`. To be called when
+    /// the answer that tells has been written, and not before: until then every opener hears of it.
     ///
     /// # Errors
     /// As [`Sessions::change`].
     pub async fn told(&self, session: &Session, generation: Generation) -> Result<(), OpenError> {
         self.change(session, |record| record.told = record.told.max(generation)).await
+    }
+
+    /// As [`Sessions::told`], for a loss on one server.
+    ///
+    /// # Errors
+    /// As [`Sessions::change`].
+    pub async fn told_on(
+        &self,
+        session: &Session,
+        server: &str,
+        generation: Generation,
+    ) -> Result<(), OpenError> {
+        self.change(session, |record| record.tell(server, generation)).await
     }
 
     /// Lets a session live by another rule from now on.

@@ -162,7 +162,7 @@ async fn lost_answer_of_end_keeps_attachments() {
     let opened = sessions.open(&chat("a")).await.unwrap();
     sessions
         .change(&opened.session, |r| {
-            r.attach("browser", Attachment { generation: Generation(1), body: "up".into() });
+            r.attach("browser", Attachment::new(Generation(1), "up"));
         })
         .await
         .unwrap();

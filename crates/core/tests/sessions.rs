@@ -369,7 +369,7 @@ async fn an_ended_session_says_what_to_close() {
     let world = World::new();
     let sessions = world.process().await;
     let opened = sessions.open(&chat("a")).await.unwrap();
-    let attachment = Attachment { generation: Generation(2), body: "upstream".into() };
+    let attachment = Attachment::new(Generation(2), "upstream");
     sessions
         .change(&opened.session, |record| record.attach("browser", attachment.clone()))
         .await

@@ -15,13 +15,16 @@ use stayput_upstream::{Asked, Canceller, Hello};
 use stayput_wire::Version;
 use tokio::task::AbortHandle;
 
-use crate::stream::{Stream, Streams};
+use crate::{
+    stream::{Stream, Streams},
+    target::Target,
+};
 
 /// A client that shook hands. `Mcp-Session-Id` names it; the session is another thing.
 pub(crate) struct Connection {
     pub(crate) owner: Owner,
     pub(crate) session: SessionId,
-    pub(crate) server: Arc<str>,
+    pub(crate) target: Target,
     pub(crate) version: Version,
     pub(crate) hello: Hello,
     under_way: Mutex<UnderWay>,
@@ -67,14 +70,14 @@ impl Connection {
     pub(crate) fn new(
         owner: Owner,
         session: SessionId,
-        server: Arc<str>,
+        target: Target,
         version: Version,
         hello: Hello,
     ) -> Self {
         Self {
             owner,
             session,
-            server,
+            target,
             version,
             hello,
             under_way: Mutex::default(),
@@ -86,7 +89,7 @@ impl Connection {
     /// As it is kept by a store.
     pub(crate) fn to_bytes(&self) -> Vec<u8> {
         let kept = Kept {
-            server: self.server.to_string(),
+            server: self.target.as_str().to_owned(),
             version: self.version.as_str().to_owned(),
             info: self.hello.info().to_owned(),
             capabilities: self.hello.capabilities().to_owned(),
@@ -100,7 +103,7 @@ impl Connection {
         let kept: Kept = serde_json::from_slice(bytes).ok()?;
         let hello = Hello::new(&kept.info, &kept.capabilities).ok()?;
         let version = Version::from(&*kept.version);
-        Some(Self::new(owner, session, kept.server.into(), version, hello))
+        Some(Self::new(owner, session, Target::kept(&kept.server), version, hello))
     }
 
     fn under_way(&self) -> MutexGuard<'_, UnderWay> {
@@ -208,7 +211,7 @@ impl Connection {
 
 impl fmt::Debug for Connection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Connection({} to {})", self.session, self.server)
+        write!(f, "Connection({} to {:?})", self.session, self.target)
     }
 }
 

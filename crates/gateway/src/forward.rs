@@ -4,20 +4,16 @@ use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use http::Response;
-use stayput_core::{Generation, InUse, Topic};
-use stayput_upstream::{
-    Asked, Asking, Attachment, Call, CallError, CallOptions, Delivery, Held, Incoming, Isolation,
-    Loss, LossReason, Place, Server,
-};
-use stayput_wire::{Code, Message, Raw};
+use stayput_core::Topic;
+use stayput_upstream::{Asked as Question, Call, CallError, CallOptions, Held, Incoming, Server};
+use stayput_wire::{Code, Era, Message, Raw};
 
 use crate::{
     connection::{Connection, InFlight},
     house::House,
-    keeper::RecordKeeper,
-    losses::{self, Told},
     reply::{self, Reply, Then},
     stream::Stream,
+    visit::{Asked, Visit},
 };
 
 /// How long a server may take for what a client asked for before there was a link.
@@ -25,10 +21,8 @@ const GREETING: Duration = Duration::from_secs(5);
 
 /// Who asks, and for what: everything that is needed to the end of the call.
 pub(crate) struct Errand {
-    house: Arc<House>,
+    visit: Visit,
     connection: Arc<Connection>,
-    server: Server,
-    session: InUse,
     /// The client's id as it was written.
     id: String,
     method: String,
@@ -57,133 +51,58 @@ pub(crate) enum Outcome {
 }
 
 impl Errand {
-    /// Sends a request to the server of its connection. `streams` says whether the client reads
-    /// streams.
+    /// Sends a request of a connection to a server. `streams` says whether the client reads streams.
     pub(crate) async fn run(
         house: &Arc<House>,
         connection: &Arc<Connection>,
+        server: &Server,
         message: &Message<'_>,
         streams: bool,
     ) -> Outcome {
         let id = message.id().map(|id| id.as_str().to_owned()).unwrap_or_default();
         let method = message.method().unwrap_or_default().to_owned();
+        let asked = Asked { id: &id, method: &method };
         // From here on the id is taken, and the request can be taken back.
         let Some(in_flight) = connection.begin(&id) else {
             let sentence = "a request with this id is in flight; each needs an id of its own";
             return Outcome::Done(Done::new(reply::error(&id, Code::INVALID_REQUEST, sentence)));
         };
-        let failed =
-            |sentence: String| Outcome::Done(Done::new(reply::failure(&id, &method, &sentence)));
-        let Some(server) = house.servers.get(&*connection.server).cloned() else {
-            return failed(format!("there is no server `{}` any more", connection.server));
+        let failed = |sentence: String| {
+            Outcome::Done(Done::new(reply::failure(asked, Era::Legacy, &sentence)))
         };
         let session = match house.session(&connection.owner, connection.session).await {
             Ok(session) => session,
             Err(error) => return failed(error.to_string()),
         };
-        let errand = Self {
+        let visit = Visit {
             house: house.clone(),
-            connection: connection.clone(),
-            server,
+            server: server.clone(),
             session,
-            id: id.clone(),
-            method: method.clone(),
+            hello: connection.hello.clone(),
+            era: Era::Legacy,
         };
-        let link = match errand.link().await {
-            Ok(link) => link,
-            Err(sentence) => return failed(sentence),
+        let link = match visit.found() {
+            Some(link) => link,
+            None => match visit.open().await {
+                Ok(link) => {
+                    greet(connection, &link).await;
+                    link
+                }
+                Err(sentence) => return failed(sentence),
+            },
         };
-        if let Some(told) = errand.pending_loss(&link) {
+        if let Some(told) = visit.pending_loss(&link, asked) {
             return Outcome::Done(told);
         }
         if in_flight.is_cancelled() {
             return Outcome::Cancelled;
         }
+        let errand = Self { visit, connection: connection.clone(), id, method };
         errand.send(link, message, in_flight, streams).await
     }
 
-    async fn link(&self) -> Result<Held, String> {
-        let place = Place::new(self.connection.owner.clone(), self.session.id());
-        if let Some(held) = self.house.links.find(&self.server, &place) {
-            return Ok(held);
-        }
-        let asking = self.asking(&place).await?;
-        let held = self.house.links.open(&self.server, &place, &asking).await;
-        let held = held.map_err(|error| error.to_string())?;
-        self.greet(&held).await;
-        Ok(held)
-    }
-
-    async fn asking(&self, place: &Place) -> Result<Asking, String> {
-        let hello = self.connection.hello.clone();
-        let profile = self.house.links.profile(&self.server, place).await;
-        let era = profile.map_err(|error| error.to_string())?.way().era();
-        if self.server.isolation(era) != Isolation::PerSession {
-            // What several sessions share is in the record of none.
-            return Ok(Asking { hello, ..Asking::default() });
-        }
-        let record = self.session.record();
-        let kept = record.attachments.get(&*self.connection.server);
-        // What cannot be read leads nowhere: whatever it led to is lost.
-        let unreadable = kept.is_some_and(|it| Attachment::open(it, &self.house.seal).is_err());
-        let generation = if unreadable { record.generation.next() } else { record.generation };
-        let keeper = RecordKeeper {
-            house: self.house.clone(),
-            session: self.session.session().clone(),
-            server: self.connection.server.clone(),
-        };
-        Ok(Asking { hello, keeper: Some(Arc::new(keeper)), generation })
-    }
-
-    /// What a client asked for before there was a link holds for this one, too.
-    async fn greet(&self, link: &Held) {
-        let options = CallOptions { limit: Some(GREETING), ..CallOptions::default() };
-        if let Some(level) = self.connection.log_level()
-            && let Ok(call) = link.call("logging/setLevel", Some(&level), options).await
-        {
-            let _ = call.answer().await;
-        }
-        crate::listening::start(&self.connection, link).await;
-    }
-
-    /// A loss that the client has not been told of comes before everything that depends on state.
-    fn pending_loss(&self, link: &Held) -> Option<Done> {
-        let generation = self.session.lost()?;
-        if !losses::depends_on_state(&self.method) {
-            return None;
-        }
-        let otherwise = "it expired, or the gateway was restarted";
-        let reason = link.loss().map_or(otherwise, |it| losses::reason(it.reason()));
-        Some(self.told(generation, reason, Delivery::NotSent))
-    }
-
-    fn told(&self, generation: Generation, reason: &str, delivery: Delivery) -> Done {
-        let told = Told {
-            server: &self.connection.server,
-            session: self.session.id().to_string(),
-            generation,
-            reason,
-            delivery,
-        };
-        self.house.log.warn(&format!(
-            "session {} lost its state on {}: {reason} (generation {generation})",
-            self.session.id(),
-            self.connection.server
-        ));
-        let text = told.answer(&self.id, &self.method).into();
-        let (house, session) = (self.house.clone(), self.session.session().clone());
-        let runtime = tokio::runtime::Handle::current();
-        let then: Then = Box::new(move || {
-            runtime.spawn(async move {
-                let noted = house.sessions.change(&session, |record| {
-                    record.generation = record.generation.max(generation);
-                    record.told = record.told.max(generation);
-                });
-                // Not noted, it is told once more, which does no harm.
-                let _ = noted.await;
-            });
-        });
-        Done { text, then: Some(then) }
+    fn asked(&self) -> Asked<'_> {
+        Asked { id: &self.id, method: &self.method }
     }
 
     async fn send(
@@ -197,7 +116,7 @@ impl Errand {
             CallOptions { declares: self.connection.hello.declares(), ..CallOptions::default() };
         let call = match link.send(message, options).await {
             Ok(call) => call,
-            Err(error) => return Outcome::Done(self.failed(&link, &error)),
+            Err(error) => return Outcome::Done(self.visit.failed(&link, self.asked(), &error)),
         };
         in_flight.sent(&call.canceller());
         Following {
@@ -210,30 +129,24 @@ impl Errand {
         .await
     }
 
-    fn failed(&self, link: &Held, error: &CallError) -> Done {
-        // What does not depend on state says nothing about it: the next one that does will be told. And
-        // what we only let go of may still be there.
-        if let Some(loss) = error.loss()
-            && losses::depends_on_state(&self.method)
-            && loss.reason() != LossReason::Released
-        {
-            return self.lost(link.generation(), loss, error.delivery());
-        }
-        Done::new(reply::failure(&self.id, &self.method, &error.to_string()))
-    }
-
-    /// The link was lost under this call: its answer tells.
-    fn lost(&self, generation: Generation, loss: &Loss, delivery: Delivery) -> Done {
-        self.told(generation.next(), losses::reason(loss.reason()), delivery)
-    }
-
     fn ended(&self, link: &Held, end: Result<stayput_upstream::Answer, CallError>) -> Option<Done> {
         match end {
             Ok(answer) => Some(Done::new(answer.into_bytes())),
             Err(CallError::Cancelled) => None,
-            Err(error) => Some(self.failed(link, &error)),
+            Err(error) => Some(self.visit.failed(link, self.asked(), &error)),
         }
     }
+}
+
+/// What a client asked for before there was a link holds for this one, too.
+async fn greet(connection: &Arc<Connection>, link: &Held) {
+    let options = CallOptions { limit: Some(GREETING), ..CallOptions::default() };
+    if let Some(level) = connection.log_level()
+        && let Ok(call) = link.call("logging/setLevel", Some(&level), options).await
+    {
+        let _ = call.answer().await;
+    }
+    crate::listening::start(connection, link).await;
 }
 
 /// A call that is waited for. Dropped before its end, because the client went away, it goes on in the
@@ -247,7 +160,7 @@ struct Following {
 
 impl Following {
     async fn wait(mut self, streams: bool) -> Outcome {
-        let patience = self.errand.as_ref().map(|errand| errand.house.rules.patience);
+        let patience = self.errand.as_ref().map(|errand| errand.visit.house.rules.patience);
         let patience = tokio::time::sleep(patience.unwrap_or_default());
         tokio::pin!(patience);
         loop {
@@ -357,7 +270,7 @@ pub(crate) fn say(connection: &Connection, stream: &Stream, incoming: Incoming) 
 }
 
 /// A question under an id of ours: servers do not agree on theirs.
-fn ask(connection: &Connection, asked: Asked) -> Bytes {
+fn ask(connection: &Connection, asked: Question) -> Bytes {
     let text = asked.text().clone();
     let number = connection.ask(asked).to_string();
     let Ok(message) = Message::parse(&text) else { return text };

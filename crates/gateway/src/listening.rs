@@ -9,6 +9,7 @@ use crate::{
     forward::{new_stream, say},
     house::House,
     stream::Stream,
+    target::Target,
 };
 
 /// What a modern server is asked to tell.
@@ -25,7 +26,8 @@ pub(crate) async fn open(house: &Arc<House>, connection: &Arc<Connection>) -> Ar
 
 /// The client listens again, or for the first time: if there is a link, it is heard.
 pub(crate) async fn resume(house: &Arc<House>, connection: &Arc<Connection>) {
-    if let Some(server) = house.servers.get(&*connection.server) {
+    let Target::Server(name) = &connection.target else { return };
+    if let Some(server) = house.servers.get(&**name) {
         let place = Place::new(connection.owner.clone(), connection.session);
         if let Some(link) = house.links.find(server, &place) {
             start(connection, &link).await;

@@ -1,7 +1,9 @@
 //! What is answered out of a server's profile, without a link.
 
-use stayput_upstream::{Profile, Way};
-use stayput_wire::{Edits, Raw, Version, json, meta};
+use stayput_upstream::{Place, Profile, Server, Way};
+use stayput_wire::{Edits, Message, Raw, Version, json, meta};
+
+use crate::house::House;
 
 /// The result of `initialize` for a client that speaks `version`.
 pub(crate) fn greeting(profile: &Profile, version: &Version) -> String {
@@ -33,12 +35,24 @@ fn of_discovery(said: &str, version: &str) -> String {
     result
 }
 
+/// The page of a list that a request asks for, as far as it is known without a link. What a server lists
+/// is known until it says that it changed.
+pub(crate) async fn known(
+    house: &House,
+    server: &Server,
+    place: &Place,
+    message: &Message<'_>,
+) -> Option<String> {
+    let changed = house.links.find(server, place).is_some_and(|link| link.lists_changed() > 0);
+    if changed {
+        return None;
+    }
+    let profile = house.links.profile(server, place).await.ok()?;
+    page(&profile, message.method()?, message.params()).map(str::to_owned)
+}
+
 /// The page of a list that a request asks for; `None` if it has to be asked for.
-pub(crate) fn page<'a>(
-    profile: &'a Profile,
-    method: &str,
-    params: Option<Raw<'_>>,
-) -> Option<&'a str> {
+fn page<'a>(profile: &'a Profile, method: &str, params: Option<Raw<'_>>) -> Option<&'a str> {
     let pages = profile.pages(method);
     let cursor = params.and_then(|params| params.find(&["cursor"])).filter(|it| !it.is_null());
     let at = match cursor {

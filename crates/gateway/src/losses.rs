@@ -2,7 +2,9 @@
 
 use stayput_core::Generation;
 use stayput_upstream::{Delivery, LossReason};
-use stayput_wire::{Code, json, meta};
+use stayput_wire::{Code, Era, json, meta};
+
+use crate::{reply, visit::Asked};
 
 /// A loss, as a client is told of it.
 pub(crate) struct Told<'a> {
@@ -15,8 +17,8 @@ pub(crate) struct Told<'a> {
 }
 
 impl Told<'_> {
-    /// The answer to a call of `method` with this id.
-    pub(crate) fn answer(&self, id: &str, method: &str) -> String {
+    /// The answer to a call.
+    pub(crate) fn answer(&self, Asked { id, method }: Asked<'_>, era: Era) -> String {
         let state = format!(
             r#"{{"session":{},"state":"lost","generation":{}}}"#,
             json::quote(&self.session),
@@ -26,7 +28,8 @@ impl Told<'_> {
             let text = json::quote(&self.sentence());
             let key = json::quote(meta::STATE);
             return format!(
-                r#"{{"jsonrpc":"2.0","id":{id},"result":{{"content":[{{"type":"text","text":{text}}}],"isError":true,"_meta":{{{key}:{state}}}}}}}"#
+                r#"{{"jsonrpc":"2.0","id":{id},"result":{{{}"content":[{{"type":"text","text":{text}}}],"isError":true,"_meta":{{{key}:{state}}}}}}}"#,
+                reply::kind_of_result(era)
             );
         }
         let data = format!(

@@ -3,8 +3,9 @@
 //! | room | where |
 //! |---|---|
 //! | listen | `front/`: what clients send over HTTP |
-//! | identify | `connection.rs`, `connections.rs`: who it is, and which session that leads to |
-//! | open | `house.rs`, `keeper.rs`: the session, and what is needed to come back to its servers |
+//! | identify | `identify.rs`, `handshake.rs`, `connection.rs`, `connections.rs`: who it is, and which session that leads to |
+//! | open | `house.rs`, `visit.rs`, `keeper.rs`: the session, its link, and what is needed to come back to its servers |
+//! | route | `target.rs`, `request.rs`, `transparent.rs`, `heed.rs`: to which server, under which name |
 //! | send | `forward.rs`, `listening.rs`: to the server, and what comes back |
 //! | reply | `reply.rs`, `stream.rs`, `lists.rs`, `tools.rs`, `losses.rs`: as the client expects it |
 //!
@@ -18,16 +19,23 @@ mod connections;
 mod demo;
 mod forward;
 mod front;
+mod handshake;
+mod heed;
 mod house;
+mod identify;
 mod keeper;
 mod listening;
 mod lists;
 mod log;
 mod losses;
 mod reply;
+mod request;
 mod serve;
 mod stream;
+mod target;
 mod tools;
+mod transparent;
+mod visit;
 
 use std::{error::Error, path::Path, process::ExitCode};
 

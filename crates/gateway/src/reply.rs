@@ -10,9 +10,9 @@ use std::{
 use bytes::Bytes;
 use http::{HeaderValue, Response, StatusCode, header};
 use hyper::body::{Body, Frame, SizeHint};
-use stayput_wire::{Code, header as mcp, json};
+use stayput_wire::{Code, Era, header as mcp, json};
 
-use crate::stream::Reading;
+use crate::{stream::Reading, visit::Asked};
 
 /// What is to be done when an answer has been written.
 pub(crate) type Then = Box<dyn FnOnce() + Send>;
@@ -120,11 +120,20 @@ pub(crate) fn result(id: &str, result: &str) -> String {
 }
 
 /// A failure that a model can read, for a tool; an error for everything else.
-pub(crate) fn failure(id: &str, method: &str, sentence: &str) -> String {
+pub(crate) fn failure(Asked { id, method }: Asked<'_>, era: Era, sentence: &str) -> String {
     if method == "tools/call" {
-        let text = json::quote(sentence);
-        let content = format!(r#"{{"content":[{{"type":"text","text":{text}}}],"isError":true}}"#);
+        let (kind, text) = (kind_of_result(era), json::quote(sentence));
+        let content =
+            format!(r#"{{{kind}"content":[{{"type":"text","text":{text}}}],"isError":true}}"#);
         return result(id, &content);
     }
     error(id, Code::INTERNAL_ERROR, sentence)
+}
+
+/// What a result begins with: the modern era says of each what kind it is.
+pub(crate) fn kind_of_result(era: Era) -> &'static str {
+    match era {
+        Era::Legacy => "",
+        Era::Modern => r#""resultType":"complete","#,
+    }
 }

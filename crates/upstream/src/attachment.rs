@@ -77,7 +77,7 @@ impl Attachment {
         };
         // Texts and flags: there is always JSON for it.
         let body = serde_json::to_string(&body).unwrap_or_default();
-        Ok(stayput_core::Attachment { generation: self.generation, body })
+        Ok(stayput_core::Attachment::new(self.generation, body))
     }
 
     /// What was kept in the record of a session.

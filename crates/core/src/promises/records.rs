@@ -16,11 +16,8 @@ pub async fn a_record_reads_back_as_it_was_inserted(store: Arc<dyn Store>) {
     let agent = Agent::named("a:b/ü").unwrap();
     let mut full =
         unnamed().keyed(agent, Key::new("vscode", "ü 'quoted' \"x\" {0} \\ ::").unwrap());
-    full.attach(
-        "browser",
-        Attachment { generation: Generation(4), body: "{\"id\":\"ä\\n\"}".into() },
-    );
-    full.attach("", Attachment { generation: Generation(1), body: String::new() });
+    full.attach("browser", Attachment::new(Generation(4), "{\"id\":\"ä\\n\"}"));
+    full.attach("", Attachment::new(Generation(1), String::new()));
     full.provisional = true;
     (full.told, full.wanted) = (Generation(3), Some(Expiry::idle(MINUTE).into()));
     full.expiry = Expiry { idle: None, absolute: Some(MINUTE) };
@@ -116,7 +113,7 @@ pub async fn of_many_inserts_of_one_key_one_wins(store: Arc<dyn Store>) {
 pub async fn replace_moves_the_revision_and_refuses_a_stale_one(store: Arc<dyn Store>) {
     let first = inserted(&store, named("k")).await;
     let mut second = first.clone();
-    second.attach("s", Attachment { generation: Generation(2), body: "x".into() });
+    second.attach("s", Attachment::new(Generation(2), "x"));
     second.provisional = true;
     second.revision = store.replace(&second, Seen::revision(&first), None).await.unwrap();
     assert!(second.revision > first.revision);
@@ -132,7 +129,7 @@ pub async fn of_many_replaces_of_one_revision_one_wins(store: Arc<dyn Store>) {
     let first = inserted(&store, unnamed()).await;
     let results = at_once(16, |n| {
         let (store, mut record) = (store.clone(), first.clone());
-        record.attach("s", Attachment { generation: Generation(n as u64), body: n.to_string() });
+        record.attach("s", Attachment::new(Generation(n as u64), n.to_string()));
         async move { store.replace(&record, Seen::revision(&record), None).await }
     })
     .await;
@@ -200,7 +197,7 @@ pub async fn a_successor_inherits_the_generation(store: Arc<dyn Store>) {
         }
         assert_eq!(loaded(&store, &record).await.generation, record.generation);
         let lost = Generation(record.generation.0 + 5);
-        record.attach("s", Attachment { generation: lost, body: String::new() });
+        record.attach("s", Attachment::new(lost, String::new()));
         record.end(EndReason::Closed, later(round));
         store.replace(&record, Seen::revision(&record), None).await.unwrap();
         highest = lost;

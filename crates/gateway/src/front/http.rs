@@ -7,7 +7,6 @@ use http::{HeaderMap, Method, Request, Response, StatusCode, header};
 use http_body_util::BodyExt;
 use hyper::{body::Incoming, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use stayput_core::Owner;
 use stayput_wire::{Code, header as mcp};
 use tokio::net::TcpStream;
 
@@ -15,8 +14,9 @@ use super::post;
 use crate::{
     connection::{self, Connection},
     house::{House, Rules},
-    listening,
+    identify, listening,
     reply::{self, Reply},
+    target::Target,
 };
 
 /// Serves one connection of TCP until it ends, or until `stop`.
@@ -47,16 +47,15 @@ async fn answer(house: &Arc<House>, request: Request<Incoming>) -> Response<Repl
     if let Some(refusal) = foreign(&house.rules, request.headers()) {
         return refusal;
     }
-    let server = path.strip_prefix("/mcp/").filter(|name| house.servers.contains_key(*name));
-    let Some(server) = server.map(str::to_owned) else {
+    let Some(target) = target(house, path) else {
         let known: Vec<_> = house.servers.keys().map(|name| format!("/mcp/{name}")).collect();
         let sentence = format!("there is nothing here; servers are at {}", known.join(", "));
         return reply::refusal(StatusCode::NOT_FOUND, None, Code::INVALID_REQUEST, &sentence);
     };
     match *request.method() {
-        Method::POST => post(house, &server, request).await,
-        Method::GET => get(house, &server, request.headers()).await,
-        Method::DELETE => delete(house, &server, request.headers()).await,
+        Method::POST => post(house, &target, request).await,
+        Method::GET => get(house, &target, request.headers()).await,
+        Method::DELETE => delete(house, &target, request.headers()).await,
         _ => {
             let mut refused = reply::status(StatusCode::METHOD_NOT_ALLOWED);
             let allowed = http::HeaderValue::from_static("GET, POST, DELETE");
@@ -64,6 +63,13 @@ async fn answer(house: &Arc<House>, request: Request<Incoming>) -> Response<Repl
             refused
         }
     }
+}
+
+/// Where a path leads; nowhere if there is no such server.
+fn target(house: &House, path: &str) -> Option<Target> {
+    let name = path.strip_prefix("/mcp/")?;
+    let (name, _) = house.servers.get_key_value(name)?;
+    Some(Target::Server(name.as_str().into()))
 }
 
 /// A page of somebody else, open in a browser on this machine, must not reach us by a name of its own.
@@ -91,13 +97,13 @@ fn is_local(host: &str) -> bool {
     matches!(name, "localhost" | "127.0.0.1" | "::1")
 }
 
-async fn post(house: &Arc<House>, server: &str, request: Request<Incoming>) -> Response<Reply> {
+async fn post(house: &Arc<House>, target: &Target, request: Request<Incoming>) -> Response<Reply> {
     let (head, body) = request.into_parts();
     let body = match read(body, house.rules.body_limit).await {
         Ok(body) => body,
         Err(refused) => return refused,
     };
-    post::take(house, server, &head.headers, &body).await
+    post::take(house, target, &head.headers, &body).await
 }
 
 /// The whole body. Of one that is too large some more is read and dropped: a client that is still sending
@@ -130,7 +136,7 @@ async fn read(mut body: Incoming, limit: usize) -> Result<Bytes, Response<Reply>
 /// The connection that a request names; what to answer if it names none that is known.
 pub(super) async fn named(
     house: &Arc<House>,
-    server: &str,
+    target: &Target,
     headers: &HeaderMap,
 ) -> Result<Arc<Connection>, Response<Reply>> {
     let Some(id) = headers.get(mcp::SESSION_ID) else {
@@ -144,7 +150,7 @@ pub(super) async fn named(
         reply::refusal(StatusCode::NOT_FOUND, None, Code::INVALID_REQUEST, sentence)
     };
     let name = id.to_str().ok().and_then(connection::name).ok_or_else(unknown)?;
-    let found = match house.connection(&Owner::anonymous(), &name).await {
+    let found = match house.connection(&identify::owner(headers), &name).await {
         Ok(found) => found,
         Err(error) => {
             let status = StatusCode::SERVICE_UNAVAILABLE;
@@ -153,14 +159,14 @@ pub(super) async fn named(
         }
     };
     // On another path it is as good as unknown.
-    found.filter(|it| &*it.server == server).ok_or_else(unknown)
+    found.filter(|it| it.target == *target).ok_or_else(unknown)
 }
 
-async fn get(house: &Arc<House>, server: &str, headers: &HeaderMap) -> Response<Reply> {
+async fn get(house: &Arc<House>, target: &Target, headers: &HeaderMap) -> Response<Reply> {
     if !accepts(headers, mcp::EVENT_STREAM) {
         return reply::status(StatusCode::NOT_ACCEPTABLE);
     }
-    let connection = match named(house, server, headers).await {
+    let connection = match named(house, target, headers).await {
         Ok(connection) => connection,
         Err(refused) => return refused,
     };
@@ -184,8 +190,8 @@ async fn get(house: &Arc<House>, server: &str, headers: &HeaderMap) -> Response<
     reply::stream(stream.read_after(0, &house.ids).keeping(session))
 }
 
-async fn delete(house: &Arc<House>, server: &str, headers: &HeaderMap) -> Response<Reply> {
-    if let Err(refused) = named(house, server, headers).await {
+async fn delete(house: &Arc<House>, target: &Target, headers: &HeaderMap) -> Response<Reply> {
+    if let Err(refused) = named(house, target, headers).await {
         return refused;
     }
     let name = headers.get(mcp::SESSION_ID).and_then(|id| id.to_str().ok());
@@ -193,9 +199,9 @@ async fn delete(house: &Arc<House>, server: &str, headers: &HeaderMap) -> Respon
         return reply::status(StatusCode::NOT_FOUND);
     };
     // In a task of its own: a client that does not wait for the answer has said goodbye all the same.
-    let leaving = house.clone();
+    let (leaving, owner) = (house.clone(), identify::owner(headers));
     let left = tokio::runtime::Handle::current()
-        .spawn(async move { leaving.disconnect(&Owner::anonymous(), &name).await });
+        .spawn(async move { leaving.disconnect(&owner, &name).await });
     match left.await.unwrap_or(Ok(true)) {
         Ok(true) => reply::status(StatusCode::OK),
         Ok(false) => reply::status(StatusCode::NOT_FOUND),

@@ -1,0 +1,114 @@
+//! A client's `initialize`.
+
+use std::sync::Arc;
+
+use stayput_core::{Handle, Owner, Session, Wish};
+use stayput_upstream::{Hello, Place, Profile};
+use stayput_wire::{Code, Era, Message, Version};
+
+use crate::{connection::Connection, house::House, lists, reply, target::Target};
+
+/// How a client was greeted.
+pub(crate) struct Greeted {
+    pub(crate) answer: String,
+    /// The secret name of the new connection, if there is one.
+    pub(crate) name: Option<Handle>,
+}
+
+impl Greeted {
+    fn refused(answer: String) -> Self {
+        Self { answer, name: None }
+    }
+}
+
+/// Shakes hands: a new connection, and a new session behind it. Both are kept before the answer leaves.
+pub(crate) async fn initialize(
+    house: &Arc<House>,
+    owner: &Owner,
+    target: &Target,
+    message: &Message<'_>,
+) -> Greeted {
+    let id = message.id().map_or("null".to_owned(), |id| id.as_str().to_owned());
+    let params = message.params();
+    let find = |name: &str| params.and_then(|params| params.find(&[name]));
+    let said = find("protocolVersion").and_then(|version| version.text().map(|it| it.into_owned()));
+    let Some(said) = said else {
+        let sentence = "`initialize` needs a protocolVersion";
+        return Greeted::refused(reply::error(&id, Code::INVALID_PARAMS, sentence));
+    };
+    let version = spoken(&said);
+    let capabilities = find("capabilities").map_or("{}", |it| it.as_str());
+    let info = find("clientInfo").map_or(r#"{"name":"unknown","version":"0"}"#, |it| it.as_str());
+    let hello = match Hello::new(info, capabilities) {
+        Ok(hello) => hello,
+        Err(error) => {
+            let sentence = error.to_string();
+            return Greeted::refused(reply::error(&id, Code::INVALID_PARAMS, &sentence));
+        }
+    };
+    match open(house, owner, target, (version.clone(), hello)).await {
+        Ok((name, profile)) => {
+            let greeting = lists::greeting(&profile, &version);
+            Greeted { answer: reply::result(&id, &greeting), name: Some(name) }
+        }
+        Err(sentence) => Greeted::refused(reply::error(&id, Code::INTERNAL_ERROR, &sentence)),
+    }
+}
+
+/// What is spoken with a client that asks for this version.
+fn spoken(said: &str) -> Version {
+    let version = Version::from(said);
+    if version.is_known() && version.era() == Era::Legacy {
+        version
+    } else {
+        Version::LATEST_LEGACY
+    }
+}
+
+async fn open(
+    house: &Arc<House>,
+    owner: &Owner,
+    target: &Target,
+    (version, hello): (Version, Hello),
+) -> Result<(Handle, Arc<Profile>), String> {
+    let Target::Server(name) = target else { return Err("there is no such path yet".to_owned()) };
+    let server = house.servers.get(&**name).ok_or("there is no such server")?;
+    let opened = house.sessions.open(&Wish::new(owner.clone())).await;
+    let session = opened.map_err(|error| error.to_string())?.session;
+    let unclaimed = Unclaimed { house, session: Some(session.session().clone()) };
+    let place = Place::new(owner.clone(), session.id());
+    let profile = house.links.profile(server, &place).await;
+    let profile = profile.map_err(|error| error.to_string())?;
+    let connection = Connection::new(owner.clone(), session.id(), target.clone(), version, hello);
+    let handle = Handle::generate();
+    let kept = house.sessions.connect(&session, &handle, &connection.to_bytes()).await;
+    kept.map_err(|error| error.to_string())?;
+    house.connections.insert(handle.hash(owner), Arc::new(connection));
+    unclaimed.claim();
+    house.log.info(&format!("session {} opened on {name}", session.id()));
+    Ok((handle, profile))
+}
+
+/// A session that no connection leads to yet. Dropped, because its client went away or its server cannot
+/// be asked, it ends.
+struct Unclaimed<'a> {
+    house: &'a Arc<House>,
+    session: Option<Arc<Session>>,
+}
+
+impl Unclaimed<'_> {
+    fn claim(mut self) {
+        self.session = None;
+    }
+}
+
+impl Drop for Unclaimed<'_> {
+    fn drop(&mut self) {
+        let Some(session) = self.session.take() else { return };
+        let house = self.house.clone();
+        tokio::runtime::Handle::current().spawn(async move {
+            // If this fails, it idles out.
+            let _ = house.sessions.end(&session).await;
+        });
+    }
+}

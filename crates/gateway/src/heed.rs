@@ -1,0 +1,40 @@
+//! What a client says without asking for an answer.
+
+use stayput_upstream::Place;
+use stayput_wire::{Kind, Message};
+
+use crate::{connection::Connection, house::House, target::Target};
+
+/// Takes in an answer or a notification of a client.
+pub(crate) fn heed(house: &House, connection: &Connection, message: &Message<'_>) {
+    match message.kind() {
+        Kind::Response { id, .. } | Kind::Error { id: Some(id), .. } => {
+            if let Some(asked) = id.number().and_then(|id| connection.asked(id)) {
+                asked.pass(message.text().as_bytes());
+            }
+        }
+        Kind::Notification { method, params } => match &**method {
+            "notifications/initialized" => {}
+            "notifications/cancelled" => {
+                let id = params.and_then(|params| params.find(&["requestId"]));
+                if let Some(id) = id {
+                    connection.cancel(id.as_str());
+                }
+            }
+            _ => pass_on(house, connection, message),
+        },
+        _ => {}
+    }
+}
+
+/// Other notifications go to the server, if there is a link to it: a child is not started for one.
+fn pass_on(house: &House, connection: &Connection, message: &Message<'_>) {
+    let place = Place::new(connection.owner.clone(), connection.session);
+    let servers = house.servers.values().filter(|server| match &connection.target {
+        Target::Server(name) => server.name() == &**name,
+        Target::All => true,
+    });
+    for link in servers.filter_map(|server| house.links.find(server, &place)) {
+        let _ = link.tell(message);
+    }
+}

@@ -1,0 +1,36 @@
+//! What becomes of a client's request.
+
+use std::sync::Arc;
+
+use stayput_wire::{Code, Message};
+
+use crate::{
+    connection::Connection,
+    forward::{Done, Outcome},
+    house::House,
+    reply,
+    target::Target,
+    transparent,
+};
+
+/// One request of a client that shook hands. `streams` says whether it reads streams.
+pub(crate) async fn answer(
+    house: &Arc<House>,
+    connection: &Arc<Connection>,
+    message: &Message<'_>,
+    streams: bool,
+) -> Outcome {
+    let id = message.id().map_or("null", |id| id.as_str());
+    if message.method() == Some("ping") {
+        return Outcome::Done(Done::new(reply::result(id, "{}")));
+    }
+    match &connection.target {
+        Target::Server(name) => {
+            transparent::request(house, connection, name, message, streams).await
+        }
+        Target::All => {
+            let sentence = "there is nothing here yet";
+            Outcome::Done(Done::new(reply::error(id, Code::METHOD_NOT_FOUND, sentence)))
+        }
+    }
+}

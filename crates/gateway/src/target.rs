@@ -1,0 +1,27 @@
+//! Where a path of the gateway leads.
+
+use std::sync::Arc;
+
+/// What a client is connected to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Target {
+    /// One server, as it is.
+    Server(Arc<str>),
+    /// All servers at once.
+    All,
+}
+
+impl Target {
+    /// As it is kept with a connection: no server is called nothing.
+    pub(crate) fn as_str(&self) -> &str {
+        match self {
+            Self::Server(name) => name,
+            Self::All => "",
+        }
+    }
+
+    /// As it was kept.
+    pub(crate) fn kept(text: &str) -> Self {
+        if text.is_empty() { Self::All } else { Self::Server(text.into()) }
+    }
+}
