@@ -14,8 +14,8 @@ use std::{
 use crate::session::InUse;
 use crate::{
     Agent, Blame, Clock, EndReason, Ended, Expiry, Generation, Handle, Holder, Key, Lease, Owner,
-    Reading, Record, Retry, Seen, Session, SessionLimits, State, StateLimits, Store, StoreError,
-    Tenure,
+    Reading, Record, Retry, Seen, Session, SessionId, SessionLimits, State, StateLimits, Store,
+    StoreError, Tenure,
 };
 use over::{Alone, Over};
 pub use sweep::{Renewed, Swept};
@@ -82,12 +82,13 @@ pub struct Wish {
     name: Option<(Agent, Key)>,
     expiry: Option<Expiry>,
     provisional: bool,
+    id: Option<SessionId>,
 }
 
 impl Wish {
     /// A new session of `owner`, without a key.
     pub fn new(owner: Owner) -> Self {
-        Self { owner, name: None, expiry: None, provisional: false }
+        Self { owner, name: None, expiry: None, provisional: false, id: None }
     }
 
     /// The session of `owner` with this key, found or created.
@@ -98,6 +99,12 @@ impl Wish {
     /// Ends by this rule if it is created. Defaults to [`Settings::expiry`].
     pub fn expiry(mut self, expiry: Expiry) -> Self {
         self.expiry = Some(expiry);
+        self
+    }
+
+    /// Has this id if it is created, for who had to know it before.
+    pub fn id(mut self, id: SessionId) -> Self {
+        self.id = Some(id);
         self
     }
 

@@ -204,6 +204,23 @@ async fn an_unused_session_idles_out_and_its_owner_is_told() {
     assert_eq!(error.retry(), Retry::Never);
 }
 
+/// R069, E33: whoever insists on a new session does not get somebody else's.
+#[tokio::test]
+async fn a_new_session_takes_nobodys_key() {
+    let world = World::new();
+    let one = world.process().await;
+    let id = SessionId::generate(world.clock.now());
+    let made = one.open_new(&chat("a").id(id)).await.unwrap();
+    assert_eq!((made.session.id(), made.origin), (id, Origin::Fresh));
+    let refused = one.open_new(&chat("a")).await.unwrap_err();
+    assert!(matches!(refused, OpenError::Store(StoreError::Taken { by }) if by == id));
+    assert_eq!(one.open(&chat("a")).await.unwrap().session.id(), id);
+    drop(made);
+    world.clock.advance(MINUTE * 30);
+    // Its time has come, though nobody has swept yet.
+    assert_ne!(one.open_new(&chat("a")).await.unwrap().session.id(), id);
+}
+
 /// Invariant 3: a loss is told to everybody who comes, until somebody says that it was told; a restart
 /// in between changes nothing.
 #[tokio::test]

@@ -42,6 +42,24 @@ impl Sessions {
         Err(StoreError::Stale.into())
     }
 
+    /// Creates the session that is wished for, and finds none.
+    ///
+    /// # Errors
+    /// [`StoreError::Taken`] if a live session has its key, or as [`Sessions::open`].
+    pub async fn open_new(&self, wish: &Wish) -> Result<Opened, OpenError> {
+        for _ in 0..ATTEMPTS {
+            match self.create(wish).await {
+                Err(OpenError::Store(StoreError::Taken { by })) => match self.resume(by).await {
+                    // Its time had come.
+                    Err(OpenError::Unknown | OpenError::Over(_)) => {}
+                    _ => return Err(StoreError::Taken { by }.into()),
+                },
+                created => return created,
+            }
+        }
+        Err(StoreError::Stale.into())
+    }
+
     /// Finds the session with this key.
     ///
     /// # Errors
@@ -191,6 +209,7 @@ impl Sessions {
         let place = self.place(&wish.owner, wish.provisional).await?;
         let expiry = wish.expiry.unwrap_or(self.settings.expiry);
         let mut record = Record::new(wish.owner.clone(), expiry, self.clock.now());
+        record.id = wish.id.unwrap_or(record.id);
         if let Some((agent, key)) = &wish.name {
             record = record.keyed(agent.clone(), key.clone());
         }

@@ -1,0 +1,221 @@
+//! What a hub is made from.
+
+use std::{
+    collections::BTreeMap,
+    path::PathBuf,
+    sync::{
+        Arc, Mutex, RwLock,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use stayput_core::{
+    Agent, Expiry, Holder, MemoryStore, Owner, SessionLimits, Sessions, Settings, Store,
+    SystemClock,
+};
+use stayput_upstream::{
+    Folders, Limits, LinkSettings, Links, Options, SealKey, Server, ServerError, Transport,
+    process::{Processes, WardenCommand},
+};
+use tokio::{runtime::Handle, sync::broadcast};
+
+use crate::{
+    Error, Hub,
+    handlers::Handlers,
+    home::{Home, Kept},
+    hub::Inner,
+};
+
+#[cfg(feature = "stores")]
+/// How long the lease on a store that outlives the process runs without being renewed.
+const LEASE: Duration = Duration::from_secs(15);
+
+/// How often what is over is closed.
+const TICK: Duration = Duration::from_secs(5);
+
+/// Makes hubs apart: a scope belongs to one.
+static HUBS: AtomicU64 = AtomicU64::new(1);
+
+/// What a hub is made from. See [`Hub::builder`].
+#[derive(Debug, Default)]
+#[must_use]
+pub struct Builder {
+    servers: Vec<(String, Result<Server, ServerError>)>,
+    #[cfg(feature = "stores")]
+    store: Option<String>,
+    folders: Option<PathBuf>,
+    limits: Option<Limits>,
+    expiry: Option<Expiry>,
+    handlers: Handlers,
+    warden: Option<WardenCommand>,
+    runtime: Option<Handle>,
+}
+
+impl Builder {
+    /// With a server of this name: [`Stdio`](crate::Stdio) or [`Http`](crate::Http). Nothing is started before
+    /// the first call.
+    pub fn server(self, name: &str, transport: impl Into<Transport>) -> Self {
+        self.server_with(name, transport, Options::default())
+    }
+
+    /// With a server of this name, and what can be chosen for it.
+    pub fn server_with(
+        mut self,
+        name: &str,
+        transport: impl Into<Transport>,
+        options: Options,
+    ) -> Self {
+        self.servers.push((name.to_owned(), Server::with(name, transport, options)));
+        self
+    }
+
+    /// Keeps sessions in this store, such as `sqlite:sessions.db`, so that another process can go on with
+    /// them. Without one they are kept in memory.
+    #[cfg(feature = "stores")]
+    pub fn store(mut self, url: &str) -> Self {
+        self.store = Some(url.to_owned());
+        self
+    }
+
+    /// Private folders of sessions, `${session.dir}`, are here and not in a temporary place.
+    pub fn folders(mut self, root: impl Into<PathBuf>) -> Self {
+        self.folders = Some(root.into());
+        self
+    }
+
+    /// How many links, processes and bytes of memory there may be.
+    pub fn limits(mut self, limits: Limits) -> Self {
+        self.limits = Some(limits);
+        self
+    }
+
+    /// When sessions end by themselves. Defaults to 30 minutes idle and 24 hours in all.
+    pub fn expiry(mut self, expiry: Expiry) -> Self {
+        self.expiry = Some(expiry);
+        self
+    }
+
+    /// Who answers what servers ask: elicitation, sampling, roots. Without it servers are told that nobody
+    /// can be asked.
+    pub fn handlers(mut self, handlers: Handlers) -> Self {
+        self.handlers = handlers;
+        self
+    }
+
+    /// Children are started and ended by a warden, a program of its own that runs this command. Without
+    /// one, a watchdog ends them if this process is killed.
+    pub fn warden(mut self, command: WardenCommand) -> Self {
+        self.warden = Some(command);
+        self
+    }
+
+    /// Links live on this runtime instead of on a thread of the hub's own. When it ends, so do they.
+    pub fn runtime(mut self, runtime: Handle) -> Self {
+        self.runtime = Some(runtime);
+        self
+    }
+
+    /// The hub. If sessions are kept in a store, this waits for the store.
+    ///
+    /// # Errors
+    /// If a server is written wrong, or the store or the folders cannot be used.
+    pub fn build(mut self) -> Result<Hub, Error> {
+        let mut servers = BTreeMap::new();
+        for (name, server) in std::mem::take(&mut self.servers) {
+            if servers.insert((Agent::none(), name.clone()), server?).is_some() {
+                return Err(Error::Invalid(format!("there are two servers `{name}`")));
+            }
+        }
+        let handlers = std::mem::take(&mut self.handlers);
+        let runtime = self.runtime.take();
+        let (home, parts) = Home::found(runtime, async move |handle| self.open(handle).await)
+            .map_err(|Failed(error)| error)?;
+        let inner = Arc::new(Inner {
+            id: HUBS.fetch_add(1, Ordering::Relaxed),
+            owner: Owner::local(),
+            sessions: parts.0,
+            links: parts.1,
+            seal: parts.2,
+            servers: RwLock::new(servers),
+            handlers,
+            automatic: Mutex::default(),
+            branches: AtomicU64::new(1),
+            events: broadcast::channel(256).0,
+            closed: AtomicBool::new(false),
+            home,
+        });
+        let weak = Arc::downgrade(&inner);
+        inner.home.handle().spawn(async move {
+            loop {
+                tokio::time::sleep(TICK).await;
+                let Some(inner) = weak.upgrade() else { return };
+                inner.tick().await;
+            }
+        });
+        Ok(Hub { inner, agent: Agent::none() })
+    }
+
+    async fn open(
+        self,
+        runtime: Handle,
+    ) -> Result<((Arc<Sessions>, Links, SealKey), Kept), Failed> {
+        let processes = match self.warden.clone() {
+            Some(command) => Processes::wardened(command, runtime.clone()),
+            None => Processes::local(runtime.clone()),
+        };
+        let folders = match &self.folders {
+            Some(root) => Folders::new(root)?,
+            None => Folders::temporary()?,
+        };
+        let limits = self.limits.unwrap_or_default();
+        let links = LinkSettings { limits, ..LinkSettings::new(processes, folders) };
+        let links = Links::new(links, runtime);
+        let (store, lease, seal) = self.database().await?;
+        let mut settings = Settings { lease, ..Settings::default() };
+        // Everything here is one owner's.
+        settings.sessions = SessionLimits { per_owner: usize::MAX, ..settings.sessions };
+        settings.expiry = self.expiry.unwrap_or(settings.expiry);
+        let sessions =
+            Sessions::start(store, Arc::new(SystemClock), Holder::unreachable(), settings);
+        let sessions = sessions.await.map_err(|error| Failed(Error::invalid(error)))?;
+        let sessions = Arc::new(sessions);
+        let kept = Kept { links: links.clone(), sessions: sessions.clone() };
+        Ok(((sessions, links, seal), kept))
+    }
+
+    #[cfg(feature = "stores")]
+    async fn database(&self) -> Result<(Arc<dyn Store>, Duration, SealKey), Failed> {
+        let failed = |error: &dyn std::fmt::Display| Failed(Error::Invalid(error.to_string()));
+        let Some(url) = &self.store else { return in_memory() };
+        let database = stayput_stores::open(url).await.map_err(|error| failed(&error))?;
+        let Some(folders) = &self.folders else {
+            let sentence = "a hub with a store needs `folders`, too: the key for what is secret in the \
+                            store is kept there";
+            return Err(Failed(Error::Invalid(sentence.to_owned())));
+        };
+        let seal = SealKey::at(&folders.join("key")).map_err(|error| failed(&error))?;
+        Ok((database.store, LEASE, seal))
+    }
+
+    #[cfg(not(feature = "stores"))]
+    async fn database(&self) -> Result<(Arc<dyn Store>, Duration, SealKey), Failed> {
+        in_memory()
+    }
+}
+
+fn in_memory() -> Result<(Arc<dyn Store>, Duration, SealKey), Failed> {
+    let seal = SealKey::generate().map_err(|error| Failed(Error::invalid(error)))?;
+    let store = MemoryStore::new(Arc::new(SystemClock));
+    // It ends with this process: nobody else can want its sessions.
+    Ok((Arc::new(store), Duration::MAX, seal))
+}
+
+/// An error on its way out of the hub's thread.
+struct Failed(Error);
+
+impl From<std::io::Error> for Failed {
+    fn from(error: std::io::Error) -> Self {
+        Self(Error::invalid(error))
+    }
+}

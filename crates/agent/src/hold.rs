@@ -1,0 +1,128 @@
+//! A session in somebody's hands.
+
+use std::{
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use stayput_core::{EndReason, InUse, OpenError, SessionId, Wish};
+use tokio::sync::OnceCell;
+
+use crate::{Error, hub::Inner, seen::Seen};
+
+/// A session that somebody has: a name that was opened, or a run. It opens at the first call.
+pub(crate) struct Hold {
+    pub(crate) hub: Arc<Inner>,
+    pub(crate) id: SessionId,
+    pub(crate) seen: Arc<Seen>,
+    /// What opens it; none if it was opened already.
+    wish: Option<Wish>,
+    opened: OnceCell<()>,
+    /// Whether it ends with whoever has it.
+    ends: AtomicBool,
+}
+
+impl Hold {
+    /// A session that was opened, and goes on when nobody has it.
+    pub(crate) fn opened(hub: Arc<Inner>, id: SessionId) -> Arc<Self> {
+        Arc::new(Self {
+            hub,
+            id,
+            seen: Arc::default(),
+            wish: None,
+            opened: OnceCell::new_with(Some(())),
+            ends: AtomicBool::new(false),
+        })
+    }
+
+    /// A session of its own, opened at the first call, which ends with whoever has it.
+    pub(crate) fn own(hub: Arc<Inner>) -> Arc<Self> {
+        let id = SessionId::generate(hub.now());
+        let wish = Wish::new(hub.owner.clone()).id(id);
+        Arc::new(Self {
+            hub,
+            id,
+            seen: Arc::default(),
+            wish: Some(wish),
+            opened: OnceCell::new(),
+            ends: AtomicBool::new(true),
+        })
+    }
+
+    pub(crate) fn hub_id(&self) -> u64 {
+        self.hub.id
+    }
+
+    /// The session, in use. One that expired begins anew, and its loss is told.
+    pub(crate) async fn enter(&self) -> Result<InUse, Error> {
+        let hub = &self.hub;
+        hub.check_open()?;
+        self.opened
+            .get_or_try_init(async || match &self.wish {
+                Some(wish) => hub.sessions.open(wish).await.map(drop),
+                None => Ok(()),
+            })
+            .await?;
+        match hub.sessions.by_id(&hub.owner, self.id).await {
+            Err(OpenError::Over(over)) => {
+                let closed = over.ended.is_none_or(|it| it.reason == EndReason::Closed);
+                if closed || self.wish.is_some() {
+                    return Err(Error::Ended { session: self.id });
+                }
+                // What is left of its former life goes before the next one begins.
+                let _ = hub.links.end(self.id).await;
+                Ok(hub.sessions.revive(&hub.owner, self.id).await?.session)
+            }
+            Err(OpenError::Unknown) => Err(Error::Ended { session: self.id }),
+            found => Ok(found?),
+        }
+    }
+
+    /// Ends the session and everything behind it, and waits until nothing is left.
+    pub(crate) async fn end(&self) -> Result<(), Error> {
+        self.ends.store(false, Ordering::Relaxed);
+        end(self.hub.clone(), self.id).await
+    }
+
+    /// The end of a run: what was never opened has nothing to end.
+    pub(crate) async fn finish(&self) -> Result<(), Error> {
+        if self.opened.initialized() { self.end().await } else { Ok(()) }
+    }
+}
+
+/// Ends a session, whoever has it.
+pub(crate) async fn end(hub: Arc<Inner>, id: SessionId) -> Result<(), Error> {
+    let found = match hub.sessions.by_id(&hub.owner, id).await {
+        Ok(found) => Some(found.session().clone()),
+        Err(OpenError::Over(_) | OpenError::Unknown) => None,
+        Err(error) => return Err(error.into()),
+    };
+    if let Some(session) = &found {
+        hub.sessions.end(session).await?;
+    }
+    let _ = hub.links.end(id).await;
+    if found.is_some() {
+        hub.say(crate::events::Event::Ended { session: id });
+    }
+    Ok(())
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        // What was never opened has nothing to end.
+        if self.ends.load(Ordering::Relaxed) && self.opened.initialized() {
+            let (hub, id) = (self.hub.clone(), self.id);
+            // Whatever goes wrong here, the session idles out.
+            self.hub.home.handle().spawn(async move { end(hub, id).await });
+        }
+    }
+}
+
+impl fmt::Debug for Hold {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Hold({})", self.id)
+    }
+}

@@ -1,0 +1,371 @@
+//! The entry point: the servers, and the sessions on them.
+
+use std::{
+    collections::BTreeMap,
+    fmt,
+    sync::{
+        Arc, Mutex, PoisonError, RwLock,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use serde::Serialize;
+use stayput_core::{
+    Agent, Clock, Key, OpenError, Opened, Owner, SessionId, Sessions, StoreError, SystemClock,
+    Timestamp, Wish,
+};
+use stayput_upstream::{Links, Options, Place, SealKey, Server, Transport};
+use tokio::sync::broadcast;
+
+use crate::{
+    Automatic, Builder, Error, Events, Session, ToolCall,
+    ambient::{self, Ambient},
+    events::Event,
+    handlers::Handlers,
+    hold::Hold,
+    home::Home,
+};
+
+/// The servers that are configured, and the sessions on them. A clone is the same hub.
+///
+/// See the [front page](crate) for how it is used.
+#[derive(Clone)]
+pub struct Hub {
+    pub(crate) inner: Arc<Inner>,
+    /// In whose namespace names are looked up.
+    pub(crate) agent: Agent,
+}
+
+/// What all clones of a hub share.
+pub(crate) struct Inner {
+    pub(crate) id: u64,
+    pub(crate) owner: Owner,
+    pub(crate) sessions: Arc<Sessions>,
+    pub(crate) links: Links,
+    pub(crate) seal: SealKey,
+    pub(crate) servers: RwLock<BTreeMap<(Agent, String), Server>>,
+    pub(crate) handlers: Handlers,
+    pub(crate) automatic: Mutex<BTreeMap<Agent, Arc<Hold>>>,
+    pub(crate) branches: AtomicU64,
+    pub(crate) events: broadcast::Sender<Event>,
+    pub(crate) closed: AtomicBool,
+    /// Last: links are let go of on it.
+    pub(crate) home: Home,
+}
+
+/// How a hub was closed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Report {
+    /// Sessions that were live.
+    pub sessions: usize,
+    /// Links that were live.
+    pub links: usize,
+    /// Links that did not go in time, and were killed.
+    pub killed: usize,
+}
+
+impl Inner {
+    pub(crate) fn now(&self) -> Timestamp {
+        SystemClock.now()
+    }
+
+    pub(crate) fn check_open(&self) -> Result<(), Error> {
+        if self.closed.load(Ordering::Relaxed) { Err(Error::Closed) } else { Ok(()) }
+    }
+
+    /// Tells whoever listens.
+    pub(crate) fn say(&self, event: Event) {
+        // Most often nobody does.
+        let _ = self.events.send(event);
+    }
+
+    /// Closes what is over. To be called from time to time.
+    pub(crate) async fn tick(&self) {
+        let _ = self.sessions.renew().await;
+        drop(self.sessions.lost());
+        let _ = self.sessions.flush().await;
+        for record in self.sessions.sweep().await.ended {
+            let again = self.sessions.held().iter().any(|it| it.id() == record.id);
+            if !again {
+                let _ = self.links.end(record.id).await;
+                self.say(Event::Ended { session: record.id });
+            }
+        }
+    }
+}
+
+impl Hub {
+    /// What a hub is made from.
+    pub fn builder() -> Builder {
+        Builder::default()
+    }
+
+    /// The same hub for an agent of this name: it has session names and servers of its own, beside the
+    /// servers of the hub.
+    ///
+    /// # Errors
+    /// If the name is empty, too long or not printable.
+    pub fn agent(&self, name: &str) -> Result<Self, Error> {
+        Ok(Self { inner: self.inner.clone(), agent: Agent::named(name)? })
+    }
+
+    /// Adds a server, or replaces the one of this name: what was open on that one is closed, and whoever
+    /// used it is told of the loss.
+    ///
+    /// # Errors
+    /// If something about it is wrong as it is written.
+    pub async fn add_server(
+        &self,
+        name: &str,
+        transport: impl Into<Transport>,
+        options: Options,
+    ) -> Result<(), Error> {
+        self.inner.check_open()?;
+        let server = Server::with(&self.global_name(name), transport, options)?;
+        let key = (self.agent.clone(), name.to_owned());
+        let before = self.servers().insert(key, server.clone());
+        if before.is_some_and(|before| before.configuration() != server.configuration()) {
+            self.inner.links.reconfigure(server.name(), Some(&server)).await;
+        }
+        Ok(())
+    }
+
+    /// Removes a server and closes what was open on it. Says whether there was one.
+    pub async fn remove_server(&self, name: &str) -> bool {
+        let before = self.servers().remove(&(self.agent.clone(), name.to_owned()));
+        if let Some(server) = &before {
+            self.inner.links.reconfigure(server.name(), None).await;
+        }
+        before.is_some()
+    }
+
+    /// The names of all servers that this agent can use.
+    #[must_use]
+    pub fn server_names(&self) -> Vec<String> {
+        let servers = self.inner.servers.read().unwrap_or_else(PoisonError::into_inner);
+        let mut names: Vec<_> = servers
+            .keys()
+            .filter(|(agent, _)| *agent == self.agent || *agent == Agent::none())
+            .map(|(_, name)| name.clone())
+            .collect();
+        names.sort();
+        names.dedup();
+        names
+    }
+
+    /// Waits until a server can be used.
+    ///
+    /// # Errors
+    /// What is wrong with it, if it cannot be used within `limit`.
+    pub async fn wait_ready(&self, name: &str, limit: Duration) -> Result<(), Error> {
+        let server = self.server(name)?;
+        let place = self.nowhere();
+        let (inner, name) = (self.inner.clone(), name.to_owned());
+        let waiting = async move {
+            let end = tokio::time::Instant::now() + limit;
+            loop {
+                let asked =
+                    tokio::time::timeout_at(end, inner.links.profile(&server, &place)).await;
+                let failed = match asked {
+                    Ok(Ok(_)) => return Ok(()),
+                    Ok(Err(source)) => Error::ServerFailed { server: name.clone(), source },
+                    Err(_) => return Err(Error::Invalid(format!("`{name}` is not ready yet"))),
+                };
+                let pause = Duration::from_millis(100);
+                if tokio::time::Instant::now() + pause >= end {
+                    return Err(failed);
+                }
+                tokio::time::sleep(pause).await;
+            }
+        };
+        self.inner.home.at_home(waiting).await
+    }
+
+    /// The session of this name, found or made. It goes on when the last [`Session`] of it is dropped, until
+    /// it is ended, expires, or the hub is closed.
+    ///
+    /// # Errors
+    /// If it cannot be opened.
+    pub async fn session(&self, name: &str) -> Result<Session, Error> {
+        let wish = Wish::keyed(self.inner.owner.clone(), self.agent.clone(), Key::named(name)?);
+        self.open(&wish).await
+    }
+
+    pub(crate) async fn open(&self, wish: &Wish) -> Result<Session, Error> {
+        self.inner.check_open()?;
+        let Opened { session, .. } = self.inner.sessions.open(wish).await?;
+        Ok(Session::new(self, Hold::opened(self.inner.clone(), session.id())))
+    }
+
+    /// The session of this name.
+    ///
+    /// # Errors
+    /// [`Error::UnknownSession`] if there is none.
+    pub async fn find(&self, name: &str) -> Result<Session, Error> {
+        self.by_key(&self.agent, &Key::named(name)?).await
+    }
+
+    async fn by_key(&self, agent: &Agent, key: &Key) -> Result<Session, Error> {
+        self.inner.check_open()?;
+        let found = self.inner.sessions.by_key(&self.inner.owner, agent, key).await;
+        match found {
+            Ok(session) => Ok(Session::new(self, Hold::opened(self.inner.clone(), session.id()))),
+            Err(OpenError::Over(_)) => Err(Error::UnknownSession),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Makes a session under a name that every agent can find by [`Hub::find_global`].
+    ///
+    /// # Errors
+    /// [`Error::Taken`] if there is one already.
+    pub async fn global_session(&self, name: &str) -> Result<Session, Error> {
+        self.inner.check_open()?;
+        let key = Key::new(GLOBAL, name)?;
+        let taken = || Error::Taken { name: name.to_owned() };
+        let wish = Wish::keyed(self.inner.owner.clone(), Agent::none(), key);
+        match self.inner.sessions.open_new(&wish).await {
+            Ok(Opened { session, .. }) => {
+                Ok(Session::new(self, Hold::opened(self.inner.clone(), session.id())))
+            }
+            Err(OpenError::Store(StoreError::Taken { .. })) => Err(taken()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// The session that some agent made under this name for all.
+    ///
+    /// # Errors
+    /// [`Error::UnknownSession`] if there is none.
+    pub async fn find_global(&self, name: &str) -> Result<Session, Error> {
+        self.by_key(&Agent::none(), &Key::new(GLOBAL, name)?).await
+    }
+
+    /// A session without a name, which ends when the last [`Session`] of it is dropped.
+    #[must_use]
+    pub fn ephemeral(&self) -> Session {
+        Session::new(self, Hold::own(self.inner.clone()))
+    }
+
+    /// From now on calls of this agent that belong to no session belong to an automatic one. It is made
+    /// once; asked for again, it is the same.
+    ///
+    /// # Errors
+    /// If it cannot be opened.
+    pub async fn automatic(&self, options: Automatic) -> Result<Session, Error> {
+        let known = self.automatics().get(&self.agent).cloned();
+        if let Some(hold) = known
+            && hold.enter().await.is_ok()
+        {
+            return Ok(Session::new(self, hold));
+        }
+        let id = SessionId::generate(self.inner.now());
+        let key = Key::named(&format!("{}{id}", options.prefix))?;
+        let wish = Wish::keyed(self.inner.owner.clone(), self.agent.clone(), key);
+        let session = self.open(&wish.expiry(options.expiry())).await?;
+        let hold = self.automatics().entry(self.agent.clone()).or_insert(session.hold).clone();
+        Ok(Session::new(self, hold))
+    }
+
+    /// Calls that belong to no session are errors again. The automatic session is ended.
+    ///
+    /// # Errors
+    /// If it cannot be ended.
+    pub async fn manual(&self) -> Result<(), Error> {
+        let hold = self.automatics().remove(&self.agent);
+        match hold {
+            Some(hold) => hold.end().await,
+            None => Ok(()),
+        }
+    }
+
+    /// Runs a future in a scope. The first is the root: all calls in it, and in whatever it calls, belong to
+    /// one session, which is opened by the first call and ends with the run, however that ends. Inside
+    /// a scope of this hub it joins that one.
+    pub async fn run<F: Future>(&self, future: F) -> F::Output {
+        if ambient::of_hub(self.inner.id).is_some() {
+            return future.await;
+        }
+        crate::run::root(Hold::own(self.inner.clone()), future).await
+    }
+
+    /// Calls a tool in the session that the calling task belongs to.
+    pub fn call(&self, server: &str, tool: &str, arguments: impl Serialize) -> ToolCall {
+        ToolCall::new(self, None, (server, tool), arguments)
+    }
+
+    /// What happens to sessions from now on.
+    #[must_use]
+    pub fn events(&self) -> Events {
+        Events(self.inner.events.subscribe())
+    }
+
+    /// Ends all sessions that end with this process, lets go of all links under one deadline, and says
+    /// what there was. Further use is an error.
+    pub async fn close(&self, limit: Duration) -> Report {
+        if self.inner.closed.swap(true, Ordering::Relaxed) {
+            return Report::default();
+        }
+        let inner = self.inner.clone();
+        self.automatics().clear();
+        let sessions = inner.sessions.held().len();
+        let closed = inner.home.at_home(inner.links.close(limit)).await;
+        let _ = inner.sessions.close().await;
+        Report { sessions, links: closed.links, killed: closed.left }
+    }
+
+    pub(crate) fn server(&self, name: &str) -> Result<Server, Error> {
+        let servers = self.inner.servers.read().unwrap_or_else(PoisonError::into_inner);
+        let find = |agent: &Agent| servers.get(&(agent.clone(), name.to_owned())).cloned();
+        let found = find(&self.agent).or_else(|| find(&Agent::none()));
+        drop(servers);
+        found.ok_or_else(|| {
+            let known = self.server_names();
+            let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
+            Error::UnknownServer { server: name.to_owned(), known }
+        })
+    }
+
+    /// The hold that a call without a session goes to: the scope of the task, else the automatic one.
+    pub(crate) fn current(&self) -> Result<Arc<Ambient>, Error> {
+        if let Some(ambient) = ambient::of_hub(self.inner.id) {
+            return Ok(ambient);
+        }
+        let automatic = self.automatics().get(&self.agent).cloned();
+        automatic.map(|hold| Arc::new(Ambient::of(hold))).ok_or(Error::NoSession)
+    }
+
+    /// Where a server is asked for its profile, before there is a session.
+    pub(crate) fn nowhere(&self) -> Place {
+        Place::new(self.inner.owner.clone(), SessionId::generate(self.inner.now()))
+    }
+
+    fn servers(&self) -> std::sync::RwLockWriteGuard<'_, BTreeMap<(Agent, String), Server>> {
+        self.inner.servers.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn automatics(&self) -> std::sync::MutexGuard<'_, BTreeMap<Agent, Arc<Hold>>> {
+        self.inner.automatic.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Two agents may call different servers by one name.
+    pub(crate) fn global_name(&self, name: &str) -> String {
+        match self.agent.as_str() {
+            "" => name.to_owned(),
+            agent => format!("{name}_byagent_{agent}"),
+        }
+    }
+}
+
+/// The source of names that all agents share.
+const GLOBAL: &str = "global";
+
+impl fmt::Debug for Hub {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Hub")
+            .field("servers", &self.server_names())
+            .field("links", &self.inner.links)
+            .finish_non_exhaustive()
+    }
+}
