@@ -11,13 +11,15 @@ use std::{
 use stayput_core::{EndReason, InUse, OpenError, SessionId, Wish};
 use tokio::sync::OnceCell;
 
-use crate::{Error, hub::Inner, seen::Seen};
+use crate::{Error, hub::Inner, lists::Asked, seen::Seen};
 
 /// A session that somebody has: a name that was opened, or a run. It opens at the first call.
 pub(crate) struct Hold {
     pub(crate) hub: Arc<Inner>,
     pub(crate) id: SessionId,
     pub(crate) seen: Arc<Seen>,
+    /// The lists that its servers were asked for.
+    pub(crate) asked: Asked,
     /// What opens it; none if it was opened already.
     wish: Option<Wish>,
     opened: OnceCell<()>,
@@ -32,6 +34,7 @@ impl Hold {
             hub,
             id,
             seen: Arc::default(),
+            asked: Asked::default(),
             wish: None,
             opened: OnceCell::new_with(Some(())),
             ends: AtomicBool::new(false),
@@ -46,6 +49,7 @@ impl Hold {
             hub,
             id,
             seen: Arc::default(),
+            asked: Asked::default(),
             wish: Some(wish),
             opened: OnceCell::new(),
             ends: AtomicBool::new(true),

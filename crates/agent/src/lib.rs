@@ -61,10 +61,14 @@ mod hold;
 mod home;
 mod hub;
 mod keeper;
+mod lists;
+mod offers;
+mod reply;
 mod result;
 mod run;
 mod seen;
 mod session;
+mod ticket;
 mod visit;
 
 pub use automatic::Automatic;
@@ -74,6 +78,8 @@ pub use error::{Error, StateLost};
 pub use events::{Event, Events};
 pub use handlers::Handlers;
 pub use hub::{Hub, Report};
+pub use lists::{Prompt, Resource, Tool};
+pub use reply::Reply;
 pub use result::{Content, ToolResult};
 pub use run::{Sub, SubAgent};
 pub use session::{Info, Session, Status};
@@ -82,3 +88,4 @@ pub use stayput_upstream::{
     self as upstream, EraChoice, Http, Isolation, Limits, Options, Stdio, Timeouts, Transport,
     process::{WardenCommand, warden_main},
 };
+pub use ticket::Ticket;

@@ -43,12 +43,21 @@ impl Visit {
         Ok(Self { hub, server, local, ambient, session, branch })
     }
 
+    fn place(&self) -> Place {
+        Place::new(self.hub.owner.clone(), self.session.id()).branch(self.branch)
+    }
+
+    /// The link, if there is one.
+    pub(crate) fn found(&self) -> Option<Held> {
+        self.hub.links.find(&self.server, &self.place())
+    }
+
     /// The link. The first who asks opens it.
     pub(crate) async fn link(&self) -> Result<Held, Error> {
-        let place = Place::new(self.hub.owner.clone(), self.session.id()).branch(self.branch);
-        if let Some(held) = self.hub.links.find(&self.server, &place) {
+        if let Some(held) = self.found() {
             return Ok(held);
         }
+        let place = self.place();
         let failed = |source| Error::ServerFailed { server: self.local.clone(), source };
         let asking = self.asking(&place).await.map_err(failed)?;
         let held = self.hub.links.open(&self.server, &place, &asking).await.map_err(failed)?;

@@ -142,9 +142,8 @@ async fn a_call_outside_any_scope_is_an_error() {
 async fn sub_agents_share_by_choice() {
     let token = Token::new();
     let hub = builder(&token).server("other", token.server()).build().unwrap();
-    let other = async |hub: &Hub| {
-        hub.call("other", "count", json!({})).await.map(|result| result.text())
-    };
+    let other =
+        async |hub: &Hub| hub.call("other", "count", json!({})).await.map(|result| result.text());
     hub.run(async {
         assert_eq!(count(&hub).await, 1);
         let (inherited, isolated) = tokio::join!(count(&hub), count(&hub).isolated("counter"));

@@ -175,6 +175,22 @@ impl Links {
         ending.await.unwrap_or_default()
     }
 
+    /// Lets go of all links of a session that goes on elsewhere: what its servers keep is for whoever
+    /// comes back to it. Its folders stay.
+    pub async fn release(&self, session: SessionId) {
+        let (trace, gone) = Trace::new();
+        let (slots, earlier) = self.0.table.remove_session(session, gone.clone());
+        let mut ended = leaving(&slots, LossReason::Released);
+        ended.extend(earlier.map(Leaving::Opening));
+        let inner = self.0.clone();
+        let releasing = self.0.opener.runtime.spawn(async move {
+            all_gone(&ended).await;
+            inner.table.forget_session(session, &gone);
+            drop(trace);
+        });
+        let _ = releasing.await;
+    }
+
     /// Says farewell to a session that a server still keeps, though its link was let go of.
     fn forget(&self, slot: &Slot) -> Option<JoinHandle<()>> {
         let kept = slot.left_behind().filter(|_| slot.server.options().delete_on_end)?;
