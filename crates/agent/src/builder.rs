@@ -15,7 +15,8 @@ use stayput_core::{
     SystemClock,
 };
 use stayput_upstream::{
-    Folders, Limits, LinkSettings, Links, Options, SealKey, Server, ServerError, Transport,
+    Folders, Limits, LinkSettings, Links, Options, PerOwner, SealKey, Server, ServerError,
+    Transport,
     process::{Processes, WardenCommand},
 };
 use tokio::{runtime::Handle, sync::broadcast};
@@ -168,7 +169,7 @@ impl Builder {
             Some(root) => Folders::new(root)?,
             None => Folders::temporary()?,
         };
-        let limits = self.limits.unwrap_or_default();
+        let limits = self.limits.unwrap_or_else(all_for_one);
         let links = LinkSettings { limits, ..LinkSettings::new(processes, folders) };
         let links = Links::new(links, runtime);
         let (store, lease, seal) = self.database().await?;
@@ -202,6 +203,13 @@ impl Builder {
     async fn database(&self) -> Result<(Arc<dyn Store>, Duration, SealKey), Failed> {
         in_memory()
     }
+}
+
+/// The usual limits. Everything here is one owner's, so what one may have is what there may be.
+fn all_for_one() -> Limits {
+    let limits = Limits::default();
+    let per_owner = PerOwner { processes: limits.processes, links: limits.links };
+    Limits { per_owner, ..limits }
 }
 
 fn in_memory() -> Result<(Arc<dyn Store>, Duration, SealKey), Failed> {

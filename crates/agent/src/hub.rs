@@ -1,7 +1,7 @@
 //! The entry point: the servers, and the sessions on them.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, HashSet},
     fmt,
     sync::{
         Arc, Mutex, PoisonError, RwLock,
@@ -85,9 +85,14 @@ impl Inner {
         let _ = self.sessions.renew().await;
         drop(self.sessions.lost());
         let _ = self.sessions.flush().await;
-        for record in self.sessions.sweep().await.ended {
-            let again = self.sessions.held().iter().any(|it| it.id() == record.id);
-            if !again {
+        let ended = self.sessions.sweep().await.ended;
+        if ended.is_empty() {
+            return;
+        }
+        // What lives again is not what ended.
+        let held: HashSet<_> = self.sessions.held().iter().map(|it| it.id()).collect();
+        for record in ended {
+            if !held.contains(&record.id) {
                 let _ = self.links.end(record.id).await;
                 self.say(Event::Ended { session: record.id });
             }

@@ -57,6 +57,11 @@ impl Token {
         }
     }
 
+    /// A server whose processes carry it.
+    pub(crate) fn mark(&self, stdio: Stdio) -> Stdio {
+        stdio.env("TOKEN", &self.0)
+    }
+
     /// The test server, a child with a counter and notes of its own.
     pub(crate) fn server(&self) -> Stdio {
         Stdio::new(program("stayput-testserver").to_str().unwrap())
