@@ -51,7 +51,8 @@ serde_as_text!(HolderId, to_string);
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Holder {
-    /// Its name.
+    /// Its name. No two processes that live may have the same; one that starts with the name of another
+    /// says that the other is gone, and takes over at once what that one held.
     pub id: HolderId,
     /// Where other holders forward to; empty if nobody can.
     pub address: String,

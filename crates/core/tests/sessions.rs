@@ -634,6 +634,30 @@ async fn what_another_process_holds_is_named_not_stolen() {
     assert_fails!(two.by_handle(&eve(), &handle).await, OpenError::Unknown);
 }
 
+/// A process that was killed and started again under its name does not wait for its own lease.
+#[tokio::test]
+async fn a_process_takes_over_from_an_earlier_one_of_its_name() {
+    let world = World::new();
+    let start = async |holder: &Holder| {
+        let settings = Settings { lease: MINUTE, ..Settings::default() };
+        let (store, clock) = (world.store.clone(), world.clock.clone());
+        Sessions::start(store, clock, holder.clone(), settings).await.unwrap()
+    };
+    let (holder, other) = (Holder::unreachable(), Holder::unreachable());
+    let killed = start(&holder).await;
+    let opened = killed.open(&chat("a")).await.unwrap();
+    let again = start(&holder).await;
+    let stranger = start(&other).await;
+    assert_fails!(stranger.open(&chat("a")).await, OpenError::HeldElsewhere { .. });
+    let found = again.by_id(&ann(), opened.session.id()).await.unwrap();
+    assert_eq!(found.id(), opened.session.id());
+    // What the earlier one still writes is refused, and the other one waits as before.
+    let late = killed.extend(&opened.session, Expiry::NEVER).await;
+    assert_fails!(late, OpenError::Store(StoreError::NotHolder));
+    assert_fails!(stranger.open(&chat("a")).await, OpenError::HeldElsewhere { .. });
+    assert_eq!(again.renew().await.unwrap(), Renewed::Kept);
+}
+
 /// A restart on the same store: sessions are known, state is there, times of use were written back.
 #[tokio::test]
 async fn after_a_clean_end_another_process_goes_on() {

@@ -17,6 +17,7 @@ const FILES: [&str; 3] = ["stayput.json", ".mcp.json", "mcp.json"];
 
 const EXAMPLES: &str = "\
 Examples:
+  stayput demo                             see what this is for, in less than a minute
   stayput serve                            the servers of ./stayput.json, ./.mcp.json or ./mcp.json
   stayput serve --config team.json --listen 127.0.0.1:8080
   stayput serve --store memory:            forget all sessions at the end
@@ -38,6 +39,8 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// Listen over HTTP and keep a session for each client, in front of the configured servers
     Serve(Serve),
+    /// See what this is for, in less than a minute: two chats, one crash, nothing to install
+    Demo(Demo),
     /// Run the built-in demo server: a notebook with state, over stdio or HTTP
     DemoServer(DemoServer),
     /// Start and, above all, end the child processes of another `stayput`; it starts this by itself
@@ -60,6 +63,31 @@ pub(crate) struct Serve {
     /// How the log is written to the standard error
     #[arg(long, value_name = "FORMAT", value_enum, default_value_t)]
     pub(crate) log_format: LogFormat,
+    /// Stop when the standard input ends, as it does when the program that started this is gone
+    #[arg(long)]
+    pub(crate) stop_with_stdin: bool,
+}
+
+const DEMO: &str = "\
+Two chats use a small server with state, a notebook. You see
+  1. what happens without Stayput: a chat reads the notes of the other;
+  2. with it: each chat has a process and notes of its own;
+  3. fifty first calls at once: one process is started;
+  4. kill -9 of the gateway and a new start: no process is left over, a
+     session on an HTTP server goes on, and the chat whose process had to
+     go is told so.
+
+All of it really runs, on free ports of this machine and in a temporary
+folder, and is gone at the end, also after Ctrl-C. The exit code is 1 if
+anything was not as it should be.";
+
+/// How the story is told.
+#[derive(Debug, Args)]
+#[command(after_help = DEMO)]
+pub(crate) struct Demo {
+    /// One JSON object for each step, instead of lines for people
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 /// How the demo server is run.

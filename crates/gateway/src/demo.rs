@@ -36,6 +36,18 @@ pub(crate) async fn run(http: Option<SocketAddr>, state: Option<&Path>) -> Resul
     }
 }
 
+/// Listens at `address` for as long as what is returned beside its URL is polled. It keeps its sessions in
+/// memory.
+///
+/// # Errors
+/// [`DemoError`] says why it cannot be reached.
+pub(crate) async fn listen(
+    address: SocketAddr,
+) -> Result<(String, impl Future<Output = Result<(), DemoError>>), DemoError> {
+    let server = http::Server::bind(address, None).await?;
+    Ok((server.url(), server.serve()))
+}
+
 /// Tells where it is, to whoever started it.
 fn announce(line: &str) -> Result<(), DemoError> {
     use std::io::Write;

@@ -10,7 +10,7 @@
 //! | reply | `reply.rs`, `stream.rs`, `lists.rs`, `tools.rs`, `losses.rs`: as the client expects it |
 //!
 //! `serve.rs` opens and closes the house, `config.rs` reads what users write, `demo.rs` is a small server
-//! to try it with.
+//! to try it with, and `story.rs` shows on that server what all of this is for.
 
 mod cli;
 mod config;
@@ -31,6 +31,7 @@ mod losses;
 mod reply;
 mod request;
 mod serve;
+mod story;
 mod stream;
 mod target;
 mod tools;
@@ -42,21 +43,40 @@ use std::{error::Error, path::Path, process::ExitCode};
 use clap::Parser as _;
 use cli::{Cli, Command, LogFormat};
 use log::Log;
+use story::Ending;
 use tokio::signal::unix::{SignalKind, signal};
 
 fn main() -> ExitCode {
     let done = match Cli::parse().command {
         // Before there is a runtime: a warden has one thread.
         Command::Warden => return stayput_upstream::process::warden_main(),
+        Command::Demo(args) => return story(&args),
         Command::DemoServer(args) => demo(&args),
         Command::Serve(args) => serve(&args),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            Log::default().line(&format!("stayput: {error}"));
-            ExitCode::FAILURE
-        }
+        Err(error) => failed(&*error),
+    }
+}
+
+fn failed(error: &dyn Error) -> ExitCode {
+    Log::default().line(&format!("stayput: {error}"));
+    ExitCode::FAILURE
+}
+
+fn story(args: &cli::Demo) -> ExitCode {
+    let told = tokio::runtime::Runtime::new().and_then(|runtime| {
+        let told = runtime.block_on(story::tell(args.json));
+        runtime.shutdown_background();
+        told
+    });
+    match told {
+        Ok(Ending::Good) => ExitCode::SUCCESS,
+        Ok(Ending::Bad) => ExitCode::FAILURE,
+        // As a shell says it of a program that Ctrl-C ended.
+        Ok(Ending::Interrupted) => ExitCode::from(130),
+        Err(error) => failed(&error),
     }
 }
 
@@ -91,6 +111,7 @@ fn serve(args: &cli::Serve) -> Done {
             tokio::select! {
                 _ = stop.recv() => {}
                 _ = interrupt.recv() => {}
+                () = input_ended(), if args.stop_with_stdin => {}
             }
             let _ = tell.send(());
             tokio::select! {
@@ -110,4 +131,9 @@ fn serve(args: &cli::Serve) -> Done {
     });
     runtime.shutdown_background();
     done
+}
+
+/// Waits for the end of the standard input; what comes before it is not for us.
+async fn input_ended() {
+    let _ = tokio::io::copy(&mut tokio::io::stdin(), &mut tokio::io::sink()).await;
 }

@@ -267,7 +267,9 @@ impl Sessions {
                 }
                 Err(StoreError::HeldBy { holder }) => {
                     stray.settled();
-                    return Err(OpenError::HeldElsewhere { holder });
+                    if holder.id != self.holder.id || !self.outlived(id, lease).await? {
+                        return Err(OpenError::HeldElsewhere { holder });
+                    }
                 }
                 Err(StoreError::Missing) => {
                     stray.settled();
@@ -282,6 +284,18 @@ impl Sessions {
             }
         }
         Err(StoreError::Stale.into())
+    }
+
+    /// Gives up the lease that an earlier process of our name has on a session. No two that live share
+    /// a name, so nobody has to wait until that lease runs out. Says whether it is worth another look.
+    async fn outlived(&self, id: SessionId, lease: Lease) -> Result<bool, OpenError> {
+        let held = self.store.load(id).await?.and_then(|record| record.holder);
+        let Some(held) = held else { return Ok(true) };
+        // A later one is ours, renewed meanwhile.
+        if held.holder == lease.holder && held.epoch < lease.epoch {
+            self.store.leave(held).await?;
+        }
+        Ok(held.holder == lease.holder)
     }
 
     /// Holds and uses a record that was made under our lease.

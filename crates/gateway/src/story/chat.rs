@@ -1,0 +1,104 @@
+//! One conversation: a client of a server, like those of a host.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use stayput_core::{Clock as _, Owner, SessionId, SystemClock};
+use stayput_upstream::{Asking, Call, CallOptions, Held, Links, Place, Server};
+use stayput_wire::meta;
+
+use super::Seen;
+
+/// Longer than anything here takes, and shorter than anybody wants to look at.
+const LIMIT: Duration = Duration::from_secs(30);
+
+/// A conversation with one server. To the server it is a client of its own, unless the server is shared.
+pub(super) struct Chat {
+    links: Links,
+    server: Server,
+    place: Place,
+}
+
+/// What a tool answered.
+#[derive(Debug)]
+pub(super) struct Said {
+    pub(super) text: String,
+    /// Whether it says that state was lost.
+    pub(super) lost: bool,
+    failed: bool,
+}
+
+impl Said {
+    fn read(result: &str) -> Option<Self> {
+        let result: Value = serde_json::from_str(result).ok()?;
+        let text = result["content"][0]["text"].as_str()?.to_owned();
+        let lost = result[meta::META][meta::STATE]["state"] == "lost";
+        Some(Self { text, lost, failed: result["isError"] == true })
+    }
+}
+
+impl Chat {
+    pub(super) fn new(links: &Links, server: &Server) -> Self {
+        let session = SessionId::generate(SystemClock.now());
+        let place = Place::new(Owner::local(), session);
+        Self { links: links.clone(), server: server.clone(), place }
+    }
+
+    /// Connects, if that was not done yet.
+    pub(super) async fn connect(&self) -> Seen<Held> {
+        let opened = self.links.open(&self.server, &self.place, &Asking::default()).await;
+        opened.map_err(|error| error.to_string())
+    }
+
+    /// The text that a tool answers. A failure of the tool is none of this story.
+    pub(super) async fn ask(&self, tool: &str, arguments: Value) -> Seen<String> {
+        let said = self.call(tool, arguments).await?;
+        if said.failed { Err(format!("`{tool}` failed: {}", said.text)) } else { Ok(said.text) }
+    }
+
+    /// What a tool answers, be it that it failed.
+    pub(super) async fn call(&self, tool: &str, arguments: Value) -> Seen<Said> {
+        let call = self.begin(&self.connect().await?, tool, &arguments).await?;
+        answer(tool, call).await
+    }
+
+    /// The answers to as many calls of a tool, all of them under way at once.
+    pub(super) async fn ask_at_once(&self, tool: &str, count: usize) -> Seen<Vec<String>> {
+        let link = self.connect().await?;
+        let mut calls = Vec::with_capacity(count);
+        for _ in 0..count {
+            calls.push(self.begin(&link, tool, &json!({})).await?);
+        }
+        let mut answers = Vec::with_capacity(count);
+        for call in calls {
+            answers.push(answer(tool, call).await?.text);
+        }
+        Ok(answers)
+    }
+
+    /// Whether the server answers at all. It may be asked as often as one likes.
+    pub(super) async fn ping(&self) -> Seen<()> {
+        let call = self.connect().await?.call("ping", None, options()).await;
+        let answer = call.map_err(|error| error.to_string())?.answer().await;
+        answer.map(drop).map_err(|error| error.to_string())
+    }
+
+    async fn begin(&self, link: &Held, tool: &str, arguments: &Value) -> Seen<Call> {
+        let params = json!({ "name": tool, "arguments": arguments }).to_string();
+        let call = link.call("tools/call", Some(&params), options()).await;
+        call.map_err(|error| format!("`{tool}` cannot be called: {error}"))
+    }
+}
+
+fn options() -> CallOptions {
+    CallOptions { limit: Some(LIMIT), ..CallOptions::default() }
+}
+
+async fn answer(tool: &str, call: Call) -> Seen<Said> {
+    let answer = call.answer().await.map_err(|error| format!("`{tool}` has no answer: {error}"))?;
+    let said = answer.result().and_then(Said::read);
+    said.ok_or_else(|| {
+        let whole = String::from_utf8_lossy(answer.as_bytes());
+        format!("`{tool}` answered what is no result of a tool: {whole}")
+    })
+}
