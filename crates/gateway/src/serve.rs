@@ -186,6 +186,7 @@ impl Gateway {
             sessions,
             links: links(&plan.data, plan.limits)?,
             connections: Connections::default(),
+            callers: front::sse::Callers::default(),
             ids: EventIds::new(&secret()),
             seal,
             rules: plan.rules,
