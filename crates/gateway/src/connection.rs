@@ -4,7 +4,7 @@ use std::{
     collections::HashMap,
     fmt,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
 };
@@ -29,6 +29,8 @@ pub(crate) struct Connection {
     pub(crate) hello: Hello,
     under_way: Mutex<UnderWay>,
     pub(crate) streams: Streams,
+    /// The one stream of a client of 2024-11-05: all that it hears comes there.
+    line: OnceLock<Arc<Stream>>,
     next_ask: AtomicU64,
 }
 
@@ -82,6 +84,7 @@ impl Connection {
             hello,
             under_way: Mutex::default(),
             streams: Streams::default(),
+            line: OnceLock::new(),
             next_ask: AtomicU64::new(first_question()),
         }
     }
@@ -183,6 +186,17 @@ impl Connection {
     /// What the client listens on.
     pub(crate) fn ear(&self) -> Option<Arc<Stream>> {
         self.under_way().ear.clone()
+    }
+
+    /// All that the client hears comes on this stream from now on.
+    pub(crate) fn speak_on(&self, line: Arc<Stream>) {
+        let _ = self.line.set(line.clone());
+        self.listen(line);
+    }
+
+    /// The one stream of the client, if it has but one.
+    pub(crate) fn line(&self) -> Option<&Arc<Stream>> {
+        self.line.get()
     }
 
     pub(crate) fn set_log_level(&self, params: &str) {

@@ -195,7 +195,8 @@ impl Following {
         let (Some(errand), Some(call), Some(link), Some(in_flight)) = taken else {
             return Outcome::Cancelled;
         };
-        let stream = new_stream(&errand.connection, keep);
+        let line = errand.connection.line().cloned();
+        let stream = line.unwrap_or_else(|| new_stream(&errand.connection, keep));
         let pursuit = Pursuit { errand, call, link, _in_flight: in_flight, stream: stream.clone() };
         tokio::runtime::Handle::current().spawn(pursuit.run(first));
         Outcome::Stream(stream)
@@ -248,15 +249,22 @@ impl Pursuit {
             match incoming {
                 Some(Incoming::Answer(end)) => {
                     if let Some(done) = self.errand.ended(&self.link, end) {
+                        self.stream.room().await;
                         self.stream.push_then(done.text, done.then);
                     }
                     break;
                 }
-                Some(incoming) => say(&self.errand.connection, &self.stream, incoming),
+                Some(incoming) => {
+                    self.stream.room().await;
+                    say(&self.errand.connection, &self.stream, incoming);
+                }
                 None => break,
             }
         }
-        self.stream.end();
+        // The one stream of a client goes on after a call.
+        if self.errand.connection.line().is_none() {
+            self.stream.end();
+        }
     }
 }
 

@@ -2,3 +2,4 @@
 
 pub(crate) mod http;
 mod post;
+pub(crate) mod sse;

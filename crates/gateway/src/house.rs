@@ -5,7 +5,9 @@ use std::{collections::BTreeMap, fmt, time::Duration};
 use stayput_core::{EndReason, EventIds, InUse, OpenError, Opened, Owner, SessionId, Sessions};
 use stayput_upstream::{Links, SealKey, Server};
 
-use crate::{config::Tools, connections::Connections, log::Log};
+use crate::{
+    config::Tools, connections::Connections, front::sse::Callers, log::Log, losses::Telling,
+};
 
 /// How long a session that another process has is waited for: a process that was killed has it for as
 /// long as its lease lasts.
@@ -19,6 +21,10 @@ pub(crate) struct House {
     pub(crate) sessions: Sessions,
     pub(crate) links: Links,
     pub(crate) connections: Connections,
+    /// Clients of the transport of 2024-11-05.
+    pub(crate) callers: Callers,
+    /// Losses that are being noted as told.
+    pub(crate) telling: Telling,
     pub(crate) ids: EventIds,
     pub(crate) seal: SealKey,
     pub(crate) rules: Rules,

@@ -53,7 +53,10 @@ async fn hear(connection: Arc<Connection>, stream: Arc<Stream>, mut listener: Li
         tokio::select! {
             incoming = listener.next() => match incoming {
                 Some(Incoming::Answer(_)) | None => return,
-                Some(incoming) => say(&connection, &speaker, incoming),
+                Some(incoming) => {
+                    speaker.room().await;
+                    say(&connection, &speaker, incoming);
+                }
             },
             // Nobody reads any more: the server need not speak.
             () = &mut abandoned => return,

@@ -1,10 +1,48 @@
 //! Telling a client that what it remembers is not true any more.
 
-use stayput_core::Generation;
+use std::{
+    collections::HashMap,
+    sync::{Mutex, MutexGuard, PoisonError},
+};
+
+use stayput_core::{Generation, SessionId};
 use stayput_upstream::{Delivery, LossReason};
 use stayput_wire::{Code, Era, json, meta};
 
 use crate::{reply, visit::Asked};
+
+/// Losses that clients were told of, while that is being noted in the store: who calls meanwhile is not
+/// told again.
+#[derive(Debug, Default)]
+pub(crate) struct Telling(Mutex<HashMap<(SessionId, String), Generation>>);
+
+impl Telling {
+    fn lock(&self) -> MutexGuard<'_, HashMap<(SessionId, String), Generation>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// An answer that tells is being written.
+    pub(crate) fn begin(&self, session: SessionId, server: &str, generation: Generation) {
+        let mut all = self.lock();
+        let told = all.entry((session, server.to_owned())).or_default();
+        *told = generation.max(*told);
+    }
+
+    /// It is noted, or cannot be.
+    pub(crate) fn end(&self, session: SessionId, server: &str, generation: Generation) {
+        let mut all = self.lock();
+        let key = (session, server.to_owned());
+        if all.get(&key).is_some_and(|told| *told <= generation) {
+            all.remove(&key);
+        }
+    }
+
+    /// Whether a client was just told of this loss.
+    pub(crate) fn has(&self, session: SessionId, server: &str, generation: Generation) -> bool {
+        let told = self.lock().get(&(session, server.to_owned())).copied();
+        told.is_some_and(|told| told >= generation)
+    }
+}
 
 /// A loss, as a client is told of it.
 pub(crate) struct Told<'a> {

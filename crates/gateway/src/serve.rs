@@ -26,6 +26,7 @@ use crate::{
     front,
     house::{House, Rules},
     log::Log,
+    losses::Telling,
 };
 
 /// How long calls may go on after the first signal to stop.
@@ -186,6 +187,8 @@ impl Gateway {
             sessions,
             links: links(&plan.data, plan.limits)?,
             connections: Connections::default(),
+            callers: front::sse::Callers::default(),
+            telling: Telling::default(),
             ids: EventIds::new(&secret()),
             seal,
             rules: plan.rules,

@@ -13,6 +13,7 @@ use bytes::Bytes;
 use hyper::body::{Body, Frame};
 use stayput_core::{EventIds, InUse, Topic};
 use stayput_wire::sse;
+use tokio::sync::Notify;
 
 use crate::reply::Then;
 
@@ -33,8 +34,11 @@ const SIGN_OF_LIFE: Duration = Duration::from_secs(15);
 
 /// What is said on one stream, kept so that it can be said again.
 pub(crate) struct Stream {
-    topic: Topic,
+    /// What its events are numbered by; none if it is read once.
+    topic: Option<Topic>,
     state: Mutex<State>,
+    /// Somebody has read of a stream that is read once.
+    read: Notify,
 }
 
 #[derive(Default)]
@@ -48,6 +52,10 @@ struct State {
     reader: u64,
     reading: bool,
     waker: Option<Waker>,
+    /// It is read once: what was read is not kept, and what was not is never dropped.
+    once: bool,
+    /// What follows when a stream that is read once is over, or nobody reads it any more.
+    gone: Option<Then>,
 }
 
 /// One message, and what follows when somebody has read it.
@@ -57,9 +65,28 @@ struct Said {
     then: Option<Then>,
 }
 
+impl State {
+    /// The first message after this number. What is read once is taken out.
+    fn after(&mut self, number: u64) -> Option<(u64, Bytes, Option<Then>)> {
+        if self.once {
+            let Said { number, text, then } = self.events.pop_front()?;
+            self.bytes -= text.len();
+            return Some((number, text, then));
+        }
+        let next = self.events.iter_mut().find(|said| said.number > number)?;
+        Some((next.number, next.text.clone(), next.then.take()))
+    }
+}
+
 impl Stream {
     pub(crate) fn new(topic: Topic) -> Arc<Self> {
-        Arc::new(Self { topic, state: Mutex::default() })
+        Arc::new(Self { topic: Some(topic), state: Mutex::default(), read: Notify::new() })
+    }
+
+    /// A stream that is read once, as it is said, and what follows when it is over.
+    pub(crate) fn once(gone: Then) -> Arc<Self> {
+        let state = State { once: true, gone: Some(gone), ..State::default() };
+        Arc::new(Self { topic: None, state: Mutex::new(state), read: Notify::new() })
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -78,7 +105,7 @@ impl Stream {
         state.bytes += text.len();
         let number = state.last;
         state.events.push_back(Said { number, text, then });
-        while state.bytes > KEPT && state.events.len() > 1 {
+        while !state.once && state.bytes > KEPT && state.events.len() > 1 {
             if let Some(old) = state.events.pop_front() {
                 state.bytes -= old.text.len();
             }
@@ -90,7 +117,32 @@ impl Stream {
     pub(crate) fn end(&self) {
         let mut state = self.state();
         state.ended = true;
+        let gone = state.gone.take();
         wake(state);
+        self.read.notify_waiters();
+        if let Some(gone) = gone {
+            gone();
+        }
+    }
+
+    /// Waits until a stream that is read once has room for more. Who does not read for too long is not
+    /// waited for: the stream is over.
+    pub(crate) async fn room(&self) {
+        loop {
+            let read = self.read.notified();
+            tokio::pin!(read);
+            read.as_mut().enable();
+            {
+                let state = self.state();
+                if !state.once || state.ended || state.bytes <= KEPT {
+                    return;
+                }
+            }
+            if tokio::time::timeout(PATIENCE, read).await.is_err() {
+                self.state().events.clear();
+                self.end();
+            }
+        }
     }
 
     /// Waits until nobody has read for a while, or it ended.
@@ -105,6 +157,11 @@ impl Stream {
         }
     }
 
+    /// What it is found by, if it can be taken up again.
+    fn number(&self) -> Option<u64> {
+        self.topic.as_ref().map(|topic| topic.stream)
+    }
+
     /// Whether somebody reads it.
     pub(crate) fn is_read(&self) -> bool {
         self.state().reading
@@ -116,19 +173,22 @@ impl Stream {
 
     /// Reads what was said after the event with this number.
     pub(crate) fn read_after(self: &Arc<Self>, after: u64, ids: &EventIds) -> Reading {
+        self.read(after, Manner::Numbered { ids: ids.clone(), primed: false })
+    }
+
+    /// Reads all that is said, as in 2024-11-05: the first event tells where to post to.
+    pub(crate) fn read_all(self: &Arc<Self>, endpoint: String) -> Reading {
+        self.read(0, Manner::Named { endpoint: Some(endpoint) })
+    }
+
+    fn read(self: &Arc<Self>, after: u64, manner: Manner) -> Reading {
         let mut state = self.state();
         state.reader += 1;
         state.reading = true;
         let reader = state.reader;
-        let waker = state.waker.take();
-        drop(state);
         // Who read before ends now.
-        if let Some(waker) = waker {
-            waker.wake();
-        }
-        let stream = self.clone();
-        let (ids, timer, kept) = (ids.clone(), None, None);
-        Reading { stream, ids, reader, after, primed: false, timer, kept }
+        wake(state);
+        Reading { stream: self.clone(), manner, reader, after, timer: None, kept: None }
     }
 }
 
@@ -142,21 +202,52 @@ fn wake(mut state: MutexGuard<'_, State>) {
 
 impl fmt::Debug for Stream {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Stream({})", self.topic.stream)
+        write!(f, "Stream({:?})", self.number())
     }
 }
 
 /// The body of an answer that is a stream.
 pub(crate) struct Reading {
     stream: Arc<Stream>,
-    ids: EventIds,
+    manner: Manner,
     reader: u64,
     after: u64,
-    primed: bool,
     timer: Option<Pin<Box<tokio::time::Sleep>>>,
     /// While somebody reads, the session does not idle.
     #[allow(dead_code, reason = "it does its work when it is dropped")]
     kept: Option<InUse>,
+}
+
+/// How events are written.
+enum Manner {
+    /// With ids to come back to, of which the first is told before anything was said.
+    Numbered { ids: EventIds, primed: bool },
+    /// With names, as in 2024-11-05.
+    Named { endpoint: Option<String> },
+}
+
+impl Manner {
+    /// What comes before everything else.
+    fn opening(&mut self, topic: Option<&Topic>, after: u64) -> Option<sse::Event> {
+        match self {
+            Self::Numbered { primed: true, .. } => None,
+            Self::Numbered { ids, primed } => {
+                *primed = true;
+                sse::Event::new("").with_retry(RETRY).with_id(&ids.seal(topic?, after)).ok()
+            }
+            Self::Named { endpoint } => {
+                sse::Event::new(endpoint.take()?).with_name(sse::ENDPOINT).ok()
+            }
+        }
+    }
+
+    fn event(&self, topic: Option<&Topic>, number: u64, text: Bytes) -> Option<sse::Event> {
+        let event = sse::Event::new(text);
+        match self {
+            Self::Numbered { ids, .. } => event.with_id(&ids.seal(topic?, number)).ok(),
+            Self::Named { .. } => event.with_name(sse::MESSAGE).ok(),
+        }
+    }
 }
 
 impl Reading {
@@ -167,27 +258,23 @@ impl Reading {
     }
 
     fn next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
-        if !std::mem::replace(&mut self.primed, true) {
-            // A place to come back to, before anything was said.
-            let id = self.ids.seal(&self.stream.topic, self.after);
-            let event = sse::Event::new("").with_retry(RETRY).with_id(&id);
-            return Poll::Ready(event.ok().map(|event| event.encode().into()));
+        let topic = self.stream.topic.as_ref();
+        if let Some(opening) = self.manner.opening(topic, self.after) {
+            return Poll::Ready(Some(opening.encode().into()));
         }
         let mut state = self.stream.state();
         if state.reader != self.reader {
             return Poll::Ready(None);
         }
-        let next = state.events.iter_mut().find(|said| said.number > self.after);
-        if let Some(Said { number, text, then }) = next {
-            let (number, text, then) = (*number, text.clone(), then.take());
+        if let Some((number, text, then)) = state.after(self.after) {
             drop(state);
+            self.stream.read.notify_waiters();
             if let Some(then) = then {
                 then();
             }
             self.after = number;
-            let id = self.ids.seal(&self.stream.topic, number);
-            let event = sse::Event::new(text).with_id(&id);
-            return Poll::Ready(event.ok().map(|event| event.encode().into()));
+            let event = self.manner.event(topic, number, text);
+            return Poll::Ready(event.map(|event| event.encode().into()));
         }
         if state.ended {
             return Poll::Ready(None);
@@ -211,6 +298,11 @@ impl Drop for Reading {
         let mut state = self.stream.state();
         if state.reader == self.reader {
             state.reading = false;
+            let gone = state.gone.take();
+            drop(state);
+            if let Some(gone) = gone {
+                gone();
+            }
         }
     }
 }
@@ -254,7 +346,7 @@ impl Streams {
     /// Keeps a stream, so that it can be taken up again. Of those that ended the oldest are forgotten.
     pub(crate) fn keep(&self, stream: &Arc<Stream>) {
         let mut numbered = self.lock();
-        let number = stream.topic.stream;
+        let Some(number) = stream.number() else { return };
         numbered.streams.insert(number, stream.clone());
         numbered.order.push_back(number);
         while numbered.order.len() > ENDED {

@@ -77,7 +77,10 @@ impl Visit {
     /// A loss that the client has not been told of comes before everything that depends on state.
     pub(crate) fn pending_loss(&self, link: &Held, asked: Asked<'_>) -> Option<Done> {
         let generation = self.session.lost_on(self.server.name())?;
-        if !losses::depends_on_state(asked.method) {
+        let server = self.server.name();
+        if !losses::depends_on_state(asked.method)
+            || self.house.telling.has(self.session.id(), server, generation)
+        {
             return None;
         }
         let otherwise = "it expired, or the gateway was restarted";
@@ -108,9 +111,11 @@ impl Visit {
         let (house, session) = (self.house.clone(), self.session.session().clone());
         let (runtime, server) = (tokio::runtime::Handle::current(), self.server.clone());
         let then: Then = Box::new(move || {
+            house.telling.begin(session.id(), server.name(), generation);
             runtime.spawn(async move {
                 // Not noted, it is told once more, which does no harm.
                 let _ = house.sessions.told_on(&session, server.name(), generation).await;
+                house.telling.end(session.id(), server.name(), generation);
             });
         });
         Done { text, then: Some(then) }

@@ -12,6 +12,7 @@
 //! | `conformance` | a server on the official SDK that passes the official suite (a feature) |
 //! | [`peers`] | servers and SDKs of others, from the user's cache |
 //! | [`program`](fn@program), [`processes`] | the programs of this crate; what runs on this machine |
+//! | [`Random`] | chance that can be had again, from a seed |
 //!
 //! Servers are started as children and killed when they are dropped. `make test` starts one of each
 //! for all tests and names them in `STAYPUT_TEST_REDIS`, `STAYPUT_TEST_REDIS_CLUSTER` and
@@ -37,8 +38,10 @@ pub mod peers;
 pub mod postgres;
 pub mod processes;
 mod program;
+mod random;
 pub mod redis;
 mod server;
 pub mod stories;
 
 pub use program::program;
+pub use random::Random;

@@ -161,6 +161,15 @@ pub fn counter_python() -> Peer {
     python_peer("counter_sdk.py")
 }
 
+/// Clients of the 2024-11-05 transport, on the Python and on the TypeScript SDK: each takes a URL, counts
+/// twice, and prints what it was told.
+#[must_use]
+pub fn old_clients() -> [Peer; 2] {
+    let env = vec![("STAYPUT_TEST_PEERS", installed().into())];
+    let typescript = Peer { env, ..Peer::new(node(), source("old_client.mjs")) };
+    [python_peer("old_client.py"), typescript]
+}
+
 /// A counter on FastMCP: takes `stdio`, or `http` and a port.
 #[must_use]
 pub fn counter_fastmcp() -> Peer {

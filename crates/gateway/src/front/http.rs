@@ -10,7 +10,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use stayput_wire::{Code, header as mcp};
 use tokio::net::TcpStream;
 
-use super::post;
+use super::{post, sse};
 use crate::{
     connection::{self, Connection},
     house::{House, Rules},
@@ -47,27 +47,41 @@ async fn answer(house: &Arc<House>, request: Request<Incoming>) -> Response<Repl
     if let Some(refusal) = foreign(&house.rules, request.headers()) {
         return refusal;
     }
+    if let Some(at) = sse::At::of(path) {
+        return sse::answer(house, at, request).await;
+    }
     let Some(target) = target(house, path) else {
-        let known: Vec<_> = house.servers.keys().map(|name| format!("/mcp/{name}")).collect();
-        let sentence = format!("there is nothing here; servers are at {}", known.join(", "));
-        return reply::refusal(StatusCode::NOT_FOUND, None, Code::INVALID_REQUEST, &sentence);
+        return nowhere(house);
     };
     match *request.method() {
         Method::POST => post(house, &target, request).await,
         Method::GET => get(house, &target, request.headers()).await,
         Method::DELETE => delete(house, &target, request.headers()).await,
-        _ => {
-            let mut refused = reply::status(StatusCode::METHOD_NOT_ALLOWED);
-            let allowed = http::HeaderValue::from_static("GET, POST, DELETE");
-            refused.headers_mut().insert(header::ALLOW, allowed);
-            refused
-        }
+        _ => only("GET, POST, DELETE"),
     }
+}
+
+/// There is no such path.
+pub(super) fn nowhere(house: &House) -> Response<Reply> {
+    let known: Vec<_> = house.servers.keys().map(|name| format!("/mcp/{name}")).collect();
+    let sentence = format!("there is nothing here; servers are at {}", known.join(", "));
+    reply::refusal(StatusCode::NOT_FOUND, None, Code::INVALID_REQUEST, &sentence)
+}
+
+/// The method is not one of these.
+pub(super) fn only(methods: &'static str) -> Response<Reply> {
+    let mut refused = reply::status(StatusCode::METHOD_NOT_ALLOWED);
+    refused.headers_mut().insert(header::ALLOW, http::HeaderValue::from_static(methods));
+    refused
 }
 
 /// Where a path leads; nowhere if there is no such server.
 fn target(house: &House, path: &str) -> Option<Target> {
-    let name = path.strip_prefix("/mcp/")?;
+    server(house, path.strip_prefix("/mcp/")?)
+}
+
+/// One server; nothing if there is none of this name.
+pub(super) fn server(house: &House, name: &str) -> Option<Target> {
     let (name, _) = house.servers.get_key_value(name)?;
     Some(Target::Server(name.as_str().into()))
 }
@@ -108,7 +122,7 @@ async fn post(house: &Arc<House>, target: &Target, request: Request<Incoming>) -
 
 /// The whole body. Of one that is too large some more is read and dropped: a client that is still sending
 /// would see its connection break instead of the answer.
-async fn read(mut body: Incoming, limit: usize) -> Result<Bytes, Response<Reply>> {
+pub(super) async fn read(mut body: Incoming, limit: usize) -> Result<Bytes, Response<Reply>> {
     let mut parts: Vec<Bytes> = Vec::new();
     let mut size = 0_usize;
     while let Some(frame) = body.frame().await {

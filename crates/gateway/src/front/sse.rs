@@ -1,0 +1,324 @@
+//! The transport of 2024-11-05: the client opens a stream, posts beside it, and hears everything there.
+//! The stream is the session. When it ends, the session ends.
+
+use std::{
+    collections::HashMap,
+    fmt,
+    pin::Pin,
+    sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock},
+    task::Poll,
+};
+
+use bytes::Bytes;
+use http::{Method, Request, Response, StatusCode};
+use hyper::body::Incoming;
+use stayput_core::{Handle, HandleHash, InUse, Owner};
+use stayput_wire::{Batch, Code, Kind, Message, header as mcp};
+
+use super::http::{accepts, nowhere, only, read, server};
+use crate::{
+    connection::{self, Connection},
+    forward::Outcome,
+    handshake,
+    heed::heed,
+    house::House,
+    identify,
+    reply::{self, Reply},
+    request,
+    stream::Stream,
+    target::Target,
+};
+
+/// What the address to post to ends with.
+const MESSAGES: &str = "/messages";
+
+/// What names the caller in that address.
+const SESSION: &str = "session";
+
+/// A path of this transport, with the name of the server.
+pub(super) enum At {
+    Stream(String),
+    Messages(String),
+}
+
+impl At {
+    /// Reads a path; `None` if it is not of this transport.
+    pub(super) fn of(path: &str) -> Option<Self> {
+        let rest = path.strip_prefix("/sse/")?;
+        Some(match rest.strip_suffix(MESSAGES) {
+            Some(name) => Self::Messages(name.to_owned()),
+            None => Self::Stream(rest.to_owned()),
+        })
+    }
+}
+
+/// All who called and have not hung up, by their secret.
+#[derive(Default)]
+pub(crate) struct Callers(RwLock<HashMap<HandleHash, Arc<Caller>>>);
+
+impl Callers {
+    fn get(&self, hash: &HandleHash) -> Option<Arc<Caller>> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).get(hash).cloned()
+    }
+
+    fn insert(&self, hash: HandleHash, caller: Arc<Caller>) {
+        self.0.write().unwrap_or_else(PoisonError::into_inner).insert(hash, caller);
+    }
+
+    fn remove(&self, hash: &HandleHash) -> Option<Arc<Caller>> {
+        self.0.write().unwrap_or_else(PoisonError::into_inner).remove(hash)
+    }
+}
+
+impl fmt::Debug for Callers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Callers({})", self.0.read().unwrap_or_else(PoisonError::into_inner).len())
+    }
+}
+
+/// A client with its stream, from the moment it called.
+struct Caller {
+    owner: Owner,
+    target: Target,
+    line: Arc<Stream>,
+    progress: Mutex<Progress>,
+}
+
+/// How far a caller has come.
+enum Progress {
+    Called,
+    /// It has sent `initialize`.
+    Greeting,
+    Connected {
+        /// The secret name of the connection, which is told to nobody.
+        name: Handle,
+        connection: Arc<Connection>,
+        /// While the stream is open, the session does not idle.
+        kept: Option<InUse>,
+    },
+    HungUp,
+}
+
+/// A request of this transport.
+pub(super) async fn answer(
+    house: &Arc<House>,
+    at: At,
+    request: Request<Incoming>,
+) -> Response<Reply> {
+    let (At::Stream(name) | At::Messages(name)) = &at;
+    let Some(target) = server(house, name) else { return nowhere(house) };
+    match (&at, request.method()) {
+        (At::Stream(_), &Method::GET) => open(house, target, &request),
+        (At::Stream(_), _) => only("GET"),
+        (At::Messages(_), &Method::POST) => post(house, &target, request).await,
+        (At::Messages(_), _) => only("POST"),
+    }
+}
+
+/// A client calls. What is made for it goes when it hangs up.
+fn open(house: &Arc<House>, target: Target, request: &Request<Incoming>) -> Response<Reply> {
+    if !accepts(request.headers(), mcp::EVENT_STREAM) {
+        return reply::status(StatusCode::NOT_ACCEPTABLE);
+    }
+    let owner = identify::owner(request.headers());
+    let secret = Handle::generate();
+    let hash = secret.hash(&owner);
+    let leaving = (Arc::downgrade(house), tokio::runtime::Handle::current());
+    let line = Stream::once(Box::new(move || {
+        let (house, runtime) = leaving;
+        if let Some(house) = house.upgrade()
+            && let Some(caller) = house.callers.remove(&hash)
+        {
+            runtime.spawn(async move { caller.hang_up(&house).await });
+        }
+    }));
+    let endpoint = format!("{}{MESSAGES}?{SESSION}={}", request.uri().path(), secret.expose());
+    let progress = Mutex::new(Progress::Called);
+    let caller = Caller { owner, target, line: line.clone(), progress };
+    house.callers.insert(hash, Arc::new(caller));
+    reply::stream(line.read_all(endpoint))
+}
+
+/// Takes in what a caller posts. The answer to it comes on the stream.
+async fn post(house: &Arc<House>, target: &Target, request: Request<Incoming>) -> Response<Reply> {
+    let owner = identify::owner(request.headers());
+    let query = request.uri().query().unwrap_or_default();
+    let mut pairs = query.split('&').filter_map(|pair| pair.split_once('='));
+    let secret = pairs.find(|(name, _)| *name == SESSION).and_then(|(_, it)| connection::name(it));
+    let caller = secret.and_then(|secret| house.callers.get(&secret.hash(&owner)));
+    // On another path it is as good as unknown.
+    let Some(caller) = caller.filter(|it| it.target == *target) else {
+        let sentence =
+            "Session not found: its stream has ended, or never was; open a new one by GET";
+        return reply::refusal(StatusCode::NOT_FOUND, None, Code::INVALID_REQUEST, sentence);
+    };
+    let body = match read(request.into_body(), house.rules.body_limit).await {
+        Ok(body) => body,
+        Err(refused) => return refused,
+    };
+    match messages(&caller, &body) {
+        Ok(messages) => {
+            for message in messages {
+                begin(caller.clone().take(house.clone(), message)).await;
+            }
+            reply::status(StatusCode::ACCEPTED)
+        }
+        Err(answer) => {
+            let mut response = reply::message(answer);
+            *response.status_mut() = StatusCode::BAD_REQUEST;
+            response
+        }
+    }
+}
+
+/// The messages of a body, or what is wrong with them.
+fn messages(caller: &Caller, body: &Bytes) -> Result<Vec<Bytes>, String> {
+    if !Batch::is_batch(body) {
+        Message::parse(body).map_err(|error| error.answer())?;
+        return Ok(vec![body.clone()]);
+    }
+    if !caller.connection().is_some_and(|it| it.version.has_batches()) {
+        let sentence = "this version of the protocol has no batches; send each message alone";
+        return Err(reply::error("null", Code::INVALID_REQUEST, sentence));
+    }
+    let batch = Batch::split(body).map_err(|error| error.answer())?;
+    let texts = batch.messages().map(|text| Bytes::copy_from_slice(text.as_bytes()));
+    Ok(texts.collect())
+}
+
+/// Begins something at once, so that what comes after it finds it begun, and lets it go on by itself.
+async fn begin(task: impl Future<Output = ()> + Send + 'static) {
+    let mut task: Pin<Box<dyn Future<Output = ()> + Send>> = Box::pin(task);
+    let begun = std::future::poll_fn(|cx| Poll::Ready(task.as_mut().poll(cx))).await;
+    if begun.is_pending() {
+        tokio::runtime::Handle::current().spawn(task);
+    }
+}
+
+impl Caller {
+    fn progress(&self) -> MutexGuard<'_, Progress> {
+        self.progress.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What it shook hands for.
+    fn connection(&self) -> Option<Arc<Connection>> {
+        match &*self.progress() {
+            Progress::Connected { connection, .. } => Some(connection.clone()),
+            _ => None,
+        }
+    }
+
+    /// One message of the client.
+    async fn take(self: Arc<Self>, house: Arc<House>, text: Bytes) {
+        let message = match Message::parse(&text) {
+            Ok(message) => message,
+            // Alone, it would have been refused; of several, the others count.
+            Err(error) => return self.say(error.answer()).await,
+        };
+        let is_request = matches!(message.kind(), Kind::Request { .. });
+        if is_request && message.method() == Some("initialize") {
+            return self.greet(&house, &message).await;
+        }
+        let Some(connection) = self.connection() else {
+            if is_request {
+                self.say(early(&message)).await;
+            }
+            return;
+        };
+        if !is_request {
+            return heed(&house, &connection, &message);
+        }
+        // A stream is the line itself: the answer comes there by itself.
+        if let Outcome::Done(done) = request::answer(&house, &connection, &message, true).await {
+            self.line.room().await;
+            self.line.push_then(done.text, done.then);
+        }
+    }
+
+    async fn say(&self, text: impl Into<Bytes>) {
+        self.line.room().await;
+        self.line.push(text.into());
+    }
+
+    /// `initialize`: a connection and a session, for as long as the stream is open.
+    async fn greet(&self, house: &Arc<House>, message: &Message<'_>) {
+        if !self.may_greet() {
+            let id = message.id().map_or("null", |id| id.as_str());
+            let sentence = "`initialize` was sent before; open a new stream to begin anew";
+            return self.say(reply::error(id, Code::INVALID_REQUEST, sentence)).await;
+        }
+        let greeted = handshake::initialize(house, &self.owner, &self.target, message).await;
+        let made = match greeted.name {
+            Some(name) => match house.connection(&self.owner, &name).await {
+                Ok(Some(connection)) => Some((name, connection)),
+                _ => None,
+            },
+            None => None,
+        };
+        match made {
+            Some((name, connection)) => self.connected(house, name, connection).await,
+            // It may try again.
+            None => self.back(),
+        }
+        self.say(greeted.answer).await;
+    }
+
+    fn may_greet(&self) -> bool {
+        let mut progress = self.progress();
+        let may = matches!(*progress, Progress::Called);
+        if may {
+            *progress = Progress::Greeting;
+        }
+        may
+    }
+
+    fn back(&self) {
+        let mut progress = self.progress();
+        if matches!(*progress, Progress::Greeting) {
+            *progress = Progress::Called;
+        }
+    }
+
+    async fn connected(&self, house: &Arc<House>, name: Handle, connection: Arc<Connection>) {
+        connection.speak_on(self.line.clone());
+        let kept = house.sessions.by_id(&self.owner, connection.session).await.ok();
+        let left = {
+            let mut progress = self.progress();
+            if matches!(*progress, Progress::HungUp) {
+                Some(name)
+            } else {
+                *progress = Progress::Connected { name, connection, kept };
+                None
+            }
+        };
+        // It did not wait for the answer.
+        if let Some(name) = left {
+            let _ = house.disconnect(&self.owner, &name).await;
+        }
+    }
+
+    /// The stream is over: so is the session, and what is in flight is cancelled.
+    async fn hang_up(&self, house: &Arc<House>) {
+        let before = std::mem::replace(&mut *self.progress(), Progress::HungUp);
+        let Progress::Connected { name, connection, kept } = before else { return };
+        drop(kept);
+        if let Err(error) = house.disconnect(&self.owner, &name).await {
+            // What the store still has of it idles out; what runs here ends now.
+            house
+                .log
+                .warn(&format!("the end of session {} was not kept: {error}", connection.session));
+            house.connections.forget_session(connection.session);
+            let _ = house.links.end(connection.session).await;
+        }
+    }
+}
+
+/// What is answered before `initialize`.
+fn early(message: &Message<'_>) -> String {
+    let id = message.id().map_or("null", |id| id.as_str());
+    if message.method() == Some("ping") {
+        return reply::result(id, "{}");
+    }
+    let sentence = "begin with `initialize`, and wait for its answer";
+    reply::error(id, Code::INVALID_REQUEST, sentence)
+}

@@ -1,0 +1,364 @@
+//! Two hundred sessions at once, while clients hang up in the middle of calls and servers lose state: nobody
+//! sees anything of anybody else, losses are told once, and no call runs twice.
+//!
+//! Each session counts, one call after the other. In its own life, from its beginning or from a loss it was told
+//! of to the next one:
+//!
+//! - An answer is a number. If no call of this life was given up before, it is exactly the next one.
+//! - A call is *given up* when its client hangs up before the answer, or when the answer was lost on the way
+//!   from the server. It may have run or not, now or a little later, but once at most. So with `g` calls given
+//!   up in this life, the answer to the `n`th that was answered lies between `n` and `n + g`, above the last one.
+//! - In the end the next number is the number of all calls of this life that reached the server, and one.
+//! - A loss is told as often as state was lost, to the session that lost it and to no other one, and the
+//!   call that is told of it has an answer of no other kind.
+//!
+//! What reached a server is what the server wrote into its log; each call carries a tag of its own, which must
+//! not be there twice.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test stops at the first surprise")]
+
+mod world;
+
+use std::{
+    collections::HashMap,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+
+use bytes::Bytes;
+use http::Request;
+use http_body_util::{BodyExt, Full};
+use hyper::client::conn::http1;
+use hyper_util::rt::TokioIo;
+use serde_json::{Value, json};
+use stayput_testkit::{Random, mcp::TestServer};
+use tokio::{net::TcpStream, sync::Semaphore, task::AbortHandle};
+use world::{Gateway, LONG, gone, mark, stdio};
+
+const SESSIONS: usize = 200;
+const CALLS: usize = 50;
+const AT_ONCE: usize = 64;
+
+/// One connection of HTTP, kept between calls. Dropped, it is closed at once.
+struct Wire {
+    sender: http1::SendRequest<Full<Bytes>>,
+    task: AbortHandle,
+}
+
+impl Drop for Wire {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl Wire {
+    async fn new(authority: &str) -> Self {
+        let socket = TcpStream::connect(authority).await.unwrap();
+        socket.set_nodelay(true).unwrap();
+        let (sender, connection) = http1::handshake(TokioIo::new(socket)).await.unwrap();
+        let task = tokio::runtime::Handle::current().spawn(connection).abort_handle();
+        Self { sender, task }
+    }
+
+    /// Posts a message and gives the one that answers it, at once or on a stream.
+    async fn post(&mut self, authority: &str, id: &str, body: String) -> Value {
+        let request = Request::post("/mcp/test")
+            .header("host", authority)
+            .header("content-type", "application/json")
+            .header("accept", "application/json, text/event-stream")
+            .header("mcp-session-id", id)
+            .body(Full::new(body.into()))
+            .unwrap();
+        self.sender.ready().await.unwrap();
+        let answer = self.sender.send_request(request).await.unwrap();
+        assert_eq!(answer.status(), 200);
+        let bytes = answer.into_body().collect().await.unwrap().to_bytes();
+        let text = str::from_utf8(&bytes).unwrap();
+        let last = text.lines().rev().find_map(|line| line.strip_prefix("data: {"));
+        let message = last.map_or(text.to_owned(), |last| format!("{{{last}"));
+        serde_json::from_str(&message).unwrap_or_else(|_| panic!("{text}"))
+    }
+}
+
+/// What one session goes through.
+struct Plan {
+    /// How often in a hundred its client hangs up in the middle of a call.
+    hangs_up: usize,
+    /// Before which call its process is killed, and whether while that call is under way.
+    killed: Option<(usize, bool)>,
+}
+
+/// One session, and what it may see.
+struct Session {
+    number: usize,
+    gateway: Arc<Gateway>,
+    id: String,
+    wire: Option<Wire>,
+    random: Random,
+    plan: Plan,
+    /// Calls so far, for their tags.
+    calls: usize,
+    /// Of this life: how many were answered, the last number, and the tags of those that were given up.
+    answered: u64,
+    last: u64,
+    given_up: Vec<String>,
+    losses: usize,
+}
+
+/// What came of a call.
+enum Seen {
+    Number(u64),
+    Loss,
+    /// It failed, and nothing was lost.
+    Failure,
+}
+
+impl Session {
+    async fn new(number: usize, gateway: Arc<Gateway>, random: Random, plan: Plan) -> Self {
+        let id = gateway.client("test").await.id;
+        let (given_up, wire) = (Vec::new(), None);
+        let (calls, answered, last, losses) = (0, 0, 0, 0);
+        Self { number, gateway, id, wire, random, plan, calls, answered, last, given_up, losses }
+    }
+
+    fn authority(&self) -> String {
+        self.gateway.url.trim_start_matches("http://").to_owned()
+    }
+
+    /// The body of the next call, and its tag.
+    fn next(&mut self, tool: &str) -> (String, String) {
+        self.calls += 1;
+        let tag = format!("<{}-{}>", self.number, self.calls);
+        let body = json!({ "jsonrpc": "2.0", "id": self.calls, "method": "tools/call",
+            "params": { "name": tool, "arguments": { "tag": tag } } });
+        (body.to_string(), tag)
+    }
+
+    async fn ask(&mut self, body: String) -> Value {
+        let (authority, id) = (self.authority(), self.id.clone());
+        if self.wire.is_none() {
+            self.wire = Some(Wire::new(&authority).await);
+        }
+        let asked = self.wire.as_mut().unwrap().post(&authority, &id, body);
+        tokio::time::timeout(2 * LONG, asked).await.unwrap()
+    }
+
+    /// Sends a call and goes away, at some moment.
+    async fn hang_up(&mut self) {
+        let (body, tag) = self.next("count");
+        let moment = Duration::from_micros(self.random.next() % 8_000);
+        let _ = tokio::time::timeout(moment, self.ask(body)).await;
+        self.wire = None;
+        self.given_up.push(tag);
+    }
+
+    async fn count(&mut self) {
+        let (body, tag) = self.next("count");
+        let answer = self.ask(body).await;
+        assert_eq!(answer["id"], self.calls, "{answer}");
+        match seen(&answer) {
+            Seen::Number(number) => {
+                self.answered += 1;
+                let highest = self.answered + self.given_up.len() as u64;
+                let name = self.number;
+                assert!(
+                    self.last < number && self.answered <= number && number <= highest,
+                    "session {name}: {number} after {}, {} answered, {:?} given up",
+                    self.last,
+                    self.answered,
+                    self.given_up
+                );
+                self.last = number;
+            }
+            Seen::Loss => {
+                self.losses += 1;
+                (self.answered, self.last) = (0, 0);
+                self.given_up.clear();
+            }
+            Seen::Failure => self.given_up.push(tag),
+        }
+    }
+
+    /// Kills its process, now or while the next call is under way.
+    async fn kill(&mut self, meanwhile: bool) {
+        let (body, _) = self.next("pid");
+        let answer = self.ask(body).await;
+        let pid = answer["result"]["content"][0]["text"].as_str().unwrap().to_owned();
+        let kill = || {
+            let status = std::process::Command::new("kill").args(["-9", &pid]).status().unwrap();
+            assert!(status.success());
+        };
+        let before = self.losses;
+        if meanwhile {
+            let pause = Duration::from_micros(self.random.next() % 3_000);
+            let killing = async {
+                tokio::time::sleep(pause).await;
+                kill();
+            };
+            futures_util::future::join(self.count(), killing).await;
+        } else {
+            kill();
+        }
+        // Told to the call that was under way, or to the next one.
+        for _ in 0..200 {
+            if self.losses > before {
+                return;
+            }
+            self.count().await;
+        }
+        panic!("session {}: the loss was not told", self.number);
+    }
+
+    async fn run(mut self, turns: Arc<Semaphore>) -> Self {
+        for call in 1..=CALLS {
+            let _turn = turns.acquire().await.unwrap();
+            if let Some((when, meanwhile)) = self.plan.killed
+                && when == call
+            {
+                self.kill(meanwhile).await;
+                self.plan.hangs_up = 0;
+            } else if self.random.percent(self.plan.hangs_up) {
+                self.hang_up().await;
+            } else {
+                self.count().await;
+            }
+        }
+        self
+    }
+
+    /// Whether what was given up is accounted for: it ran if it reached the server, and then once.
+    fn is_settled(&self, reached: &HashMap<String, usize>) -> bool {
+        let ran = self.given_up.iter().filter(|tag| reached.contains_key(*tag)).count() as u64;
+        self.last == self.answered + ran
+    }
+}
+
+/// Counts on until everything is accounted for: what was given up may be late.
+async fn settle(sessions: &mut [Session], log: &Path) {
+    for _ in 0..600 {
+        let reached = reached(log);
+        let mut left =
+            sessions.iter_mut().filter(|session| !session.is_settled(&reached)).peekable();
+        if left.peek().is_none() {
+            return;
+        }
+        for session in left {
+            session.count().await;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    let reached = reached(log);
+    for it in sessions.iter().filter(|session| !session.is_settled(&reached)) {
+        println!("session {}: {} at {}, {:?}", it.number, it.last, it.answered, it.given_up);
+    }
+    panic!("there are calls that ran and did not reach a server, or the other way round");
+}
+
+fn seen(answer: &Value) -> Seen {
+    let result = &answer["result"];
+    let text = result["content"][0]["text"].as_str().unwrap_or_else(|| panic!("{answer}"));
+    match (result["isError"] == true, result["_meta"]["dev.stayput/state"]["state"] == "lost") {
+        (false, false) => Seen::Number(text.parse().unwrap()),
+        (true, true) => Seen::Loss,
+        (true, false) => Seen::Failure,
+        (false, true) => panic!("{answer}"),
+    }
+}
+
+/// How often each tag is in the log of a server.
+fn reached(log: &Path) -> HashMap<String, usize> {
+    let text = std::fs::read_to_string(log).unwrap();
+    let mut seen = HashMap::new();
+    for line in text.lines().filter(|line| line.contains("tools/call")) {
+        let from = line.find('<').unwrap();
+        let to = line.find('>').unwrap();
+        *seen.entry(line[from..=to].to_owned()).or_default() += 1;
+    }
+    seen
+}
+
+/// Runs all sessions to their ends, settles what was given up, and looks for calls that came twice.
+async fn fire(
+    gateway: Gateway,
+    log: PathBuf,
+    plans: Vec<Plan>,
+    mut random: Random,
+) -> Vec<Session> {
+    let gateway = Arc::new(gateway);
+    let turns = Arc::new(Semaphore::new(AT_ONCE));
+    let mut running = Vec::new();
+    for (number, plan) in plans.into_iter().enumerate() {
+        let (gateway, turns) = (gateway.clone(), turns.clone());
+        let random = Random::new(random.next());
+        running.push(tokio::runtime::Handle::current().spawn(async move {
+            let turn = turns.clone().acquire_owned().await.unwrap();
+            let session = Session::new(number, gateway, random, plan).await;
+            drop(turn);
+            session.run(turns).await
+        }));
+    }
+    let mut sessions = Vec::new();
+    for task in running {
+        sessions.push(task.await.unwrap());
+    }
+    settle(&mut sessions, &log).await;
+    let twice: Vec<_> = reached(&log).into_iter().filter(|(_, times)| *times > 1).collect();
+    assert!(twice.is_empty(), "these came twice: {twice:?}");
+    sessions
+}
+
+fn limits() -> Value {
+    json!({ "limits": { "processes": 2 * SESSIONS, "links": 4 * SESSIONS, "sessions_per_owner": 4 * SESSIONS,
+        "per_owner": { "processes": 2 * SESSIONS, "links": 4 * SESSIONS } } })
+}
+
+/// R005, R099, E34, invariants 1 to 4: a process for each of 200 sessions, some of them killed.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nobody_sees_anything_of_others_over_stdio() {
+    let mut random = Random::for_test();
+    let (mark, folder) = (mark("fire"), tempfile::TempDir::new().unwrap());
+    let log = folder.path().join("log");
+    let server = stdio(&mark, &["--log", log.to_str().unwrap()]);
+    let gateway = Gateway::with(json!({ "test": server }), limits()).await;
+    let plans: Vec<_> = (0..SESSIONS)
+        .map(|_| Plan {
+            hangs_up: if random.percent(25) { 20 } else { 0 },
+            killed: random.percent(10).then(|| (1 + random.below(CALLS), random.percent(50))),
+        })
+        .collect();
+    let killed: Vec<usize> = plans.iter().map(|plan| usize::from(plan.killed.is_some())).collect();
+    let sessions = fire(gateway, log, plans, random).await;
+    let told: Vec<usize> = sessions.iter().map(|session| session.losses).collect();
+    assert_eq!(told, killed, "each loss is told once, to whom it hit");
+    drop(sessions);
+    gone(&mark).await;
+}
+
+/// The same over HTTP: a server that forgets some sessions, and loses some answers on the way.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nobody_sees_anything_of_others_over_http() {
+    let mut random = Random::for_test();
+    let folder = tempfile::TempDir::new().unwrap();
+    let log = folder.path().join("log");
+    let server = TestServer::http(&["--era", "legacy", "--log", log.to_str().unwrap()]).await;
+    let mut rules = Vec::new();
+    for at in 0..40 {
+        let nth = 1 + at * SESSIONS * CALLS / 50 + random.below(SESSIONS * CALLS / 50);
+        let forgets = json!({ "status": { "code": 404 } });
+        let (deed, run) = if at % 2 == 0 { (forgets, false) } else { (json!("cut"), true) };
+        rules.push(
+            json!({ "on": "tools/call", "tool": "count", "nth": nth, "run": run, "do": deed }),
+        );
+    }
+    server.script(&json!(rules)).await;
+    let gateway = Gateway::with(json!({ "test": { "url": server.url() } }), limits()).await;
+    let plans = (0..SESSIONS).map(|_| {
+        let hangs_up = if random.percent(25) { 20 } else { 0 };
+        Plan { hangs_up, killed: None }
+    });
+    let plans = plans.collect();
+    let sessions = fire(gateway, log, plans, random).await;
+    // A session that hung up may have been forgotten meanwhile: it hears of it on its next call.
+    let told: usize = sessions.iter().map(|session| session.losses).sum();
+    assert_eq!(told, 20, "each loss is told once");
+}
