@@ -23,7 +23,7 @@ use std::{
 use hyper::{server::conn::http1, service::service_fn};
 use hyper_util::rt::TokioIo;
 use rmcp::{
-    ErrorData, RoleServer, ServerHandler,
+    ErrorData, RoleServer, ServerHandler, ServiceExt,
     model::{
         CallToolRequestParams, CallToolResponse, CancelTaskParams, CompleteRequestParams,
         CompleteResult, ErrorCode, GetPromptRequestParams, GetPromptResponse, GetTaskParams,
@@ -61,8 +61,8 @@ enum Change {
 #[derive(Clone)]
 struct Server(Arc<Shared>);
 
-/// The whole of `stayput-conformance-server`: `[--port N] [--exit-with-stdin]`. It prints its URL when
-/// it listens.
+/// The whole of `stayput-conformance-server`: `[--port N] [--exit-with-stdin]`, which prints its URL when
+/// it listens, or `stdio`. Whatever else is said means nothing, and can be looked for by tests.
 #[must_use]
 pub fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -70,9 +70,11 @@ pub fn main() -> ExitCode {
     let port = port.map_or(0, |port| port.parse().unwrap());
     let with_stdin = arguments.iter().any(|word| word == "--exit-with-stdin");
     let runtime = tokio::runtime::Runtime::new().unwrap();
+    let stdio = arguments.first().is_some_and(|word| word == "stdio");
     runtime.block_on(async {
         tokio::select! {
-            () = serve(port) => {}
+            () = serve_stdio(), if stdio => {}
+            () = serve(port), if !stdio => {}
             () = end_of_stdin(), if with_stdin => {}
         }
     });
@@ -85,10 +87,21 @@ async fn end_of_stdin() {
     let _ = tokio::io::stdin().read_to_end(&mut thrown_away).await;
 }
 
+impl Server {
+    fn new() -> Self {
+        let (changes, _) = broadcast::channel(16);
+        let states = Mutex::default();
+        Self(Arc::new(Shared { tasks: TaskManager::new(), states, changes }))
+    }
+}
+
+async fn serve_stdio() {
+    let serving = Server::new().serve(rmcp::transport::stdio()).await.unwrap();
+    serving.waiting().await.unwrap();
+}
+
 async fn serve(port: u16) {
-    let (changes, _) = broadcast::channel(16);
-    let states = Mutex::default();
-    let server = Server(Arc::new(Shared { tasks: TaskManager::new(), states, changes }));
+    let server = Server::new();
     let origins = ["http://localhost:*", "http://127.0.0.1:*", "http://[::1]:*"];
     let config = StreamableHttpServerConfig::default().with_allowed_origins(origins);
     let sessions = Arc::new(LocalSessionManager::default());

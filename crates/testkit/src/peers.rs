@@ -4,11 +4,15 @@
 //! `make test` names that folder in `STAYPUT_TEST_PEERS`; without the variable it is looked for where
 //! the script puts it. Nothing is fetched from here.
 
+mod suite;
+
 use std::{
     ffi::OsString,
     path::{Path, PathBuf},
     process::Command,
 };
+
+pub use suite::{Verdict, judge};
 
 /// The folder of the peers, if they were installed.
 #[must_use]
@@ -117,35 +121,6 @@ pub fn playwright() -> Peer {
 #[must_use]
 pub fn conformance() -> Peer {
     Peer::new(node22(), package("@modelcontextprotocol/conformance/dist/index.js"))
-}
-
-/// What the conformance suite says about a server.
-#[derive(Debug)]
-pub struct Verdict {
-    /// How many checks passed.
-    pub passed: u32,
-    /// How many did not.
-    pub failed: u32,
-    /// All it said.
-    pub report: String,
-}
-
-/// Runs the server part of the conformance suite against a URL, with the requirements of a revision.
-#[must_use]
-pub fn judge(url: &str, revision: &str) -> Verdict {
-    // Else it leaves a folder where it is run.
-    let folder = crate::server::folder();
-    let mut suite = conformance().command();
-    suite.args(["server", "--url", url, "--requirements", revision]);
-    let output = suite.arg("-o").arg(folder.path()).output().unwrap();
-    let report = String::from_utf8_lossy(&output.stdout).into_owned();
-    let total = report.lines().find_map(|line| line.strip_prefix("Total: "));
-    let mut numbers = total.unwrap_or_default().split(", ").map(|part| {
-        let number = part.split(' ').next().and_then(|number| number.parse().ok());
-        number.unwrap_or_else(|| panic!("{}", String::from_utf8_lossy(&output.stderr)))
-    });
-    let (passed, failed) = (numbers.next().unwrap(), numbers.next().unwrap());
-    Verdict { passed, failed, report }
 }
 
 /// A counter on the TypeScript SDK: takes `stdio`, or `http` and a port.

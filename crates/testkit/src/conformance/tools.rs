@@ -118,6 +118,11 @@ pub(super) async fn call(
     Ok(match call.name.as_ref() {
         "test_tool_with_logging" | "test_logging_tool" => log(context).await?,
         "test_tool_with_progress" => progress(context).await?,
+        // Long enough that whoever stands before this server has to stream, too.
+        "test_reconnection" => {
+            tokio::time::sleep(Duration::from_secs(2)).await;
+            text("done")
+        }
         "test_sampling" => sample(context, &argument("prompt")).await,
         "test_elicitation" => {
             let text = |what: &str| json!({ "type": "string", "description": what });
@@ -178,10 +183,9 @@ fn plain(name: &str) -> Option<CallToolResponse> {
             let failure = json!({ "content": content, "isError": true });
             return Some(complete::<CallToolResult>(failure).into());
         }
-        "test_reconnection"
-        | "test_missing_capability"
-        | "test_headers"
-        | "json_schema_2020_12_tool" => json!([said("done")]),
+        "test_missing_capability" | "test_headers" | "json_schema_2020_12_tool" => {
+            json!([said("done")])
+        }
         _ => return None,
     };
     Some(complete::<CallToolResult>(json!({ "content": content })).into())
