@@ -1,4 +1,4 @@
-//! A link beside the client of the official SDK and beside a bare loop.
+//! A link beside the client of the official SDK and beside a bare one, written by hand.
 
 mod bare;
 mod first;
@@ -49,17 +49,15 @@ fn compare(runtime: &Runtime, threads: &str) {
         let name = if over == Over::Stdio { "stdio" } else { "HTTP" };
         head(&format!(
             "Calls over {name}, {threads}: client CPU per call of a link, for one of the SDK's client \
-             (rmcp) and of a bare loop"
+             (rmcp) and of a bare one"
         ));
-        let mut three = runtime.block_on(Three::open(over));
+        let three = runtime.block_on(Three::open(over));
         for (tool, at_once) in
             [(Tool::Small, 1), (Tool::Small, 32), (Tool::Large, 1), (Tool::Large, 32)]
         {
             let all = if tool == Tool::Small { 4_096 } else { 512 };
             let load = Load { tool, at_once, each: all / at_once };
-            let took;
-            (three, took) = runtime.block_on(three.measure(load));
-            show(load, took);
+            show(load, runtime.block_on(three.measure(load)));
         }
         runtime.block_on(three.close());
     }
@@ -75,18 +73,15 @@ struct Three {
 }
 
 enum Bare {
-    Stdio(Pipes),
+    Stdio(Arc<Pipes>),
     Http(Posts),
 }
 
 impl Bare {
-    async fn run(self, load: Load) -> Self {
+    async fn run(&self, load: Load) {
         match self {
-            Self::Stdio(pipes) => Self::Stdio(pipes.spawned(load).await),
-            Self::Http(posts) => {
-                posts.run(load).await;
-                Self::Http(posts)
-            }
+            Self::Stdio(pipes) => pipes.run(load).await,
+            Self::Http(posts) => posts.run(load).await,
         }
     }
 }
@@ -97,10 +92,10 @@ impl Three {
         match over {
             Over::Stdio => {
                 let link = ours::open(&links, &ours::over_stdio(0)).await;
-                let mut pipes = Pipes::start();
+                let pipes = Pipes::start();
                 pipes.greet().await;
                 let sdk = sdk::over_stdio().await;
-                let bare = Bare::Stdio(pipes);
+                let bare = Bare::Stdio(Arc::new(pipes));
                 Self { links, link: Arc::new(link), sdk: Arc::new(sdk), bare, _server: None }
             }
             Over::Http => {
@@ -114,18 +109,17 @@ impl Three {
     }
 
     /// In turns, so that all see the same machine.
-    async fn measure(mut self, load: Load) -> (Self, [Took; 3]) {
+    async fn measure(&self, load: Load) -> [Took; 3] {
         let mut best = [Took::WORST; 3];
         for _ in 0..ROUNDS {
             let ((), ours) = measure(load, ours::run(&self.link, load)).await;
             let ((), sdk) = measure(load, sdk::run(&self.sdk, load)).await;
-            let bare;
-            (self.bare, bare) = measure(load, self.bare.run(load)).await;
+            let ((), bare) = measure(load, self.bare.run(load)).await;
             for (best, took) in best.iter_mut().zip([ours, sdk, bare]) {
                 *best = best.best(took);
             }
         }
-        (self, best)
+        best
     }
 
     async fn close(self) {
@@ -153,7 +147,7 @@ fn show(load: Load, [ours, sdk, bare]: [Took; 3]) {
         &format!("{} {} {}", rate(ours), rate(sdk), rate(bare)),
         None,
     );
-    for (beside, other, most) in [("rmcp", sdk, 0.5), ("bare loop", bare, 1.3)] {
+    for (beside, other, most) in [("rmcp", sdk, 0.5), ("bare client", bare, 1.3)] {
         let ratio = ours.cpu / other.cpu;
         let target = format!("≤ {most}");
         line(

@@ -4,7 +4,7 @@
 //! make bench                      everything but the soak
 //! make bench ARGS=sessions        memory and cost of held sessions
 //! make bench ARGS=stores          each store beside its bare driver
-//! make bench ARGS=links           a link beside the official SDK's client and a bare loop
+//! make bench ARGS=links           a link beside the official SDK's client and a bare one
 //! make bench ARGS=soak            10,000 links opened and closed; takes a minute
 //! ```
 //!

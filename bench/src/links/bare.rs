@@ -1,7 +1,20 @@
-//! What somebody writes who needs no more than this: one loop over two pipes, one POST for each call.
-//! No limits, no timeouts, no cancellation, no loss; whatever goes wrong ends the program.
+//! What a good engineer writes by hand who needs no more than this. Over pipes: callers that write
+//! under a lock, a table of who waits for which id, and one task that reads and hands out the answers.
+//! Over HTTP: one POST for each call, on connections that are kept.
+//!
+//! Many can call at once, each from a task of its own, and each gets its own answer, as with the other
+//! clients: one loop that asks and reads by itself has no callers, and so measures another job. Beyond
+//! that there is nothing: no limits, no timeouts, no cancellation, no loss, no questions of the server;
+//! whatever goes wrong ends the program.
 
-use std::{collections::HashMap, process::Stdio};
+use std::{
+    collections::HashMap,
+    process::Stdio,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU64, Ordering},
+    },
+};
 
 use bytes::Bytes;
 use http::{HeaderValue, Request, header};
@@ -15,6 +28,7 @@ use serde_json::value::RawValue;
 use tokio::{
     io::{AsyncBufReadExt, AsyncWriteExt, BufReader},
     process::{Child, ChildStdin, ChildStdout, Command},
+    sync::oneshot,
 };
 
 use super::load::{Load, Tool, at_once};
@@ -37,19 +51,24 @@ fn request(id: u64, tool: Tool) -> String {
 }
 
 /// The answer, as something that its caller can keep.
-fn keep(tool: Tool, line: &[u8]) -> (u64, Box<RawValue>) {
+fn keep(line: &[u8]) -> (u64, Box<RawValue>) {
     let reply: Reply<'_> = serde_json::from_slice(line).unwrap();
-    assert!(tool.fits(reply.result.get().len()), "not the answer of this tool");
     (reply.id, reply.result.to_owned())
 }
 
-/// A child and its pipes.
+fn look(tool: Tool, result: &RawValue) {
+    assert!(tool.fits(result.get().len()), "not the answer of this tool");
+}
+
+/// Who waits for which answer.
+type Callers = Mutex<HashMap<u64, oneshot::Sender<Box<RawValue>>>>;
+
+/// A child and its pipes. Who calls writes; one task reads.
 pub(super) struct Pipes {
     _child: Child,
-    stdin: ChildStdin,
-    stdout: BufReader<ChildStdout>,
-    line: Vec<u8>,
-    next: u64,
+    stdin: tokio::sync::Mutex<ChildStdin>,
+    callers: Arc<Callers>,
+    next: AtomicU64,
 }
 
 impl Pipes {
@@ -59,63 +78,60 @@ impl Pipes {
         command.args(["serve", "stdio"]).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.kill_on_drop(true).spawn().unwrap();
         let (stdin, stdout) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
-        // As large as what a link reads into, which all links of a thread share.
-        let stdout = BufReader::with_capacity(64 << 10, stdout);
-        Self { _child: child, stdin, stdout, line: Vec::new(), next: 1 }
+        let callers = Arc::<Callers>::default();
+        tokio::spawn(read(stdout, callers.clone()));
+        let stdin = tokio::sync::Mutex::new(stdin);
+        Self { _child: child, stdin, callers, next: AtomicU64::new(1) }
     }
 
-    pub(super) async fn greet(&mut self) {
+    pub(super) async fn greet(&self) {
+        let greeted = self.wait_for(0);
         self.write(INITIALIZE.to_owned()).await;
-        self.read().await;
+        greeted.await.unwrap();
         self.write(INITIALIZED.to_owned()).await;
     }
 
-    async fn write(&mut self, mut text: String) {
+    fn wait_for(&self, id: u64) -> oneshot::Receiver<Box<RawValue>> {
+        let (give, get) = oneshot::channel();
+        self.callers.lock().unwrap().insert(id, give);
+        get
+    }
+
+    async fn write(&self, mut text: String) {
         text.push('\n');
-        self.stdin.write_all(text.as_bytes()).await.unwrap();
+        self.stdin.lock().await.write_all(text.as_bytes()).await.unwrap();
     }
 
-    async fn read(&mut self) {
-        self.line.clear();
-        self.stdout.read_until(b'\n', &mut self.line).await.unwrap();
-    }
-
-    pub(super) async fn call(&mut self, tool: Tool) {
-        self.run(Load { tool, at_once: 1, each: 1 }).await;
-    }
-
-    /// In a task, as every other client.
-    pub(super) async fn spawned(mut self, load: Load) -> Self {
-        let task = tokio::spawn(async move {
-            self.run(load).await;
-            self
-        });
-        task.await.unwrap()
-    }
-
-    /// One loop for all that are in flight, which it knows by their ids.
-    async fn run(&mut self, load: Load) {
-        let (mut left, mut callers) = (load.calls(), HashMap::new());
-        for caller in 0..load.at_once {
-            self.ask(load.tool, caller, &mut callers).await;
-        }
-        while left > 0 {
-            self.read().await;
-            let (id, result) = keep(load.tool, &self.line);
-            let caller = callers.remove(&id).unwrap();
-            left -= 1;
-            if left >= load.at_once {
-                self.ask(load.tool, caller, &mut callers).await;
-            }
-            drop(result);
-        }
-    }
-
-    async fn ask(&mut self, tool: Tool, caller: usize, callers: &mut HashMap<u64, usize>) {
-        let id = self.next;
-        self.next += 1;
-        callers.insert(id, caller);
+    pub(super) async fn call(&self, tool: Tool) {
+        let id = self.next.fetch_add(1, Ordering::Relaxed);
+        let answer = self.wait_for(id);
         self.write(request(id, tool)).await;
+        look(tool, &answer.await.unwrap());
+    }
+
+    pub(super) async fn run(self: &Arc<Self>, load: Load) {
+        at_once(load.at_once, || {
+            let pipes = self.clone();
+            async move {
+                for _ in 0..load.each {
+                    pipes.call(load.tool).await;
+                }
+            }
+        })
+        .await;
+    }
+}
+
+/// Hands out answers until there are none any more.
+async fn read(stdout: ChildStdout, callers: Arc<Callers>) {
+    // As large as what a link reads into, which all links of a thread share.
+    let mut stdout = BufReader::with_capacity(64 << 10, stdout);
+    let mut line = Vec::new();
+    while stdout.read_until(b'\n', &mut line).await.unwrap() > 0 {
+        let (id, result) = keep(&line);
+        let caller = callers.lock().unwrap().remove(&id).unwrap();
+        let _ = caller.send(result);
+        line.clear();
     }
 }
 
@@ -162,9 +178,9 @@ impl Posts {
             async move {
                 for n in 1..=load.each as u64 {
                     let (_, body) = posts.post(request(n, load.tool)).await;
-                    let (id, result) = keep(load.tool, &body);
+                    let (id, result) = keep(&body);
                     assert_eq!(id, n);
-                    drop(result);
+                    look(load.tool, &result);
                 }
             }
         })

@@ -23,7 +23,7 @@ pub(super) async fn run() {
     links.warm(&server);
     let (mut spare, mut running) = (Vec::new(), Vec::new());
     for round in 1..=ROUNDS {
-        let mut pipes = Pipes::start();
+        let pipes = Pipes::start();
         ready(&links, round).await;
         spare.push(
             timed(async {
@@ -46,7 +46,7 @@ pub(super) async fn run() {
     let (spare, running) = (median(spare), median(running));
     line("open and call on a warm spare", &format!("{spare:.2}"), None);
     line(
-        "handshake and call on a process that runs, by a bare loop",
+        "handshake and call on a process that runs, by a bare client",
         &format!("{running:.2}"),
         None,
     );
