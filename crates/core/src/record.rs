@@ -53,6 +53,10 @@ pub struct Record {
     /// this one.
     #[serde(default)]
     pub life: u32,
+    /// Whether a handle ever led to it: then somebody beside the connection it was made with may count
+    /// on it.
+    #[serde(default)]
+    pub named: bool,
     /// Set when it is over. The record stays for a while as a tombstone.
     #[serde(default)]
     pub ended: Option<Ended>,
@@ -82,6 +86,7 @@ impl Record {
             told: Generation::default(),
             wanted: None,
             life: 0,
+            named: false,
             ended: None,
             holder: None,
             revision: Revision::default(),
@@ -174,13 +179,15 @@ impl Record {
         self.life = self.life.saturating_add(1);
     }
 
-    /// What no store has to understand, as one line of JSON: attachments, what was told and wanted, the life.
+    /// What no store has to understand, as one line of JSON: attachments, what was told and wanted, the life,
+    /// whether it was named.
     /// A store keeps it as it is, so a new field there is no new schema.
     #[must_use]
     pub fn detail(&self) -> String {
-        let Self { attachments, told, wanted, life, .. } = self.clone();
+        let Self { attachments, told, wanted, life, named, .. } = self.clone();
         // Maps with text keys, and numbers: there is always JSON for it.
-        serde_json::to_string(&Detail { attachments, told, wanted, life }).unwrap_or_default()
+        serde_json::to_string(&Detail { attachments, told, wanted, life, named })
+            .unwrap_or_default()
     }
 
     /// Takes over what [`Record::detail`] wrote.
@@ -189,9 +196,10 @@ impl Record {
     /// [`InvalidText`] if it is not such a line. What it was is not told: it may hold a secret.
     pub fn set_detail(&mut self, line: &str) -> Result<(), InvalidText> {
         let form = |_| InvalidText::form("the detail of a record", "JSON as it was written");
-        let Detail { attachments, told, wanted, life } =
+        let Detail { attachments, told, wanted, life, named } =
             serde_json::from_str(line).map_err(form)?;
-        (self.attachments, self.told, self.wanted, self.life) = (attachments, told, wanted, life);
+        (self.attachments, self.told, self.wanted) = (attachments, told, wanted);
+        (self.life, self.named) = (life, named);
         Ok(())
     }
 
@@ -222,6 +230,8 @@ struct Detail {
     wanted: Option<Box<Expiry>>,
     #[serde(default)]
     life: u32,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    named: bool,
 }
 
 /// What is needed to come back to one server.
@@ -322,7 +332,9 @@ mod tests {
         assert_eq!(record.generation, Generation(3));
         assert_eq!(Record::decode(&record.encode()).unwrap(), record);
         (record.told, record.wanted) = (Generation(2), Some(Expiry::NEVER.into()));
-        let mut other = Record { attachments: BTreeMap::new(), wanted: None, ..record.clone() };
+        record.named = true;
+        let blank = Record { attachments: BTreeMap::new(), wanted: None, ..record.clone() };
+        let mut other = Record { named: false, ..blank };
         other.set_detail(&record.detail()).unwrap();
         assert_eq!(other, record);
         assert!(

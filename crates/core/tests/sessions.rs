@@ -552,6 +552,37 @@ async fn a_provisional_session_ends_soon_unless_its_handle_comes_back() {
     assert!(sessions.by_handle(&ann(), &handle).await.is_ok());
 }
 
+/// Whoever ends a session on behalf of one client has to know whether another one counts on it.
+#[tokio::test]
+async fn that_a_handle_led_to_a_session_is_known_for_ever() {
+    let world = World::new();
+    let sessions = world.process().await;
+    let session = sessions.open(&Wish::new(ann())).await.unwrap().session;
+    let handle = sessions.issue_handle(&session).await.unwrap();
+    let kept = async || world.store.load(session.id()).await.unwrap().unwrap();
+    assert!(!session.record().named && !kept().await.named, "given out, and not come back yet");
+    let expiry = session.record().expiry;
+    drop(sessions.by_handle(&ann(), &handle).await.unwrap());
+    assert!(session.record().named && kept().await.named);
+    assert_eq!(kept().await.expiry, expiry);
+}
+
+#[tokio::test]
+async fn an_owner_sees_its_own_sessions_page_by_page() {
+    let world = World::new();
+    let sessions = world.process().await;
+    let mut mine = Vec::new();
+    for name in ["a", "b", "c"] {
+        mine.push(sessions.open(&chat(name)).await.unwrap().session.id());
+        world.clock.advance(Duration::from_millis(1));
+    }
+    drop(sessions.open(&Wish::new(eve())).await.unwrap());
+    let page = sessions.list(&ann(), None, 2).await.unwrap();
+    assert_eq!(ids(&page), mine[..2]);
+    let rest = sessions.list(&ann(), Some(mine[1]), 2).await.unwrap();
+    assert_eq!(ids(&rest), mine[2..]);
+}
+
 #[tokio::test]
 async fn at_a_limit_the_oldest_provisional_session_makes_room() {
     let world = World::new();

@@ -79,6 +79,7 @@ impl Row {
             told: Generation::default(),
             wanted: None,
             life: 0,
+            named: false,
             ended,
             holder: self
                 .holder

@@ -20,6 +20,7 @@ pub async fn a_record_reads_back_as_it_was_inserted(store: Arc<dyn Store>) {
     full.attach("", Attachment::new(Generation(1), String::new()));
     full.provisional = true;
     (full.told, full.wanted) = (Generation(3), Some(Expiry::idle(MINUTE).into()));
+    full.named = true;
     full.expiry = Expiry { idle: None, absolute: Some(MINUTE) };
     full.holder = Some(lease(&store).await);
     for record in [

@@ -83,7 +83,8 @@ impl Sessions {
         self.resume(record.id).await
     }
 
-    /// Finds the session that a handle names. A provisional session is one no longer.
+    /// Finds the session that a handle names. A provisional session is one no longer, and
+    /// [`Record::named`] says from then on that a handle led to it.
     ///
     /// # Errors
     /// [`OpenError::Unknown`] for an unknown handle and for one of another owner,
@@ -103,7 +104,8 @@ impl Sessions {
         let found = self.store.find_handle(hash).await?;
         let record = found.filter(|record| record.owner == *owner).ok_or(OpenError::Unknown)?;
         let session = self.resume(record.id).await?;
-        if session.record().provisional {
+        let record = session.record();
+        if record.provisional || !record.named {
             self.confirm(&session).await?;
         }
         self.table.name(session.session(), hash);
@@ -129,6 +131,20 @@ impl Sessions {
         let found = self.store.load(id).await?;
         found.filter(|record| record.owner == *owner).ok_or(OpenError::Unknown)?;
         self.resume(id).await
+    }
+
+    /// The live sessions of `owner`, held here or not, up to `limit` in the order of their ids,
+    /// beginning after `after`. A page that is not full is the last one.
+    ///
+    /// # Errors
+    /// What the store says.
+    pub async fn list(
+        &self,
+        owner: &Owner,
+        after: Option<SessionId>,
+        limit: usize,
+    ) -> Result<Vec<Record>, OpenError> {
+        Ok(self.store.list(Some(owner), after, limit).await?)
     }
 
     /// Lets a session that is over live again under its id, with nothing of its state; the loss is
@@ -334,12 +350,14 @@ impl Sessions {
         }))
     }
 
-    /// The handle of a provisional session came back: it is wanted.
+    /// A handle came back: the session is named, and a provisional one is wanted.
     async fn confirm(&self, session: &Session) -> Result<(), OpenError> {
         let otherwise = self.settings.expiry;
         self.change(session, |record| {
-            record.provisional = false;
-            record.expiry = record.wanted.take().map_or(otherwise, |wanted| *wanted);
+            record.named = true;
+            if std::mem::take(&mut record.provisional) {
+                record.expiry = record.wanted.take().map_or(otherwise, |wanted| *wanted);
+            }
         })
         .await
     }

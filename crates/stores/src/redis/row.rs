@@ -56,6 +56,7 @@ impl Row {
             told: Generation::default(),
             wanted: None,
             life: 0,
+            named: false,
             ended,
             holder: optional(fields, "holder")?,
             revision: Revision(parsed(fields, "revision")?),
