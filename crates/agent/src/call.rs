@@ -176,25 +176,29 @@ impl Request {
     async fn once(&mut self, ambient: &Arc<Ambient>, params: &str) -> Result<Answer, Error> {
         let visit = Visit::of(&self.hub, ambient, &self.server).await?;
         let link = visit.link().await?;
-        if let Some(lost) = visit.pending_loss(&link) {
+        if let Some(lost) = visit.pending_loss(&link).await {
             return Err(Error::StateLost(lost));
         }
         let handlers = visit.hub.handlers.clone();
         let options = CallOptions { limit: self.limit, declares: handlers.declares() };
-        let sent = link.call(self.method, Some(params), options).await;
-        let mut call = sent.map_err(|error| visit.failed(&link, error))?;
+        let mut call = match link.call(self.method, Some(params), options).await {
+            Ok(call) => call,
+            Err(error) => return Err(visit.failed(&link, error).await),
+        };
         while let Some(incoming) = call.next().await {
             match incoming {
                 Incoming::Answer(end) => {
-                    let answer = end.map_err(|error| visit.failed(&link, error))?;
-                    return self.judge(answer);
+                    return match end {
+                        Ok(answer) => self.judge(answer),
+                        Err(error) => Err(visit.failed(&link, error).await),
+                    };
                 }
                 Incoming::Notification(text) => self.hear(&text),
                 Incoming::Request(asked) => handlers.answer(asked).await,
                 _ => {}
             }
         }
-        Err(visit.failed(&link, stayput_upstream::CallError::Cancelled))
+        Err(visit.failed(&link, stayput_upstream::CallError::Cancelled).await)
     }
 
     fn hear(&mut self, text: &Bytes) {

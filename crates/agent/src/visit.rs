@@ -94,7 +94,7 @@ impl Visit {
     }
 
     /// A loss that this scope was not told of comes before its next call.
-    pub(crate) fn pending_loss(&self, link: &Held) -> Option<StateLost> {
+    pub(crate) async fn pending_loss(&self, link: &Held) -> Option<StateLost> {
         let name: Arc<str> = self.server.name().into();
         let seen = &self.ambient.seen;
         let pending = (self.branch == 0).then(|| self.session.lost_on(&name)).flatten();
@@ -104,10 +104,10 @@ impl Visit {
         let generation = untold.or_else(|| later.then(|| link.generation()))?;
         seen.meets(&name, self.branch, generation);
         let reason = link.loss().map(|loss| loss.reason());
-        Some(self.lost(generation, reason, Delivery::NotSent))
+        Some(self.lost(generation, reason, Delivery::NotSent).await)
     }
 
-    fn lost(
+    async fn lost(
         &self,
         generation: Generation,
         reason: Option<LossReason>,
@@ -121,25 +121,23 @@ impl Visit {
             reason: lost.reason(),
         });
         if self.branch == 0 {
-            let (hub, session) = (self.hub.clone(), self.session.session().clone());
-            let server = self.server.clone();
+            let (session, server) = (self.session.session(), self.server.name());
             // Not noted, it is told once more, which does no harm.
-            self.hub.home.handle().spawn(async move {
-                hub.sessions.told_on(&session, server.name(), generation).await
-            });
+            let _ = self.hub.sessions.told_on(session, server, generation).await;
         }
         lost
     }
 
     /// Why a call has no answer. What state was lost, this scope now knows.
-    pub(crate) fn failed(&self, link: &Held, error: CallError) -> Error {
+    pub(crate) async fn failed(&self, link: &Held, error: CallError) -> Error {
         match error.loss() {
             // What we only let go of may still be there.
             Some(loss) if loss.reason() != LossReason::Released => {
                 let generation = link.generation().next();
                 let name: Arc<str> = self.server.name().into();
                 self.ambient.seen.meets(&name, self.branch, generation);
-                Error::StateLost(self.lost(generation, Some(loss.reason()), error.delivery()))
+                let reason = Some(loss.reason());
+                Error::StateLost(self.lost(generation, reason, error.delivery()).await)
             }
             _ => Error::CallFailed { server: self.local.clone(), source: error },
         }
