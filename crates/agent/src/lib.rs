@@ -49,6 +49,10 @@
 //! Links live on a thread of the hub's own, so they outlive the runtime of whoever opened them, and calls
 //! can be awaited on any executor.
 
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/agents.md")]
+struct Guide;
+
 mod ambient;
 mod automatic;
 mod branch;
@@ -68,6 +72,7 @@ mod result;
 mod run;
 mod seen;
 mod session;
+mod streaming;
 mod ticket;
 mod visit;
 
@@ -88,4 +93,5 @@ pub use stayput_upstream::{
     self as upstream, EraChoice, Http, Isolation, Limits, Options, Stdio, Timeouts, Transport,
     process::{WardenCommand, warden_main},
 };
+pub use streaming::RunStream;
 pub use ticket::Ticket;

@@ -126,6 +126,25 @@ impl ToolResult {
     }
 }
 
+#[cfg(feature = "rmcp")]
+impl TryFrom<&ToolResult> for rmcp::model::CallToolResult {
+    type Error = Error;
+
+    /// As the official SDK has it. What it has no field for is not in it.
+    fn try_from(result: &ToolResult) -> Result<Self, Error> {
+        serde_json::from_str(result.raw()).map_err(Error::invalid)
+    }
+}
+
+#[cfg(feature = "rmcp")]
+impl TryFrom<ToolResult> for rmcp::model::CallToolResult {
+    type Error = Error;
+
+    fn try_from(result: ToolResult) -> Result<Self, Error> {
+        Self::try_from(&result)
+    }
+}
+
 impl fmt::Debug for ToolResult {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // Without what was answered: it can hold anything.

@@ -161,3 +161,37 @@ async fn sub_agents_share_by_choice() {
     .await;
     assert!(token.alive().is_empty());
 }
+
+/// E05: a run that gives its output piece by piece, each piece taken by another task.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stream_is_a_run() {
+    let token = Token::new();
+    let hub = hub(&token);
+    let inner = hub.clone();
+    let pieces = futures_util::stream::unfold((), move |()| {
+        let hub = inner.clone();
+        async move { Some((count(&hub).await, ())) }
+    });
+    let mut run = Box::pin(hub.run_stream(pieces.take(3)));
+    for expected in 1..=3 {
+        let (piece, rest) = tokio::spawn(run.into_future()).await.unwrap();
+        assert_eq!(piece, Some(expected));
+        run = rest;
+    }
+    assert_eq!(token.alive().len(), 1);
+    assert_eq!(run.next().await, None);
+    token.gone().await;
+
+    // Dropped half-way, it ends, too; and inside a run it belongs to that one.
+    let pieces = || futures_util::stream::once(count(&hub));
+    let mut half = Box::pin(hub.run_stream(pieces().chain(futures_util::stream::pending())));
+    assert_eq!(half.next().await, Some(1));
+    drop(half);
+    token.gone().await;
+    hub.run(async {
+        assert_eq!(count(&hub).await, 1);
+        assert_eq!(Box::pin(hub.run_stream(pieces())).next().await, Some(2));
+        assert_eq!(count(&hub).await, 3);
+    })
+    .await;
+}

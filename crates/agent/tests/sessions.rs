@@ -307,3 +307,16 @@ fn a_hub_needs_no_runtime() {
     drop(hub);
     token.gone_blocking();
 }
+
+/// Results as the official SDK has them.
+#[cfg(feature = "rmcp")]
+#[tokio::test]
+async fn a_result_can_be_the_sdks() {
+    let token = Token::new();
+    let hub = hub(&token);
+    let session = hub.session("a").await.unwrap();
+    let counted = session.call("counter", "count", json!({})).await.unwrap();
+    let counted = rmcp::model::CallToolResult::try_from(counted).unwrap();
+    let text = serde_json::to_value(&counted).unwrap();
+    assert_eq!(text["content"][0]["text"], "1");
+}

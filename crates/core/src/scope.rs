@@ -103,6 +103,11 @@ pub trait InSession: Future + Sized {
 
 impl<F: Future> InSession for F {}
 
+/// Runs a function in a scope: for what is polled by hand.
+pub fn within<R>(scope: Scope, work: impl FnOnce() -> R) -> R {
+    CURRENT.sync_scope(scope, work)
+}
+
 /// Spawns a task that runs in the current scope, if there is one.
 ///
 /// # Panics
