@@ -10,7 +10,7 @@ use std::{
 };
 
 use serde::{Deserialize, Serialize};
-use stayput_core::{Handle, Owner, SessionId};
+use stayput_core::{Generation, Handle, Owner, SessionId};
 use stayput_upstream::{Asked, Canceller, Hello};
 use stayput_wire::Version;
 use tokio::task::AbortHandle;
@@ -27,6 +27,8 @@ pub(crate) struct Connection {
     under_way: Mutex<UnderWay>,
     pub(crate) streams: Streams,
     next_ask: AtomicU64,
+    /// The last generation whose loss was noticed.
+    lost: AtomicU64,
 }
 
 #[derive(Default)]
@@ -80,6 +82,7 @@ impl Connection {
             under_way: Mutex::default(),
             streams: Streams::default(),
             next_ask: AtomicU64::new(first_question()),
+            lost: AtomicU64::default(),
         }
     }
 
@@ -117,6 +120,11 @@ impl Connection {
         let number = under_way.flights;
         under_way.calls.insert(id.into(), Flight { number, call: None, cancelled: false });
         Some(InFlight { connection: self.clone(), id: id.into(), number })
+    }
+
+    /// A loss is told to the client. Says whether it is the first time: several calls may hear of one.
+    pub(crate) fn notice_loss(&self, generation: Generation) -> bool {
+        self.lost.fetch_max(generation.0, Ordering::Relaxed) < generation.0
     }
 
     /// The client takes a call back.

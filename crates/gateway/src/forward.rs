@@ -13,9 +13,11 @@ use stayput_wire::{Code, Message, Raw};
 
 use crate::{
     connection::{Connection, InFlight},
+    event::Event,
     house::House,
     keeper::RecordKeeper,
     losses::{self, Told},
+    metrics::Timing,
     reply::{self, Reply, Then},
     stream::Stream,
 };
@@ -32,6 +34,8 @@ pub(crate) struct Errand {
     /// The client's id as it was written.
     id: String,
     method: String,
+    /// Once it was sent.
+    timing: Option<Timing>,
 }
 
 /// How a request ended, before it has become bytes.
@@ -69,17 +73,23 @@ impl Errand {
         let method = message.method().unwrap_or_default().to_owned();
         // From here on the id is taken, and the request can be taken back.
         let Some(in_flight) = connection.begin(&id) else {
+            house.metrics.refused("duplicate_id");
             let sentence = "a request with this id is in flight; each needs an id of its own";
             return Outcome::Done(Done::new(reply::error(&id, Code::INVALID_REQUEST, sentence)));
         };
-        let failed =
-            |sentence: String| Outcome::Done(Done::new(reply::failure(&id, &method, &sentence)));
+        let failed = |why: &str, sentence: String| {
+            house.metrics.refused(why);
+            Outcome::Done(Done::new(reply::failure(&id, &method, &sentence)))
+        };
         let Some(server) = house.servers.get(&*connection.server).cloned() else {
-            return failed(format!("there is no server `{}` any more", connection.server));
+            return failed(
+                "no_link",
+                format!("there is no server `{}` any more", connection.server),
+            );
         };
         let session = match house.session(&connection.owner, connection.session).await {
             Ok(session) => session,
-            Err(error) => return failed(error.to_string()),
+            Err(error) => return failed("no_session", error.to_string()),
         };
         let errand = Self {
             house: house.clone(),
@@ -88,10 +98,11 @@ impl Errand {
             session,
             id: id.clone(),
             method: method.clone(),
+            timing: None,
         };
         let link = match errand.link().await {
             Ok(link) => link,
-            Err(sentence) => return failed(sentence),
+            Err(sentence) => return failed("no_link", sentence),
         };
         if let Some(told) = errand.pending_loss(&link) {
             return Outcome::Done(told);
@@ -152,24 +163,22 @@ impl Errand {
         if !losses::depends_on_state(&self.method) {
             return None;
         }
-        let otherwise = "it expired, or the gateway was restarted";
-        let reason = link.loss().map_or(otherwise, |it| losses::reason(it.reason()));
+        let reason = link.loss().map(|loss| loss.reason());
         Some(self.told(generation, reason, Delivery::NotSent))
     }
 
-    fn told(&self, generation: Generation, reason: &str, delivery: Delivery) -> Done {
+    fn told(&self, generation: Generation, reason: Option<LossReason>, delivery: Delivery) -> Done {
         let told = Told {
             server: &self.connection.server,
             session: self.session.id().to_string(),
             generation,
-            reason,
+            reason: losses::reason(reason),
             delivery,
         };
-        self.house.log.warn(&format!(
-            "session {} lost its state on {}: {reason} (generation {generation})",
-            self.session.id(),
-            self.connection.server
-        ));
+        if self.connection.notice_loss(generation) {
+            let lost = Event::Lost { server: told.server, reason, generation };
+            self.house.note(self.session.id(), lost);
+        }
         let text = told.answer(&self.id, &self.method).into();
         let (house, session) = (self.house.clone(), self.session.session().clone());
         let runtime = tokio::runtime::Handle::current();
@@ -187,7 +196,7 @@ impl Errand {
     }
 
     async fn send(
-        self,
+        mut self,
         link: Held,
         message: &Message<'_>,
         in_flight: InFlight,
@@ -200,6 +209,7 @@ impl Errand {
             Err(error) => return Outcome::Done(self.failed(&link, &error)),
         };
         in_flight.sent(&call.canceller());
+        self.timing = self.house.metrics.call(&self.connection.server);
         Following {
             errand: Some(self),
             call: Some(call),
@@ -224,7 +234,7 @@ impl Errand {
 
     /// The link was lost under this call: its answer tells.
     fn lost(&self, generation: Generation, loss: &Loss, delivery: Delivery) -> Done {
-        self.told(generation.next(), losses::reason(loss.reason()), delivery)
+        self.told(generation.next(), Some(loss.reason()), delivery)
     }
 
     fn ended(&self, link: &Held, end: Result<stayput_upstream::Answer, CallError>) -> Option<Done> {

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, fmt, time::Duration};
 use stayput_core::{EndReason, EventIds, InUse, OpenError, Opened, Owner, SessionId, Sessions};
 use stayput_upstream::{Links, SealKey, Server};
 
-use crate::{config::Tools, connections::Connections, log::Log};
+use crate::{config::Tools, connections::Connections, health::Health, log::Log, metrics::Metrics};
 
 /// How long a session that another process has is waited for: a process that was killed has it for as
 /// long as its lease lasts.
@@ -23,6 +23,8 @@ pub(crate) struct House {
     pub(crate) seal: SealKey,
     pub(crate) rules: Rules,
     pub(crate) log: Log,
+    pub(crate) metrics: Metrics,
+    pub(crate) health: Health,
 }
 
 /// What the front lets in.

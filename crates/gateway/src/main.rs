@@ -8,6 +8,7 @@
 //! | send | `forward.rs`, `listening.rs`: to the server, and what comes back |
 //! | reply | `reply.rs`, `stream.rs`, `lists.rs`, `tools.rs`, `losses.rs`: as the client expects it |
 //!
+//! `event.rs`, `metrics.rs`, `health.rs` and `log.rs` tell whoever runs it how it goes.
 //! `serve.rs` opens and closes the house, `config.rs` reads what users write, `demo.rs` is a small server
 //! to try it with, and `story.rs` shows on that server what all of this is for.
 
@@ -16,14 +17,17 @@ mod config;
 mod connection;
 mod connections;
 mod demo;
+mod event;
 mod forward;
 mod front;
+mod health;
 mod house;
 mod keeper;
 mod listening;
 mod lists;
 mod log;
 mod losses;
+mod metrics;
 mod reply;
 mod serve;
 mod story;

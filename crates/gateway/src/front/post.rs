@@ -11,6 +11,7 @@ use super::http::{accepts, named};
 use crate::{
     config::Tools,
     connection::Connection,
+    event::Event,
     forward::{self, Done, Errand, Outcome},
     house::House,
     lists,
@@ -113,7 +114,10 @@ async fn initialize(house: &Arc<House>, server: &str, message: &Message<'_>) -> 
             }
             response
         }
-        Err(sentence) => reply::message(reply::error(&id, Code::INTERNAL_ERROR, &sentence)),
+        Err(sentence) => {
+            house.metrics.refused("no_session");
+            reply::message(reply::error(&id, Code::INTERNAL_ERROR, &sentence))
+        }
     }
 }
 
@@ -147,7 +151,7 @@ async fn open(
     kept.map_err(|error| error.to_string())?;
     house.connections.insert(handle.hash(&owner), Arc::new(connection));
     unclaimed.claim();
-    house.log.info(&format!("session {} opened on {name}", session.id()));
+    house.note(session.id(), Event::Opened { server: name });
     Ok((handle, profile))
 }
 
@@ -222,6 +226,7 @@ async fn request(
     if let Some(tools) = tools.filter(|_| method == "tools/call")
         && !named_tool(message).is_some_and(|name| tools.allows(&name))
     {
+        house.metrics.refused("denied_tool");
         // As for one that is not there.
         let sentence = "Unknown tool";
         return Outcome::Done(Done::new(reply::error(&id, Code::INVALID_PARAMS, sentence)));
