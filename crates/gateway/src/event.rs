@@ -3,7 +3,7 @@
 use stayput_core::{EndReason, Generation, SessionId};
 use stayput_upstream::LossReason;
 
-use crate::{house::House, losses};
+use crate::{house::House, log::Level, losses};
 
 /// What happened to a session.
 #[derive(Clone, Copy, Debug)]
@@ -19,6 +19,25 @@ pub(crate) enum Event<'a> {
 }
 
 impl Event<'_> {
+    /// One word for programs.
+    fn name(&self) -> &'static str {
+        match self {
+            Self::Opened { .. } => "session_opened",
+            Self::Resumed { .. } => "session_resumed",
+            Self::Lost { .. } => "session_lost",
+            Self::Ended { .. } => "session_ended",
+        }
+    }
+
+    /// Why, in one word.
+    fn reason(&self) -> Option<&'static str> {
+        match self {
+            Self::Opened { .. } | Self::Resumed { .. } => None,
+            Self::Lost { reason, .. } => Some(losses::word(*reason)),
+            Self::Ended { reason, .. } => Some(reason.as_str()),
+        }
+    }
+
     fn server(&self) -> Option<&str> {
         match self {
             Self::Opened { server } | Self::Resumed { server } | Self::Lost { server, .. } => {
@@ -54,10 +73,11 @@ impl House {
             Event::Lost { server, reason, .. } => self.metrics.lost(server, losses::word(reason)),
             Event::Ended { reason, .. } => self.metrics.ended(reason),
         }
-        let sentence = event.sentence(session);
-        match event {
-            Event::Lost { .. } => self.log.warn(&sentence),
-            _ => self.log.info(&sentence),
-        }
+        let id = session.to_string();
+        let mut fields = vec![("event", event.name()), ("session", &*id)];
+        fields.extend(event.server().map(|server| ("server", server)));
+        fields.extend(event.reason().map(|reason| ("reason", reason)));
+        let level = if matches!(event, Event::Lost { .. }) { Level::Warn } else { Level::Info };
+        self.log.event(level, &event.sentence(session), &fields);
     }
 }

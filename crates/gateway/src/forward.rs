@@ -82,10 +82,7 @@ impl Errand {
             Outcome::Done(Done::new(reply::failure(&id, &method, &sentence)))
         };
         let Some(server) = house.servers.get(&*connection.server).cloned() else {
-            return failed(
-                "no_link",
-                format!("there is no server `{}` any more", connection.server),
-            );
+            return failed("no_link", format!("`{}` is not served any more", connection.server));
         };
         let session = match house.session(&connection.owner, connection.session).await {
             Ok(session) => session,

@@ -28,7 +28,7 @@ use crate::{
     front,
     health::Health,
     house::{House, Rules},
-    log::Log,
+    log::{Level, Log},
     metrics::Metrics,
 };
 
@@ -207,10 +207,17 @@ impl Gateway {
     /// Says where it listens, and what to do with that.
     pub(crate) fn announce(&self) -> io::Result<()> {
         let address = self.listener.local_addr()?;
-        self.log.info(&format!("stayput listens on http://{address}"));
+        let url = format!("http://{address}");
+        let fields = [("event", "listening"), ("url", &*url)];
+        self.log.event(Level::Info, &format!("stayput listens on {url}"), &fields);
         for name in self.house.servers.keys() {
             let url = format!("http://{address}/mcp/{name}");
-            self.log.info(&format!("  {name}: {url}"));
+            let fields = [("event", "serving"), ("server", name), ("url", &*url)];
+            self.log.event(Level::Info, &format!("  {name}: {url}"), &fields);
+            if self.log.json {
+                // How clients are set up is for people.
+                continue;
+            }
             self.log.info(&format!(
                 "    in a client's mcpServers: \"{name}\": {{ \"type\": \"http\", \"url\": \"{url}\" }}"
             ));

@@ -211,6 +211,71 @@ async fn a_gateway_that_stops_is_not_ready() {
     gone(&mark).await;
 }
 
+/// A line for each thing that happens to a session, with fields for programs and without secrets.
+#[tokio::test]
+async fn what_happens_is_logged() {
+    let mark = mark("logged");
+    let (servers, json) = (json!({ "test": stdio(&mark, &[]) }), &["--log-format", "json"]);
+    let mut gateway = Gateway::with_arguments(servers, json!({}), json).await;
+    let client = gateway.client("test").await;
+    client.text(&gateway, "count").await;
+    gateway.kill();
+    gateway.restart().await;
+    client.call(&gateway, "echo", json!({ "fill": "a-secret-argument" })).await;
+    assert_eq!(client.delete(&gateway).await, 200);
+    let expected = [
+        ("session_opened", None),
+        ("session_resumed", None),
+        ("session_lost", Some("released")),
+        ("session_ended", Some("closed")),
+    ];
+    let mut events = Vec::new();
+    for _ in 0..1_500 {
+        let log = gateway.log();
+        let lines =
+            log.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+        events = lines.filter(|it| it["session"].is_string()).collect();
+        if events.len() == expected.len() {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    assert_eq!(events.len(), expected.len(), "{}", gateway.log());
+    for (event, (name, reason)) in events.iter().zip(expected) {
+        assert_eq!(event["event"], name, "{event}");
+        assert_eq!(event["reason"].as_str(), reason, "{event}");
+        assert_eq!(event["server"], "test", "{event}");
+        assert_eq!(event["session"], events[0]["session"], "{event}");
+        assert_eq!(event["level"], if name == "session_lost" { "warn" } else { "info" });
+        assert!(event["message"].is_string(), "{event}");
+    }
+    let log = gateway.log();
+    assert!(!log.contains(&client.id) && !log.contains("a-secret-argument"), "{log}");
+    assert!(
+        log.contains(r#""event":"listening""#) && log.contains(r#""event":"serving""#),
+        "{log}"
+    );
+}
+
+/// A session that idles out says on which server, in a line for people.
+#[tokio::test]
+async fn an_end_by_itself_is_logged() {
+    let mark = mark("idled");
+    let expiry = json!({ "expiry": { "idle": "1s" } });
+    let gateway = Gateway::with(json!({ "test": stdio(&mark, &[]) }), expiry).await;
+    let client = gateway.client("test").await;
+    client.text(&gateway, "count").await;
+    for _ in 0..1_500 {
+        if gateway.log().lines().any(|line| line.ends_with(" ended on test: idle")) {
+            let ended = r#"stayput_sessions_ended_total{reason="idle"}"#;
+            assert!(numbers(&gateway).await[ended] >= 1.0);
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    panic!("{}", gateway.log());
+}
+
 mod redis {
     use stayput_testkit::redis::Redis;
 
