@@ -5,7 +5,7 @@ use std::{
     fmt,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
 };
 
@@ -29,6 +29,8 @@ pub(crate) struct Connection {
     next_ask: AtomicU64,
     /// The last generation whose loss was noticed.
     lost: AtomicU64,
+    /// Whether somebody came on it since the last look.
+    used: AtomicBool,
 }
 
 #[derive(Default)]
@@ -83,6 +85,7 @@ impl Connection {
             streams: Streams::default(),
             next_ask: AtomicU64::new(first_question()),
             lost: AtomicU64::default(),
+            used: AtomicBool::new(true),
         }
     }
 
@@ -143,6 +146,16 @@ impl Connection {
         let under_way = self.under_way();
         let listens = under_way.ear.as_ref().is_some_and(|ear| ear.is_read());
         under_way.calls.is_empty() && !listens
+    }
+
+    /// Somebody comes on it.
+    pub(crate) fn touch(&self) {
+        self.used.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether nobody came on it since this was last asked. Who just came may not hold its session yet.
+    pub(crate) fn rests(&self) -> bool {
+        !self.used.swap(false, Ordering::Relaxed)
     }
 
     /// Who passes on what servers say from now on; who did it before stops.

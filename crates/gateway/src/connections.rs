@@ -73,6 +73,7 @@ impl House {
     ) -> Result<Option<Arc<Connection>>, OpenError> {
         let hash = name.hash(owner);
         if let Some(known) = self.connections.get(&hash) {
+            known.touch();
             return Ok(Some(known));
         }
         let Some((session, body)) = self.sessions.connection(owner, name).await? else {

@@ -23,6 +23,7 @@ use tokio::{net::TcpListener, runtime::Handle, sync::watch};
 
 use crate::{
     config::{Config, Configured},
+    connection::Connection,
     connections::Connections,
     event::Event,
     front,
@@ -324,7 +325,8 @@ async fn tick(house: Arc<House>, mut stopped: watch::Receiver<bool>) {
             }
         }
         // What the store knows need not be remembered here.
-        house.connections.forget(|it| !held.contains_key(&it.session) && it.is_idle());
+        let over = |it: &Connection| !held.contains_key(&it.session) && it.is_idle() && it.rests();
+        house.connections.forget(over);
     }
 }
 
