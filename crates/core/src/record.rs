@@ -155,6 +155,12 @@ impl Record {
         self.lost().max(own)
     }
 
+    /// Whether its client was told of the loss on `server` up to `generation`.
+    #[must_use]
+    pub fn has_told(&self, server: &str, generation: Generation) -> bool {
+        self.attachments.get(server).is_some_and(|attachment| attachment.told >= generation)
+    }
+
     /// The latest loss that its client was not told of yet, wherever it was.
     pub(crate) fn untold(&self) -> Option<Generation> {
         let attachments = self.attachments.values().filter_map(Attachment::lost);

@@ -5,7 +5,7 @@ use std::{
     fmt,
     sync::{
         Arc, Mutex, MutexGuard, OnceLock, PoisonError,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
 };
 
@@ -32,6 +32,8 @@ pub(crate) struct Connection {
     /// The one stream of a client of 2024-11-05: all that it hears comes there.
     line: OnceLock<Arc<Stream>>,
     next_ask: AtomicU64,
+    /// Whether somebody came on it since the last look.
+    used: AtomicBool,
 }
 
 #[derive(Default)]
@@ -86,6 +88,7 @@ impl Connection {
             streams: Streams::default(),
             line: OnceLock::new(),
             next_ask: AtomicU64::new(first_question()),
+            used: AtomicBool::new(true),
         }
     }
 
@@ -141,6 +144,16 @@ impl Connection {
         let under_way = self.under_way();
         let listens = under_way.ear.as_ref().is_some_and(|ear| ear.is_read());
         under_way.calls.is_empty() && !listens
+    }
+
+    /// Somebody comes on it.
+    pub(crate) fn touch(&self) {
+        self.used.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether nobody came on it since this was last asked. Who just came may not hold its session yet.
+    pub(crate) fn rests(&self) -> bool {
+        !self.used.swap(false, Ordering::Relaxed)
     }
 
     /// Who passes on what servers say from now on; who did it before stops.

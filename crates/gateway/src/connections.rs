@@ -6,9 +6,9 @@ use std::{
     sync::{Arc, PoisonError, RwLock},
 };
 
-use stayput_core::{Handle, HandleHash, OpenError, Owner, SessionId};
+use stayput_core::{EndReason, Handle, HandleHash, OpenError, Owner, SessionId};
 
-use crate::{connection::Connection, house::House};
+use crate::{connection::Connection, event::Event, house::House};
 
 /// The connections that are known here. Others may be known to the store.
 #[derive(Default)]
@@ -33,6 +33,13 @@ impl Connections {
     /// back on one is told of the loss.
     pub(crate) fn forget_session(&self, session: SessionId) {
         self.forget(|connection| connection.session == session);
+    }
+
+    /// The server of a session, if a connection to it is known.
+    pub(crate) fn server_of(&self, session: SessionId) -> Option<Arc<str>> {
+        let all = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        let found = all.values().find(|connection| connection.session == session);
+        found.map(|connection| connection.target.label().into())
     }
 
     /// Takes out connections, and ends what is under way on them.
@@ -66,13 +73,21 @@ impl House {
     ) -> Result<Option<Arc<Connection>>, OpenError> {
         let hash = name.hash(owner);
         if let Some(known) = self.connections.get(&hash) {
+            known.touch();
             return Ok(Some(known));
         }
         let Some((session, body)) = self.sessions.connection(owner, name).await? else {
             return Ok(None);
         };
-        let restored = Connection::from_bytes(owner.clone(), session, &body);
-        Ok(restored.map(|restored| self.connections.insert(hash, Arc::new(restored))))
+        let Some(restored) = Connection::from_bytes(owner.clone(), session, &body) else {
+            return Ok(None);
+        };
+        let restored = Arc::new(restored);
+        let known = self.connections.insert(hash, restored.clone());
+        if Arc::ptr_eq(&known, &restored) {
+            self.note(session, Event::Resumed { server: known.target.label() });
+        }
+        Ok(Some(known))
     }
 
     /// Ends a connection, and the session that was made with it.
@@ -84,6 +99,8 @@ impl House {
                 let ended = session.session().clone();
                 drop(session);
                 self.sessions.end(&ended).await?;
+                let (server, reason) = (Some(connection.target.label()), EndReason::Closed);
+                self.note(connection.session, Event::Ended { server, reason });
             }
             Err(OpenError::Unknown | OpenError::Over(_)) => {}
             Err(error) => return Err(error),

@@ -11,6 +11,7 @@ use stayput_wire::{Code, Era, Message, Raw};
 use crate::{
     connection::{Connection, InFlight},
     house::House,
+    metrics::Timing,
     reply::{self, Reply, Then},
     stream::Stream,
     visit::{Asked, Visit},
@@ -26,6 +27,8 @@ pub(crate) struct Errand {
     /// The client's id as it was written.
     id: String,
     method: String,
+    /// Once it was sent.
+    timing: Option<Timing>,
 }
 
 /// How a request ended, before it has become bytes.
@@ -64,15 +67,17 @@ impl Errand {
         let asked = Asked { id: &id, method: &method };
         // From here on the id is taken, and the request can be taken back.
         let Some(in_flight) = connection.begin(&id) else {
+            house.metrics.refused("duplicate_id");
             let sentence = "a request with this id is in flight; each needs an id of its own";
             return Outcome::Done(Done::new(reply::error(&id, Code::INVALID_REQUEST, sentence)));
         };
-        let failed = |sentence: String| {
+        let failed = |why: &str, sentence: String| {
+            house.metrics.refused(why);
             Outcome::Done(Done::new(reply::failure(asked, Era::Legacy, &sentence)))
         };
         let session = match house.session(&connection.owner, connection.session).await {
             Ok(session) => session,
-            Err(error) => return failed(error.to_string()),
+            Err(error) => return failed("no_session", error.to_string()),
         };
         let visit = Visit {
             house: house.clone(),
@@ -88,7 +93,7 @@ impl Errand {
                     greet(connection, &link).await;
                     link
                 }
-                Err(sentence) => return failed(sentence),
+                Err(sentence) => return failed("no_link", sentence),
             },
         };
         if let Some(told) = visit.pending_loss(&link, asked) {
@@ -97,7 +102,7 @@ impl Errand {
         if in_flight.is_cancelled() {
             return Outcome::Cancelled;
         }
-        let errand = Self { visit, connection: connection.clone(), id, method };
+        let errand = Self { visit, connection: connection.clone(), id, method, timing: None };
         errand.send(link, message, in_flight, streams).await
     }
 
@@ -106,7 +111,7 @@ impl Errand {
     }
 
     async fn send(
-        self,
+        mut self,
         link: Held,
         message: &Message<'_>,
         in_flight: InFlight,
@@ -119,6 +124,7 @@ impl Errand {
             Err(error) => return Outcome::Done(self.visit.failed(&link, self.asked(), &error)),
         };
         in_flight.sent(&call.canceller());
+        self.timing = self.visit.house.metrics.call(self.visit.server.name());
         Following {
             errand: Some(self),
             call: Some(call),

@@ -6,7 +6,7 @@ use stayput_core::{Handle, Owner, Session, Wish};
 use stayput_upstream::{Hello, Place, Profile};
 use stayput_wire::{Code, Era, Message, Version};
 
-use crate::{connection::Connection, house::House, lists, reply, target::Target};
+use crate::{connection::Connection, event::Event, house::House, lists, reply, target::Target};
 
 /// How a client was greeted.
 pub(crate) struct Greeted {
@@ -51,7 +51,10 @@ pub(crate) async fn initialize(
             let greeting = lists::greeting(&profile, &version);
             Greeted { answer: reply::result(&id, &greeting), name: Some(name) }
         }
-        Err(sentence) => Greeted::refused(reply::error(&id, Code::INTERNAL_ERROR, &sentence)),
+        Err(sentence) => {
+            house.metrics.refused("no_session");
+            Greeted::refused(reply::error(&id, Code::INTERNAL_ERROR, &sentence))
+        }
     }
 }
 
@@ -85,7 +88,7 @@ async fn open(
     kept.map_err(|error| error.to_string())?;
     house.connections.insert(handle.hash(owner), Arc::new(connection));
     unclaimed.claim();
-    house.log.info(&format!("session {} opened on {name}", session.id()));
+    house.note(session.id(), Event::Opened { server: name });
     Ok((handle, profile))
 }
 

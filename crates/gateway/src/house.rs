@@ -6,7 +6,8 @@ use stayput_core::{EndReason, EventIds, InUse, OpenError, Opened, Owner, Session
 use stayput_upstream::{Links, SealKey, Server};
 
 use crate::{
-    config::Tools, connections::Connections, front::sse::Callers, log::Log, losses::Telling,
+    config::Tools, connections::Connections, front::sse::Callers, health::Health, log::Log,
+    losses::Telling, metrics::Metrics,
 };
 
 /// How long a session that another process has is waited for: a process that was killed has it for as
@@ -29,6 +30,8 @@ pub(crate) struct House {
     pub(crate) seal: SealKey,
     pub(crate) rules: Rules,
     pub(crate) log: Log,
+    pub(crate) metrics: Metrics,
+    pub(crate) health: Health,
 }
 
 /// What the front lets in.

@@ -2,6 +2,8 @@
 
 use std::io::Write as _;
 
+use serde_json::{Map, Value};
+
 /// Writes lines to standard error, for people or for programs.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Log {
@@ -9,13 +11,28 @@ pub(crate) struct Log {
     pub(crate) json: bool,
 }
 
+/// How much a line matters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Level {
+    Info,
+    Warn,
+}
+
+/// What happened, in a word and its circumstances: what programs look for.
+pub(crate) type Fields<'a> = &'a [(&'static str, &'a str)];
+
 impl Log {
     pub(crate) fn info(self, sentence: &str) {
-        self.say("info", sentence);
+        self.line(&self.text(Level::Info, sentence, &[]));
     }
 
     pub(crate) fn warn(self, sentence: &str) {
-        self.say("warn", sentence);
+        self.line(&self.text(Level::Warn, sentence, &[]));
+    }
+
+    /// Something that has a name. People read the sentence, programs the fields as well.
+    pub(crate) fn event(self, level: Level, sentence: &str, fields: Fields<'_>) {
+        self.line(&self.text(level, sentence, fields));
     }
 
     /// A line as it is.
@@ -24,15 +41,37 @@ impl Log {
         let _ = writeln!(std::io::stderr().lock(), "{line}");
     }
 
-    fn say(self, level: &str, sentence: &str) {
-        let line = if self.json {
-            let message = stayput_wire::json::quote(sentence);
-            format!(r#"{{"level":"{level}","message":{message}}}"#)
-        } else if level == "info" {
-            sentence.to_owned()
-        } else {
-            format!("{level}: {sentence}")
-        };
-        self.line(&line);
+    fn text(self, level: Level, sentence: &str, fields: Fields<'_>) -> String {
+        if self.json {
+            let level = if level == Level::Info { "info" } else { "warn" };
+            let all = [("level", level), ("message", sentence)].into_iter();
+            let all = all.chain(fields.iter().copied());
+            let all = all.map(|(name, value)| (name.to_owned(), Value::from(value)));
+            return Value::Object(all.collect::<Map<_, _>>()).to_string();
+        }
+        match level {
+            Level::Info => sentence.to_owned(),
+            Level::Warn => format!("warn: {sentence}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn people_read_a_sentence_and_programs_fields() {
+        let fields = [("event", "x"), ("server", "a\"b")];
+        let (people, programs) = (Log { json: false }, Log { json: true });
+        assert_eq!(people.text(Level::Info, "It is so.", &fields), "It is so.");
+        assert_eq!(people.text(Level::Warn, "It is so.", &[]), "warn: It is so.");
+        let line = programs.text(Level::Warn, "It is so.", &fields);
+        assert!(!line.contains('\n'), "{line}");
+        let line: Value = serde_json::from_str(&line).unwrap();
+        let expected = serde_json::json!({
+            "level": "warn", "message": "It is so.", "event": "x", "server": "a\"b",
+        });
+        assert_eq!(line, expected);
     }
 }

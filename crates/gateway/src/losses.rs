@@ -21,11 +21,13 @@ impl Telling {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// An answer that tells is being written.
-    pub(crate) fn begin(&self, session: SessionId, server: &str, generation: Generation) {
+    /// An answer that tells is being written. Says whether it is the first one.
+    pub(crate) fn begin(&self, session: SessionId, server: &str, generation: Generation) -> bool {
         let mut all = self.lock();
         let told = all.entry((session, server.to_owned())).or_default();
+        let first = *told < generation;
         *told = generation.max(*told);
+        first
     }
 
     /// It is noted, or cannot be.
@@ -97,17 +99,23 @@ impl Told<'_> {
     }
 }
 
-/// Why, in a few words for a model.
-pub(crate) fn reason(reason: LossReason) -> &'static str {
+/// Why, in a few words for a model. No link is known of which something was lost if the session was over.
+pub(crate) fn reason(reason: Option<LossReason>) -> &'static str {
     match reason {
-        LossReason::Exited(_) => "its process ended",
-        LossReason::Verdict => "the server forgot the session",
-        LossReason::Disconnected => "the connection broke",
-        LossReason::Evicted => "it was idle and made room for others",
-        LossReason::Restarted => "it was restarted",
-        LossReason::Reconfigured => "its configuration changed",
-        _ => "the gateway was restarted",
+        Some(LossReason::Exited(_)) => "its process ended",
+        Some(LossReason::Verdict) => "the server forgot the session",
+        Some(LossReason::Disconnected) => "the connection broke",
+        Some(LossReason::Evicted) => "it was idle and made room for others",
+        Some(LossReason::Restarted) => "it was restarted",
+        Some(LossReason::Reconfigured) => "its configuration changed",
+        Some(_) => "the gateway was restarted",
+        None => "it expired, or the gateway was restarted",
     }
+}
+
+/// The same in one word for programs.
+pub(crate) fn word(reason: Option<LossReason>) -> &'static str {
+    reason.map_or("expired", LossReason::as_str)
 }
 
 /// Whether a call of this method depends on state, and so has to hear of its loss first.

@@ -9,6 +9,7 @@
 //! | send | `forward.rs`, `listening.rs`: to the server, and what comes back |
 //! | reply | `reply.rs`, `stream.rs`, `lists.rs`, `tools.rs`, `losses.rs`: as the client expects it |
 //!
+//! `event.rs`, `metrics.rs`, `health.rs` and `log.rs` tell whoever runs it how it goes.
 //! `serve.rs` opens and closes the house, `config.rs` reads what users write, `demo.rs` is a small server
 //! to try it with, and `story.rs` shows on that server what all of this is for.
 
@@ -17,9 +18,11 @@ mod config;
 mod connection;
 mod connections;
 mod demo;
+mod event;
 mod forward;
 mod front;
 mod handshake;
+mod health;
 mod heed;
 mod house;
 mod identify;
@@ -28,6 +31,7 @@ mod listening;
 mod lists;
 mod log;
 mod losses;
+mod metrics;
 mod reply;
 mod request;
 mod serve;

@@ -96,6 +96,24 @@ pub(crate) fn status(status: StatusCode) -> Response<Reply> {
     response
 }
 
+/// A status and a sentence.
+pub(crate) fn text(status: StatusCode, sentence: &str) -> Response<Reply> {
+    let mut response = plain(format!("{sentence}\n"), "text/plain; charset=utf-8");
+    *response.status_mut() = status;
+    response
+}
+
+/// A page of numbers for Prometheus.
+pub(crate) fn metrics(page: String) -> Response<Reply> {
+    plain(page, "text/plain; version=0.0.4; charset=utf-8")
+}
+
+fn plain(body: String, kind: &'static str) -> Response<Reply> {
+    let mut response = Response::new(Reply::Whole(body.into(), None));
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
+    response
+}
+
 /// A status with an error of JSON-RPC that belongs to no request, or to the one with this id.
 pub(crate) fn refusal(
     status: StatusCode,

@@ -12,7 +12,8 @@ use std::{
 };
 
 use stayput_core::{
-    EventIds, Expiry, Holder, HolderId, SessionId, SessionLimits, Sessions, Settings, SystemClock,
+    EndReason, EventIds, Expiry, Holder, HolderId, Record, SessionId, SessionLimits, Sessions,
+    Settings, SystemClock,
 };
 use stayput_upstream::{
     Folders, Limits, LinkSettings, Links, SealKey, Server,
@@ -22,11 +23,15 @@ use tokio::{net::TcpListener, runtime::Handle, sync::watch};
 
 use crate::{
     config::{Config, Configured},
+    connection::Connection,
     connections::Connections,
+    event::Event,
     front,
+    health::Health,
     house::{House, Rules},
-    log::Log,
+    log::{Level, Log},
     losses::Telling,
+    metrics::Metrics,
 };
 
 /// How long calls may go on after the first signal to stop.
@@ -181,7 +186,10 @@ impl Gateway {
         let key = plan.data.join("key");
         let seal = SealKey::at(&key)?;
         let tools = plan.servers.iter().map(|it| (it.server.name().to_owned(), it.tools.clone()));
+        let metrics = Metrics::new(plan.servers.iter().map(|it| it.server.name()));
         let house = House {
+            metrics,
+            health: Health::default(),
             tools: tools.collect(),
             servers: named(plan.servers),
             sessions,
@@ -203,10 +211,17 @@ impl Gateway {
     /// Says where it listens, and what to do with that.
     pub(crate) fn announce(&self) -> io::Result<()> {
         let address = self.listener.local_addr()?;
-        self.log.info(&format!("stayput listens on http://{address}"));
+        let url = format!("http://{address}");
+        let fields = [("event", "listening"), ("url", &*url)];
+        self.log.event(Level::Info, &format!("stayput listens on {url}"), &fields);
         for name in self.house.servers.keys() {
             let url = format!("http://{address}/mcp/{name}");
-            self.log.info(&format!("  {name}: {url}"));
+            let fields = [("event", "serving"), ("server", name), ("url", &*url)];
+            self.log.event(Level::Info, &format!("  {name}: {url}"), &fields);
+            if self.log.json {
+                // How clients are set up is for people.
+                continue;
+            }
             self.log.info(&format!(
                 "    in a client's mcpServers: \"{name}\": {{ \"type\": \"http\", \"url\": \"{url}\" }}"
             ));
@@ -216,6 +231,24 @@ impl Gateway {
         Ok(())
     }
 
+    /// Takes in whoever connects, each until `stopped`.
+    async fn accept(&self, stopped: &watch::Receiver<bool>) {
+        loop {
+            match self.listener.accept().await {
+                Ok((socket, _)) => {
+                    let mut stopped = stopped.clone();
+                    let stop = async move {
+                        let _ = stopped.wait_for(|stopped| *stopped).await;
+                    };
+                    let serving = front::http::serve(self.house.clone(), socket, stop);
+                    Handle::current().spawn(serving);
+                }
+                // Too many open files, most likely: they come back.
+                Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
+            }
+        }
+    }
+
     /// Serves until `stop`; then lets what is in flight end within a grace period, and lets go of
     /// everything.
     pub(crate) async fn run(self, stop: impl Future<Output = ()>) {
@@ -223,27 +256,20 @@ impl Gateway {
         let house = self.house.clone();
         let runtime = Handle::current();
         let renewing = runtime.spawn(renew(house.clone(), self.log));
-        let ticking = runtime.spawn(tick(house.clone(), self.log, stopped.clone()));
-        tokio::pin!(stop);
-        loop {
-            tokio::select! {
-                accepted = self.listener.accept() => match accepted {
-                    Ok((socket, _)) => {
-                        let mut stopped = stopped.clone();
-                        let stop = async move {
-                            let _ = stopped.wait_for(|stopped| *stopped).await;
-                        };
-                        runtime.spawn(front::http::serve(house.clone(), socket, stop));
-                    }
-                    // Too many open files, most likely: they come back.
-                    Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
-                },
-                () = &mut stop => break,
-            }
+        let ticking = runtime.spawn(tick(house.clone(), stopped.clone()));
+        tokio::select! {
+            () = self.accept(&stopped) => {}
+            () = stop => {}
+        }
+        house.health.stops();
+        let _ = stopping.send(true);
+        // Who comes now is told that it stops, and whoever asks for its health, too.
+        let (_going_on, never) = watch::channel(false);
+        tokio::select! {
+            () = self.accept(&never) => {}
+            () = drained(&house) => {}
         }
         drop(self.listener);
-        let _ = stopping.send(true);
-        drained(&house).await;
         let _ = ticking.await;
         let _ = house.sessions.flush().await;
         house.links.close(Duration::from_secs(10)).await;
@@ -269,8 +295,12 @@ async fn renew(house: Arc<House>, log: Log) {
     let mut every = tokio::time::interval(LEASE / 3);
     loop {
         every.tick().await;
-        if let Err(error) = house.sessions.renew().await {
-            log.warn(&format!("the store cannot be reached: {error}"));
+        let renewed = house.sessions.renew().await;
+        let changed = house.health.reached_store(renewed.is_ok());
+        match renewed {
+            Err(error) => log.warn(&format!("the store cannot be reached: {error}")),
+            Ok(_) if changed => log.info("the store can be reached again"),
+            Ok(_) => {}
         }
         // What was let go of is taken up again by its next call, with the links it has.
         drop(house.sessions.lost());
@@ -278,7 +308,7 @@ async fn renew(house: Arc<House>, log: Log) {
 }
 
 /// What has to be done from time to time: write times of use back, end what is over.
-async fn tick(house: Arc<House>, log: Log, mut stopped: watch::Receiver<bool>) {
+async fn tick(house: Arc<House>, mut stopped: watch::Receiver<bool>) {
     let mut every = tokio::time::interval(LEASE / 3);
     loop {
         tokio::select! {
@@ -292,13 +322,25 @@ async fn tick(house: Arc<House>, log: Log, mut stopped: watch::Receiver<bool>) {
         for record in swept.ended {
             // It may live again: then what is there belongs to its next life.
             let again = held.get(&record.id).is_some_and(|it| it.record().life != record.life);
+            note_end(&house, &record);
             if !again {
-                log.info(&format!("session {} ended", record.id));
                 end(&house, record.id);
             }
         }
         // What the store knows need not be remembered here.
-        house.connections.forget(|it| !held.contains_key(&it.session) && it.is_idle());
+        let over = |it: &Connection| !held.contains_key(&it.session) && it.is_idle() && it.rests();
+        house.connections.forget(over);
+    }
+}
+
+/// Notes that a session ended by itself. Of one that was closed whoever closed it has told.
+fn note_end(house: &House, record: &Record) {
+    let reason = record.ended.map(|ended| ended.reason);
+    if let Some(reason) = reason.filter(|reason| *reason != EndReason::Closed) {
+        let known = house.connections.server_of(record.id);
+        let linked = || record.attachments.keys().next().map(|it| it.as_str());
+        let server = known.as_deref().or_else(linked);
+        house.note(record.id, Event::Ended { server, reason });
     }
 }
 

@@ -20,6 +20,14 @@ impl Target {
         }
     }
 
+    /// As whoever runs the gateway knows it.
+    pub(crate) fn label(&self) -> &str {
+        match self {
+            Self::Server(name) => name,
+            Self::All => "all",
+        }
+    }
+
     /// As it was kept.
     pub(crate) fn kept(text: &str) -> Self {
         if text.is_empty() { Self::All } else { Self::Server(text.into()) }

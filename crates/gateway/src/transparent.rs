@@ -33,6 +33,7 @@ pub(crate) async fn request(
     if let Some(tools) = tools.filter(|_| method == "tools/call")
         && !named_tool(message).is_some_and(|name| tools.allows(&name))
     {
+        house.metrics.refused("denied_tool");
         // As for one that is not there.
         let sentence = "Unknown tool";
         return Outcome::Done(Done::new(reply::error(&id, Code::INVALID_PARAMS, sentence)));

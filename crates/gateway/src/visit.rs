@@ -9,6 +9,7 @@ use stayput_upstream::{
 use stayput_wire::Era;
 
 use crate::{
+    event::Event,
     forward::Done,
     house::House,
     keeper::RecordKeeper,
@@ -83,8 +84,7 @@ impl Visit {
         {
             return None;
         }
-        let otherwise = "it expired, or the gateway was restarted";
-        let reason = link.loss().map_or(otherwise, |it| losses::reason(it.reason()));
+        let reason = link.loss().map(|loss| loss.reason());
         Some(self.told(asked, generation, reason, Delivery::NotSent))
     }
 
@@ -92,26 +92,26 @@ impl Visit {
         &self,
         asked: Asked<'_>,
         generation: Generation,
-        reason: &str,
+        reason: Option<LossReason>,
         delivery: Delivery,
     ) -> Done {
         let told = Told {
             server: self.server.name(),
             session: self.session.id().to_string(),
             generation,
-            reason,
+            reason: losses::reason(reason),
             delivery,
         };
-        self.house.log.warn(&format!(
-            "session {} lost its state on {}: {reason} (generation {generation})",
-            self.session.id(),
-            self.server.name()
-        ));
         let text = told.answer(asked, self.era).into();
         let (house, session) = (self.house.clone(), self.session.session().clone());
         let (runtime, server) = (tokio::runtime::Handle::current(), self.server.clone());
         let then: Then = Box::new(move || {
-            house.telling.begin(session.id(), server.name(), generation);
+            // Several calls may tell of one loss.
+            let known = session.record().has_told(server.name(), generation);
+            if house.telling.begin(session.id(), server.name(), generation) && !known {
+                let lost = Event::Lost { server: server.name(), reason, generation };
+                house.note(session.id(), lost);
+            }
             runtime.spawn(async move {
                 // Not noted, it is told once more, which does no harm.
                 let _ = house.sessions.told_on(&session, server.name(), generation).await;
@@ -129,8 +129,8 @@ impl Visit {
             && losses::depends_on_state(asked.method)
             && loss.reason() != LossReason::Released
         {
-            let reason = losses::reason(loss.reason());
-            return self.told(asked, link.generation().next(), reason, error.delivery());
+            let (next, reason) = (link.generation().next(), Some(loss.reason()));
+            return self.told(asked, next, reason, error.delivery());
         }
         Done::new(reply::failure(asked, self.era, &error.to_string()))
     }

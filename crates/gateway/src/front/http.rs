@@ -41,11 +41,32 @@ pub(crate) async fn serve(house: Arc<House>, socket: TcpStream, stop: impl Futur
 
 async fn answer(house: &Arc<House>, request: Request<Incoming>) -> Response<Reply> {
     let path = request.uri().path();
-    if matches!(path, "/healthz" | "/readyz") {
-        return reply::status(StatusCode::OK);
+    // Whoever asks for health may call us by any name: there is nothing to be learned from it.
+    match (path, house.health.problem()) {
+        ("/healthz", _) | ("/readyz", None) => return reply::text(StatusCode::OK, "ok"),
+        ("/readyz", Some(problem)) => {
+            return reply::text(StatusCode::SERVICE_UNAVAILABLE, problem);
+        }
+        _ => {}
     }
+    let response = enter(house, request).await;
+    count_refusal(house, response.status());
+    response
+}
+
+/// Who is not from elsewhere gets to its server.
+async fn enter(house: &Arc<House>, request: Request<Incoming>) -> Response<Reply> {
+    let path = request.uri().path();
     if let Some(refusal) = foreign(&house.rules, request.headers()) {
         return refusal;
+    }
+    if path == "/metrics" {
+        return reply::metrics(house.metrics_page());
+    }
+    if house.health.is_stopping() {
+        let sentence = "the gateway is stopping; try again in a moment";
+        let status = StatusCode::SERVICE_UNAVAILABLE;
+        return reply::refusal(status, None, Code::INTERNAL_ERROR, sentence);
     }
     if let Some(at) = sse::At::of(path) {
         return sse::answer(house, at, request).await;
@@ -84,6 +105,22 @@ fn target(house: &House, path: &str) -> Option<Target> {
 pub(super) fn server(house: &House, name: &str) -> Option<Target> {
     let (name, _) = house.servers.get_key_value(name)?;
     Some(Target::Server(name.as_str().into()))
+}
+
+/// Counts a request that is answered with a status that says no.
+fn count_refusal(house: &House, status: StatusCode) {
+    let why = match status {
+        StatusCode::BAD_REQUEST => "malformed",
+        StatusCode::FORBIDDEN => "foreign",
+        StatusCode::NOT_FOUND => "not_found",
+        StatusCode::METHOD_NOT_ALLOWED => "method",
+        StatusCode::NOT_ACCEPTABLE => "not_acceptable",
+        StatusCode::PAYLOAD_TOO_LARGE => "too_large",
+        StatusCode::SERVICE_UNAVAILABLE => "unavailable",
+        other if other.is_client_error() || other.is_server_error() => "other",
+        _ => return,
+    };
+    house.metrics.refused(why);
 }
 
 /// A page of somebody else, open in a browser on this machine, must not reach us by a name of its own.

@@ -12,6 +12,7 @@ use std::{
     os::unix::process::CommandExt,
     path::PathBuf,
     process::{Child, Command, Stdio},
+    sync::{Arc, Mutex},
     time::Duration,
 };
 
@@ -32,6 +33,9 @@ pub(crate) struct Gateway {
     config: PathBuf,
     child: Option<Child>,
     pub(crate) url: String,
+    /// What it wrote to its standard error so far.
+    log: Arc<Mutex<String>>,
+    arguments: Vec<&'static str>,
 }
 
 impl Gateway {
@@ -40,22 +44,34 @@ impl Gateway {
         Self::with(servers, json!({})).await
     }
 
-    pub(crate) async fn with(servers: Value, mut stayput: Value) -> Self {
+    pub(crate) async fn with(servers: Value, stayput: Value) -> Self {
+        Self::with_arguments(servers, stayput, &[]).await
+    }
+
+    /// With more on the command line. The store is a file unless `stayput` names another.
+    pub(crate) async fn with_arguments(
+        servers: Value,
+        mut stayput: Value,
+        arguments: &[&'static str],
+    ) -> Self {
         let folder = TempDir::new().unwrap();
         let config = folder.path().join("stayput.json");
         let store = format!("sqlite:{}", folder.path().join("store.db").display());
-        stayput["store"] = json!(store);
+        if stayput["store"].is_null() {
+            stayput["store"] = json!(store);
+        }
         stayput["listen"] = json!("127.0.0.1:0");
         let text = json!({ "mcpServers": servers, "stayput": stayput }).to_string();
         std::fs::write(&config, text).unwrap();
-        let mut gateway = Self { folder, config, child: None, url: String::new() };
+        let (url, log, arguments) = (String::new(), Arc::default(), arguments.to_vec());
+        let mut gateway = Self { folder, config, child: None, url, log, arguments };
         gateway.run().await;
         gateway
     }
 
     async fn run(&mut self) {
         let mut command = Command::new(env!("CARGO_BIN_EXE_stayput"));
-        command.args(["serve", "--config"]).arg(&self.config);
+        command.args(["serve", "--config"]).arg(&self.config).args(&self.arguments);
         command.env("XDG_DATA_HOME", self.folder.path().join("data"));
         let mut child = command
             .process_group(0)
@@ -66,21 +82,28 @@ impl Gateway {
             .unwrap();
         let stderr = child.stderr.take().unwrap();
         let (found, url) = tokio::sync::oneshot::channel();
+        let log = self.log.clone();
         std::thread::spawn(move || {
             let mut found = Some(found);
-            let mut seen = String::new();
             for line in BufReader::new(stderr).lines().map_while(Result::ok) {
-                let url = line.split_whitespace().find(|word| word.starts_with("http://"));
+                let mut words = line.split(|c: char| c.is_whitespace() || c == '"');
+                let url = words.find(|word| word.starts_with("http://"));
                 if let (Some(url), Some(_)) = (url, &found) {
                     let base = url.split("/mcp").next().unwrap_or(url).trim_end_matches('/');
                     let _ = found.take().unwrap().send(base.to_owned());
                 }
-                seen.push_str(&line);
-                seen.push('\n');
+                let mut log = log.lock().unwrap();
+                log.push_str(&line);
+                log.push('\n');
             }
         });
         self.child = Some(child);
         self.url = tokio::time::timeout(LONG, url).await.unwrap().expect("the gateway came up");
+    }
+
+    /// What it wrote to its standard error so far.
+    pub(crate) fn log(&self) -> String {
+        self.log.lock().unwrap().clone()
     }
 
     pub(crate) fn pid(&self) -> u32 {
@@ -101,6 +124,11 @@ impl Gateway {
         let status = Command::new("kill").arg(child.id().to_string()).status().unwrap();
         assert!(status.success());
         child.wait().unwrap()
+    }
+
+    /// Waits until it ended.
+    pub(crate) fn wait(&mut self) -> std::process::ExitStatus {
+        self.child.take().unwrap().wait().unwrap()
     }
 
     /// Starts it again, on the same store.

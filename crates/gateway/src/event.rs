@@ -1,0 +1,83 @@
+//! What happens to sessions, for whoever runs the gateway: counted and logged.
+
+use stayput_core::{EndReason, Generation, SessionId};
+use stayput_upstream::LossReason;
+
+use crate::{house::House, log::Level, losses};
+
+/// What happened to a session.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Event<'a> {
+    /// It began, for a client of this server.
+    Opened { server: &'a str },
+    /// Its client came back to it; it is of an earlier process, or was let go of.
+    Resumed { server: &'a str },
+    /// State of it is gone, and its client is told.
+    Lost { server: &'a str, reason: Option<LossReason>, generation: Generation },
+    /// It is over. Of one that nobody came back to the server may not be known.
+    Ended { server: Option<&'a str>, reason: EndReason },
+}
+
+impl Event<'_> {
+    /// One word for programs.
+    fn name(&self) -> &'static str {
+        match self {
+            Self::Opened { .. } => "session_opened",
+            Self::Resumed { .. } => "session_resumed",
+            Self::Lost { .. } => "session_lost",
+            Self::Ended { .. } => "session_ended",
+        }
+    }
+
+    /// Why, in one word.
+    fn reason(&self) -> Option<&'static str> {
+        match self {
+            Self::Opened { .. } | Self::Resumed { .. } => None,
+            Self::Lost { reason, .. } => Some(losses::word(*reason)),
+            Self::Ended { reason, .. } => Some(reason.as_str()),
+        }
+    }
+
+    fn server(&self) -> Option<&str> {
+        match self {
+            Self::Opened { server } | Self::Resumed { server } | Self::Lost { server, .. } => {
+                Some(server)
+            }
+            Self::Ended { server, .. } => *server,
+        }
+    }
+
+    /// A line for people.
+    fn sentence(&self, session: SessionId) -> String {
+        let on = self.server().map(|server| format!(" on {server}")).unwrap_or_default();
+        match self {
+            Self::Opened { .. } => format!("session {session} opened{on}"),
+            Self::Resumed { .. } => format!("session {session} resumed{on}"),
+            Self::Lost { reason, generation, .. } => {
+                let why = losses::reason(*reason);
+                format!("session {session} lost its state{on}: {why} (generation {generation})")
+            }
+            Self::Ended { reason, .. } => {
+                format!("session {session} ended{on}: {}", reason.as_str())
+            }
+        }
+    }
+}
+
+impl House {
+    /// Counts and logs what happened to a session.
+    pub(crate) fn note(&self, session: SessionId, event: Event<'_>) {
+        match event {
+            Event::Opened { server } => self.metrics.opened(server),
+            Event::Resumed { .. } => self.metrics.resumed(),
+            Event::Lost { server, reason, .. } => self.metrics.lost(server, losses::word(reason)),
+            Event::Ended { reason, .. } => self.metrics.ended(reason),
+        }
+        let id = session.to_string();
+        let mut fields = vec![("event", event.name()), ("session", &*id)];
+        fields.extend(event.server().map(|server| ("server", server)));
+        fields.extend(event.reason().map(|reason| ("reason", reason)));
+        let level = if matches!(event, Event::Lost { .. }) { Level::Warn } else { Level::Info };
+        self.log.event(level, &event.sentence(session), &fields);
+    }
+}

@@ -1,0 +1,239 @@
+//! What is counted, for whoever watches the gateway.
+//!
+//! Labels are few: the servers of the configuration, and words of ours. Nothing of a client is one.
+
+mod histogram;
+mod page;
+mod tally;
+
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use stayput_core::EndReason;
+use tokio::time::Instant;
+
+use self::{histogram::Histogram, page::Page, tally::Tally};
+use crate::house::House;
+
+/// Why a session is over.
+const ENDED: [&str; 4] = ["closed", "idle", "age", "evicted"];
+
+/// Why state is gone: the words of links, and one for sessions that were over.
+const LOST: [&str; 8] = [
+    "exited",
+    "verdict",
+    "disconnected",
+    "released",
+    "evicted",
+    "restarted",
+    "reconfigured",
+    "expired",
+];
+
+/// Why a request was not passed on.
+const REFUSED: [&str; 12] = [
+    "malformed",
+    "foreign",
+    "not_found",
+    "method",
+    "not_acceptable",
+    "too_large",
+    "unavailable",
+    "no_session",
+    "no_link",
+    "denied_tool",
+    "duplicate_id",
+    "other",
+];
+
+/// All counters.
+#[derive(Debug)]
+pub(crate) struct Metrics {
+    servers: BTreeMap<String, Arc<OfServer>>,
+    resumed: AtomicU64,
+    ended: Tally,
+    refused: Tally,
+}
+
+/// What is counted for each server.
+#[derive(Debug)]
+struct OfServer {
+    opened: AtomicU64,
+    lost: Tally,
+    calls: Histogram,
+}
+
+/// A call that is timed until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Timing {
+    server: Arc<OfServer>,
+    begun: Instant,
+}
+
+impl Drop for Timing {
+    fn drop(&mut self) {
+        self.server.calls.observe(self.begun.elapsed());
+    }
+}
+
+impl Metrics {
+    /// Nothing so far, for these servers.
+    pub(crate) fn new<'a>(servers: impl Iterator<Item = &'a str>) -> Self {
+        let of_server = |name: &str| {
+            let (opened, lost) = (AtomicU64::default(), Tally::new(&LOST));
+            (name.to_owned(), Arc::new(OfServer { opened, lost, calls: Histogram::default() }))
+        };
+        Self {
+            servers: servers.map(of_server).collect(),
+            resumed: AtomicU64::default(),
+            ended: Tally::new(&ENDED),
+            refused: Tally::new(&REFUSED),
+        }
+    }
+
+    pub(crate) fn opened(&self, server: &str) {
+        if let Some(server) = self.servers.get(server) {
+            server.opened.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    pub(crate) fn resumed(&self) {
+        self.resumed.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn ended(&self, reason: EndReason) {
+        self.ended.add(reason.as_str());
+    }
+
+    pub(crate) fn lost(&self, server: &str, reason: &str) {
+        if let Some(server) = self.servers.get(server) {
+            server.lost.add(reason);
+        }
+    }
+
+    pub(crate) fn refused(&self, reason: &str) {
+        self.refused.add(reason);
+    }
+
+    /// A call was sent to a server. It is timed until what is returned is dropped.
+    pub(crate) fn call(&self, server: &str) -> Option<Timing> {
+        let server = self.servers.get(server)?.clone();
+        Some(Timing { server, begun: Instant::now() })
+    }
+}
+
+impl House {
+    /// All that is counted, as Prometheus reads it.
+    pub(crate) fn metrics_page(&self) -> String {
+        let Metrics { servers, resumed, ended, refused } = &self.metrics;
+        let mut page = Page::default();
+        page.family("stayput_sessions_opened_total");
+        for (name, server) in servers {
+            page.sample(&[("server", name)], server.opened.load(Ordering::Relaxed));
+        }
+        page.family("stayput_sessions_resumed_total");
+        page.sample(&[], resumed.load(Ordering::Relaxed));
+        page.family("stayput_sessions_ended_total");
+        for (reason, count) in ended.counts() {
+            page.sample(&[("reason", reason)], count);
+        }
+        page.family("stayput_losses_total");
+        for (name, server) in servers {
+            for (reason, count) in server.lost.counts() {
+                page.sample(&[("server", name), ("reason", reason)], count);
+            }
+        }
+        page.family("stayput_requests_refused_total");
+        for (reason, count) in refused.counts() {
+            page.sample(&[("reason", reason)], count);
+        }
+        self.gauges(&mut page);
+        page.family("stayput_call_seconds");
+        for (name, server) in servers {
+            server.calls.write(&mut page, name);
+        }
+        page.into_text()
+    }
+
+    fn gauges(&self, page: &mut Page) {
+        let number = |count: usize| u64::try_from(count).unwrap_or(u64::MAX);
+        page.family("stayput_sessions");
+        page.sample(&[], number(self.sessions.held().len()));
+        page.family("stayput_connections");
+        page.sample(&[], number(self.connections.len()));
+        page.family("stayput_links");
+        let links = self.links.status();
+        for name in self.servers.keys() {
+            let live = |it: &&stayput_upstream::LinkStatus| {
+                it.key.server() == name && it.generation.is_some()
+            };
+            page.sample(&[("server", name)], number(links.iter().filter(live).count()));
+        }
+        page.family("stayput_processes");
+        page.sample(&[], number(self.links.used().processes));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use stayput_upstream::LossReason;
+
+    use super::*;
+
+    /// No word that is counted falls under another one.
+    #[test]
+    fn every_reason_has_a_word_of_its_own() {
+        let ends = [EndReason::Closed, EndReason::Idle, EndReason::Age, EndReason::Evicted];
+        assert!(ends.iter().all(|reason| ENDED.contains(&reason.as_str())));
+        for reason in [
+            LossReason::Verdict,
+            LossReason::Disconnected,
+            LossReason::Released,
+            LossReason::Evicted,
+            LossReason::Restarted,
+            LossReason::Reconfigured,
+        ] {
+            assert!(LOST.contains(&reason.as_str()), "{reason:?}");
+        }
+    }
+
+    /// What is not configured is no label.
+    #[test]
+    fn unknown_servers_are_not_counted() {
+        let metrics = Metrics::new(["notes"].into_iter());
+        metrics.opened("notes");
+        metrics.opened("other");
+        assert!(metrics.call("other").is_none());
+        drop(metrics.call("notes"));
+        assert_eq!(metrics.servers.len(), 1);
+        assert_eq!(metrics.servers["notes"].opened.load(Ordering::Relaxed), 1);
+    }
+
+    /// R145: what the documentation says is counted is what is counted.
+    #[test]
+    fn the_documentation_names_what_is_counted() {
+        let text = include_str!("../../../docs/operations.md");
+        let rows = text.lines().filter_map(|line| line.strip_prefix("| `stayput_"));
+        let documented: Vec<_> = rows
+            .map(|row| {
+                let mut cells = row.split('|').map(str::trim);
+                let name = cells.next().unwrap().trim_end_matches('`');
+                let (kind, labels) = (cells.next().unwrap(), cells.next().unwrap());
+                (format!("stayput_{name}"), kind.to_owned(), labels.replace('`', ""))
+            })
+            .collect();
+        let counted: Vec<_> = page::FAMILIES
+            .iter()
+            .map(|it| (it.name.to_owned(), it.kind.to_owned(), it.labels.join(", ")))
+            .collect();
+        assert_eq!(documented, counted);
+        for word in ENDED.iter().chain(&LOST).chain(&REFUSED) {
+            assert!(text.contains(&format!("`{word}`")), "{word} is not explained");
+        }
+    }
+}

@@ -1,0 +1,88 @@
+//! How long things took, by size.
+
+use std::{
+    sync::atomic::{AtomicU64, Ordering},
+    time::Duration,
+};
+
+use super::page::Page;
+
+/// The upper ends of the buckets in microseconds, and as they are written in seconds. From a counter on
+/// the same machine to a browser that waits for a page.
+const BOUNDS: [(u64, &str); 15] = [
+    (500, "0.0005"),
+    (1_000, "0.001"),
+    (2_500, "0.0025"),
+    (5_000, "0.005"),
+    (10_000, "0.01"),
+    (25_000, "0.025"),
+    (50_000, "0.05"),
+    (100_000, "0.1"),
+    (250_000, "0.25"),
+    (500_000, "0.5"),
+    (1_000_000, "1"),
+    (2_500_000, "2.5"),
+    (10_000_000, "10"),
+    (60_000_000, "60"),
+    (600_000_000, "600"),
+];
+
+/// Times, counted by how long they are. Two additions for each, and no lock.
+#[derive(Debug, Default)]
+pub(super) struct Histogram {
+    /// One more than there are bounds, for what is longer than all of them.
+    buckets: [AtomicU64; BOUNDS.len() + 1],
+    microseconds: AtomicU64,
+}
+
+impl Histogram {
+    pub(super) fn observe(&self, time: Duration) {
+        let micros = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+        let at = BOUNDS.partition_point(|(bound, _)| *bound < micros);
+        if let Some(bucket) = self.buckets.get(at) {
+            bucket.fetch_add(1, Ordering::Relaxed);
+        }
+        self.microseconds.fetch_add(micros, Ordering::Relaxed);
+    }
+
+    /// As Prometheus reads it: each bucket holds what the smaller ones hold, too.
+    pub(super) fn write(&self, page: &mut Page, server: &str) {
+        let mut count = 0;
+        let bounds = BOUNDS.iter().map(|(_, seconds)| *seconds).chain(["+Inf"]);
+        for (bucket, bound) in self.buckets.iter().zip(bounds) {
+            count += bucket.load(Ordering::Relaxed);
+            page.part("_bucket", &[("server", server), ("le", bound)], count);
+        }
+        let micros = self.microseconds.load(Ordering::Relaxed);
+        let sum = format!("{}.{:06}", micros / 1_000_000, micros % 1_000_000);
+        page.part("_sum", &[("server", server)], sum);
+        page.part("_count", &[("server", server)], count);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_is_in_every_bucket_that_is_large_enough() {
+        let histogram = Histogram::default();
+        for micros in [0, 1_000, 1_001, 3_000_000, 601_000_000] {
+            histogram.observe(Duration::from_micros(micros));
+        }
+        let mut page = Page::default();
+        page.family("stayput_call_seconds");
+        histogram.write(&mut page, "notes");
+        let text = page.into_text();
+        let value = |part: &str| {
+            let line = text.lines().find(|line| line.contains(part)).unwrap();
+            line.rsplit(' ').next().unwrap().to_owned()
+        };
+        let buckets = [("0.0005", "1"), ("0.001", "2"), ("0.0025", "3"), ("2.5", "3"), ("10", "4")];
+        for (bound, count) in buckets {
+            assert_eq!(value(&format!("le=\"{bound}\"")), count, "{text}");
+        }
+        assert_eq!((value("le=\"600\""), value("le=\"+Inf\"")), ("4".into(), "5".into()));
+        assert_eq!((value("_sum"), value("_count")), ("604.002001".into(), "5".into()));
+    }
+}

@@ -1,0 +1,110 @@
+//! The text in which Prometheus reads numbers, version 0.0.4.
+
+use std::fmt::{Display, Write as _};
+
+/// Numbers of one name.
+#[derive(Debug)]
+pub(super) struct Family {
+    pub(super) name: &'static str,
+    pub(super) kind: &'static str,
+    #[cfg_attr(not(test), allow(dead_code, reason = "the documentation is held against it"))]
+    pub(super) labels: &'static [&'static str],
+    help: &'static str,
+}
+
+const fn family(
+    name: &'static str,
+    kind: &'static str,
+    labels: &'static [&'static str],
+    help: &'static str,
+) -> Family {
+    Family { name, kind, labels, help }
+}
+
+/// All there are.
+pub(super) const FAMILIES: [Family; 10] = [
+    family("stayput_sessions_opened_total", "counter", &["server"], "Sessions that began."),
+    family(
+        "stayput_sessions_resumed_total",
+        "counter",
+        &[],
+        "Sessions of an earlier process, or let go of by this one, whose client came back.",
+    ),
+    family("stayput_sessions_ended_total", "counter", &["reason"], "Sessions that are over."),
+    family(
+        "stayput_losses_total",
+        "counter",
+        &["server", "reason"],
+        "Losses of state that clients were told of.",
+    ),
+    family(
+        "stayput_requests_refused_total",
+        "counter",
+        &["reason"],
+        "Requests that were not passed on to a server.",
+    ),
+    family("stayput_sessions", "gauge", &[], "Sessions that this process holds."),
+    family("stayput_connections", "gauge", &[], "Connections of clients that this process knows."),
+    family("stayput_links", "gauge", &["server"], "Live links to servers."),
+    family("stayput_processes", "gauge", &[], "Child processes that servers run in."),
+    family(
+        "stayput_call_seconds",
+        "histogram",
+        &["server"],
+        "Time from the sending of a request to a server to its answer.",
+    ),
+];
+
+/// A page that is being written.
+#[derive(Debug, Default)]
+pub(super) struct Page {
+    text: String,
+    name: &'static str,
+}
+
+impl Page {
+    /// The samples that follow are of this family.
+    pub(super) fn family(&mut self, name: &str) {
+        if let Some(Family { name, kind, help, .. }) = FAMILIES.iter().find(|it| it.name == name) {
+            // A text can always be written to.
+            let _ = writeln!(self.text, "# HELP {name} {help}\n# TYPE {name} {kind}");
+            self.name = name;
+        }
+    }
+
+    pub(super) fn sample(&mut self, labels: &[(&str, &str)], value: impl Display) {
+        self.part("", labels, value);
+    }
+
+    /// A sample of a family whose samples have several names.
+    pub(super) fn part(&mut self, suffix: &str, labels: &[(&str, &str)], value: impl Display) {
+        self.text.push_str(self.name);
+        self.text.push_str(suffix);
+        for (at, (name, value)) in labels.iter().enumerate() {
+            let value = value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
+            let before = if at == 0 { '{' } else { ',' };
+            let _ = write!(self.text, "{before}{name}=\"{value}\"");
+        }
+        let end = if labels.is_empty() { "" } else { "}" };
+        let _ = writeln!(self.text, "{end} {value}");
+    }
+
+    pub(super) fn into_text(self) -> String {
+        self.text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_label_may_hold_anything() {
+        let mut page = Page::default();
+        page.family("stayput_links");
+        page.sample(&[("server", "a\"b\\c")], 3);
+        let text = page.into_text();
+        assert!(text.ends_with("stayput_links{server=\"a\\\"b\\\\c\"} 3\n"), "{text}");
+        assert!(text.starts_with("# HELP stayput_links "), "{text}");
+    }
+}

@@ -1,0 +1,312 @@
+//! What whoever runs the gateway can see of it.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test stops at the first surprise")]
+
+mod world;
+
+use std::{collections::BTreeMap, process::Command, time::Duration};
+
+use http::Method;
+use serde_json::json;
+use stayput_testkit::mcp::send;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use world::{Gateway, gone, mark, stdio};
+
+/// Samples by name and labels, as they are written. Checks on the way that all is in order.
+fn samples(page: &str) -> BTreeMap<String, f64> {
+    let mut types: BTreeMap<&str, &str> = BTreeMap::new();
+    let mut found = BTreeMap::new();
+    assert!(page.ends_with('\n'));
+    for line in page.lines() {
+        if let Some(rest) = line.strip_prefix("# TYPE ") {
+            let (name, kind) = rest.split_once(' ').unwrap();
+            assert!(["counter", "gauge", "histogram"].contains(&kind), "{line}");
+            assert!(kind != "counter" || name.ends_with("_total"), "{line}");
+            assert!(types.insert(name, kind).is_none(), "twice: {line}");
+        } else if !line.starts_with("# HELP ") {
+            let (sample, value) = line.rsplit_once(' ').unwrap();
+            let name = sample.split('{').next().unwrap();
+            let plain = ["_bucket", "_sum", "_count"].iter().find_map(|it| name.strip_suffix(it));
+            let kind = types.get(name).or_else(|| types.get(plain?));
+            assert!(kind.is_some(), "no TYPE before {line}");
+            assert!(found.insert(sample.to_owned(), value.parse().unwrap()).is_none(), "{line}");
+        }
+    }
+    found
+}
+
+async fn page(gateway: &Gateway) -> String {
+    let url = format!("{}/metrics", gateway.url);
+    let answer = send(Method::GET, &url, &[], "").await.unwrap();
+    assert_eq!(answer.status, 200);
+    assert_eq!(answer.header("content-type"), "text/plain; version=0.0.4; charset=utf-8");
+    String::from_utf8(answer.bytes().await.unwrap().to_vec()).unwrap()
+}
+
+async fn numbers(gateway: &Gateway) -> BTreeMap<String, f64> {
+    samples(&page(gateway).await)
+}
+
+/// Waits until a sample has a value.
+async fn until(gateway: &Gateway, sample: &str, value: f64) {
+    for _ in 0..1_500 {
+        if numbers(gateway).await.get(sample) == Some(&value) {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    panic!("{sample} is not {value}: {}", page(gateway).await);
+}
+
+fn kill(pid: &str) {
+    assert!(Command::new("kill").args(["-KILL", pid]).status().unwrap().success());
+}
+
+/// Two sessions, three calls, a killed process, one goodbye: all of it is counted, each once.
+#[tokio::test]
+async fn what_happens_is_counted() {
+    let mark = mark("counted");
+    let servers = json!({ "test": stdio(&mark, &[]), "idle": stdio(&mark, &[]) });
+    let gateway = Gateway::start(servers).await;
+    let (ann, bob) = (gateway.client("test").await, gateway.client("test").await);
+    let pid = ann.text(&gateway, "pid").await;
+    ann.call(&gateway, "echo", json!({ "fill": "a-secret-argument" })).await;
+    bob.text(&gateway, "count").await;
+    // The process that was asked what the server can do may still be on its way out.
+    until(&gateway, "stayput_processes", 2.0).await;
+    let now = numbers(&gateway).await;
+    for (sample, value) in [
+        (r#"stayput_sessions_opened_total{server="test"}"#, 2.0),
+        (r#"stayput_sessions_opened_total{server="idle"}"#, 0.0),
+        ("stayput_sessions_resumed_total", 0.0),
+        ("stayput_sessions", 2.0),
+        ("stayput_connections", 2.0),
+        (r#"stayput_links{server="test"}"#, 2.0),
+        (r#"stayput_call_seconds_count{server="test"}"#, 3.0),
+        (r#"stayput_call_seconds_count{server="idle"}"#, 0.0),
+        (r#"stayput_losses_total{server="test",reason="exited"}"#, 0.0),
+        (r#"stayput_requests_refused_total{reason="malformed"}"#, 0.0),
+    ] {
+        assert_eq!(now.get(sample), Some(&value), "{sample}");
+    }
+    kill(&pid);
+    // Several hear of it, and it is one loss.
+    let told = futures_util::future::join(
+        ann.call(&gateway, "count", json!({})),
+        ann.call(&gateway, "echo", json!({})),
+    );
+    drop(told.await);
+    until(&gateway, r#"stayput_losses_total{server="test",reason="exited"}"#, 1.0).await;
+    assert_eq!(gateway.post("test", &[], "{").await.status, 400);
+    until(&gateway, r#"stayput_requests_refused_total{reason="malformed"}"#, 1.0).await;
+    assert_eq!(bob.delete(&gateway).await, 200);
+    until(&gateway, r#"stayput_sessions_ended_total{reason="closed"}"#, 1.0).await;
+    until(&gateway, "stayput_sessions", 1.0).await;
+    let page = page(&gateway).await;
+    assert_eq!(samples(&page)[r#"stayput_losses_total{server="test",reason="exited"}"#], 1.0);
+    for secret in [&*ann.id, &*bob.id, "a-secret-argument", &*mark] {
+        assert!(!page.contains(secret), "{page}");
+    }
+    drop(gateway);
+    gone(&mark).await;
+}
+
+/// The buckets of a histogram hold each other, and the last one holds all.
+#[tokio::test]
+async fn calls_are_timed() {
+    let mark = mark("timed");
+    let gateway = Gateway::start(json!({ "test": stdio(&mark, &[]) })).await;
+    let client = gateway.client("test").await;
+    client.text(&gateway, "count").await;
+    client.call(&gateway, "slow", json!({ "ms": 600 })).await;
+    let now = numbers(&gateway).await;
+    let bucket =
+        |bound: &str| now[&format!(r#"stayput_call_seconds_bucket{{server="test",le="{bound}"}}"#)];
+    let page = page(&gateway).await;
+    let buckets = page.lines().filter(|line| line.starts_with("stayput_call_seconds_bucket{"));
+    let values: Vec<f64> =
+        buckets.map(|line| line.rsplit(' ').next().unwrap().parse().unwrap()).collect();
+    assert!(values.is_sorted() && values.len() > 10, "{values:?}");
+    assert_eq!(bucket("+Inf"), now[r#"stayput_call_seconds_count{server="test"}"#]);
+    assert_eq!(bucket("+Inf"), 2.0);
+    assert!(bucket("0.5") <= 1.0, "one took longer");
+    assert!(now[r#"stayput_call_seconds_sum{server="test"}"#] >= 0.6);
+}
+
+/// A client that comes back to another process is counted there, and so is what it lost.
+#[tokio::test]
+async fn sessions_of_an_earlier_process_are_counted() {
+    let mark = mark("resumed");
+    let mut gateway = Gateway::start(json!({ "test": stdio(&mark, &[]) })).await;
+    let client = gateway.client("test").await;
+    client.text(&gateway, "count").await;
+    gateway.kill();
+    gateway.restart().await;
+    client.call(&gateway, "count", json!({})).await;
+    let now = numbers(&gateway).await;
+    assert_eq!(now["stayput_sessions_resumed_total"], 1.0);
+    assert_eq!(now[r#"stayput_losses_total{server="test",reason="released"}"#], 1.0);
+    assert_eq!(now[r#"stayput_sessions_opened_total{server="test"}"#], 0.0);
+}
+
+/// The status and the body of a GET, with these headers and no others. A connection that is closed instead
+/// has the status 0.
+async fn get(gateway: &Gateway, path: &str, headers: &str) -> (u16, String) {
+    let address = gateway.url.trim_start_matches("http://");
+    let mut socket = tokio::net::TcpStream::connect(address).await.unwrap();
+    let request = format!("GET {path} HTTP/1.1\r\n{headers}Connection: close\r\n\r\n");
+    socket.write_all(request.as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    socket.read_to_string(&mut answer).await.unwrap();
+    let Some((head, body)) = answer.split_once("\r\n\r\n") else { return (0, answer) };
+    (head.split(' ').nth(1).unwrap().parse().unwrap(), body.to_owned())
+}
+
+/// Health is told to everybody, numbers are not.
+#[tokio::test]
+async fn health_is_told_by_any_name() {
+    let gateway = Gateway::start(json!({})).await;
+    let foreign = "Host: evil.example.com\r\nOrigin: http://evil.example.com\r\n";
+    for path in ["/healthz", "/readyz"] {
+        assert_eq!(get(&gateway, path, foreign).await, (200, "ok\n".to_owned()), "{path}");
+    }
+    assert_eq!(get(&gateway, "/metrics", foreign).await.0, 403);
+    assert_eq!(get(&gateway, "/metrics", "Host: localhost\r\n").await.0, 200);
+}
+
+/// While it stops it says so, and takes on nothing new.
+#[tokio::test]
+async fn a_gateway_that_stops_is_not_ready() {
+    let mark = mark("stopping");
+    let mut gateway = Gateway::start(json!({ "test": stdio(&mark, &[]) })).await;
+    let client = gateway.client("test").await;
+    client.text(&gateway, "count").await;
+    let slow = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {
+        "name": "slow", "arguments": { "ms": 8_000, "steps": 80 }, "_meta": { "progressToken": 1 } } });
+    let mut events = client.send(&gateway, &slow.to_string()).await.events();
+    // What makes progress is under way.
+    events.message().await.unwrap();
+    let local = "Host: localhost\r\n";
+    let pid = gateway.pid().to_string();
+    assert!(Command::new("kill").arg(&pid).status().unwrap().success());
+    let mut ready = get(&gateway, "/readyz", local).await;
+    for _ in 0..200 {
+        if ready.0 == 503 {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+        ready = get(&gateway, "/readyz", local).await;
+    }
+    assert_eq!(ready.0, 503);
+    assert!(ready.1.contains("is stopping"), "{}", ready.1);
+    assert_eq!(get(&gateway, "/healthz", local).await.0, 200, "it is up all the same");
+    let (status, body) = get(&gateway, "/mcp/test", local).await;
+    assert!(status == 503 && body.contains("is stopping"), "{status} {body}");
+    let mut last = json!(null);
+    while let Some(message) = events.message().await {
+        last = message;
+    }
+    assert!(last["result"].is_object(), "the call came to its end: {last}");
+    let status = tokio::task::spawn_blocking(move || gateway.wait()).await.unwrap();
+    assert!(status.success(), "{status}");
+    gone(&mark).await;
+}
+
+/// A line for each thing that happens to a session, with fields for programs and without secrets.
+#[tokio::test]
+async fn what_happens_is_logged() {
+    let mark = mark("logged");
+    let (servers, json) = (json!({ "test": stdio(&mark, &[]) }), &["--log-format", "json"]);
+    let mut gateway = Gateway::with_arguments(servers, json!({}), json).await;
+    let client = gateway.client("test").await;
+    client.text(&gateway, "count").await;
+    gateway.kill();
+    gateway.restart().await;
+    client.call(&gateway, "echo", json!({ "fill": "a-secret-argument" })).await;
+    assert_eq!(client.delete(&gateway).await, 200);
+    let expected = [
+        ("session_opened", None),
+        ("session_resumed", None),
+        ("session_lost", Some("released")),
+        ("session_ended", Some("closed")),
+    ];
+    let mut events = Vec::new();
+    for _ in 0..1_500 {
+        let log = gateway.log();
+        let lines =
+            log.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+        events = lines.filter(|it| it["session"].is_string()).collect();
+        if events.len() == expected.len() {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    assert_eq!(events.len(), expected.len(), "{}", gateway.log());
+    for (event, (name, reason)) in events.iter().zip(expected) {
+        assert_eq!(event["event"], name, "{event}");
+        assert_eq!(event["reason"].as_str(), reason, "{event}");
+        assert_eq!(event["server"], "test", "{event}");
+        assert_eq!(event["session"], events[0]["session"], "{event}");
+        assert_eq!(event["level"], if name == "session_lost" { "warn" } else { "info" });
+        assert!(event["message"].is_string(), "{event}");
+    }
+    let log = gateway.log();
+    assert!(!log.contains(&client.id) && !log.contains("a-secret-argument"), "{log}");
+    assert!(
+        log.contains(r#""event":"listening""#) && log.contains(r#""event":"serving""#),
+        "{log}"
+    );
+}
+
+/// A session that idles out says on which server, in a line for people.
+#[tokio::test]
+async fn an_end_by_itself_is_logged() {
+    let mark = mark("idled");
+    let expiry = json!({ "expiry": { "idle": "1s" } });
+    let gateway = Gateway::with(json!({ "test": stdio(&mark, &[]) }), expiry).await;
+    let client = gateway.client("test").await;
+    client.text(&gateway, "count").await;
+    for _ in 0..1_500 {
+        if gateway.log().lines().any(|line| line.ends_with(" ended on test: idle")) {
+            let ended = r#"stayput_sessions_ended_total{reason="idle"}"#;
+            assert!(numbers(&gateway).await[ended] >= 1.0);
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    panic!("{}", gateway.log());
+}
+
+mod redis {
+    use stayput_testkit::redis::Redis;
+
+    use super::*;
+
+    /// Without its store it is not ready, until the store is there again.
+    #[tokio::test]
+    async fn a_gateway_without_its_store_is_not_ready() {
+        let mut redis = Redis::start();
+        let gateway = Gateway::with(json!({}), json!({ "store": redis.url() })).await;
+        let local = "Host: localhost\r\n";
+        assert_eq!(get(&gateway, "/readyz", local).await.0, 200);
+        redis.kill();
+        let problem = ready_with(&gateway, 503).await;
+        assert!(problem.contains("the store could not be reached"), "{problem}");
+        assert_eq!(get(&gateway, "/healthz", local).await.0, 200);
+        redis.start_again();
+        ready_with(&gateway, 200).await;
+        let log = gateway.log();
+        assert!(log.contains("the store can be reached again"), "{log}");
+    }
+
+    /// Waits until it is as ready as that; the lease is renewed every five seconds.
+    async fn ready_with(gateway: &Gateway, status: u16) -> String {
+        for _ in 0..1_200 {
+            let (found, body) = get(gateway, "/readyz", "").await;
+            if found == status {
+                return body;
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        panic!("it never answers {status}: {}", gateway.log());
+    }
+}
