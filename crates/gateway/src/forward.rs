@@ -116,7 +116,7 @@ impl Errand {
 
     async fn asking(&self, place: &Place) -> Result<Asking, String> {
         let hello = self.connection.hello.clone();
-        let profile = self.house.links.profile(&self.server, place).await;
+        let profile = self.house.links.profile_for(&self.server, place, &hello).await;
         let era = profile.map_err(|error| error.to_string())?.way().era();
         if self.server.isolation(era) != Isolation::PerSession {
             // What several sessions share is in the record of none.

@@ -139,7 +139,7 @@ async fn open(
     let session = opened.map_err(|error| error.to_string())?.session;
     let unclaimed = Unclaimed { house, session: Some(session.session().clone()) };
     let place = Place::new(owner.clone(), session.id());
-    let profile = house.links.profile(server, &place).await;
+    let profile = house.links.profile_for(server, &place, &hello).await;
     let profile = profile.map_err(|error| error.to_string())?;
     let connection = Connection::new(owner.clone(), session.id(), name.into(), version, hello);
     let handle = Handle::generate();
@@ -241,7 +241,7 @@ async fn request(
         let changed = link.is_some_and(|link| link.lists_changed() > 0);
         if method.ends_with("/list")
             && !changed
-            && let Ok(profile) = house.links.profile(server, &place).await
+            && let Ok(profile) = house.links.profile_for(server, &place, &connection.hello).await
             && let Some(page) = lists::page(&profile, method, message.params())
         {
             let page =
