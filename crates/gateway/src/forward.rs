@@ -116,8 +116,8 @@ impl Errand {
 
     async fn asking(&self, place: &Place) -> Result<Asking, String> {
         let hello = self.connection.hello.clone();
-        let profile = self.house.links.profile_for(&self.server, place, &hello).await;
-        let era = profile.map_err(|error| error.to_string())?.way().era();
+        let way = self.house.links.way(&self.server, place).await;
+        let era = way.map_err(|error| error.to_string())?.era();
         if self.server.isolation(era) != Isolation::PerSession {
             // What several sessions share is in the record of none.
             return Ok(Asking { hello, ..Asking::default() });

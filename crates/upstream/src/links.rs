@@ -13,7 +13,7 @@ use tokio::{runtime::Handle, task::JoinHandle};
 
 use crate::{
     Budget, Folders, Hello, Keeper, Kept, Limits, Link, LinkKey, LossReason, OpenError, Place,
-    Profile, Recycle, Server, Used, Wanted,
+    Profile, Recycle, Server, Used, Wanted, Way,
     flag::{Flag, Trace},
     opener::{Opener, Plan},
     process::Processes,
@@ -143,6 +143,16 @@ impl Links {
     ) -> Result<Arc<Profile>, Arc<OpenError>> {
         let scope = open::probe_scope(server, place);
         self.0.profiles.get_for(Asker { links: self, server, scope: &scope }, hello).await
+    }
+
+    /// How a server is spoken to. Whatever was learned of it for one client tells it for all.
+    ///
+    /// # Errors
+    /// If nothing was, and the server cannot be asked.
+    pub async fn way(&self, server: &Server, place: &Place) -> Result<Way, Arc<OpenError>> {
+        let scope = open::probe_scope(server, place);
+        let spoken = self.0.profiles.spoken(Asker { links: self, server, scope: &scope });
+        Ok(spoken.await?.way())
     }
 
     pub(crate) fn opener(&self) -> &Arc<Opener> {

@@ -119,9 +119,7 @@ impl Links {
                 return Ok(era);
             }
         }
-        let scope = probe_scope(server, place);
-        let asker = Asker { links: self, server, scope: &scope };
-        Ok(self.0.profiles.spoken(asker).await?.way().era())
+        Ok(self.way(server, place).await?.era())
     }
 
     /// The slot of a link. If its session just ends, the next one begins when that is done.
