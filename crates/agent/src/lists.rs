@@ -188,7 +188,9 @@ impl Hub {
         }
         let failed = |source| Error::ServerFailed { server: name.to_owned(), source };
         let place = self.nowhere();
-        let profile = self.inner.links.profile(&server, &place).await.map_err(failed)?;
+        let hello = self.inner.handlers.hello();
+        let profile = self.inner.links.profile_for(&server, &place, &hello).await;
+        let profile = profile.map_err(failed)?;
         Ok(profile.pages(list.method()).into())
     }
 

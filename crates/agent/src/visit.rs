@@ -71,7 +71,7 @@ impl Visit {
 
     async fn asking(&self, place: &Place) -> Result<Asking, Arc<stayput_upstream::OpenError>> {
         let hello = self.hub.handlers.hello();
-        let era = self.hub.links.profile(&self.server, place).await?.way().era();
+        let era = self.hub.links.way(&self.server, place).await?.era();
         let record = self.session.record();
         if self.server.isolation(era) != Isolation::PerSession {
             // What several sessions share is in the record of none.

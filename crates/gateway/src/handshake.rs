@@ -80,7 +80,7 @@ async fn open(
     let session = opened.map_err(|error| error.to_string())?.session;
     let unclaimed = Unclaimed { house, session: Some(session.session().clone()) };
     let place = Place::new(owner.clone(), session.id());
-    let profile = house.links.profile(server, &place).await;
+    let profile = house.links.profile_for(server, &place, &hello).await;
     let profile = profile.map_err(|error| error.to_string())?;
     let connection = Connection::new(owner.clone(), session.id(), target.clone(), version, hello);
     let handle = Handle::generate();

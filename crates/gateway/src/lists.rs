@@ -1,6 +1,6 @@
 //! What is answered out of a server's profile, without a link.
 
-use stayput_upstream::{Place, Profile, Server, Way};
+use stayput_upstream::{Hello, Place, Profile, Server, Way};
 use stayput_wire::{Edits, Message, Raw, Version, json, meta};
 
 use crate::house::House;
@@ -40,14 +40,14 @@ fn of_discovery(said: &str, version: &str) -> String {
 pub(crate) async fn known(
     house: &House,
     server: &Server,
-    place: &Place,
+    (place, hello): (&Place, &Hello),
     message: &Message<'_>,
 ) -> Option<String> {
     let changed = house.links.find(server, place).is_some_and(|link| link.lists_changed() > 0);
     if changed {
         return None;
     }
-    let profile = house.links.profile(server, place).await.ok()?;
+    let profile = house.links.profile_for(server, place, hello).await.ok()?;
     page(&profile, message.method()?, message.params()).map(str::to_owned)
 }
 

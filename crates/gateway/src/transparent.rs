@@ -48,7 +48,7 @@ pub(crate) async fn request(
         }
     }
     if method.ends_with("/list")
-        && let Some(page) = lists::known(house, server, &place, message).await
+        && let Some(page) = lists::known(house, server, (&place, &connection.hello), message).await
     {
         let page =
             tools.filter(|_| method == "tools/list").map_or((&*page).into(), |it| it.filter(&page));

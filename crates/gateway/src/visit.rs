@@ -56,8 +56,8 @@ impl Visit {
 
     async fn asking(&self, place: &Place) -> Result<Asking, String> {
         let hello = self.hello.clone();
-        let profile = self.house.links.profile(&self.server, place).await;
-        let era = profile.map_err(|error| error.to_string())?.way().era();
+        let way = self.house.links.way(&self.server, place).await;
+        let era = way.map_err(|error| error.to_string())?.era();
         if self.server.isolation(era) != Isolation::PerSession {
             // What several sessions share is in the record of none.
             return Ok(Asking { hello, ..Asking::default() });

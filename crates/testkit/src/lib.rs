@@ -10,6 +10,7 @@
 //! | [`fuzz`] | what every parser of untrusted text must hold, for the fuzzer and its saved corpus |
 //! | [`mcp`] | tiny stateful MCP servers of both eras, which go wrong as they are told |
 //! | `conformance` | a server on the official SDK that passes the official suite (a feature) |
+//! | `sdk_client` | a client on the same SDK (the same feature) |
 //! | [`peers`] | servers and SDKs of others, from the user's cache |
 //! | [`program`](fn@program), [`processes`] | the programs of this crate; what runs on this machine |
 //! | [`Random`] | chance that can be had again, from a seed |
@@ -40,6 +41,8 @@ pub mod processes;
 mod program;
 mod random;
 pub mod redis;
+#[cfg(feature = "conformance")]
+pub mod sdk_client;
 mod server;
 pub mod stories;
 

@@ -123,11 +123,32 @@ pub fn conformance() -> Peer {
     Peer::new(node22(), package("@modelcontextprotocol/conformance/dist/index.js"))
 }
 
+/// A client of `peers/clients`, `lines.mjs` there says how it is driven. Takes the URL of a server.
+#[must_use]
+pub fn client(file: &str) -> Peer {
+    let file = format!("clients/{file}");
+    if file.ends_with(".py") { python_peer(&file) } else { javascript_peer(&file) }
+}
+
+/// `mcp-remote`, which speaks stdio to a client and takes the URL that it speaks to.
+#[must_use]
+pub fn mcp_remote() -> Peer {
+    Peer::new(node(), package("mcp-remote/dist/proxy.js"))
+}
+
+/// The Inspector without its page: takes a URL and what to ask there, says the answer and ends.
+#[must_use]
+pub fn inspector() -> Peer {
+    let file = package("@modelcontextprotocol/inspector/clients/launcher/build/index.js");
+    let mut peer = Peer::new(node22(), file);
+    peer.args.push("--cli".into());
+    peer
+}
+
 /// A counter on the TypeScript SDK: takes `stdio`, or `http` and a port.
 #[must_use]
 pub fn counter_typescript() -> Peer {
-    let env = vec![("STAYPUT_TEST_PEERS", installed().into())];
-    Peer { env, ..Peer::new(node(), source("counter.mjs")) }
+    javascript_peer("counter.mjs")
 }
 
 /// A counter on the Python SDK: takes `stdio`, or `http` and a port.
@@ -149,6 +170,12 @@ pub fn old_clients() -> [Peer; 2] {
 #[must_use]
 pub fn counter_fastmcp() -> Peer {
     python_peer("counter_fastmcp.py")
+}
+
+/// A file of `peers/` that Node runs, and where it finds its packages.
+fn javascript_peer(file: &str) -> Peer {
+    let env = vec![("STAYPUT_TEST_PEERS", installed().into())];
+    Peer { env, ..Peer::new(node(), source(file)) }
 }
 
 /// A file of `peers/` that Python runs, without leaving what it compiled beside it.

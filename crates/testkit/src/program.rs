@@ -67,7 +67,7 @@ fn changed(folder: &Path) -> Option<SystemTime> {
 fn build(name: &str, folder: &Path) {
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or("cargo".into()));
     cargo.args(["build", "--quiet", "-p", "stayput-testkit", "--bin", name]);
-    if name == "stayput-conformance-server" {
+    if name != "stayput-testserver" {
         cargo.args(["--features", "conformance"]);
     }
     if folder.ends_with("release") {

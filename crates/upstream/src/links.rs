@@ -13,11 +13,11 @@ use tokio::{runtime::Handle, task::JoinHandle};
 
 use crate::{
     Budget, Folders, Hello, Keeper, Kept, Limits, Link, LinkKey, LossReason, OpenError, Place,
-    Profile, Recycle, Server, Used, Wanted,
+    Profile, Recycle, Server, Used, Wanted, Way,
     flag::{Flag, Trace},
     opener::{Opener, Plan},
     process::Processes,
-    profiles::{self, Profiles},
+    profiles::{self, Asker, Profiles},
 };
 pub use held::Held;
 use slot::{Leaving, Slot};
@@ -127,8 +127,36 @@ impl Links {
         place: &Place,
     ) -> Result<Arc<Profile>, Arc<OpenError>> {
         let scope = open::probe_scope(server, place);
-        let inner = &self.0;
-        inner.profiles.get(self, &inner.opener, server, &scope).await
+        self.0.profiles.get(Asker { links: self, server, scope: &scope }).await
+    }
+
+    /// The same as a client sees it that says this of itself: a server may list more for one that can
+    /// be asked something.
+    ///
+    /// # Errors
+    /// If the server cannot be asked.
+    pub async fn profile_for(
+        &self,
+        server: &Server,
+        place: &Place,
+        hello: &Hello,
+    ) -> Result<Arc<Profile>, Arc<OpenError>> {
+        let scope = open::probe_scope(server, place);
+        self.0.profiles.get_for(Asker { links: self, server, scope: &scope }, hello).await
+    }
+
+    /// How a server is spoken to. Whatever was learned of it for one client tells it for all.
+    ///
+    /// # Errors
+    /// If nothing was, and the server cannot be asked.
+    pub async fn way(&self, server: &Server, place: &Place) -> Result<Way, Arc<OpenError>> {
+        let scope = open::probe_scope(server, place);
+        let spoken = self.0.profiles.spoken(Asker { links: self, server, scope: &scope });
+        Ok(spoken.await?.way())
+    }
+
+    pub(crate) fn opener(&self) -> &Arc<Opener> {
+        &self.0.opener
     }
 
     /// Takes over a profile that was learned earlier, unless its era is not the one that is spoken with

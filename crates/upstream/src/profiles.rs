@@ -23,12 +23,25 @@ use crate::{
     seat::Seat,
 };
 
+/// How many kinds of clients one server is asked for. Whoever comes later is told what is known.
+const KINDS: usize = 32;
+
 /// The profiles of all servers, by configuration and credentials, and by what is wanted of them: a
 /// server that speaks both eras is known in two ways.
 #[derive(Debug, Default)]
 pub(crate) struct Profiles {
     learned: Mutex<HashMap<Identity, Arc<Learned>>>,
+    /// What else is known under an identity: the server as clients see it that declare something.
+    kinds: Mutex<HashMap<Identity, Vec<Identity>>>,
     closed: AtomicBool,
+}
+
+/// Who asks for a profile, and with whose credentials.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Asker<'a> {
+    pub(crate) links: &'a Links,
+    pub(crate) server: &'a Server,
+    pub(crate) scope: &'a Scope,
 }
 
 impl Profiles {
@@ -49,14 +62,69 @@ impl Profiles {
     /// What is known, or else what a link tells that is opened and thrown away. All who ask meanwhile
     /// wait for that one link, which is opened in the name of the first; who is cancelled cancels
     /// nobody else.
-    pub(crate) async fn get(
+    pub(crate) async fn get(&self, asker: Asker<'_>) -> Result<Arc<Profile>, Arc<OpenError>> {
+        let identity = asker.identity().await?;
+        self.learned(asker, identity, Hello::default()).await
+    }
+
+    /// The same as a client sees it: some servers have more tools for those that can be asked
+    /// something.
+    pub(crate) async fn get_for(
         &self,
-        links: &Links,
-        opener: &Arc<Opener>,
-        server: &Server,
-        scope: &Scope,
+        asker: Asker<'_>,
+        hello: &Hello,
     ) -> Result<Arc<Profile>, Arc<OpenError>> {
-        let place = self.place(opener.profile_identity(server, scope).await?);
+        let identity = asker.identity().await?;
+        // On a link that several share nobody can be asked anything.
+        let alone = matches!(asker.scope, Scope::Session { .. });
+        if !alone || !hello.declares_anything() {
+            return self.learned(asker, identity, Hello::default()).await;
+        }
+        let kind = identity.declaring(hello.capabilities());
+        // Modern servers list the same for everybody.
+        if let Some(known) = self.any(identity)
+            && (known.way() == Way::Modern || !self.admits(identity, kind))
+        {
+            return Ok(known);
+        }
+        let profile = self.learned(asker, kind, Hello::default().declaring(hello)).await?;
+        let mut kinds = lock(&self.kinds);
+        let kinds = kinds.entry(identity).or_default();
+        if !kinds.contains(&kind) {
+            kinds.push(kind);
+        }
+        Ok(profile)
+    }
+
+    /// How a server is spoken to: whatever was learned for one client tells it for all.
+    pub(crate) async fn spoken(&self, asker: Asker<'_>) -> Result<Arc<Profile>, Arc<OpenError>> {
+        let identity = asker.identity().await?;
+        match self.any(identity) {
+            Some(known) => Ok(known),
+            None => self.learned(asker, identity, Hello::default()).await,
+        }
+    }
+
+    fn any(&self, identity: Identity) -> Option<Arc<Profile>> {
+        let kinds = lock(&self.kinds).get(&identity).cloned().unwrap_or_default();
+        std::iter::once(identity).chain(kinds).find_map(|one| self.known(one))
+    }
+
+    /// Whether one more kind of clients is looked at.
+    fn admits(&self, identity: Identity, kind: Identity) -> bool {
+        let kinds = lock(&self.kinds);
+        kinds.get(&identity).is_none_or(|kinds| kinds.len() < KINDS || kinds.contains(&kind))
+    }
+
+    async fn learned(
+        &self,
+        asker: Asker<'_>,
+        identity: Identity,
+        hello: Hello,
+    ) -> Result<Arc<Profile>, Arc<OpenError>> {
+        let Asker { links, server, scope } = asker;
+        let opener = links.opener();
+        let place = self.place(identity);
         let mut waited = None;
         loop {
             if self.closed.load(Ordering::SeqCst) {
@@ -78,6 +146,7 @@ impl Profiles {
                         opener: opener.clone(),
                         server: server.clone(),
                         scope: scope.clone(),
+                        hello: hello.clone(),
                         trace,
                     };
                     let task = opener.runtime.spawn(lesson.run());
@@ -106,6 +175,12 @@ impl Profiles {
     }
 }
 
+impl Asker<'_> {
+    async fn identity(self) -> Result<Identity, OpenError> {
+        self.links.opener().profile_identity(self.server, self.scope).await
+    }
+}
+
 /// One attempt to learn a profile.
 struct Lesson {
     place: Arc<Learned>,
@@ -114,6 +189,7 @@ struct Lesson {
     opener: Arc<Opener>,
     server: Server,
     scope: Scope,
+    hello: Hello,
     trace: Trace,
 }
 
@@ -124,9 +200,8 @@ impl Lesson {
     }
 
     async fn learn(&self) -> Result<Profile, OpenError> {
-        let hello = Hello::default();
         let server = &self.server;
-        let plan = Plan { server, scope: &self.scope, hello: &hello };
+        let plan = Plan { server, scope: &self.scope, hello: &self.hello };
         let mut first = None;
         let mut ways = ways(server).iter().copied().filter(|way| fits(server, *way)).peekable();
         while let Some(way) = ways.next() {

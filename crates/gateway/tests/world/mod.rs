@@ -136,6 +136,21 @@ impl Gateway {
         self.run().await;
     }
 
+    /// Starts it again where clients that know nothing of it look for it: on the same port, too.
+    pub(crate) async fn restart_in_place(&mut self) {
+        let before = self.url.clone();
+        let address = before.trim_start_matches("http://");
+        let text = std::fs::read_to_string(&self.config).unwrap();
+        std::fs::write(&self.config, text.replace("127.0.0.1:0", address)).unwrap();
+        self.run().await;
+        assert_eq!(self.url, before);
+    }
+
+    /// Where the private folders of sessions are.
+    pub(crate) fn sessions(&self) -> PathBuf {
+        self.folder.path().join("store.db.d/folders/sessions")
+    }
+
     pub(crate) async fn post(&self, server: &str, headers: &[(&str, &str)], body: &str) -> Answer {
         let url = format!("{}/mcp/{server}", self.url);
         let mut all = vec![
@@ -237,6 +252,17 @@ pub(crate) fn stdio(mark: &str, more: &[&str]) -> Value {
 /// A word that no other test uses.
 pub(crate) fn mark(name: &str) -> String {
     format!("gateway-{name}-{}", std::process::id())
+}
+
+/// Waits until something holds.
+pub(crate) async fn until(what: &str, holds: impl Fn() -> bool) {
+    for _ in 0..1_500 {
+        if holds() {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    panic!("there is still no {what}");
 }
 
 /// Waits until no process has this word on its command line.

@@ -45,6 +45,17 @@ impl Hello {
         Self { info: self.info.clone(), capabilities: "{}".into() }
     }
 
+    /// The same with what another declares.
+    pub(crate) fn declaring(&self, other: &Self) -> Self {
+        Self { info: self.info.clone(), capabilities: other.capabilities.clone() }
+    }
+
+    /// Whether the client declares anything at all.
+    pub(crate) fn declares_anything(&self) -> bool {
+        let said = Raw::parse(&self.capabilities).ok();
+        said.is_some_and(|said| said.members().next().is_some())
+    }
+
     /// The `clientInfo`, as JSON.
     #[must_use]
     pub fn info(&self) -> &str {

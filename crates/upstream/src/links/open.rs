@@ -15,6 +15,7 @@ use crate::{
     Loss, LossReason, OpenError, Place, Profile, Scope, Server, Way,
     flag::Trace,
     opener::{Base, Plan},
+    profiles::Asker,
     seat::Seat,
     started::Started,
 };
@@ -118,7 +119,7 @@ impl Links {
                 return Ok(era);
             }
         }
-        Ok(self.profile(server, place).await?.way().era())
+        Ok(self.way(server, place).await?.era())
     }
 
     /// The slot of a link. If its session just ends, the next one begins when that is done.
@@ -234,9 +235,9 @@ impl Opening {
                 opened => return Ok(opened?),
             }
         }
-        let inner = &self.links.0;
-        let profile = inner.profiles.get(&self.links, &inner.opener, &self.server, plan.scope);
-        Ok(self.open_as(plan, &*profile.await?).await?)
+        let asker = Asker { links: &self.links, server: &self.server, scope: plan.scope };
+        let profile = self.links.0.profiles.spoken(asker).await?;
+        Ok(self.open_as(plan, &profile).await?)
     }
 
     async fn open_as(&self, plan: Plan<'_>, profile: &Profile) -> Result<(Link, Way), OpenError> {

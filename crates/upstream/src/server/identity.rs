@@ -20,6 +20,12 @@ impl Identity {
         Self(Digest::from_bytes(bytes))
     }
 
+    /// The identity of the same for clients that declare this.
+    pub(crate) fn declaring(&self, capabilities: &str) -> Self {
+        let pieces = [self.as_bytes().as_slice(), capabilities.as_bytes()];
+        Self(Digest::of("stayput.profile.declaring", &pieces))
+    }
+
     /// All 32 bytes, for a store.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8; 32] {

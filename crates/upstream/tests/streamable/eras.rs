@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 use stayput_testkit::mcp::TestServer;
-use stayput_upstream::{EraChoice, Http, Isolation, OpenError, Options, Server, Way};
+use stayput_upstream::{EraChoice, Hello, Http, Isolation, OpenError, Options, Server, Way};
 
 use crate::world::{
     close, links, open, place,
@@ -42,6 +42,45 @@ async fn the_era_is_found_out() {
         assert_eq!(http.counted("discover").await, asked["discover"].as_u64().unwrap());
         close(&links).await;
     }
+}
+
+/// R099: a server may list more for who can be asked something, so it is asked once for each kind of client.
+/// How it is spoken to is known from any of them.
+#[tokio::test]
+async fn each_kind_of_client_is_learned_once() {
+    let (links, http) = (links(), TestServer::http(&["--era", "legacy"]).await);
+    let (server, ann) = (at(http.url(), None), place());
+    let (all, some, none) = (r#"{"sampling":{},"roots":{}}"#, r#"{"roots":{}}"#, "{}");
+    for (capabilities, asked) in [(all, 1), (all, 1), (some, 2), (some, 2)] {
+        let hello = Hello::new("{}", capabilities).unwrap();
+        let profile = links.profile_for(&server, &ann, &hello).await.unwrap();
+        assert!(!profile.pages("tools/list").is_empty());
+        assert_eq!(http.counted("initialize").await, asked, "{capabilities}");
+    }
+    // The link itself, and nothing before it.
+    let link = open(&links, &server, &ann).await;
+    assert_eq!(count(&link).await, 1);
+    drop(link);
+    assert_eq!(http.counted("initialize").await, 3);
+    // Who cannot be asked anything is like Stayput itself.
+    let hello = Hello::new(r#"{"name":"x","version":"1"}"#, none).unwrap();
+    links.profile_for(&server, &ann, &hello).await.unwrap();
+    links.profile(&server, &ann).await.unwrap();
+    assert_eq!(http.counted("initialize").await, 4);
+    close(&links).await;
+}
+
+/// What several share declares nothing, whoever comes.
+#[tokio::test]
+async fn a_shared_server_is_learned_once_for_all() {
+    let (links, http) = (links(), TestServer::http(&["--era", "legacy"]).await);
+    let server = at(http.url(), Some(Isolation::Shared));
+    for capabilities in ["{}", r#"{"sampling":{}}"#] {
+        let hello = Hello::new("{}", capabilities).unwrap();
+        links.profile_for(&server, &place(), &hello).await.unwrap();
+    }
+    assert_eq!(http.counted("initialize").await, 1);
+    close(&links).await;
 }
 
 /// §1.12 (c): a process that locks its era at the first word hears the right one first.

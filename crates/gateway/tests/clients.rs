@@ -1,0 +1,22 @@
+//! Clients and servers of others, with the gateway between them.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test stops at the first surprise"
+)]
+
+mod world;
+
+#[path = "clients/apart.rs"]
+mod apart;
+#[path = "clients/driven.rs"]
+mod driven;
+#[path = "clients/everything.rs"]
+mod everything;
+#[path = "clients/recipe.rs"]
+mod recipe;
+#[path = "clients/recipes.rs"]
+mod recipes;
+#[path = "clients/restart.rs"]
+mod restart;

@@ -1,0 +1,143 @@
+//! Two sessions of each client at once, on a server that counts: each sees its own count and no other.
+
+use serde_json::{Value, json};
+use stayput_testkit::{
+    peers::{self, Peer},
+    processes::with_token,
+    program,
+};
+use tempfile::TempDir;
+use tokio::{process::Command, time::timeout};
+
+use crate::{
+    driven::Driven,
+    world::{Gateway, LONG, gone, mark, stdio, until},
+};
+
+/// How long a session is kept of a client that went without a word.
+const FORGOTTEN: &str = "8s";
+
+/// A gateway before a server that counts.
+async fn counting(mark: &str) -> (Gateway, String) {
+    let expiry = json!({ "expiry": { "idle": FORGOTTEN } });
+    let gateway = Gateway::with(json!({ "test": stdio(mark, &[]) }), expiry).await;
+    let url = format!("{}/mcp/test", gateway.url);
+    (gateway, url)
+}
+
+/// Two sessions that count in turns.
+async fn count_apart(client: &mut Driven, mark: &str) {
+    for (name, number) in [("ann", 1), ("ben", 1), ("ann", 2), ("ann", 3), ("ben", 2), ("ben", 3)] {
+        assert_eq!(client.count(name).await, number, "{name}");
+    }
+    assert_eq!(with_token(mark).len(), 2, "a process each");
+}
+
+/// R005, R013, E34: a client that takes the URL, and says goodbye.
+async fn keeps_apart(name: &str, peer: Peer) {
+    let mark = mark(name);
+    let (gateway, url) = counting(&mark).await;
+    let mut client = Driven::start(&peer, &[&url]);
+    assert_eq!(client.open("ann").await, "2025-11-25");
+    assert_eq!(client.open("ben").await, "2025-11-25");
+    count_apart(&mut client, &mark).await;
+    client.close("ann").await;
+    until("end of her process", || with_token(&mark).len() == 1).await;
+    assert_eq!(client.count("ben").await, 4);
+    client.close("ben").await;
+    gone(&mark).await;
+    drop(gateway);
+}
+
+#[tokio::test]
+async fn the_python_sdk_keeps_sessions_apart() {
+    if !peers::are_left_out() {
+        keeps_apart("python", peers::client("python_sdk.py")).await;
+    }
+}
+
+#[tokio::test]
+async fn fastmcp_keeps_sessions_apart() {
+    if !peers::are_left_out() {
+        keeps_apart("fastmcp", peers::client("fastmcp_client.py")).await;
+    }
+}
+
+#[tokio::test]
+async fn the_typescript_sdk_1_keeps_sessions_apart() {
+    if !peers::are_left_out() {
+        keeps_apart("typescript1", peers::client("typescript1.mjs")).await;
+    }
+}
+
+#[tokio::test]
+async fn the_typescript_sdk_2_keeps_sessions_apart() {
+    if !peers::are_left_out() {
+        keeps_apart("typescript2", peers::client("typescript2.mjs")).await;
+    }
+}
+
+#[tokio::test]
+async fn the_rust_sdk_keeps_sessions_apart() {
+    if peers::are_left_out() {
+        return;
+    }
+    // It may have to be built.
+    let program = tokio::task::spawn_blocking(|| program("stayput-sdk-client")).await.unwrap();
+    keeps_apart("rust", Peer { program, args: Vec::new(), env: Vec::new() }).await;
+}
+
+/// A host that speaks stdio reaches the gateway by a bridge, which goes without a word: what it had is
+/// kept for as long as the configuration says, and not longer.
+#[tokio::test]
+async fn mcp_remote_keeps_sessions_apart() {
+    if peers::are_left_out() {
+        return;
+    }
+    let (mark, home) = (mark("remote"), TempDir::new().unwrap());
+    let (gateway, url) = counting(&mark).await;
+    let mut host = peers::client("typescript1.mjs");
+    let bridge = peers::mcp_remote();
+    host.args.push(bridge.program);
+    host.args.extend(bridge.args);
+    host.env.push(("MCP_REMOTE_CONFIG_DIR", home.path().into()));
+    let options = ["--transport", "http-only", "--protocol", "legacy", "--silent"];
+    let mut client = Driven::start(&host, &[&[&*url], &options[..]].concat());
+    for name in ["ann", "ben"] {
+        client.open(name).await;
+    }
+    count_apart(&mut client, &mark).await;
+    client.close("ann").await;
+    assert_eq!(client.count("ben").await, 4);
+    client.close("ben").await;
+    gone(&mark).await;
+    drop(gateway);
+}
+
+/// One call of the Inspector, which connects for it and goes without a word.
+async fn inspect(url: &str, home: &TempDir) -> Value {
+    let mut command = Command::from(peers::inspector().command());
+    command.args([url, "--transport", "http", "--protocol-era", "legacy", "--format", "json"]);
+    command.args(["--method", "tools/call", "--tool-name", "count"]);
+    let output = command.env("HOME", home.path()).kill_on_drop(true).output();
+    let output = timeout(LONG, output).await.unwrap().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    let failed = || panic!("{said}{}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_str(&said).unwrap_or_else(|_| failed())
+}
+
+/// R005, E34: each call of it is a session, which finds nothing of another and leaves nothing for long.
+#[tokio::test]
+async fn the_inspector_finds_nothing_of_others() {
+    if peers::are_left_out() {
+        return;
+    }
+    let (mark, home) = (mark("inspector"), TempDir::new().unwrap());
+    let (gateway, url) = counting(&mark).await;
+    let both = futures_util::future::join(inspect(&url, &home), inspect(&url, &home)).await;
+    for said in [both.0, both.1, inspect(&url, &home).await] {
+        assert_eq!(said["result"]["content"][0]["text"], "1", "{said}");
+    }
+    gone(&mark).await;
+    drop(gateway);
+}

@@ -1,0 +1,87 @@
+//! The reference server through the gateway: a client sees what it sees without.
+
+use serde_json::{Value, json};
+use stayput_testkit::peers::{self, Peer};
+use tokio::{process::Command, time::timeout};
+
+use crate::{
+    recipe,
+    world::{Gateway, LONG, gone, mark},
+};
+
+/// What a client sees on its tour of a server, which is behind a URL or started by a command.
+async fn tour(target: &[String]) -> Vec<Value> {
+    let mut command = Command::from(peers::client("tour.mjs").command());
+    let output = command.args(target).kill_on_drop(true).output();
+    // It takes several seconds where nothing else runs.
+    let output = timeout(LONG * 2, output).await.unwrap().unwrap();
+    let said = String::from_utf8(output.stdout).unwrap();
+    let failed = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}{failed}");
+    said.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+/// Both tours at once, and the same seen on both.
+async fn is_as_direct(direct: &[String], through: String) {
+    let (direct, through) = futures_util::future::join(tour(direct), tour(&[through])).await;
+    assert!(direct.len() > 30, "{direct:?}");
+    for (direct, through) in direct.iter().zip(&through) {
+        assert_eq!(through, direct);
+    }
+    assert_eq!(direct.len(), through.len());
+    let listed = direct.iter().find(|it| it["what"] == "tools").unwrap();
+    // It is there only for clients that can be asked.
+    assert!(listed.to_string().contains("trigger-sampling-request"), "{listed}");
+}
+
+/// R016, invariant 10: as a child process, by its recipe.
+#[tokio::test]
+async fn everything_over_stdio_is_as_direct() {
+    if peers::are_left_out() {
+        return;
+    }
+    let mark = mark("everything");
+    let (name, mut entry) = recipe::read("server-everything");
+    entry["env"]["STAYPUT_TEST_TOKEN"] = json!(mark);
+    let command = [&entry["command"]].into_iter().chain(entry["args"].as_array().unwrap());
+    let direct: Vec<String> = command.map(|word| word.as_str().unwrap().to_owned()).collect();
+    let gateway = Gateway::start(json!({ (name.clone()): entry })).await;
+    is_as_direct(&direct, format!("{}/mcp/{name}", gateway.url)).await;
+    // The client said goodbye.
+    gone(&mark).await;
+    drop(gateway);
+}
+
+/// R016, invariant 10: as a server of its own.
+#[tokio::test]
+async fn everything_over_http_is_as_direct() {
+    if peers::are_left_out() {
+        return;
+    }
+    let Peer { program, args, .. } = peers::everything();
+    let port = free_port();
+    let mut command = Command::new(program);
+    command.args(args).arg("streamableHttp").env("PORT", port.to_string());
+    let _server = command.kill_on_drop(true).spawn().unwrap();
+    let address = format!("127.0.0.1:{port}");
+    until_it_listens(&address).await;
+    let url = format!("http://{address}/mcp");
+    let gateway = Gateway::start(json!({ "everything": { "url": url } })).await;
+    is_as_direct(&[url], format!("{}/mcp/everything", gateway.url)).await;
+    drop(gateway);
+}
+
+/// A port that nobody listens on: the server does not say which one it was given.
+fn free_port() -> u16 {
+    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+async fn until_it_listens(address: &str) {
+    for _ in 0..1_500 {
+        if tokio::net::TcpStream::connect(address).await.is_ok() {
+            return;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    }
+    panic!("nobody listens on {address}");
+}

@@ -1,0 +1,35 @@
+//! A recipe as it stands in the documentation.
+
+use std::path::Path;
+
+use serde_json::Value;
+use stayput_testkit::peers::{self, Peer};
+
+/// The name of a server and its entry, out of the first example below a heading. What `npx` would fetch is
+/// taken from the peers; everything else is as it is written.
+pub(crate) fn read(heading: &str) -> (String, Value) {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/recipes.md");
+    let page = std::fs::read_to_string(file).unwrap();
+    let (_, section) = page.split_once(&format!("\n## {heading}\n")).expect("a heading");
+    let (_, example) = section.split_once("```json\n").expect("an example");
+    let (example, _) = example.split_once("```").expect("its end");
+    let example: Value = serde_json::from_str(example).unwrap();
+    let (name, entry) = example["mcpServers"].as_object().unwrap().iter().next().unwrap();
+    (name.clone(), installed(entry.clone()))
+}
+
+fn installed(mut entry: Value) -> Value {
+    assert_eq!(entry["command"], "npx");
+    let args = entry["args"].as_array().unwrap();
+    assert_eq!(args[0], "-y");
+    let Peer { program, args: first, .. } = match args[1].as_str().unwrap() {
+        "@playwright/mcp" => peers::playwright(),
+        "@modelcontextprotocol/server-memory" => peers::memory(),
+        "@modelcontextprotocol/server-everything" => peers::everything(),
+        other => panic!("{other} is not among the peers"),
+    };
+    let first = first.iter().map(|arg| arg.to_str().unwrap().into());
+    entry["args"] = first.chain(args[2..].iter().cloned()).collect();
+    entry["command"] = program.to_str().unwrap().into();
+    entry
+}

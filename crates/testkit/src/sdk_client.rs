@@ -1,0 +1,61 @@
+//! A client on the official Rust SDK, driven by lines like those in `peers/clients`.
+
+use std::{collections::HashMap, io::Write, process::ExitCode};
+
+use rmcp::{
+    RoleClient,
+    model::CallToolRequestParams,
+    service::{ClientLifecycleMode, ClientServiceExt, RunningService},
+    transport::StreamableHttpClientTransport,
+};
+use serde_json::{Value, json};
+use tokio::io::{AsyncBufReadExt, BufReader};
+
+type Client = RunningService<RoleClient, ()>;
+type Failure = Box<dyn std::error::Error + Send + Sync>;
+
+/// The whole of `stayput-sdk-client URL`: a legacy client. What it reads and says is in
+/// `peers/clients/lines.mjs`.
+#[must_use]
+pub fn main() -> ExitCode {
+    let url = std::env::args().nth(1).unwrap();
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    runtime.block_on(run(&url));
+    runtime.shutdown_background();
+    ExitCode::SUCCESS
+}
+
+async fn run(url: &str) {
+    let mut clients = HashMap::new();
+    let mut lines = BufReader::new(tokio::io::stdin()).lines();
+    while let Ok(Some(line)) = lines.next_line().await {
+        let command: Value = serde_json::from_str(&line).unwrap();
+        let said = answer(&command, url, &mut clients).await;
+        let said = said.unwrap_or_else(|error| json!({ "error": error.to_string() }));
+        std::io::stdout().write_all(format!("{said}\n").as_bytes()).unwrap();
+    }
+}
+
+async fn answer(
+    command: &Value,
+    url: &str,
+    clients: &mut HashMap<String, Client>,
+) -> Result<Value, Failure> {
+    if let Some(name) = command["open"].as_str() {
+        let transport = StreamableHttpClientTransport::from_uri(url);
+        let client = ().serve_with_lifecycle(transport, ClientLifecycleMode::Initialize).await?;
+        let version = client.peer_info().map(|info| info.protocol_version.to_string());
+        clients.insert(name.to_owned(), client);
+        return Ok(json!({ "version": version }));
+    }
+    if let Some(name) = command["call"].as_str() {
+        let tool = command["tool"].as_str().unwrap_or_default().to_owned();
+        let arguments = command["arguments"].as_object().cloned().unwrap_or_default();
+        let params = CallToolRequestParams::new(tool).with_arguments(arguments);
+        let result = clients.get(name).ok_or("not open")?.call_tool(params).await?;
+        return Ok(json!({ "result": serde_json::to_value(result)? }));
+    }
+    let name = command["close"].as_str().unwrap_or_default();
+    clients.remove(name).ok_or("not open")?.cancel().await?;
+    Ok(json!({ "closed": name }))
+}
