@@ -120,7 +120,7 @@ impl Links {
     /// says with whose credentials.
     ///
     /// # Errors
-    /// If the server cannot be asked.
+    /// If the server cannot be asked, or the session ends meanwhile.
     pub async fn profile(
         &self,
         server: &Server,
@@ -128,7 +128,13 @@ impl Links {
     ) -> Result<Arc<Profile>, Arc<OpenError>> {
         let scope = open::probe_scope(server, place);
         let inner = &self.0;
-        inner.profiles.get(self, &inner.opener, server, &scope).await
+        let visit = inner.table.visit(place.session);
+        tokio::select! {
+            biased;
+            // Nothing is learned in the name of a session that is over: it would leave a folder.
+            () = visit.over() => Err(Arc::new(open::ended(server))),
+            learned = inner.profiles.get(self, &inner.opener, server, &scope) => learned,
+        }
     }
 
     /// Takes over a profile that was learned earlier, unless its era is not the one that is spoken with
