@@ -21,6 +21,7 @@ use stayput_upstream::{
 use tokio::{net::TcpListener, runtime::Handle, sync::watch};
 
 use crate::{
+    aggregate::Aggregate,
     config::{Config, Configured},
     connections::Connections,
     front,
@@ -180,9 +181,11 @@ impl Gateway {
         let key = plan.data.join("key");
         let seal = SealKey::at(&key)?;
         let tools = plan.servers.iter().map(|it| (it.server.name().to_owned(), it.tools.clone()));
+        let (tools, servers) = (tools.collect(), named(plan.servers));
         let house = House {
-            tools: tools.collect(),
-            servers: named(plan.servers),
+            tools,
+            aggregate: Aggregate::new(servers.keys().map(String::as_str)),
+            servers,
             sessions,
             links: links(&plan.data, plan.limits)?,
             connections: Connections::default(),
@@ -204,13 +207,22 @@ impl Gateway {
         for name in self.house.servers.keys() {
             let url = format!("http://{address}/mcp/{name}");
             self.log.info(&format!("  {name}: {url}"));
-            self.log.info(&format!(
-                "    in a client's mcpServers: \"{name}\": {{ \"type\": \"http\", \"url\": \"{url}\" }}"
-            ));
-            self.log
-                .info(&format!("    Claude Code: claude mcp add --transport http {name} {url}"));
+            self.recommend(name, &url);
+        }
+        if self.house.servers.len() > 1 {
+            let url = format!("http://{address}/mcp");
+            self.log.info(&format!("  all of them at once, tools named SERVER__TOOL: {url}"));
+            self.recommend("stayput", &url);
         }
         Ok(())
+    }
+
+    /// What to put into which client.
+    fn recommend(&self, name: &str, url: &str) {
+        self.log.info(&format!(
+            "    in a client's mcpServers: \"{name}\": {{ \"type\": \"http\", \"url\": \"{url}\" }}"
+        ));
+        self.log.info(&format!("    Claude Code: claude mcp add --transport http {name} {url}"));
     }
 
     /// Serves until `stop`; then lets what is in flight end within a grace period, and lets go of

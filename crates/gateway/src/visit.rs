@@ -50,13 +50,13 @@ impl Visit {
         let place = self.place();
         let asking = self.asking(&place).await?;
         let held = self.house.links.open(&self.server, &place, &asking).await;
-        held.map_err(|error| error.to_string())
+        held.map_err(|error| self.house.blame(&error))
     }
 
     async fn asking(&self, place: &Place) -> Result<Asking, String> {
         let hello = self.hello.clone();
         let profile = self.house.links.profile(&self.server, place).await;
-        let era = profile.map_err(|error| error.to_string())?.way().era();
+        let era = profile.map_err(|error| self.house.blame(&error))?.way().era();
         if self.server.isolation(era) != Isolation::PerSession {
             // What several sessions share is in the record of none.
             return Ok(Asking { hello, ..Asking::default() });

@@ -1,4 +1,4 @@
-//! The HTTP front: one path for each server.
+//! The HTTP front: one path for each server, and one for all.
 
 use std::{convert::Infallible, sync::Arc};
 
@@ -49,7 +49,8 @@ async fn answer(house: &Arc<House>, request: Request<Incoming>) -> Response<Repl
     }
     let Some(target) = target(house, path) else {
         let known: Vec<_> = house.servers.keys().map(|name| format!("/mcp/{name}")).collect();
-        let sentence = format!("there is nothing here; servers are at {}", known.join(", "));
+        let known = known.join(", ");
+        let sentence = format!("there is nothing here; servers are at {known}, and all at /mcp");
         return reply::refusal(StatusCode::NOT_FOUND, None, Code::INVALID_REQUEST, &sentence);
     };
     match *request.method() {
@@ -67,6 +68,9 @@ async fn answer(house: &Arc<House>, request: Request<Incoming>) -> Response<Repl
 
 /// Where a path leads; nowhere if there is no such server.
 fn target(house: &House, path: &str) -> Option<Target> {
+    if path == "/mcp" {
+        return Some(Target::All);
+    }
     let name = path.strip_prefix("/mcp/")?;
     let (name, _) = house.servers.get_key_value(name)?;
     Some(Target::Server(name.as_str().into()))
