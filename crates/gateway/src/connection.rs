@@ -11,11 +11,16 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 use stayput_core::{Handle, Owner, SessionId};
-use stayput_upstream::{Asked, Canceller, Hello};
+use stayput_upstream::{Asked, Canceller, Hello, Place};
 use stayput_wire::Version;
 use tokio::task::AbortHandle;
 
 use crate::{
+    aggregate::{
+        index::Index,
+        list::{List, Page},
+        seen::Seen,
+    },
     stream::{Stream, Streams},
     target::Target,
 };
@@ -42,14 +47,16 @@ struct UnderWay {
     calls: HashMap<Box<str>, Flight>,
     /// Counts calls: an id may be used again.
     flights: u64,
-    /// What servers asked, by the id that the client was given.
-    asked: HashMap<u64, Asked>,
+    /// What servers asked, and which, by the id that the client was given.
+    asked: HashMap<u64, (Box<str>, Asked)>,
     /// The stream that the client listens on.
     ear: Option<Arc<Stream>>,
     /// What the client wants to hear, as it was asked for.
     log_level: Option<String>,
-    /// Who passes on what servers say outside of calls.
-    hearing: Option<AbortHandle>,
+    /// Who passes on what servers say outside of calls, by the server.
+    hearing: HashMap<Box<str>, AbortHandle>,
+    /// What servers listed to this client after something had changed.
+    seen: Seen,
 }
 
 /// A call from the moment its id is taken.
@@ -112,6 +119,11 @@ impl Connection {
         Some(Self::new(owner, session, Target::kept(&kept.server), version, hello))
     }
 
+    /// For whom servers are asked.
+    pub(crate) fn place(&self) -> Place {
+        Place::new(self.owner.clone(), self.session)
+    }
+
     fn under_way(&self) -> MutexGuard<'_, UnderWay> {
         self.under_way.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -156,31 +168,50 @@ impl Connection {
         !self.used.swap(false, Ordering::Relaxed)
     }
 
-    /// Who passes on what servers say from now on; who did it before stops.
-    pub(crate) fn hear(&self, task: AbortHandle) {
-        let before = self.under_way().hearing.replace(task);
+    /// Who passes on what this server says from now on; who did it before stops.
+    pub(crate) fn hear(&self, server: &str, task: AbortHandle) {
+        let before = self.under_way().hearing.insert(server.into(), task);
         if let Some(before) = before {
             before.abort();
         }
     }
 
+    /// Whether the client listens, and what this server says was never passed on.
+    pub(crate) fn is_deaf_to(&self, server: &str) -> bool {
+        let under_way = self.under_way();
+        under_way.ear.is_some() && !under_way.hearing.contains_key(server)
+    }
+
+    /// What a server listed to this client after something had changed.
+    pub(crate) fn seen(&self, server: &str, list: &List) -> Option<Arc<Index>> {
+        self.under_way().seen.get(server, list)
+    }
+
+    /// A server listed something else than before.
+    pub(crate) fn see(&self, server: &str, list: &'static List, pages: &[Page]) {
+        self.under_way().seen.add(server, list, pages);
+    }
+
     /// Keeps a question of a server until the client answers it; says under which id.
-    pub(crate) fn ask(&self, asked: Asked) -> u64 {
+    pub(crate) fn ask(&self, server: &str, asked: Asked) -> u64 {
         let id = self.next_ask.fetch_add(1, Ordering::Relaxed);
-        self.under_way().asked.insert(id, asked);
+        self.under_way().asked.insert(id, (server.into(), asked));
         id
     }
 
     /// The question that the client answers.
     pub(crate) fn asked(&self, id: u64) -> Option<Asked> {
-        self.under_way().asked.remove(&id)
+        self.under_way().asked.remove(&id).map(|(_, asked)| asked)
     }
 
     /// The server took a question back; says under which id the client knows it.
-    pub(crate) fn withdraw(&self, server_id: &str) -> Option<u64> {
+    pub(crate) fn withdraw(&self, server: &str, server_id: &str) -> Option<u64> {
         let mut under_way = self.under_way();
-        let mut found =
-            under_way.asked.iter().filter(|(_, asked)| asked.id().as_str() == server_id);
+        // Another server may use the same ids.
+        let mut found = under_way
+            .asked
+            .iter()
+            .filter(|(_, (by, asked))| &**by == server && asked.id().as_str() == server_id);
         let id = found.next().map(|(id, _)| *id)?;
         let asked = under_way.asked.remove(&id);
         drop(under_way);
@@ -226,7 +257,7 @@ impl Connection {
         for call in under_way.calls.into_values().filter_map(|flight| flight.call) {
             call.cancel();
         }
-        if let Some(hearing) = under_way.hearing {
+        for hearing in under_way.hearing.into_values() {
             hearing.abort();
         }
         if let Some(ear) = under_way.ear {

@@ -6,9 +6,10 @@ use std::{
     sync::{Arc, PoisonError, RwLock},
 };
 
+use bytes::Bytes;
 use stayput_core::{EndReason, Handle, HandleHash, OpenError, Owner, SessionId};
 
-use crate::{connection::Connection, event::Event, house::House};
+use crate::{connection::Connection, event::Event, house::House, target::Target};
 
 /// The connections that are known here. Others may be known to the store.
 #[derive(Default)]
@@ -50,6 +51,18 @@ impl Connections {
         };
         for (_, connection) in gone {
             connection.close();
+        }
+    }
+
+    /// Tells something to all who are connected to `target` and listen.
+    pub(crate) fn tell(&self, target: &Target, text: &'static str) {
+        let ears: Vec<_> = {
+            let all = self.0.read().unwrap_or_else(PoisonError::into_inner);
+            let own = all.values().filter(|connection| connection.target == *target);
+            own.filter_map(|connection| connection.ear()).collect()
+        };
+        for ear in ears {
+            ear.push(Bytes::from_static(text.as_bytes()));
         }
     }
 

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use http::Response;
-use stayput_core::Topic;
+use stayput_core::{InUse, Topic};
 use stayput_upstream::{Asked as Question, Call, CallError, CallOptions, Held, Incoming, Server};
 use stayput_wire::{Code, Era, Message, Raw};
 
@@ -79,22 +79,10 @@ impl Errand {
             Ok(session) => session,
             Err(error) => return failed("no_session", error.to_string()),
         };
-        let visit = Visit {
-            house: house.clone(),
-            server: server.clone(),
-            session,
-            hello: connection.hello.clone(),
-            era: Era::Legacy,
-        };
-        let link = match visit.found() {
-            Some(link) => link,
-            None => match visit.open().await {
-                Ok(link) => {
-                    greet(connection, &link).await;
-                    link
-                }
-                Err(sentence) => return failed("no_link", sentence),
-            },
+        let visit = visit(house, connection, server, session);
+        let link = match link(&visit, connection).await {
+            Ok(link) => link,
+            Err(sentence) => return failed("no_link", sentence),
         };
         if let Some(told) = visit.pending_loss(&link, asked) {
             return Outcome::Done(told);
@@ -144,10 +132,45 @@ impl Errand {
     }
 }
 
+fn visit(house: &Arc<House>, connection: &Connection, server: &Server, session: InUse) -> Visit {
+    Visit {
+        house: house.clone(),
+        server: server.clone(),
+        session,
+        hello: connection.hello.clone(),
+        era: Era::Legacy,
+    }
+}
+
+/// The link that is there, or a new one.
+async fn link(visit: &Visit, connection: &Arc<Connection>) -> Result<Held, String> {
+    if let Some(link) = visit.found() {
+        // Somebody else opened it, if several share it.
+        if connection.is_deaf_to(visit.server.name()) {
+            crate::listening::start(connection, &link).await;
+        }
+        return Ok(link);
+    }
+    let link = visit.open().await?;
+    greet(connection, &link).await;
+    Ok(link)
+}
+
+/// The link of a connection to a server, opened if need be, for something that is no call of the client.
+pub(crate) async fn link_of(
+    house: &Arc<House>,
+    connection: &Arc<Connection>,
+    server: &Server,
+) -> Option<Held> {
+    let session = house.session(&connection.owner, connection.session).await.ok()?;
+    link(&visit(house, connection, server, session), connection).await.ok()
+}
+
 /// What a client asked for before there was a link holds for this one, too.
 async fn greet(connection: &Arc<Connection>, link: &Held) {
     let options = CallOptions { limit: Some(GREETING), ..CallOptions::default() };
     if let Some(level) = connection.log_level()
+        && link.greeting().has("logging")
         && let Ok(call) = link.call("logging/setLevel", Some(&level), options).await
     {
         let _ = call.answer().await;
@@ -262,7 +285,8 @@ impl Pursuit {
                 }
                 Some(incoming) => {
                     self.stream.room().await;
-                    say(&self.errand.connection, &self.stream, incoming);
+                    let server = self.errand.visit.server.name();
+                    say((&self.errand.connection, server), &self.stream, incoming);
                 }
                 None => break,
             }
@@ -275,18 +299,18 @@ impl Pursuit {
 }
 
 /// Passes on what a server says or asks.
-pub(crate) fn say(connection: &Connection, stream: &Stream, incoming: Incoming) {
+pub(crate) fn say((connection, server): (&Connection, &str), stream: &Stream, incoming: Incoming) {
     match incoming {
-        Incoming::Notification(text) => stream.push(withdrawn(connection, text)),
-        Incoming::Request(asked) => stream.push(ask(connection, asked)),
+        Incoming::Notification(text) => stream.push(withdrawn(connection, server, text)),
+        Incoming::Request(asked) => stream.push(ask(connection, server, asked)),
         _ => {}
     }
 }
 
 /// A question under an id of ours: servers do not agree on theirs.
-fn ask(connection: &Connection, asked: Question) -> Bytes {
+fn ask(connection: &Connection, server: &str, asked: Question) -> Bytes {
     let text = asked.text().clone();
-    let number = connection.ask(asked).to_string();
+    let number = connection.ask(server, asked).to_string();
     let Ok(message) = Message::parse(&text) else { return text };
     let mut edits = message.edit();
     if let Some(id) = message.id() {
@@ -296,13 +320,13 @@ fn ask(connection: &Connection, asked: Question) -> Bytes {
 }
 
 /// A question that the server takes back is named by the id that the client knows.
-fn withdrawn(connection: &Connection, text: Bytes) -> Bytes {
+fn withdrawn(connection: &Connection, server: &str, text: Bytes) -> Bytes {
     let Ok(message) = Message::parse(&text) else { return text };
     if message.method() != Some("notifications/cancelled") {
         return text;
     }
     let id = message.params().and_then(|params| params.find(&["requestId"]));
-    let number = id.map(Raw::as_str).and_then(|id| connection.withdraw(id));
+    let number = id.map(Raw::as_str).and_then(|id| connection.withdraw(server, id));
     let Some((id, number)) = id.zip(number) else { return text.clone() };
     let mut edits = message.edit();
     edits.replace(id, &number.to_string());

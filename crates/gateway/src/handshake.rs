@@ -3,10 +3,12 @@
 use std::sync::Arc;
 
 use stayput_core::{Handle, Owner, Session, Wish};
-use stayput_upstream::{Hello, Place, Profile};
+use stayput_upstream::{Hello, Place};
 use stayput_wire::{Code, Era, Message, Version};
 
-use crate::{connection::Connection, event::Event, house::House, lists, reply, target::Target};
+use crate::{
+    aggregate, connection::Connection, event::Event, house::House, lists, reply, target::Target,
+};
 
 /// How a client was greeted.
 pub(crate) struct Greeted {
@@ -46,11 +48,8 @@ pub(crate) async fn initialize(
             return Greeted::refused(reply::error(&id, Code::INVALID_PARAMS, &sentence));
         }
     };
-    match open(house, owner, target, (version.clone(), hello)).await {
-        Ok((name, profile)) => {
-            let greeting = lists::greeting(&profile, &version);
-            Greeted { answer: reply::result(&id, &greeting), name: Some(name) }
-        }
+    match open(house, owner, target, (version, hello)).await {
+        Ok((name, greeting)) => Greeted { answer: reply::result(&id, &greeting), name: Some(name) },
         Err(sentence) => {
             house.metrics.refused("no_session");
             Greeted::refused(reply::error(&id, Code::INTERNAL_ERROR, &sentence))
@@ -73,23 +72,36 @@ async fn open(
     owner: &Owner,
     target: &Target,
     (version, hello): (Version, Hello),
-) -> Result<(Handle, Arc<Profile>), String> {
-    let Target::Server(name) = target else { return Err("there is no such path yet".to_owned()) };
-    let server = house.servers.get(&**name).ok_or("there is no such server")?;
+) -> Result<(Handle, String), String> {
     let opened = house.sessions.open(&Wish::new(owner.clone())).await;
     let session = opened.map_err(|error| error.to_string())?.session;
     let unclaimed = Unclaimed { house, session: Some(session.session().clone()) };
     let place = Place::new(owner.clone(), session.id());
-    let profile = house.links.profile_for(server, &place, &hello).await;
-    let profile = profile.map_err(|error| error.to_string())?;
+    let greeting = greeting(house, target, &place, (&version, &hello)).await?;
     let connection = Connection::new(owner.clone(), session.id(), target.clone(), version, hello);
     let handle = Handle::generate();
     let kept = house.sessions.connect(&session, &handle, &connection.to_bytes()).await;
     kept.map_err(|error| error.to_string())?;
     house.connections.insert(handle.hash(owner), Arc::new(connection));
     unclaimed.claim();
-    house.note(session.id(), Event::Opened { server: name });
-    Ok((handle, profile))
+    house.note(session.id(), Event::Opened { server: target.label() });
+    Ok((handle, greeting))
+}
+
+/// What is behind a path says of itself.
+async fn greeting(
+    house: &Arc<House>,
+    target: &Target,
+    place: &Place,
+    (version, hello): (&Version, &Hello),
+) -> Result<String, String> {
+    let Target::Server(name) = target else {
+        return Ok(aggregate::greet(house, place, version).await);
+    };
+    let server = house.servers.get(&**name).ok_or("there is no such server")?;
+    let profile = house.links.profile_for(server, place, hello).await;
+    let profile = profile.map_err(|error| house.blame(&error))?;
+    Ok(lists::greeting(&profile, version))
 }
 
 /// A session that no connection leads to yet. Dropped, because its client went away or its server cannot

@@ -1,9 +1,8 @@
 //! What a client says without asking for an answer.
 
-use stayput_upstream::Place;
 use stayput_wire::{Kind, Message};
 
-use crate::{connection::Connection, house::House, target::Target};
+use crate::{connection::Connection, house::House};
 
 /// Takes in an answer or a notification of a client.
 pub(crate) fn heed(house: &House, connection: &Connection, message: &Message<'_>) {
@@ -29,11 +28,8 @@ pub(crate) fn heed(house: &House, connection: &Connection, message: &Message<'_>
 
 /// Other notifications go to the server, if there is a link to it: a child is not started for one.
 fn pass_on(house: &House, connection: &Connection, message: &Message<'_>) {
-    let place = Place::new(connection.owner.clone(), connection.session);
-    let servers = house.servers.values().filter(|server| match &connection.target {
-        Target::Server(name) => server.name() == &**name,
-        Target::All => true,
-    });
+    let place = connection.place();
+    let servers = house.servers.values().filter(|server| connection.target.has(server.name()));
     for link in servers.filter_map(|server| house.links.find(server, &place)) {
         let _ = link.tell(message);
     }

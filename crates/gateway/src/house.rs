@@ -6,8 +6,8 @@ use stayput_core::{EndReason, EventIds, InUse, OpenError, Opened, Owner, Session
 use stayput_upstream::{Links, SealKey, Server};
 
 use crate::{
-    config::Tools, connections::Connections, front::sse::Callers, health::Health, log::Log,
-    losses::Telling, metrics::Metrics,
+    aggregate::Aggregate, config::Tools, connections::Connections, front::sse::Callers,
+    health::Health, log::Log, losses::Telling, metrics::Metrics,
 };
 
 /// How long a session that another process has is waited for: a process that was killed has it for as
@@ -26,6 +26,7 @@ pub(crate) struct House {
     pub(crate) callers: Callers,
     /// Losses that are being noted as told.
     pub(crate) telling: Telling,
+    pub(crate) aggregate: Aggregate,
     pub(crate) ids: EventIds,
     pub(crate) seal: SealKey,
     pub(crate) rules: Rules,
@@ -58,6 +59,15 @@ impl Default for Rules {
 }
 
 impl House {
+    /// Why there is no link, in words for a client. What the server's process wrote is told to whoever
+    /// runs it alone.
+    pub(crate) fn blame(&self, error: &stayput_upstream::OpenError) -> String {
+        if !matches!(error, stayput_upstream::OpenError::Resting { .. }) {
+            self.log.warn(&error.to_string());
+        }
+        error.brief()
+    }
+
     /// The session of a connection, in use. One that is over is begun anew, and the loss is told.
     pub(crate) async fn session(&self, owner: &Owner, id: SessionId) -> Result<InUse, OpenError> {
         let mut waited = Duration::ZERO;

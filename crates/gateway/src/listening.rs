@@ -2,14 +2,13 @@
 
 use std::sync::Arc;
 
-use stayput_upstream::{Held, Incoming, Listener, Place};
+use stayput_upstream::{Held, Incoming, Listener};
 
 use crate::{
     connection::Connection,
     forward::{new_stream, say},
     house::House,
     stream::Stream,
-    target::Target,
 };
 
 /// What a modern server is asked to tell.
@@ -24,14 +23,12 @@ pub(crate) async fn open(house: &Arc<House>, connection: &Arc<Connection>) -> Ar
     stream
 }
 
-/// The client listens again, or for the first time: if there is a link, it is heard.
+/// The client listens again, or for the first time: every link that is there is heard.
 pub(crate) async fn resume(house: &Arc<House>, connection: &Arc<Connection>) {
-    let Target::Server(name) = &connection.target else { return };
-    if let Some(server) = house.servers.get(&**name) {
-        let place = Place::new(connection.owner.clone(), connection.session);
-        if let Some(link) = house.links.find(server, &place) {
-            start(connection, &link).await;
-        }
+    let place = connection.place();
+    let servers = house.servers.values().filter(|server| connection.target.has(server.name()));
+    for link in servers.filter_map(|server| house.links.find(server, &place)) {
+        start(connection, &link).await;
     }
 }
 
@@ -40,12 +37,18 @@ pub(crate) async fn start(connection: &Arc<Connection>, link: &Held) {
     let Some(stream) = connection.ear() else { return };
     let declares = connection.hello.declares();
     let Ok(listener) = link.listen(INTEREST, declares).await else { return };
-    let hearing = hear(connection.clone(), stream, listener);
+    let server = link.key().server();
+    let hearing = hear(connection.clone(), server.into(), stream, listener);
     let task = tokio::runtime::Handle::current().spawn(hearing);
-    connection.hear(task.abort_handle());
+    connection.hear(server, task.abort_handle());
 }
 
-async fn hear(connection: Arc<Connection>, stream: Arc<Stream>, mut listener: Listener) {
+async fn hear(
+    connection: Arc<Connection>,
+    server: Box<str>,
+    stream: Arc<Stream>,
+    mut listener: Listener,
+) {
     let speaker = stream.clone();
     let abandoned = stream.abandoned();
     tokio::pin!(abandoned);
@@ -55,7 +58,7 @@ async fn hear(connection: Arc<Connection>, stream: Arc<Stream>, mut listener: Li
                 Some(Incoming::Answer(_)) | None => return,
                 Some(incoming) => {
                     speaker.room().await;
-                    say(&connection, &speaker, incoming);
+                    say((&connection, &server), &speaker, incoming);
                 }
             },
             // Nobody reads any more: the server need not speak.

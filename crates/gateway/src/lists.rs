@@ -1,5 +1,6 @@
 //! What is answered out of a server's profile, without a link.
 
+use bytes::Bytes;
 use stayput_upstream::{Hello, Place, Profile, Server, Way};
 use stayput_wire::{Edits, Message, Raw, Version, json, meta};
 
@@ -56,15 +57,19 @@ fn page<'a>(profile: &'a Profile, method: &str, params: Option<Raw<'_>>) -> Opti
     let pages = profile.pages(method);
     let cursor = params.and_then(|params| params.find(&["cursor"])).filter(|it| !it.is_null());
     let at = match cursor {
-        None => 0,
-        Some(cursor) => {
-            let leads = |page: &bytes::Bytes| {
-                let text = str::from_utf8(page).ok()?;
-                let next = Raw::parse(text).ok()?.find(&["nextCursor"])?;
-                Some(next.text()? == cursor.text()?)
-            };
-            pages.iter().position(|page| leads(page) == Some(true))? + 1
-        }
+        None => position(pages, None),
+        Some(cursor) => position(pages, Some(&cursor.text()?)),
     };
-    str::from_utf8(pages.get(at)?).ok()
+    str::from_utf8(pages.get(at?)?).ok()
+}
+
+/// Which of these pages is asked for with `cursor`.
+pub(crate) fn position(pages: &[Bytes], cursor: Option<&str>) -> Option<usize> {
+    let Some(cursor) = cursor else { return (!pages.is_empty()).then_some(0) };
+    let leads = |page: &Bytes| {
+        let next = Raw::parse(str::from_utf8(page).ok()?).ok()?.find(&["nextCursor"])?;
+        Some(next.text()? == cursor)
+    };
+    let before = pages.iter().position(|page| leads(page) == Some(true))?;
+    Some(before + 1).filter(|at| *at < pages.len())
 }

@@ -5,7 +5,7 @@
 //! | listen | `front/`: what clients send over HTTP |
 //! | identify | `identify.rs`, `handshake.rs`, `connection.rs`, `connections.rs`: who it is, and which session that leads to |
 //! | open | `house.rs`, `visit.rs`, `keeper.rs`: the session, its link, and what is needed to come back to its servers |
-//! | route | `target.rs`, `request.rs`, `transparent.rs`, `heed.rs`: to which server, under which name |
+//! | route | `target.rs`, `request.rs`, `transparent.rs`, `aggregate.rs`, `heed.rs`: to which server, under which name |
 //! | send | `forward.rs`, `listening.rs`: to the server, and what comes back |
 //! | reply | `reply.rs`, `stream.rs`, `lists.rs`, `tools.rs`, `losses.rs`: as the client expects it |
 //!
@@ -13,6 +13,7 @@
 //! `serve.rs` opens and closes the house, `config.rs` reads what users write, `demo.rs` is a small server
 //! to try it with, and `story.rs` shows on that server what all of this is for.
 
+mod aggregate;
 mod cli;
 mod config;
 mod connection;

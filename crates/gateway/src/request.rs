@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
-use stayput_wire::{Code, Message};
+use stayput_wire::Message;
 
 use crate::{
+    aggregate,
     connection::Connection,
     forward::{Done, Outcome},
     house::House,
@@ -28,9 +29,6 @@ pub(crate) async fn answer(
         Target::Server(name) => {
             transparent::request(house, connection, name, message, streams).await
         }
-        Target::All => {
-            let sentence = "there is nothing here yet";
-            Outcome::Done(Done::new(reply::error(id, Code::METHOD_NOT_FOUND, sentence)))
-        }
+        Target::All => aggregate::request(house, connection, message, streams).await,
     }
 }

@@ -22,6 +22,7 @@ use stayput_upstream::{
 use tokio::{net::TcpListener, runtime::Handle, sync::watch};
 
 use crate::{
+    aggregate::Aggregate,
     config::{Config, Configured},
     connection::Connection,
     connections::Connections,
@@ -187,11 +188,13 @@ impl Gateway {
         let seal = SealKey::at(&key)?;
         let tools = plan.servers.iter().map(|it| (it.server.name().to_owned(), it.tools.clone()));
         let metrics = Metrics::new(plan.servers.iter().map(|it| it.server.name()));
+        let (tools, servers) = (tools.collect(), named(plan.servers));
         let house = House {
             metrics,
             health: Health::default(),
-            tools: tools.collect(),
-            servers: named(plan.servers),
+            tools,
+            aggregate: Aggregate::new(servers.keys().map(String::as_str)),
+            servers,
             sessions,
             links: links(&plan.data, plan.limits)?,
             connections: Connections::default(),
@@ -218,15 +221,14 @@ impl Gateway {
             let url = format!("http://{address}/mcp/{name}");
             let fields = [("event", "serving"), ("server", name), ("url", &*url)];
             self.log.event(Level::Info, &format!("  {name}: {url}"), &fields);
-            if self.log.json {
-                // How clients are set up is for people.
-                continue;
-            }
-            self.log.info(&format!(
-                "    in a client's mcpServers: \"{name}\": {{ \"type\": \"http\", \"url\": \"{url}\" }}"
-            ));
-            self.log
-                .info(&format!("    Claude Code: claude mcp add --transport http {name} {url}"));
+            self.recommend(name, &url);
+        }
+        if self.house.servers.len() > 1 {
+            let url = format!("http://{address}/mcp");
+            let fields = [("event", "serving"), ("server", "all"), ("url", &*url)];
+            let line = format!("  all of them at once, tools named SERVER__TOOL: {url}");
+            self.log.event(Level::Info, &line, &fields);
+            self.recommend("stayput", &url);
         }
         Ok(())
     }
@@ -247,6 +249,18 @@ impl Gateway {
                 Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
             }
         }
+    }
+
+    /// What to put into which client.
+    fn recommend(&self, name: &str, url: &str) {
+        if self.log.json {
+            // How clients are set up is for people.
+            return;
+        }
+        self.log.info(&format!(
+            "    in a client's mcpServers: \"{name}\": {{ \"type\": \"http\", \"url\": \"{url}\" }}"
+        ));
+        self.log.info(&format!("    Claude Code: claude mcp add --transport http {name} {url}"));
     }
 
     /// Serves until `stop`; then lets what is in flight end within a grace period, and lets go of

@@ -12,6 +12,14 @@ pub(crate) enum Target {
 }
 
 impl Target {
+    /// Whether a server is behind it.
+    pub(crate) fn has(&self, server: &str) -> bool {
+        match self {
+            Self::Server(name) => **name == *server,
+            Self::All => true,
+        }
+    }
+
     /// As it is kept with a connection: no server is called nothing.
     pub(crate) fn as_str(&self) -> &str {
         match self {

@@ -51,13 +51,13 @@ impl Visit {
         let place = self.place();
         let asking = self.asking(&place).await?;
         let held = self.house.links.open(&self.server, &place, &asking).await;
-        held.map_err(|error| error.to_string())
+        held.map_err(|error| self.house.blame(&error))
     }
 
     async fn asking(&self, place: &Place) -> Result<Asking, String> {
         let hello = self.hello.clone();
         let way = self.house.links.way(&self.server, place).await;
-        let era = way.map_err(|error| error.to_string())?.era();
+        let era = way.map_err(|error| self.house.blame(&error))?.era();
         if self.server.isolation(era) != Isolation::PerSession {
             // What several sessions share is in the record of none.
             return Ok(Asking { hello, ..Asking::default() });

@@ -178,6 +178,13 @@ fn javascript_peer(file: &str) -> Peer {
     Peer { env, ..Peer::new(node(), source(file)) }
 }
 
+/// A client on the Python SDK that uses all servers of a gateway: takes the URL of `/mcp`, and says what
+/// it saw as JSON.
+#[must_use]
+pub fn client_python() -> Peer {
+    python_peer("client_sdk.py")
+}
+
 /// A file of `peers/` that Python runs, without leaving what it compiled beside it.
 fn python_peer(file: &str) -> Peer {
     let env = vec![("PYTHONDONTWRITEBYTECODE", OsString::from("1"))];

@@ -120,14 +120,15 @@ impl Links {
     /// says with whose credentials.
     ///
     /// # Errors
-    /// If the server cannot be asked.
+    /// If the server cannot be asked, or the session ends meanwhile.
     pub async fn profile(
         &self,
         server: &Server,
         place: &Place,
     ) -> Result<Arc<Profile>, Arc<OpenError>> {
         let scope = open::probe_scope(server, place);
-        self.0.profiles.get(Asker { links: self, server, scope: &scope }).await
+        let asker = Asker { links: self, server, scope: &scope };
+        self.while_live(server, place, self.0.profiles.get(asker)).await
     }
 
     /// The same as a client sees it that says this of itself: a server may list more for one that can
@@ -142,7 +143,8 @@ impl Links {
         hello: &Hello,
     ) -> Result<Arc<Profile>, Arc<OpenError>> {
         let scope = open::probe_scope(server, place);
-        self.0.profiles.get_for(Asker { links: self, server, scope: &scope }, hello).await
+        let asker = Asker { links: self, server, scope: &scope };
+        self.while_live(server, place, self.0.profiles.get_for(asker, hello)).await
     }
 
     /// How a server is spoken to. Whatever was learned of it for one client tells it for all.
@@ -151,8 +153,23 @@ impl Links {
     /// If nothing was, and the server cannot be asked.
     pub async fn way(&self, server: &Server, place: &Place) -> Result<Way, Arc<OpenError>> {
         let scope = open::probe_scope(server, place);
-        let spoken = self.0.profiles.spoken(Asker { links: self, server, scope: &scope });
-        Ok(spoken.await?.way())
+        let asker = Asker { links: self, server, scope: &scope };
+        Ok(self.while_live(server, place, self.0.profiles.spoken(asker)).await?.way())
+    }
+
+    /// Nothing is learned in the name of a session that is over: it would leave a folder.
+    async fn while_live(
+        &self,
+        server: &Server,
+        place: &Place,
+        learning: impl Future<Output = Result<Arc<Profile>, Arc<OpenError>>>,
+    ) -> Result<Arc<Profile>, Arc<OpenError>> {
+        let visit = self.0.table.visit(place.session);
+        tokio::select! {
+            biased;
+            () = visit.over() => Err(Arc::new(open::ended(server))),
+            learned = learning => learned,
+        }
     }
 
     pub(crate) fn opener(&self) -> &Arc<Opener> {

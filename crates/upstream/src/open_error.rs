@@ -131,7 +131,22 @@ pub enum OpenError {
     },
 }
 
+/// What stands before the last lines that a process wrote.
+const WROTE: &str = "; it wrote:\n";
+
 impl OpenError {
+    /// The same without what its process wrote: that is for whoever runs it, not for a model.
+    #[must_use]
+    pub fn brief(&self) -> String {
+        Self::without_output(&self.to_string()).to_owned()
+    }
+
+    /// The words of an error without what a process wrote.
+    #[must_use]
+    pub fn without_output(words: &str) -> &str {
+        words.split_once(WROTE).map_or(words, |(words, _)| words)
+    }
+
     /// Whether it can be the server's doing, so that it is better left alone for a while.
     pub(crate) fn is_of_server(&self) -> bool {
         !matches!(self, Self::AtCapacity(_) | Self::Ended { .. } | Self::Resting { .. })
@@ -180,6 +195,24 @@ impl fmt::Display for Hint<'_> {
         }
         let from = text.len().saturating_sub(2048);
         let from = (from..=text.len()).find(|at| text.is_char_boundary(*at)).unwrap_or(0);
-        write!(f, "; it wrote:\n{}", &text[from..])
+        write!(f, "{WROTE}{}", &text[from..])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Design 4.7: the last lines of a child go to the operator, not to the model.
+    #[test]
+    fn what_a_process_wrote_can_be_left_out() {
+        let (server, hint) = ("x".to_owned(), "password: 1\nbye\n".to_owned());
+        let exited = OpenError::Exited { server: server.clone(), exited: Exited::Code(3), hint };
+        let whole = exited.to_string();
+        assert!(whole.contains("password"), "{whole}");
+        let brief = exited.brief();
+        assert!(brief.contains("before it was ready") && !brief.contains("wrote"), "{brief}");
+        let resting = OpenError::Resting { server, pause: Duration::ZERO, last: whole };
+        assert!(!resting.brief().contains("password"), "{}", resting.brief());
     }
 }

@@ -1,4 +1,4 @@
-//! The HTTP front: one path for each server.
+//! The HTTP front: one path for each server, and one for all.
 
 use std::{convert::Infallible, sync::Arc};
 
@@ -85,7 +85,8 @@ async fn enter(house: &Arc<House>, request: Request<Incoming>) -> Response<Reply
 /// There is no such path.
 pub(super) fn nowhere(house: &House) -> Response<Reply> {
     let known: Vec<_> = house.servers.keys().map(|name| format!("/mcp/{name}")).collect();
-    let sentence = format!("there is nothing here; servers are at {}", known.join(", "));
+    let known = known.join(", ");
+    let sentence = format!("there is nothing here; servers are at {known}, and all at /mcp");
     reply::refusal(StatusCode::NOT_FOUND, None, Code::INVALID_REQUEST, &sentence)
 }
 
@@ -98,6 +99,9 @@ pub(super) fn only(methods: &'static str) -> Response<Reply> {
 
 /// Where a path leads; nowhere if there is no such server.
 fn target(house: &House, path: &str) -> Option<Target> {
+    if path == "/mcp" {
+        return Some(Target::All);
+    }
     server(house, path.strip_prefix("/mcp/")?)
 }
 

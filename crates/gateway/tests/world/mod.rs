@@ -151,8 +151,13 @@ impl Gateway {
         self.folder.path().join("store.db.d/folders/sessions")
     }
 
+    /// Where a server is; all of them, if it has no name.
+    pub(crate) fn at(&self, server: &str) -> String {
+        format!("{}/mcp/{server}", self.url).trim_end_matches('/').to_owned()
+    }
+
     pub(crate) async fn post(&self, server: &str, headers: &[(&str, &str)], body: &str) -> Answer {
-        let url = format!("{}/mcp/{server}", self.url);
+        let url = self.at(server);
         let mut all = vec![
             ("content-type", "application/json"),
             ("accept", "application/json, text/event-stream"),
@@ -229,14 +234,14 @@ impl Client {
     }
 
     pub(crate) async fn get(&self, gateway: &Gateway, last: Option<&str>) -> Answer {
-        let url = format!("{}/mcp/{}", gateway.url, self.server);
+        let url = gateway.at(&self.server);
         let mut headers = vec![("accept", "text/event-stream"), ("mcp-session-id", &*self.id)];
         headers.extend(last.map(|last| ("last-event-id", last)));
         tokio::time::timeout(LONG, send(Method::GET, &url, &headers, "")).await.unwrap().unwrap()
     }
 
     pub(crate) async fn delete(&self, gateway: &Gateway) -> u16 {
-        let url = format!("{}/mcp/{}", gateway.url, self.server);
+        let url = gateway.at(&self.server);
         let headers = [("mcp-session-id", &*self.id)];
         send(Method::DELETE, &url, &headers, "").await.unwrap().status.as_u16()
     }

@@ -14,6 +14,8 @@ stayput-testserver sse   [OPTIONS]   HTTP+SSE of 2024-11-05; prints its URL when
   --revision DATE            the newest legacy revision it speaks (2025-11-25)
   --lock-era                 dual: the first request decides the era for good
   --page N                   lists come in pages of N
+  --tool NAME                one more tool, which says its name; may be repeated
+  --wordy BYTES              every tool is described at such length
   --mark TEXT                means nothing; tests find the process by it
   --log FILE                 append every message that comes in, a line each
   --starts FILE              append the process id once
@@ -111,6 +113,8 @@ pub struct Options {
     pub(super) revision: Option<Version>,
     pub(super) lock_era: bool,
     pub(super) page: Option<usize>,
+    pub(super) tools: Vec<String>,
+    pub(super) wordy: usize,
     pub(super) log: Option<PathBuf>,
     pub(super) starts: Option<PathBuf>,
     pub(super) startup_ms: u64,
@@ -180,6 +184,8 @@ impl Options {
             "--era" => self.eras = eras(&value).ok_or_else(wrong)?,
             "--revision" => self.revision = Some(Version::from(value.as_str())),
             "--quirk" => self.quirks.push(quirk(&value).ok_or_else(wrong)?),
+            "--tool" => self.tools.push(value),
+            "--wordy" => self.wordy = value.parse().map_err(|_| wrong())?,
             "--page" => self.page = Some(value.parse().map_err(|_| wrong())?),
             "--port" => self.port = value.parse().map_err(|_| wrong())?,
             "--startup-ms" => self.startup_ms = value.parse().map_err(|_| wrong())?,

@@ -7,9 +7,21 @@ mod streaming;
 use serde_json::{Value, json};
 use stayput_wire::Code;
 
-use super::{engine::Call, message::Refusal};
+use super::{engine::Call, message::Refusal, options::Options};
 
-/// Every tool, as `tools/list` tells it, always in this order.
+/// Every tool, as `tools/list` tells it, and what more there is by choice.
+pub(super) fn listed(options: &Options) -> Vec<Value> {
+    let mut all = list();
+    all.extend(options.tools.iter().map(|name| reading(name, "Says its name.", &json!({}))));
+    if options.wordy > 0 {
+        for tool in &mut all {
+            tool["description"] = "x".repeat(options.wordy).into();
+        }
+    }
+    all
+}
+
+/// Every tool that is always there, always in this order.
 pub(super) fn list() -> Vec<Value> {
     let mut all = vec![
         tool("count", "Adds one and says the number.", &json!({})),
@@ -90,6 +102,7 @@ pub(super) async fn call(call: &Call) -> Result<Value, Refusal> {
         "slow" | "big" | "log" | "notify" => streaming::call(call, name, arguments).await,
         "elicit" | "sample" | "roots" => return asking::call(call, name, arguments).await,
         "pid" | "env" | "cwd" | "crash" | "exit" | "stderr" => process::call(name, arguments),
+        _ if call.engine.options.tools.iter().any(|own| own == name) => text(name),
         _ => return Err(Refusal::new(Code::INVALID_PARAMS, format!("there is no tool `{name}`"))),
     })
 }

@@ -319,6 +319,6 @@ pub(super) fn probe_scope(server: &Server, place: &Place) -> Scope {
     Scope::of(chosen(server).unwrap_or(Isolation::PerSession), place)
 }
 
-fn ended(server: &Server) -> OpenError {
+pub(super) fn ended(server: &Server) -> OpenError {
     OpenError::Ended { server: server.name().to_owned() }
 }

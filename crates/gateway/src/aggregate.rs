@@ -1,0 +1,194 @@
+//! All servers behind one path.
+//!
+//! What tools and prompts are called begins with their server ([`names`]), URIs lead to the server that
+//! lists them ([`index`]), and lists are put together from what is known of each ([`list`]). A server
+//! that is not there is left out and named ([`roll`]); it holds up nobody. Behind a client is one
+//! session, which has a link to each server that it used.
+
+mod all;
+pub(crate) mod cursor;
+pub(crate) mod greeting;
+pub(crate) mod index;
+pub(crate) mod list;
+mod listing;
+pub(crate) mod names;
+pub(crate) mod roll;
+mod route;
+pub(crate) mod seen;
+mod template;
+
+use std::{sync::Arc, time::Duration};
+
+use stayput_upstream::{CallOptions, Place};
+use stayput_wire::{Code, Era, Message, Version, json};
+
+use self::{
+    all::all,
+    index::{Indexed, Indexes},
+    list::List,
+    listing::Listing,
+    names::Names,
+    roll::{Absences, Present, Roll},
+    route::{Route, Routed},
+};
+use crate::{
+    connection::Connection,
+    forward::{Done, Errand, Outcome},
+    house::House,
+    reply,
+};
+
+/// How long each server may take to take in a log level.
+const LEVEL: Duration = Duration::from_secs(5);
+
+/// The levels of RFC 5424, as the protocol calls them.
+const LEVELS: [&str; 8] =
+    ["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"];
+
+/// What is known of all servers together.
+#[derive(Debug, Default)]
+pub(crate) struct Aggregate {
+    pub(crate) names: Names,
+    indexes: Indexes,
+    absences: Absences,
+}
+
+impl Aggregate {
+    pub(crate) fn new<'a>(servers: impl IntoIterator<Item = &'a str>) -> Self {
+        Self { names: Names::new(servers), ..Self::default() }
+    }
+
+    /// A list of a server, to be looked up.
+    fn indexed(&self, connection: &Connection, present: &Present, list: &'static List) -> Indexed {
+        let known = self.indexes.of(&present.profile, list);
+        Indexed { known, seen: connection.seen(&present.name, list) }
+    }
+}
+
+/// Why a request is not carried out.
+#[derive(Debug)]
+struct Refusal {
+    code: Code,
+    sentence: String,
+    data: Option<String>,
+}
+
+impl Refusal {
+    fn invalid(sentence: impl Into<String>) -> Self {
+        Self { code: Code::INVALID_PARAMS, sentence: sentence.into(), data: None }
+    }
+
+    fn internal(sentence: &str) -> Self {
+        Self { code: Code::INTERNAL_ERROR, sentence: sentence.to_owned(), data: None }
+    }
+
+    /// Of a resource that no server has.
+    fn no_resource(uri: &str) -> Self {
+        let sentence = "Resource not found: no server lists it, and it is made from no template; \
+                        `resources/list` has those that are there";
+        let data = Some(format!(r#"{{"uri":{}}}"#, json::quote(uri)));
+        Self { code: Code::RESOURCE_NOT_FOUND, sentence: sentence.to_owned(), data }
+    }
+
+    fn answer(&self, id: &str, era: Era) -> String {
+        // This code is of the legacy era alone.
+        let modern = era == Era::Modern && self.code == Code::RESOURCE_NOT_FOUND;
+        let code = if modern { Code::INVALID_PARAMS } else { self.code };
+        let Some(data) = &self.data else { return reply::error(id, code, &self.sentence) };
+        let message = json::quote(&self.sentence);
+        format!(
+            r#"{{"jsonrpc":"2.0","id":{id},"error":{{"code":{code},"message":{message},"data":{data}}}}}"#
+        )
+    }
+}
+
+/// The result of `initialize` for a client of all servers. It never fails: who is not there is named.
+pub(crate) async fn greet(house: &Arc<House>, place: &Place, version: &Version) -> String {
+    let roll = Roll::call(house, place).await;
+    greeting::result(version, &roll, &house.aggregate.names)
+}
+
+/// One request of a client of all servers.
+pub(crate) async fn request(
+    house: &Arc<House>,
+    connection: &Arc<Connection>,
+    message: &Message<'_>,
+    streams: bool,
+) -> Outcome {
+    let id = message.id().map_or("null", |id| id.as_str());
+    let method = message.method().unwrap_or_default();
+    let route = Route { house, connection };
+    let routed = match method {
+        "tools/call" => route.tool(message).await,
+        "prompts/get" => route.prompt(message).await,
+        "resources/read" | "resources/subscribe" | "resources/unsubscribe" => {
+            route.resource(message).await
+        }
+        "completion/complete" => route.completion(message).await,
+        _ => {
+            let answered = here(house, connection, message).await;
+            return Outcome::Done(Done::new(match answered {
+                Ok(result) => reply::result(id, &result),
+                Err(refusal) => refusal.answer(id, Era::Legacy),
+            }));
+        }
+    };
+    let Routed { server, text } = match routed {
+        Ok(routed) => routed,
+        Err(refusal) => return Outcome::Done(Done::new(refusal.answer(id, Era::Legacy))),
+    };
+    let Some(text) = text else {
+        return Errand::run(house, connection, server, message, streams).await;
+    };
+    match Message::parse(text.as_bytes()) {
+        Ok(message) => Errand::run(house, connection, server, &message, streams).await,
+        Err(error) => Outcome::Done(Done::new(error.answer())),
+    }
+}
+
+/// What is answered without being passed on to one server.
+async fn here(
+    house: &Arc<House>,
+    connection: &Arc<Connection>,
+    message: &Message<'_>,
+) -> Result<String, Refusal> {
+    let method = message.method().unwrap_or_default();
+    if let Some(list) = List::of(method) {
+        return Listing { house, connection, list }.page(message).await;
+    }
+    if method == "logging/setLevel" {
+        return set_log_level(house, connection, message).await;
+    }
+    let sentence = format!(
+        "`{method}` is not known here, where all servers are at once; on /mcp/NAME it is passed on to \
+         the server of that name"
+    );
+    Err(Refusal { code: Code::METHOD_NOT_FOUND, sentence, data: None })
+}
+
+/// Tells every server that there is a link to; those that come later are told then.
+async fn set_log_level(
+    house: &House,
+    connection: &Connection,
+    message: &Message<'_>,
+) -> Result<String, Refusal> {
+    let params = message.params();
+    let level = params.and_then(|params| params.find(&["level"])?.text());
+    let params = params.filter(|_| level.is_some_and(|level| LEVELS.contains(&&*level)));
+    let Some(params) = params else {
+        let levels = LEVELS.join(", ");
+        return Err(Refusal::invalid(format!("`level` is one of {levels}")));
+    };
+    connection.set_log_level(params.as_str());
+    let place = connection.place();
+    let links = house.servers.values().filter_map(|server| house.links.find(server, &place));
+    let links = links.filter(|link| link.greeting().has("logging"));
+    let told = links.map(|link| async move {
+        let options = CallOptions { limit: Some(LEVEL), ..CallOptions::default() };
+        if let Ok(call) = link.call("logging/setLevel", Some(params.as_str()), options).await {
+            let _ = call.answer().await;
+        }
+    });
+    all(told).await;
+    Ok("{}".to_owned())
+}

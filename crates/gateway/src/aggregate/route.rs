@@ -1,0 +1,173 @@
+//! Which server a request to all is for.
+
+use std::sync::Arc;
+
+use stayput_upstream::Server;
+use stayput_wire::{Message, Raw, json};
+
+use super::{
+    Refusal,
+    list::{List, PROMPTS, RESOURCES, TEMPLATES, TOOLS},
+    names::{self, SEPARATOR},
+    roll::{self, Present, Roll},
+};
+use crate::{connection::Connection, house::House};
+
+/// The most servers that a sentence names.
+const NAMED: usize = 20;
+
+/// A request that has to go to one of all servers.
+pub(super) struct Route<'a> {
+    pub(super) house: &'a Arc<House>,
+    pub(super) connection: &'a Arc<Connection>,
+}
+
+/// Where a request goes, and as what if it has to be changed on the way.
+pub(super) struct Routed<'a> {
+    pub(super) server: &'a Server,
+    pub(super) text: Option<String>,
+}
+
+impl<'a> Route<'a> {
+    /// A request that names a tool.
+    pub(super) async fn tool(&self, message: &Message<'_>) -> Result<Routed<'a>, Refusal> {
+        self.named(message, &TOOLS, &["name"]).await
+    }
+
+    /// A request that names a prompt.
+    pub(super) async fn prompt(&self, message: &Message<'_>) -> Result<Routed<'a>, Refusal> {
+        self.named(message, &PROMPTS, &["name"]).await
+    }
+
+    /// A request that names a resource.
+    pub(super) async fn resource(&self, message: &Message<'_>) -> Result<Routed<'a>, Refusal> {
+        let uri = text(message, &["uri"])?;
+        Ok(Routed { server: self.owner(&uri).await?, text: None })
+    }
+
+    /// A request for what an argument of a prompt or of a template can be.
+    pub(super) async fn completion(&self, message: &Message<'_>) -> Result<Routed<'a>, Refusal> {
+        match &*text(message, &["ref", "type"])? {
+            "ref/prompt" => self.named(message, &PROMPTS, &["ref", "name"]).await,
+            "ref/resource" => {
+                let uri = text(message, &["ref", "uri"])?;
+                Ok(Routed { server: self.owner(&uri).await?, text: None })
+            }
+            _ => Err(Refusal::invalid("`ref.type` is either `ref/prompt` or `ref/resource`")),
+        }
+    }
+
+    /// By what stands at `path`, which is called otherwise on the server.
+    async fn named(
+        &self,
+        message: &Message<'_>,
+        list: &'static List,
+        path: &[&str],
+    ) -> Result<Routed<'a>, Refusal> {
+        let outer = text(message, path)?;
+        let house: &'a House = self.house;
+        let split = house.aggregate.names.split(&outer);
+        let found = split.and_then(|(name, inner)| Some((house.servers.get(name)?, inner)));
+        let (server, inner) = found.ok_or_else(|| self.unknown(list, &outer))?;
+        let inner = self.inner(server, list, &outer, inner).await?;
+        let allowed = house.tools.get(server.name()).is_none_or(|tools| tools.allows(&inner));
+        if *list == TOOLS && !allowed {
+            // As for one that is not there.
+            return Err(self.unknown(list, &outer));
+        }
+        let params = message.params().ok_or_else(|| self.unknown(list, &outer))?;
+        let mut edits = message.edit();
+        edits.set_in(params, path, &json::quote(&inner));
+        let edited = edits.apply().map_err(|error| Refusal::invalid(error.to_string()))?;
+        Ok(Routed { server, text: Some(edited.into_owned()) })
+    }
+
+    /// What the server calls it. With a link the server judges for itself whether it has it; for what it
+    /// does not list, none is opened.
+    async fn inner(
+        &self,
+        server: &Server,
+        list: &'static List,
+        outer: &str,
+        inner: &str,
+    ) -> Result<String, Refusal> {
+        let place = self.connection.place();
+        let cut = names::is_cut(outer);
+        if !cut && self.house.links.find(server, &place).is_some() {
+            return Ok(inner.to_owned());
+        }
+        // Of a server that is not there, the call itself tells why.
+        let Ok(profile) = roll::ask(self.house, &place, server).await else {
+            return Ok(inner.to_owned());
+        };
+        if !profile.greeting().has(list.capability) {
+            return Err(self.unknown(list, outer));
+        }
+        // A server that could not tell what it has may have it.
+        if profile.pages(list.method).is_empty() {
+            return Ok(inner.to_owned());
+        }
+        let present = Present { name: server.name().to_owned(), profile };
+        let indexed = self.house.aggregate.indexed(self.connection, &present, list);
+        let names = &self.house.aggregate.names;
+        if cut && let Some(whole) = indexed.all().find(|it| names.outer(server.name(), it) == outer)
+        {
+            return Ok(whole.to_owned());
+        }
+        let has = indexed.has(inner) || self.house.links.find(server, &place).is_some();
+        if has { Ok(inner.to_owned()) } else { Err(self.unknown(list, outer)) }
+    }
+
+    fn unknown(&self, list: &List, outer: &str) -> Refusal {
+        let names = &self.house.aggregate.names;
+        let mut servers: Vec<_> =
+            self.house.servers.keys().take(NAMED).map(|name| names.prefix(name)).collect();
+        if self.house.servers.len() > NAMED {
+            servers.push("…");
+        }
+        let (kind, servers) = (list.member.trim_end_matches('s'), servers.join(", "));
+        let outer: String = outer.chars().take(100).collect();
+        Refusal::invalid(format!(
+            "Unknown {kind} `{outer}`: names here look like SERVER{SEPARATOR}{}, with one of the \
+             servers {servers}; `{}` has all of them",
+            kind.to_uppercase(),
+            list.method
+        ))
+    }
+
+    /// The server that has a URI: the first that lists it, or the one whose template is closest, or the
+    /// only one that has resources at all.
+    async fn owner(&self, uri: &str) -> Result<&'a Server, Refusal> {
+        let house: &'a House = self.house;
+        let mut roll = Roll::call(self.house, &self.connection.place()).await;
+        roll.present.retain(|present| present.profile.greeting().has(RESOURCES.capability));
+        let index =
+            |present: &Present, list| house.aggregate.indexed(self.connection, present, list);
+        let listed = roll.present.iter().find(|it| index(it, &RESOURCES).has(uri));
+        let written = || roll.present.iter().find(|it| index(it, &TEMPLATES).has(uri));
+        let made = || {
+            let close = |it: &Present| index(it, &TEMPLATES).closest(uri);
+            let mut closest: Option<(usize, &Present)> = None;
+            for (close, present) in roll.present.iter().filter_map(|it| Some((close(it)?, it))) {
+                // Of two that are as close, the first.
+                if closest.is_none_or(|(other, _)| close > other) {
+                    closest = Some((close, present));
+                }
+            }
+            closest.map(|(_, present)| present)
+        };
+        let only = || roll.present.first().filter(|_| roll.present.len() == 1);
+        let found = listed.or_else(written).or_else(made).or_else(only);
+        let server = found.and_then(|present| house.servers.get(&present.name));
+        server.ok_or_else(|| Refusal::no_resource(uri))
+    }
+}
+
+/// A text among the parameters that no reader can take for another one.
+fn text(message: &Message<'_>, path: &[&str]) -> Result<String, Refusal> {
+    let found = message.params().map(|params| params.find_unique(path));
+    let found = found.and_then(Result::ok).flatten().and_then(Raw::text);
+    found.map(std::borrow::Cow::into_owned).ok_or_else(|| {
+        Refusal::invalid(format!("`params` needs a text as its only `{}`", path.join(".")))
+    })
+}

@@ -1,0 +1,123 @@
+//! URI templates, as far as it takes to see which one a URI is made from.
+
+/// A longer URI is not compared: no template of a server means it.
+const LONGEST: usize = 8 << 10;
+
+/// A template of RFC 6570. `{name}` stands for one segment; every other expression, such as `{+path}`
+/// or `{?query}`, for anything.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Template {
+    parts: Vec<Part>,
+    /// How many bytes are given: the more, the closer what matches.
+    literal: usize,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Part {
+    Byte(u8),
+    /// At least one byte, but none that ends a segment.
+    Segment,
+    /// Any bytes, or none.
+    Anything,
+}
+
+impl Template {
+    pub(crate) fn new(text: &str) -> Self {
+        let mut parts = Vec::new();
+        let mut rest = text;
+        while let Some((before, behind)) = rest.split_once('{') {
+            let Some((expression, behind)) = behind.split_once('}') else { break };
+            parts.extend(before.bytes().map(Part::Byte));
+            let simple = expression.starts_with(|c: char| c.is_ascii_alphanumeric() || c == '_')
+                && !expression.ends_with('*');
+            parts.push(if simple { Part::Segment } else { Part::Anything });
+            rest = behind;
+        }
+        parts.extend(rest.bytes().map(Part::Byte));
+        let literal = parts.iter().filter(|part| matches!(part, Part::Byte(_))).count();
+        Self { parts, literal }
+    }
+
+    /// How close a match is.
+    pub(crate) fn literal(&self) -> usize {
+        self.literal
+    }
+
+    /// Whether `uri` can be made from it.
+    pub(crate) fn matches(&self, uri: &str) -> bool {
+        if uri.len() > LONGEST {
+            return false;
+        }
+        // All places that the bytes so far can have led to: no way back, so no URI takes long.
+        let end = self.parts.len();
+        let mut places = vec![false; end + 1];
+        places[0] = true;
+        self.skip(&mut places);
+        for byte in uri.bytes() {
+            let mut next = vec![false; end + 1];
+            for (at, part) in self.parts.iter().enumerate().filter(|(at, _)| places[*at]) {
+                match part {
+                    Part::Byte(own) => next[at + 1] |= *own == byte,
+                    Part::Segment if !b"/?#".contains(&byte) => {
+                        next[at] = true;
+                        next[at + 1] = true;
+                    }
+                    Part::Segment => {}
+                    Part::Anything => next[at] = true,
+                }
+            }
+            self.skip(&mut next);
+            places = next;
+        }
+        places[end]
+    }
+
+    /// Who can be before something that may be nothing can also be behind it.
+    fn skip(&self, places: &mut [bool]) {
+        for (at, part) in self.parts.iter().enumerate() {
+            if places[at] && *part == Part::Anything {
+                places[at + 1] = true;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_uri_is_known_by_its_template() {
+        for (template, uri, matches) in [
+            ("test://template/{id}/data", "test://template/7/data", true),
+            ("test://template/{id}/data", "test://template/a%2Fb/data", true),
+            ("test://template/{id}/data", "test://template//data", false),
+            ("test://template/{id}/data", "test://template/a/b/data", false),
+            ("test://template/{id}/data", "test://template/7/data/x", false),
+            ("file:///{+path}", "file:///a/b/c", true),
+            ("file:///{path*}", "file:///a/b/c", true),
+            ("file://{/path*}", "file:///a/b/c", true),
+            ("file:///{+path}", "http:///a", false),
+            ("db://{table}/{key}", "db://users/1", true),
+            ("db://{table}/{key}", "db://users", false),
+            ("db://{table}{?limit}", "db://users?limit=3", true),
+            ("db://{table}{?limit}", "db://users", true),
+            ("plain://here", "plain://here", true),
+            ("plain://here", "plain://her", false),
+            ("odd://{open", "odd://{open", true),
+            ("{+all}", "", true),
+            ("{a}{b}", "xy", true),
+            ("{a}{b}", "x", false),
+        ] {
+            assert_eq!(Template::new(template).matches(uri), matches, "{template} {uri}");
+        }
+        assert!(Template::new("a://b/{c}").literal() > Template::new("{+all}").literal());
+    }
+
+    #[test]
+    fn no_uri_takes_long() {
+        let template = Template::new(&"{+a}x".repeat(50));
+        assert!(!template.matches(&"xy".repeat(LONGEST / 2)));
+        assert!(!Template::new("{+a}").matches(&"x".repeat(LONGEST + 1)));
+    }
+}

@@ -1,0 +1,73 @@
+//! A loss belongs to the server that lost something.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use stayput_testkit::mcp::TestServer;
+
+use crate::{
+    ALL,
+    world::{Client, Gateway, gone, mark, stdio},
+};
+
+fn is_told(answer: &Value, server: &str) -> bool {
+    let text = answer["result"]["content"][0]["text"].as_str().unwrap_or_default();
+    answer["result"]["isError"] == true
+        && answer["result"]["_meta"]["dev.stayput/state"]["state"] == "lost"
+        && text.contains(&format!("`{server}`"))
+}
+
+/// The first count after a loss. That it was told is noted behind the answer, so it may be told once more.
+async fn after_the_loss(gateway: &Gateway, client: &Client, tool: &str) -> String {
+    for _ in 0..500 {
+        let answer = client.call(gateway, tool, json!({})).await;
+        if answer["result"]["isError"] != true {
+            return answer["result"]["content"][0]["text"].as_str().unwrap().to_owned();
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    panic!("the loss is told without end");
+}
+
+/// Invariant 3: what one server loses is told on that server, and refuses nothing on another.
+#[tokio::test]
+async fn a_loss_on_one_server_refuses_nothing_on_another() {
+    let mark = mark("all-loss");
+    let servers = json!({ "one": stdio(&mark, &[]), "two": stdio(&mark, &[]) });
+    let gateway = Gateway::start(servers).await;
+    let client = gateway.client(ALL).await;
+    assert_eq!(client.text(&gateway, "one__count").await, "1");
+    assert_eq!(client.text(&gateway, "two__count").await, "1");
+    let told = client.call(&gateway, "one__crash", json!({})).await;
+    assert!(is_told(&told, "one"), "{told}");
+    assert_eq!(client.text(&gateway, "two__count").await, "2");
+    assert_eq!(after_the_loss(&gateway, &client, "one__count").await, "1");
+    assert_eq!(client.text(&gateway, "two__count").await, "3");
+}
+
+/// Invariants 3 and 5, E07: after `kill -9` the connection to all servers is known; each child's loss is
+/// told for itself, and the session of an HTTP server goes on.
+#[tokio::test]
+async fn a_killed_gateway_tells_the_loss_of_each_child() {
+    let mark = mark("all-killed");
+    let web = TestServer::http(&["--era", "legacy"]).await;
+    let servers = json!({
+        "one": stdio(&mark, &[]), "two": stdio(&mark, &[]), "web": { "url": web.url() },
+    });
+    let mut gateway = Gateway::start(servers).await;
+    let client = gateway.client(ALL).await;
+    for tool in ["one__count", "two__count", "web__count"] {
+        assert_eq!(client.text(&gateway, tool).await, "1");
+    }
+    gateway.kill();
+    gone(&mark).await;
+    gateway.restart().await;
+    assert_eq!(client.text(&gateway, "web__count").await, "2");
+    let told = client.call(&gateway, "one__count", json!({})).await;
+    assert!(is_told(&told, "one"), "{told}");
+    assert_eq!(after_the_loss(&gateway, &client, "one__count").await, "1");
+    let told = client.call(&gateway, "two__count", json!({})).await;
+    assert!(is_told(&told, "two"), "{told}");
+    assert_eq!(after_the_loss(&gateway, &client, "two__count").await, "1");
+    assert_eq!(client.text(&gateway, "web__count").await, "3");
+}
