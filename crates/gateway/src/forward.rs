@@ -34,7 +34,7 @@ pub(crate) struct Errand {
     /// The client's id as it was written.
     id: String,
     method: String,
-    /// Once it was sent.
+    /// From when it is sent.
     timing: Option<Timing>,
 }
 
@@ -201,12 +201,12 @@ impl Errand {
     ) -> Outcome {
         let options =
             CallOptions { declares: self.connection.hello.declares(), ..CallOptions::default() };
+        self.timing = self.house.metrics.call(&self.connection.server);
         let call = match link.send(message, options).await {
             Ok(call) => call,
             Err(error) => return Outcome::Done(self.failed(&link, &error)),
         };
         in_flight.sent(&call.canceller());
-        self.timing = self.house.metrics.call(&self.connection.server);
         Following {
             errand: Some(self),
             call: Some(call),
