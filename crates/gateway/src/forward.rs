@@ -27,7 +27,7 @@ pub(crate) struct Errand {
     /// The client's id as it was written.
     id: String,
     method: String,
-    /// Once it was sent.
+    /// From when it is sent.
     timing: Option<Timing>,
 }
 
@@ -107,12 +107,12 @@ impl Errand {
     ) -> Outcome {
         let options =
             CallOptions { declares: self.connection.hello.declares(), ..CallOptions::default() };
+        self.timing = self.visit.house.metrics.call(self.visit.server.name());
         let call = match link.send(message, options).await {
             Ok(call) => call,
             Err(error) => return Outcome::Done(self.visit.failed(&link, self.asked(), &error)),
         };
         in_flight.sent(&call.canceller());
-        self.timing = self.visit.house.metrics.call(self.visit.server.name());
         Following {
             errand: Some(self),
             call: Some(call),

@@ -73,6 +73,7 @@ async fn what_happens_is_counted() {
     bob.text(&gateway, "count").await;
     // The process that was asked what the server can do may still be on its way out.
     until(&gateway, "stayput_processes", 2.0).await;
+    until(&gateway, r#"stayput_call_seconds_count{server="test"}"#, 3.0).await;
     let now = numbers(&gateway).await;
     for (sample, value) in [
         (r#"stayput_sessions_opened_total{server="test"}"#, 2.0),
@@ -81,7 +82,6 @@ async fn what_happens_is_counted() {
         ("stayput_sessions", 2.0),
         ("stayput_connections", 2.0),
         (r#"stayput_links{server="test"}"#, 2.0),
-        (r#"stayput_call_seconds_count{server="test"}"#, 3.0),
         (r#"stayput_call_seconds_count{server="idle"}"#, 0.0),
         (r#"stayput_losses_total{server="test",reason="exited"}"#, 0.0),
         (r#"stayput_requests_refused_total{reason="malformed"}"#, 0.0),
@@ -118,6 +118,8 @@ async fn calls_are_timed() {
     let client = gateway.client("test").await;
     client.text(&gateway, "count").await;
     client.call(&gateway, "slow", json!({ "ms": 600 })).await;
+    // Of a call whose answer comes on a stream the time is noted just after it.
+    until(&gateway, r#"stayput_call_seconds_count{server="test"}"#, 2.0).await;
     let now = numbers(&gateway).await;
     let bucket =
         |bound: &str| now[&format!(r#"stayput_call_seconds_bucket{{server="test",le="{bound}"}}"#)];
