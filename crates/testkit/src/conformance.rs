@@ -23,7 +23,7 @@ use std::{
 use hyper::{server::conn::http1, service::service_fn};
 use hyper_util::rt::TokioIo;
 use rmcp::{
-    ErrorData, RoleServer, ServerHandler,
+    ErrorData, RoleServer, ServerHandler, ServiceExt,
     model::{
         CallToolRequestParams, CallToolResponse, CancelTaskParams, CompleteRequestParams,
         CompleteResult, ErrorCode, GetPromptRequestParams, GetPromptResponse, GetTaskParams,
@@ -61,18 +61,20 @@ enum Change {
 #[derive(Clone)]
 struct Server(Arc<Shared>);
 
-/// The whole of `stayput-conformance-server`: `[--port N] [--exit-with-stdin]`. It prints its URL when
-/// it listens.
+/// The whole of `stayput-conformance-server`: `[--port N] [--exit-with-stdin]`, or `--stdio`. It prints
+/// its URL when it listens.
 #[must_use]
 pub fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let port = arguments.iter().position(|word| word == "--port").map(|at| &arguments[at + 1]);
     let port = port.map_or(0, |port| port.parse().unwrap());
     let with_stdin = arguments.iter().any(|word| word == "--exit-with-stdin");
+    let over_stdio = arguments.iter().any(|word| word == "--stdio");
     let runtime = tokio::runtime::Runtime::new().unwrap();
     runtime.block_on(async {
         tokio::select! {
-            () = serve(port) => {}
+            () = serve_stdio(), if over_stdio => {}
+            () = serve(port), if !over_stdio => {}
             () = end_of_stdin(), if with_stdin => {}
         }
     });
@@ -85,10 +87,21 @@ async fn end_of_stdin() {
     let _ = tokio::io::stdin().read_to_end(&mut thrown_away).await;
 }
 
-async fn serve(port: u16) {
+fn server() -> Server {
     let (changes, _) = broadcast::channel(16);
-    let states = Mutex::default();
-    let server = Server(Arc::new(Shared { tasks: TaskManager::new(), states, changes }));
+    Server(Arc::new(Shared { tasks: TaskManager::new(), states: Mutex::default(), changes }))
+}
+
+/// One client, over the standard streams.
+async fn serve_stdio() {
+    let streams = (tokio::io::stdin(), tokio::io::stdout());
+    if let Ok(service) = server().serve(streams).await {
+        let _ = service.waiting().await;
+    }
+}
+
+async fn serve(port: u16) {
+    let server = server();
     let origins = ["http://localhost:*", "http://127.0.0.1:*", "http://[::1]:*"];
     let config = StreamableHttpServerConfig::default().with_allowed_origins(origins);
     let sessions = Arc::new(LocalSessionManager::default());
