@@ -7,6 +7,7 @@
 //! | open | `house.rs`, `visit.rs`, `keeper.rs`: the session, its link, and what is needed to come back to its servers |
 //! | route | `target.rs`, `request.rs`, `transparent.rs`, `heed.rs`: to which server, under which name |
 //! | send | `forward.rs`, `listening.rs`: to the server, and what comes back |
+//! | modern | `modern/`: the same for clients whose protocol has no session |
 //! | reply | `reply.rs`, `stream.rs`, `lists.rs`, `tools.rs`, `losses.rs`: as the client expects it |
 //!
 //! `serve.rs` opens and closes the house, `config.rs` reads what users write, `demo.rs` is a small server
@@ -28,6 +29,7 @@ mod listening;
 mod lists;
 mod log;
 mod losses;
+mod modern;
 mod reply;
 mod request;
 mod serve;

@@ -14,7 +14,7 @@ use super::post;
 use crate::{
     connection::{self, Connection},
     house::{House, Rules},
-    identify, listening,
+    identify, listening, modern,
     reply::{self, Reply},
     target::Target,
 };
@@ -54,15 +54,18 @@ async fn answer(house: &Arc<House>, request: Request<Incoming>) -> Response<Repl
     };
     match *request.method() {
         Method::POST => post(house, &target, request).await,
+        // What a modern client has to say it posts.
+        _ if modern::is_named(request.headers()) => not_allowed("POST"),
         Method::GET => get(house, &target, request.headers()).await,
         Method::DELETE => delete(house, &target, request.headers()).await,
-        _ => {
-            let mut refused = reply::status(StatusCode::METHOD_NOT_ALLOWED);
-            let allowed = http::HeaderValue::from_static("GET, POST, DELETE");
-            refused.headers_mut().insert(header::ALLOW, allowed);
-            refused
-        }
+        _ => not_allowed("GET, POST, DELETE"),
     }
+}
+
+fn not_allowed(allowed: &'static str) -> Response<Reply> {
+    let mut refused = reply::status(StatusCode::METHOD_NOT_ALLOWED);
+    refused.headers_mut().insert(header::ALLOW, http::HeaderValue::from_static(allowed));
+    refused
 }
 
 /// Where a path leads; nowhere if there is no such server.
@@ -212,7 +215,7 @@ async fn delete(house: &Arc<House>, target: &Target, headers: &HeaderMap) -> Res
     }
 }
 
-pub(super) fn accepts(headers: &HeaderMap, kind: &str) -> bool {
+pub(crate) fn accepts(headers: &HeaderMap, kind: &str) -> bool {
     let said = headers.get_all(header::ACCEPT);
     said.iter()
         .any(|said| said.to_str().is_ok_and(|said| said.contains(kind) || said.contains("*/*")))
