@@ -61,7 +61,7 @@ pub(crate) async fn which(house: &Arc<House>, claim: Claim<'_>) -> Which {
         }
         None => (Wish::new(owner).provisional(), true),
     };
-    match house.sessions.open(&wish).await {
+    match house.open(&wish).await {
         Ok(Opened { session, origin }) => {
             Which::Session { session, origin, text: None, given: None, fleeting }
         }

@@ -120,7 +120,7 @@ impl Request<'_> {
             let sentence = format!("this version of the protocol has no `{}`", self.method);
             return self.refused(Code::METHOD_NOT_FOUND, &sentence);
         }
-        let nobody = Nobody::new(self.house, &self.owner, self.server.depends_on_session());
+        let nobody = Nobody::new(self.house, &self.owner, false);
         let profile = match self.profile(&nobody).await {
             Ok(profile) => profile,
             Err(sentence) => return self.failed(&sentence),
@@ -171,7 +171,16 @@ impl Request<'_> {
     /// as they are now.
     async fn profile(&self, nobody: &Nobody) -> Result<Arc<Profile>, String> {
         let (links, place) = (&self.house.links, nobody.place());
-        let profile = links.profile(self.server, place).await.map_err(|error| error.to_string())?;
+        let profile = match links.known_profile(self.server, place).await {
+            Some(profile) => profile,
+            None => {
+                // To ask it, a folder may be made.
+                let alone = self.server.depends_on_session();
+                let nobody = Nobody::new(self.house, &self.owner, alone);
+                let profile = links.profile(self.server, nobody.place()).await;
+                profile.map_err(|error| error.to_string())?
+            }
+        };
         let link = links.find(self.server, place).filter(|link| link.lists_changed() > 0);
         match link {
             None => Ok(profile),

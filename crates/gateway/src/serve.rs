@@ -94,6 +94,7 @@ pub(crate) struct Gateway {
     house: Arc<House>,
     listener: TcpListener,
     log: Log,
+    stopping: watch::Sender<bool>,
     _holding: Holding,
 }
 
@@ -180,6 +181,7 @@ impl Gateway {
         let key = plan.data.join("key");
         let seal = SealKey::at(&key)?;
         let tools = plan.servers.iter().map(|it| (it.server.name().to_owned(), it.tools.clone()));
+        let (stopping, closing) = watch::channel(false);
         let house = House {
             tools: tools.collect(),
             servers: named(plan.servers),
@@ -190,11 +192,12 @@ impl Gateway {
             seal,
             rules: plan.rules,
             log,
+            closing,
         };
         let listener = TcpListener::bind(plan.listen).await;
         let address = plan.listen;
         let listener = listener.map_err(|error| ServeError::Listen { address, error })?;
-        Ok(Self { house: Arc::new(house), listener, log, _holding: holding })
+        Ok(Self { house: Arc::new(house), listener, log, stopping, _holding: holding })
     }
 
     /// Says where it listens, and what to do with that.
@@ -216,8 +219,7 @@ impl Gateway {
     /// Serves until `stop`; then lets what is in flight end within a grace period, and lets go of
     /// everything.
     pub(crate) async fn run(self, stop: impl Future<Output = ()>) {
-        let (stopping, stopped) = watch::channel(false);
-        let house = self.house.clone();
+        let (house, stopped) = (self.house.clone(), self.stopping.subscribe());
         let runtime = Handle::current();
         let renewing = runtime.spawn(renew(house.clone(), self.log));
         let ticking = runtime.spawn(tick(house.clone(), self.log, stopped.clone()));
@@ -239,7 +241,7 @@ impl Gateway {
             }
         }
         drop(self.listener);
-        let _ = stopping.send(true);
+        let _ = self.stopping.send(true);
         drained(&house).await;
         let _ = ticking.await;
         let _ = house.sessions.flush().await;

@@ -131,6 +131,13 @@ impl Links {
         inner.profiles.get(self, &inner.opener, server, &scope).await
     }
 
+    /// What is known of a server, without asking it. Which session it is asked for does not matter.
+    pub async fn known_profile(&self, server: &Server, place: &Place) -> Option<Arc<Profile>> {
+        let scope = open::probe_scope(server, place);
+        let identity = self.0.opener.profile_identity(server, &scope).await.ok()?;
+        self.0.profiles.known(identity)
+    }
+
     /// What is known of a server after it said, on this link, that its lists changed: they are asked for
     /// anew, once for all who ask. Nothing, if nothing was known before.
     pub async fn relearn(

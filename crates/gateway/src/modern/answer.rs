@@ -164,3 +164,36 @@ fn recoded(answer: Answer, legacy: Option<Code>) -> (Bytes, Option<Code>) {
     });
     (made.unwrap_or(text), Some(code))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn given(result: &str, handle: &Handle) -> String {
+        let mut edits = Edits::new(result);
+        let raw = Raw::parse(result).unwrap();
+        edits.set_in(raw, &[meta::META, meta::STATE], "{}");
+        give(&mut edits, raw, handle);
+        edits.apply().unwrap().into_owned()
+    }
+
+    /// R148: the host finds a handle in `_meta`, the model in the last words; what the server said stays.
+    #[test]
+    fn a_handle_is_given_out_behind_what_the_tool_said() {
+        let handle = Handle::generate();
+        let said = r#"{"content":[{"type":"text","text":"a","n":1.10} , {"x":2}],"_meta":{"y":1}}"#;
+        let made = given(said, &handle);
+        let value: serde_json::Value = serde_json::from_str(&made).unwrap();
+        assert!(made.starts_with(r#"{"content":[{"type":"text","text":"a","n":1.10},{"x":2},"#));
+        assert!(value["content"][2]["text"].as_str().unwrap().contains(handle.expose()));
+        assert_eq!(value["_meta"][meta::SESSION], handle.expose());
+        assert_eq!(value["_meta"]["y"], 1);
+        let value: serde_json::Value =
+            serde_json::from_str(&given(r#"{"content":[ ]}"#, &handle)).unwrap();
+        assert_eq!(value["content"].as_array().unwrap().len(), 1);
+        // What is no answer of a tool has no words to add to.
+        let value: serde_json::Value =
+            serde_json::from_str(&given(r#"{"contents":[]}"#, &handle)).unwrap();
+        assert!(value["content"].is_null() && value["_meta"][meta::SESSION].is_string());
+    }
+}

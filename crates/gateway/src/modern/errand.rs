@@ -1,6 +1,6 @@
 //! A request on its way to a server, and what becomes of its answer.
 
-use std::{sync::Arc, time::Duration};
+use std::{pin::Pin, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use http::Response;
@@ -14,6 +14,7 @@ use super::{Following, Nobody, Request, answer::Finish, bridge, kept::Fleeting, 
 use crate::{
     config::Tools,
     forward::Done,
+    house::House,
     losses::{self, Told},
     reply::{self, Reply},
     visit::{Asked, Visit},
@@ -30,6 +31,7 @@ pub(super) struct Errand {
     /// The log messages that the client wants to hear of this call.
     level: Option<String>,
     server: String,
+    house: Arc<House>,
 }
 
 /// Whose call it is.
@@ -92,6 +94,7 @@ impl Errand {
             tools: request.tools().cloned(),
             level: level.map(std::borrow::Cow::into_owned),
             server: request.server.name().to_owned(),
+            house: request.house.clone(),
         }
     }
 
@@ -129,6 +132,22 @@ impl Errand {
                 reply::message_then(text, then)
             }
         }
+    }
+
+    /// Ready when nothing more will come to who listens. What is called ends by itself.
+    pub(super) fn closing(&self) -> Option<Pin<Box<dyn Future<Output = ()> + Send + Sync>>> {
+        let mut closing = self.house.closing.clone();
+        let closed = async move {
+            let _ = closing.wait_for(|closing| *closing).await;
+        };
+        self.listens().then(|| Box::pin(closed) as _)
+    }
+
+    /// The last words to who listens.
+    pub(super) fn farewell(&self) -> Bytes {
+        let (meta, tag, id) = (meta::META, meta::SUBSCRIPTION_ID, &self.id);
+        let result = format!(r#"{{"resultType":"complete","{meta}":{{"{tag}":{id}}}}}"#);
+        reply::result(&self.id, &result).into()
     }
 
     /// What of that which a server says before its answer concerns the client.

@@ -36,11 +36,16 @@ pub(crate) struct Following {
     call: Option<Call>,
     first: Option<Bytes>,
     timer: Option<Pin<Box<Sleep>>>,
+    /// Ready when the gateway closes, for who listens until then.
+    closing: Option<Closing>,
 }
+
+type Closing = Pin<Box<dyn Future<Output = ()> + Send + Sync>>;
 
 impl Following {
     pub(super) fn new(errand: Errand, call: Call) -> Self {
-        Self { errand, call: Some(call), first: None, timer: None }
+        let closing = errand.closing();
+        Self { errand, call: Some(call), first: None, timer: None, closing }
     }
 
     /// Waits for what comes first: the answer goes out alone, everything else begins a stream.
@@ -80,6 +85,15 @@ impl Following {
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
         if let Some(first) = self.first.take() {
             return Poll::Ready(Some(first));
+        }
+        if let Some(closing) = &mut self.closing
+            && closing.as_mut().poll(cx).is_ready()
+        {
+            self.closing = None;
+            // With the call the server is let go of.
+            if self.call.take().is_some() {
+                return Poll::Ready(Some(self.errand.farewell()));
+            }
         }
         while let Some(call) = &mut self.call {
             match std::task::ready!(call.poll_next(cx)) {
