@@ -2,8 +2,11 @@
 
 use std::{collections::BTreeMap, fmt, time::Duration};
 
-use stayput_core::{EndReason, EventIds, InUse, OpenError, Opened, Owner, SessionId, Sessions};
+use stayput_core::{
+    EndReason, EventIds, InUse, OpenError, Opened, Owner, SessionId, Sessions, Wish,
+};
 use stayput_upstream::{Links, SealKey, Server};
+use tokio::sync::watch;
 
 use crate::{
     aggregate::Aggregate, config::Tools, connections::Connections, front::sse::Callers,
@@ -13,6 +16,9 @@ use crate::{
 /// How long a session that another process has is waited for: a process that was killed has it for as
 /// long as its lease lasts.
 const TAKEOVER: Duration = Duration::from_secs(40);
+
+/// How often it is looked whether it has come free.
+const PAUSE: Duration = Duration::from_millis(250);
 
 /// What all rooms share: the servers, the sessions, the links and the connections of clients.
 pub(crate) struct House {
@@ -33,6 +39,8 @@ pub(crate) struct House {
     pub(crate) log: Log,
     pub(crate) metrics: Metrics,
     pub(crate) health: Health,
+    /// True when it is about to close: who listens is told that nothing more comes.
+    pub(crate) closing: watch::Receiver<bool>,
 }
 
 /// What the front lets in.
@@ -68,6 +76,20 @@ impl House {
         error.brief()
     }
 
+    /// The session that is wished for, found or created. One that another process has is waited for.
+    pub(crate) async fn open(&self, wish: &Wish) -> Result<Opened, OpenError> {
+        let mut waited = Duration::ZERO;
+        loop {
+            match self.sessions.open(wish).await {
+                Err(OpenError::HeldElsewhere { .. }) if waited < TAKEOVER => {
+                    tokio::time::sleep(PAUSE).await;
+                    waited += PAUSE;
+                }
+                opened => return opened,
+            }
+        }
+    }
+
     /// The session of a connection, in use. One that is over is begun anew, and the loss is told.
     pub(crate) async fn session(&self, owner: &Owner, id: SessionId) -> Result<InUse, OpenError> {
         let mut waited = Duration::ZERO;
@@ -86,9 +108,8 @@ impl House {
             };
             match found {
                 Err(OpenError::HeldElsewhere { .. }) if waited < TAKEOVER => {
-                    let pause = Duration::from_millis(250);
-                    tokio::time::sleep(pause).await;
-                    waited += pause;
+                    tokio::time::sleep(PAUSE).await;
+                    waited += PAUSE;
                 }
                 found => return found,
             }

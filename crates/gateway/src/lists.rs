@@ -53,7 +53,11 @@ pub(crate) async fn known(
 }
 
 /// The page of a list that a request asks for; `None` if it has to be asked for.
-fn page<'a>(profile: &'a Profile, method: &str, params: Option<Raw<'_>>) -> Option<&'a str> {
+pub(crate) fn page<'a>(
+    profile: &'a Profile,
+    method: &str,
+    params: Option<Raw<'_>>,
+) -> Option<&'a str> {
     let pages = profile.pages(method);
     let cursor = params.and_then(|params| params.find(&["cursor"])).filter(|it| !it.is_null());
     let at = match cursor {

@@ -49,7 +49,8 @@ impl Telling {
 /// A loss, as a client is told of it.
 pub(crate) struct Told<'a> {
     pub(crate) server: &'a str,
-    pub(crate) session: String,
+    /// Whose it was, if it was one session's alone.
+    pub(crate) session: Option<String>,
     pub(crate) generation: Generation,
     pub(crate) reason: &'a str,
     /// Whether the call that gets this answer can have run.
@@ -59,11 +60,9 @@ pub(crate) struct Told<'a> {
 impl Told<'_> {
     /// The answer to a call.
     pub(crate) fn answer(&self, Asked { id, method }: Asked<'_>, era: Era) -> String {
-        let state = format!(
-            r#"{{"session":{},"state":"lost","generation":{}}}"#,
-            json::quote(&self.session),
-            self.generation
-        );
+        let session = self.session.as_deref().map_or("null".to_owned(), json::quote);
+        let state =
+            format!(r#"{{"session":{session},"state":"lost","generation":{}}}"#, self.generation);
         if method == "tools/call" {
             let text = json::quote(&self.sentence());
             let key = json::quote(meta::STATE);

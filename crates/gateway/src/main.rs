@@ -7,6 +7,7 @@
 //! | open | `house.rs`, `visit.rs`, `keeper.rs`: the session, its link, and what is needed to come back to its servers |
 //! | route | `target.rs`, `request.rs`, `transparent.rs`, `aggregate.rs`, `heed.rs`: to which server, under which name |
 //! | send | `forward.rs`, `listening.rs`: to the server, and what comes back |
+//! | modern | `modern/`: the same for clients whose protocol has no session |
 //! | reply | `reply.rs`, `stream.rs`, `lists.rs`, `tools.rs`, `losses.rs`: as the client expects it |
 //!
 //! `event.rs`, `metrics.rs`, `health.rs` and `log.rs` tell whoever runs it how it goes.
@@ -33,6 +34,7 @@ mod lists;
 mod log;
 mod losses;
 mod metrics;
+mod modern;
 mod reply;
 mod request;
 mod serve;

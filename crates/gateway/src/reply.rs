@@ -12,7 +12,7 @@ use http::{HeaderValue, Response, StatusCode, header};
 use hyper::body::{Body, Frame, SizeHint};
 use stayput_wire::{Code, Era, header as mcp, json};
 
-use crate::{stream::Reading, visit::Asked};
+use crate::{modern::Following, stream::Reading, visit::Asked};
 
 /// What is to be done when an answer has been written.
 pub(crate) type Then = Box<dyn FnOnce() + Send>;
@@ -21,8 +21,10 @@ pub(crate) type Then = Box<dyn FnOnce() + Send>;
 pub(crate) enum Reply {
     /// All of it, and what follows when it has been taken to be written.
     Whole(Bytes, Option<Then>),
-    /// A stream.
+    /// A stream that can be taken up again.
     Stream(Reading),
+    /// A stream that is its call: who closes it cancels the call.
+    Call(Box<Following>),
 }
 
 impl Body for Reply {
@@ -42,6 +44,7 @@ impl Body for Reply {
                 Poll::Ready((!bytes.is_empty()).then(|| Ok(Frame::data(bytes))))
             }
             Self::Stream(reading) => Pin::new(reading).poll_frame(cx),
+            Self::Call(following) => Pin::new(&mut **following).poll_frame(cx),
         }
     }
 
@@ -52,7 +55,7 @@ impl Body for Reply {
     fn size_hint(&self) -> SizeHint {
         match self {
             Self::Whole(bytes, _) => SizeHint::with_exact(bytes.len() as u64),
-            Self::Stream(_) => SizeHint::default(),
+            Self::Stream(_) | Self::Call(_) => SizeHint::default(),
         }
     }
 }
@@ -61,7 +64,7 @@ impl fmt::Debug for Reply {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Whole(bytes, _) => write!(f, "Reply({} bytes)", bytes.len()),
-            Self::Stream(_) => f.write_str("Reply(stream)"),
+            Self::Stream(_) | Self::Call(_) => f.write_str("Reply(stream)"),
         }
     }
 }
@@ -79,9 +82,14 @@ pub(crate) fn message_then(text: impl Into<Bytes>, then: Option<Then>) -> Respon
     response
 }
 
-/// A stream of events.
+/// A stream of events that can be taken up again.
 pub(crate) fn stream(reading: Reading) -> Response<Reply> {
-    let mut response = Response::new(Reply::Stream(reading));
+    events(Reply::Stream(reading))
+}
+
+/// A stream of events.
+pub(crate) fn events(body: Reply) -> Response<Reply> {
+    let mut response = Response::new(body);
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(mcp::EVENT_STREAM));
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));

@@ -101,6 +101,7 @@ pub(crate) struct Gateway {
     house: Arc<House>,
     listener: TcpListener,
     log: Log,
+    stopping: watch::Sender<bool>,
     _holding: Holding,
 }
 
@@ -189,6 +190,7 @@ impl Gateway {
         let tools = plan.servers.iter().map(|it| (it.server.name().to_owned(), it.tools.clone()));
         let metrics = Metrics::new(plan.servers.iter().map(|it| it.server.name()));
         let (tools, servers) = (tools.collect(), named(plan.servers));
+        let (stopping, closing) = watch::channel(false);
         let house = House {
             metrics,
             health: Health::default(),
@@ -204,11 +206,12 @@ impl Gateway {
             seal,
             rules: plan.rules,
             log,
+            closing,
         };
         let listener = TcpListener::bind(plan.listen).await;
         let address = plan.listen;
         let listener = listener.map_err(|error| ServeError::Listen { address, error })?;
-        Ok(Self { house: Arc::new(house), listener, log, _holding: holding })
+        Ok(Self { house: Arc::new(house), listener, log, stopping, _holding: holding })
     }
 
     /// Says where it listens, and what to do with that.
@@ -266,8 +269,7 @@ impl Gateway {
     /// Serves until `stop`; then lets what is in flight end within a grace period, and lets go of
     /// everything.
     pub(crate) async fn run(self, stop: impl Future<Output = ()>) {
-        let (stopping, stopped) = watch::channel(false);
-        let house = self.house.clone();
+        let (house, stopped) = (self.house.clone(), self.stopping.subscribe());
         let runtime = Handle::current();
         let renewing = runtime.spawn(renew(house.clone(), self.log));
         let ticking = runtime.spawn(tick(house.clone(), stopped.clone()));
@@ -276,7 +278,7 @@ impl Gateway {
             () = stop => {}
         }
         house.health.stops();
-        let _ = stopping.send(true);
+        let _ = self.stopping.send(true);
         // Who comes now is told that it stops, and whoever asks for its health, too.
         let (_going_on, never) = watch::channel(false);
         tokio::select! {

@@ -23,16 +23,22 @@ impl Tools {
         if self.passes_all() {
             return result.into();
         }
-        let list = Raw::parse(result).ok().and_then(|result| result.find(&["tools"]));
-        let Some(list) = list.filter(|list| list.is_array()) else { return result.into() };
+        let list = Raw::parse(result).ok().and_then(|result| self.shown(result));
+        let Some((list, shown)) = list else { return result.into() };
+        let mut edits = Edits::new(result);
+        edits.replace(list, &shown);
+        edits.apply().unwrap_or_else(|_| r#"{"tools":[]}"#.into())
+    }
+
+    /// The tools of a list where they stand, and those that are passed on.
+    pub(crate) fn shown<'a>(&self, result: Raw<'a>) -> Option<(Raw<'a>, String)> {
+        let list = result.find(&["tools"]).filter(|list| list.is_array())?;
         let shown = list.elements().filter(|tool| {
             let name = tool.find(&["name"]).and_then(Raw::text);
             name.is_some_and(|name| self.allows(&name))
         });
         let shown: Vec<&str> = shown.map(Raw::as_str).collect();
-        let mut edits = Edits::new(result);
-        edits.replace(list, &format!("[{}]", shown.join(",")));
-        edits.apply().unwrap_or_else(|_| r#"{"tools":[]}"#.into())
+        Some((list, format!("[{}]", shown.join(","))))
     }
 }
 

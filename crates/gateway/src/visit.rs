@@ -97,7 +97,7 @@ impl Visit {
     ) -> Done {
         let told = Told {
             server: self.server.name(),
-            session: self.session.id().to_string(),
+            session: Some(self.session.id().to_string()),
             generation,
             reason: losses::reason(reason),
             delivery,

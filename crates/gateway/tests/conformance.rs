@@ -10,14 +10,23 @@ use world::{Gateway, gone, mark};
 /// A revision of the protocol, and what the suite says otherwise through the gateway.
 struct Suite {
     revision: &'static str,
+    /// How the server is spoken to.
+    era: &'static str,
     /// Checks that are there only without the gateway.
     unlike: &'static [&'static str],
 }
 
 const LEGACY: Suite = Suite {
     revision: "2025-11-25",
+    era: "legacy",
     // It looks at lists that come on streams, where a server may choose: the gateway knows them, and
     // says them at once.
+    unlike: &["server-sse-multiple-streams/server-sse-streams-functional"],
+};
+
+const MODERN: Suite = Suite {
+    revision: "2026-07-28",
+    era: "modern",
     unlike: &["server-sse-multiple-streams/server-sse-streams-functional"],
 };
 
@@ -45,7 +54,7 @@ async fn over_http(suite: &Suite) {
         return;
     }
     let server = TestServer::conformance().await;
-    let entry = json!({ "url": server.url() });
+    let entry = json!({ "url": server.url(), "stayput": { "era": suite.era } });
     is_as_good_as_direct(suite, &server, entry).await;
 }
 
@@ -56,8 +65,11 @@ async fn over_stdio(suite: &Suite) {
     }
     let mark = mark("conformance");
     let server = TestServer::conformance().await;
-    let entry =
-        json!({ "command": program("stayput-conformance-server"), "args": ["stdio", mark] });
+    let entry = json!({
+        "command": program("stayput-conformance-server"),
+        "args": ["stdio", mark],
+        "stayput": { "era": suite.era },
+    });
     is_as_good_as_direct(suite, &server, entry).await;
     gone(&mark).await;
 }
@@ -72,4 +84,16 @@ async fn a_server_behind_http_conforms_to_2025_11_25() {
 #[tokio::test]
 async fn a_child_process_conforms_to_2025_11_25() {
     over_stdio(&LEGACY).await;
+}
+
+/// R016: a modern server, which keeps no sessions, passes through as it is.
+#[tokio::test]
+async fn a_server_behind_http_conforms_to_2026_07_28() {
+    over_http(&MODERN).await;
+}
+
+/// R016: and so does one that is a child process.
+#[tokio::test]
+async fn a_child_process_conforms_to_2026_07_28() {
+    over_stdio(&MODERN).await;
 }

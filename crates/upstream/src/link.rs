@@ -20,7 +20,7 @@ use std::{
     time::Duration,
 };
 
-use stayput_wire::Message;
+use stayput_wire::{Message, ParamHeaders};
 use tokio::time::Instant;
 
 pub use answer::Answer;
@@ -37,7 +37,7 @@ pub(crate) use listener::Listeners;
 pub(crate) use prepare::{Prepared, Routing, compose, notification, one_line};
 pub(crate) use receive::Via;
 pub use terms::Greeting;
-pub(crate) use terms::Terms;
+pub(crate) use terms::{Terms, marks};
 
 use crate::{Loss, LossReason};
 
@@ -177,10 +177,23 @@ impl Link {
         self.core.quiet_since()
     }
 
-    /// How often the server said that one of its lists changed.
+    /// How often the server said that one of its lists changed, since they were last learned on this link.
     #[must_use]
     pub fn lists_changed(&self) -> u64 {
-        self.core.counts.lists_changed.load(Ordering::Relaxed)
+        let counts = &self.core.counts;
+        let known = counts.lists_known.load(Ordering::Relaxed);
+        counts.lists_changed.load(Ordering::Relaxed).saturating_sub(known)
+    }
+
+    /// The lists are known as they are after this many more changes.
+    pub(crate) fn lists_learned(&self, changes: u64) {
+        self.core.counts.lists_known.fetch_add(changes, Ordering::Relaxed);
+    }
+
+    /// Which arguments of this tool travel as headers, as far as the tools were listed on this link.
+    #[must_use]
+    pub fn param_headers(&self, tool: &str) -> Option<Arc<ParamHeaders>> {
+        self.core.terms.get()?.param_headers(tool)
     }
 
     /// What happened on it that nobody was told of.

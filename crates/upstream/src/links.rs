@@ -176,6 +176,26 @@ impl Links {
         &self.0.opener
     }
 
+    /// What is known of a server, without asking it. Which session it is asked for does not matter.
+    pub async fn known_profile(&self, server: &Server, place: &Place) -> Option<Arc<Profile>> {
+        let scope = open::probe_scope(server, place);
+        let identity = self.0.opener.profile_identity(server, &scope).await.ok()?;
+        self.0.profiles.known(identity)
+    }
+
+    /// What is known of a server after it said, on this link, that its lists changed: they are asked for
+    /// anew, once for all who ask. Nothing, if nothing was known before.
+    pub async fn relearn(
+        &self,
+        server: &Server,
+        place: &Place,
+        link: &Link,
+    ) -> Option<Arc<Profile>> {
+        let scope = open::probe_scope(server, place);
+        let identity = self.0.opener.profile_identity(server, &scope).await.ok()?;
+        self.0.profiles.relearn(identity, link).await
+    }
+
     /// Takes over a profile that was learned earlier, unless its era is not the one that is spoken with
     /// the server now.
     pub async fn set_profile(&self, server: &Server, place: &Place, profile: Profile) {

@@ -1,13 +1,17 @@
 //! What is known of a server without asking again.
 
-use std::fmt;
+use std::{collections::HashMap, fmt, sync::OnceLock, time::Duration};
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
-use stayput_wire::{Era, Raw, Version};
+use stayput_wire::{Era, ParamHeaders, Raw, Version};
+use tokio::time::Instant;
 
-use crate::{CallError, Greeting, Link, link::CallOptions};
+use crate::{
+    CallError, Greeting, Link,
+    link::{CallOptions, marks},
+};
 
 /// The lists that a profile has.
 const LISTS: [(&str, &str); 4] = [
@@ -45,17 +49,39 @@ impl Way {
 
 /// What is known of a server without asking again: how it is spoken to, what it said of itself, and
 /// its lists. Learned once, on a link that is thrown away.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone)]
 pub struct Profile {
     way: Way,
     greeting: Greeting,
     /// The results of each list, page by page.
     lists: Vec<(&'static str, Vec<Bytes>)>,
+    /// When it was learned; nothing if that was elsewhere.
+    learned: Option<Instant>,
+    /// The arguments that travel as headers, by tool. Read when somebody asks for the first time.
+    marks: OnceLock<HashMap<String, ParamHeaders>>,
 }
+
+impl PartialEq for Profile {
+    /// What is known, not since when.
+    fn eq(&self, other: &Self) -> bool {
+        let Self { way, greeting, lists, learned: _, marks: _ } = self;
+        (*way, greeting, lists) == (other.way, &other.greeting, &other.lists)
+    }
+}
+
+impl Eq for Profile {}
 
 impl Profile {
     pub(crate) fn new(way: Way, greeting: Greeting) -> Self {
-        Self { way, greeting, lists: Vec::new() }
+        let (lists, marks) = (Vec::new(), OnceLock::new());
+        Self { way, greeting, lists, learned: Some(Instant::now()), marks }
+    }
+
+    /// The same server, its lists as they are now.
+    pub(crate) async fn relearned(&self, link: &Link) -> Self {
+        let mut profile = Self::new(self.way, self.greeting.clone());
+        profile.learn_lists(link).await;
+        profile
     }
 
     /// A server that is spoken to in a way that is known, and of which nothing else is.
@@ -81,6 +107,25 @@ impl Profile {
     pub fn pages(&self, method: &str) -> &[Bytes] {
         let found = self.lists.iter().find(|(list, _)| *list == method);
         found.map_or(&[], |(_, pages)| pages)
+    }
+
+    /// How long ago it was learned; nothing if that was elsewhere.
+    #[must_use]
+    pub fn age(&self) -> Option<Duration> {
+        self.learned.map(|learned| learned.elapsed())
+    }
+
+    /// Which arguments of this tool travel as headers, if any do. Of a tool whose marks break the rules
+    /// none does.
+    #[must_use]
+    pub fn param_headers(&self, tool: &str) -> Option<&ParamHeaders> {
+        let learn = || {
+            let pages = self.pages("tools/list").iter();
+            let pages = pages.filter_map(|page| str::from_utf8(page).ok());
+            let tools = pages.flat_map(marks);
+            tools.filter_map(|(name, headers)| Some((name, headers?))).collect()
+        };
+        self.marks.get_or_init(learn).get(tool)
     }
 
     /// Asks for every list that the server says it has. One that fails stays empty: it is asked for
@@ -125,7 +170,8 @@ impl Profile {
             let pages = pages.iter().map(|page| Bytes::copy_from_slice(page.get().as_bytes()));
             Some((*method, pages.collect()))
         });
-        Some(Self { way: kept.way, greeting, lists: lists.collect() })
+        let lists = lists.collect();
+        Some(Self { way: kept.way, greeting, lists, learned: None, marks: OnceLock::new() })
     }
 }
 
@@ -180,5 +226,20 @@ mod tests {
         assert_eq!(Profile::from_text(&profile.to_text()), Some(profile.clone()));
         assert!(profile.greeting().has("tools") && !profile.greeting().has("prompts"));
         assert_eq!(Profile::from_text("{}"), None);
+        assert!(
+            profile.age().is_some()
+                && Profile::from_text(&profile.to_text()).unwrap().age().is_none()
+        );
+    }
+
+    #[test]
+    fn arguments_that_travel_as_headers_are_known_by_tool() {
+        let mut profile = Profile::new(Way::Modern, Greeting::new(Version::LATEST, "{}"));
+        let page = r#"{"tools":[{"name":"a","inputSchema":{"properties":{"r":{"type":"string","x-mcp-header":"R"}}}},
+            {"name":"b","inputSchema":{"properties":{"r":{"type":"string"}}}},
+            {"name":"c","inputSchema":{"properties":{"r":{"type":"number","x-mcp-header":"R"}}}}]}"#;
+        profile.lists.push(("tools/list", vec![Bytes::from_static(page.as_bytes())]));
+        assert!(profile.param_headers("a").is_some());
+        assert!(["b", "c", "d"].iter().all(|tool| profile.param_headers(tool).is_none()));
     }
 }

@@ -14,8 +14,8 @@ use stayput_core::SessionId;
 
 use self::learned::{Entered, Learned};
 use crate::{
-    Cost, EraChoice, Hello, Identity, Isolation, Links, LossReason, OpenError, Profile, Scope,
-    Server, Way,
+    Cost, EraChoice, Hello, Identity, Isolation, Link, Links, LossReason, OpenError, Profile,
+    Scope, Server, Way,
     flag::{Flag, Trace},
     handshake::Refusal,
     lock::lock,
@@ -155,6 +155,22 @@ impl Profiles {
             }
             changed.await;
         }
+    }
+
+    /// Asks for the lists anew, on a link whose server said that they changed. All who ask meanwhile wait
+    /// for the same answers.
+    pub(crate) async fn relearn(&self, identity: Identity, link: &Link) -> Option<Arc<Profile>> {
+        let place = self.place(identity);
+        let _one = place.relearning.lock().await;
+        let known = place.known()?;
+        let changes = link.lists_changed();
+        if changes == 0 {
+            return Some(known);
+        }
+        let profile = Arc::new(known.relearned(link).await);
+        link.lists_learned(changes);
+        place.set(profile.clone());
+        Some(profile)
     }
 
     /// Gives up what is being learned in the name of a session. Who waits for it begins anew, in

@@ -14,7 +14,7 @@ use super::{post, sse};
 use crate::{
     connection::{self, Connection},
     house::{House, Rules},
-    identify, listening,
+    identify, listening, modern,
     reply::{self, Reply},
     target::Target,
 };
@@ -76,6 +76,8 @@ async fn enter(house: &Arc<House>, request: Request<Incoming>) -> Response<Reply
     };
     match *request.method() {
         Method::POST => post(house, &target, request).await,
+        // What a modern client has to say it posts.
+        _ if modern::is_named(request.headers()) => only("POST"),
         Method::GET => get(house, &target, request.headers()).await,
         Method::DELETE => delete(house, &target, request.headers()).await,
         _ => only("GET, POST, DELETE"),
@@ -267,7 +269,7 @@ async fn delete(house: &Arc<House>, target: &Target, headers: &HeaderMap) -> Res
     }
 }
 
-pub(super) fn accepts(headers: &HeaderMap, kind: &str) -> bool {
+pub(crate) fn accepts(headers: &HeaderMap, kind: &str) -> bool {
     let said = headers.get_all(header::ACCEPT);
     said.iter()
         .any(|said| said.to_str().is_ok_and(|said| said.contains(kind) || said.contains("*/*")))

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
-use stayput_wire::{Batch, Code, Era, Kind, Message, Version, header as mcp, meta};
+use stayput_wire::{Batch, Code, Kind, Message, Version, header as mcp};
 
 use super::http::{accepts, named};
 use crate::{
@@ -11,7 +11,7 @@ use crate::{
     handshake::{self, Greeted},
     heed::heed,
     house::House,
-    identify,
+    identify, modern,
     reply::{self, Reply},
     request,
     target::Target,
@@ -24,6 +24,11 @@ pub(super) async fn take(
     headers: &HeaderMap,
     body: &[u8],
 ) -> Response<Reply> {
+    if Batch::is_batch(body) && modern::is_named(headers) {
+        let sentence = "this version of the protocol has no batches; send each message alone";
+        let status = StatusCode::BAD_REQUEST;
+        return reply::refusal(status, None, Code::INVALID_REQUEST, sentence);
+    }
     if Batch::is_batch(body) {
         return take_batch(house, target, headers, body).await;
     }
@@ -31,8 +36,8 @@ pub(super) async fn take(
         Ok(message) => message,
         Err(error) => return bad(error.answer()),
     };
-    if let Some(refused) = modern(&message) {
-        return refused;
+    if modern::is_spoken(headers, &message) {
+        return modern::take(house, target, headers, &message).await;
     }
     if message.method() == Some("initialize") && message.id().is_some() {
         let owner = identify::owner(headers);
@@ -67,22 +72,6 @@ fn bad(answer: String) -> Response<Reply> {
     let mut response = reply::message(answer);
     *response.status_mut() = StatusCode::BAD_REQUEST;
     response
-}
-
-/// A request of the modern era is told which versions are spoken here; its client falls back.
-fn modern(message: &Message<'_>) -> Option<Response<Reply>> {
-    let said = message.params()?.find(&[meta::META, meta::PROTOCOL_VERSION])?.text()?;
-    if Version::from(&*said).era() == Era::Legacy {
-        return None;
-    }
-    let legacy = Version::KNOWN.iter().filter(|version| version.era() == Era::Legacy);
-    let supported: Vec<_> = legacy.map(Version::as_str).collect();
-    let data = serde_json::json!({ "supported": supported, "requested": said });
-    let id = message.id().map_or("null".to_owned(), |id| id.as_str().to_owned());
-    let code = Code::UNSUPPORTED_VERSION.0;
-    Some(bad(format!(
-        r#"{{"jsonrpc":"2.0","id":{id},"error":{{"code":{code},"message":"this version is not spoken here yet","data":{data}}}}}"#
-    )))
 }
 
 fn unknown_version(headers: &HeaderMap) -> Option<Response<Reply>> {

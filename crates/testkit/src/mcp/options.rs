@@ -19,6 +19,7 @@ stayput-testserver sse   [OPTIONS]   HTTP+SSE of 2024-11-05; prints its URL when
   --mark TEXT                means nothing; tests find the process by it
   --log FILE                 append every message that comes in, a line each
   --starts FILE              append the process id once
+  --quirk ask-anyway         legacy: ask the client also what it did not declare
   --startup-ms N             wait before anything else
   --memory-mb N              hold so much memory
   --daemonize                start a process that leaves the group and the session, and sleeps
@@ -78,7 +79,7 @@ pub(super) enum Answers {
     Sse,
 }
 
-/// What an HTTP server does that clients have to bear.
+/// What a server does that clients have to bear.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Quirk {
     /// The stream of a call is closed after its first event: the client has to resume by GET.
@@ -91,6 +92,8 @@ pub(super) enum Quirk {
     NoDelete,
     /// A second GET stream replaces the first; without this it is refused with 409.
     ManyGets,
+    /// The client is asked what it did not declare that it can be asked.
+    AskAnyway,
 }
 
 /// What a stdio server does wrong.
@@ -231,6 +234,7 @@ fn quirk(name: &str) -> Option<Quirk> {
         "no-get" => Some(Quirk::NoGet),
         "no-delete" => Some(Quirk::NoDelete),
         "many-gets" => Some(Quirk::ManyGets),
+        "ask-anyway" => Some(Quirk::AskAnyway),
         _ => None,
     }
 }

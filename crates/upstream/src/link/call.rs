@@ -4,6 +4,7 @@ use std::{
     fmt,
     future::poll_fn,
     sync::{Arc, Weak},
+    task::{Context, Poll},
     time::Duration,
 };
 
@@ -23,7 +24,12 @@ pub struct Call {
 impl Call {
     /// What comes next. `None` after the answer.
     pub async fn next(&mut self) -> Option<Incoming> {
-        poll_fn(|cx| self.inbox.poll_next(cx)).await
+        poll_fn(|cx| self.poll_next(cx)).await
+    }
+
+    /// As [`Call::next`], for whoever polls.
+    pub fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Incoming>> {
+        self.inbox.poll_next(cx)
     }
 
     /// The answer alone. Whatever the server asks on the way to it is refused.

@@ -54,6 +54,8 @@ pub(crate) struct Counts {
     pub(crate) unheard: AtomicU64,
     /// How often the server said that one of its lists changed.
     pub(crate) lists_changed: AtomicU64,
+    /// How many of these changes are known.
+    pub(crate) lists_known: AtomicU64,
 }
 
 impl Core {

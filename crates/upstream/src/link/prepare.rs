@@ -49,7 +49,10 @@ pub(crate) fn request(
     }
     let routing = match modern {
         Some(terms) => {
-            for (key, json) in terms.meta() {
+            // Who speaks the modern era says of its client what it wants to say.
+            let own = params.and_then(|it| it.find(&[meta::META, meta::PROTOCOL_VERSION]));
+            let unsaid = |key| own.is_some() && key == meta::CLIENT_INFO;
+            for (key, json) in terms.meta().filter(|(key, _)| !unsaid(*key)) {
                 match params {
                     None => {
                         edits.set(&["params", meta::META, key], json);
@@ -162,6 +165,17 @@ mod tests {
     fn a_message_over_several_lines_becomes_one() {
         let made = prepared("{\"jsonrpc\":\"2.0\",\r\n \"id\":1,\n\"method\":\"ping\"}", None);
         assert_eq!(made.text, "{\"jsonrpc\":\"2.0\",   \"id\":17, \"method\":\"ping\"}\n");
+    }
+
+    /// A modern client that does not tell its name is not given that of another.
+    #[test]
+    fn what_a_modern_client_says_of_itself_stays_as_it_is() {
+        let terms = Terms::new(stayput_wire::Version::LATEST, &crate::Hello::named("first", "1"));
+        let said = r#"{"jsonrpc":"2.0","id":1,"method":"m","params":{"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{"x":1.0}}}}"#;
+        let made = prepared(said, Some(&terms));
+        assert_eq!(made.text, said.replace("\"id\":1", "\"id\":17") + "\n");
+        let made = prepared(r#"{"jsonrpc":"2.0","id":1,"method":"m"}"#, Some(&terms));
+        assert!(str::from_utf8(&made.text).unwrap().contains("first"));
     }
 
     #[test]

@@ -46,23 +46,26 @@ impl Terms {
     /// Learns from a page of `tools/list` which arguments travel as headers. A tool whose marks break
     /// the rules is left out: the server will refuse it, and says why.
     pub(crate) fn learn_tools(&self, result: &str) {
-        let Ok(result) = Raw::parse(result) else { return };
-        let Some(tools) = result.find(&["tools"]).filter(|tools| tools.is_array()) else { return };
-        let mut marks = self.marks.write().unwrap_or_else(PoisonError::into_inner);
-        for tool in tools.elements() {
-            let name = tool.find(&["name"]).and_then(Raw::text);
-            let schema = tool.find(&["inputSchema"]);
-            let Some((name, schema)) = name.zip(schema) else { continue };
-            match ParamHeaders::of_schema(schema) {
-                Ok(headers) if !headers.is_empty() => {
-                    marks.insert(name.into_owned(), Arc::new(headers));
-                }
-                _ => {
-                    marks.remove(&*name);
-                }
-            }
+        let mut known = self.marks.write().unwrap_or_else(PoisonError::into_inner);
+        for (name, headers) in marks(result) {
+            match headers {
+                Some(headers) => known.insert(name, Arc::new(headers)),
+                None => known.remove(&name),
+            };
         }
     }
+}
+
+/// The tools of a page of `tools/list`, each with the arguments that travel as headers, if any do.
+pub(crate) fn marks(result: &str) -> Vec<(String, Option<ParamHeaders>)> {
+    let tools = Raw::parse(result).ok().and_then(|result| result.find(&["tools"]));
+    let tools = tools.into_iter().flat_map(Raw::elements);
+    let marked = tools.filter_map(|tool| {
+        let name = tool.find(&["name"])?.text()?.into_owned();
+        let headers = ParamHeaders::of_schema(tool.find(&["inputSchema"])?).ok();
+        Some((name, headers.filter(|headers| !headers.is_empty())))
+    });
+    marked.collect()
 }
 
 impl fmt::Debug for Terms {

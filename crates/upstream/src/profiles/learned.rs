@@ -23,6 +23,8 @@ use crate::{
 pub(super) struct Learned {
     state: Mutex<State>,
     changed: Notify,
+    /// Held by who asks for lists that changed.
+    pub(super) relearning: tokio::sync::Mutex<()>,
 }
 
 struct State {
@@ -65,7 +67,11 @@ impl Default for Learned {
             backoff,
             rest_until: None,
         };
-        Self { state: Mutex::new(state), changed: Notify::new() }
+        Self {
+            state: Mutex::new(state),
+            changed: Notify::new(),
+            relearning: tokio::sync::Mutex::default(),
+        }
     }
 }
 

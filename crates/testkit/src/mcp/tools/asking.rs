@@ -4,7 +4,10 @@
 use serde_json::{Value, json};
 use stayput_wire::{Code, Era, meta};
 
-use super::{super::engine::Call, super::message::Refusal, failure, structured};
+use super::{
+    super::{engine::Call, message::Refusal, options::Quirk},
+    failure, structured,
+};
 
 /// What has to come back with the second try.
 const STATE: &str = "as it was given";
@@ -37,7 +40,8 @@ fn question(name: &str, arguments: &Value) -> (&'static str, &'static str, Value
 }
 
 async fn legacy(call: &Call, capability: &str, method: &str, params: &Value) -> Value {
-    if call.scope.state().capabilities[capability].is_null() {
+    let declared = !call.scope.state().capabilities[capability].is_null();
+    if !declared && !call.engine.options.has(Quirk::AskAnyway) {
         return failure(&format!("the client did not declare {capability}"));
     }
     match call.scope.ask(&*call.out, method, params).await {

@@ -1,0 +1,190 @@
+//! Clients of the modern era: each request stands for itself, on the same paths as everybody else's.
+
+mod answer;
+mod bridge;
+mod discover;
+mod errand;
+mod following;
+mod kept;
+mod lists;
+mod nobody;
+mod state;
+mod validate;
+
+use std::sync::Arc;
+
+use http::{HeaderMap, Response, StatusCode};
+use stayput_core::Owner;
+use stayput_upstream::{Isolation, Profile, Server};
+use stayput_wire::{Code, Era, Kind, Message, Version, header as mcp, meta};
+
+use crate::{
+    config::Tools,
+    house::House,
+    identify,
+    reply::{self, Reply},
+    target::Target,
+    visit::Asked,
+};
+pub(crate) use following::Following;
+use nobody::Nobody;
+use validate::Refused;
+
+/// What the modern era has no more. Legacy servers still know it, so it is refused here.
+const REMOVED: [&str; 5] =
+    ["initialize", "ping", "logging/setLevel", "resources/subscribe", "resources/unsubscribe"];
+
+/// Whether a message is spoken in the modern era: its `_meta` says so, or else its version header. What
+/// names a version that nobody knows is of the era that names versions in each message.
+pub(crate) fn is_spoken(headers: &HeaderMap, message: &Message<'_>) -> bool {
+    let said = message.params().and_then(|it| it.find(&[meta::META, meta::PROTOCOL_VERSION]));
+    let legacy = said.and_then(|said| said.text()).is_some_and(|said| {
+        let version = Version::from(&*said);
+        version.is_known() && version.era() == Era::Legacy
+    });
+    let by_meta = said.is_some() && !legacy;
+    by_meta || (message.method() != Some("initialize") && is_named(headers))
+}
+
+/// Whether the version header names a modern version.
+pub(crate) fn is_named(headers: &HeaderMap) -> bool {
+    let said = headers.get(mcp::PROTOCOL_VERSION).and_then(|said| said.to_str().ok());
+    said.is_some_and(|said| Version::from(said).era() == Era::Modern)
+}
+
+/// One request, and what it came with.
+struct Request<'a> {
+    house: &'a Arc<House>,
+    server: &'a Server,
+    headers: &'a HeaderMap,
+    message: &'a Message<'a>,
+    owner: Owner,
+    /// The client's id as it was written.
+    id: &'a str,
+    method: &'a str,
+}
+
+impl Request<'_> {
+    fn asked(&self) -> Asked<'_> {
+        Asked { id: self.id, method: self.method }
+    }
+
+    /// Which tools of the server are passed on, if not all are.
+    fn tools(&self) -> Option<&Tools> {
+        self.house.tools.get(self.server.name()).filter(|tools| !tools.passes_all())
+    }
+
+    fn failed(&self, sentence: &str) -> Response<Reply> {
+        reply::message(reply::failure(self.asked(), Era::Modern, sentence))
+    }
+
+    fn refused(&self, code: Code, sentence: &str) -> Response<Reply> {
+        Refused::new(code, sentence).response(Some(self.id))
+    }
+}
+
+/// Takes in a message of a modern client.
+pub(crate) async fn take(
+    house: &Arc<House>,
+    target: &Target,
+    headers: &HeaderMap,
+    message: &Message<'_>,
+) -> Response<Reply> {
+    let (id, method) = match message.kind() {
+        Kind::Request { id, method, .. } => (id.as_str(), &**method),
+        // Nothing that a client tells in this era concerns a server; to close a stream is to cancel.
+        Kind::Notification { .. } => return reply::status(StatusCode::ACCEPTED),
+        Kind::Response { .. } | Kind::Error { .. } => {
+            let sentence = "clients of this version send requests, not answers";
+            return Refused::new(Code::INVALID_REQUEST, sentence).response(None);
+        }
+    };
+    if let Err(refused) = validate::request(headers, message) {
+        return refused.response(Some(id));
+    }
+    let Target::Server(name) = target else {
+        let sentence = "clients of this version are served at the path of one server, not here yet";
+        return Refused::new(Code::METHOD_NOT_FOUND, sentence).response(Some(id));
+    };
+    let Some(server) = house.servers.get(&**name) else {
+        let sentence = format!("there is no server `{name}` any more");
+        return Refused::new(Code::INTERNAL_ERROR, &sentence).response(Some(id));
+    };
+    let owner = identify::owner(headers);
+    Request { house, server, headers, message, owner, id, method }.answer().await
+}
+
+impl Request<'_> {
+    async fn answer(&self) -> Response<Reply> {
+        if REMOVED.contains(&self.method) {
+            let sentence = format!("this version of the protocol has no `{}`", self.method);
+            return self.refused(Code::METHOD_NOT_FOUND, &sentence);
+        }
+        let nobody = Nobody::new(self.house, &self.owner, false);
+        let profile = match self.profile(&nobody).await {
+            Ok(profile) => profile,
+            Err(sentence) => return self.failed(&sentence),
+        };
+        if profile.way().era() == Era::Legacy && !discover::advertises(&profile, self.method) {
+            let sentence = format!("the server has no `{}`", self.method);
+            return self.refused(Code::METHOD_NOT_FOUND, &sentence);
+        }
+        if self.method == "tools/call"
+            && let Some(refused) = self.denied(&profile, &nobody)
+        {
+            return refused;
+        }
+        if self.method == "server/discover" {
+            return discover::answer(self, &profile).await;
+        }
+        if lists::is_list(self.method) {
+            return lists::answer(self, &profile).await;
+        }
+        if self.server.isolation(profile.way().era()) == Isolation::Shared {
+            return errand::ask(self, &profile).await;
+        }
+        kept::call(self, &profile).await
+    }
+
+    /// Why a tool is not called: it is not passed on, or its arguments do not travel as headers as they
+    /// should.
+    fn denied(&self, profile: &Profile, nobody: &Nobody) -> Option<Response<Reply>> {
+        let params = self.message.params();
+        let name = params.and_then(|params| params.find_unique(&["name"]).ok().flatten());
+        let name = name.and_then(|name| name.text());
+        let allowed = |tools: &Tools| name.as_deref().is_some_and(|name| tools.allows(name));
+        if self.tools().is_some_and(|tools| !allowed(tools)) {
+            // As for one that is not there.
+            return Some(self.refused(Code::INVALID_PARAMS, "Unknown tool"));
+        }
+        let name = name?;
+        // A link that lists passed over knows more than what was learned before there was one.
+        let link = self.house.links.find(self.server, nobody.place());
+        let checked = match link.filter(|_| profile.way().era() == Era::Modern) {
+            Some(link) => validate::params(self.headers, &*link.param_headers(&name)?, params),
+            None => validate::params(self.headers, profile.param_headers(&name)?, params),
+        };
+        Some(checked.err()?.response(Some(self.id)))
+    }
+
+    /// What is known of the server. Of one that said, on a link that several share, that its lists changed,
+    /// as they are now.
+    async fn profile(&self, nobody: &Nobody) -> Result<Arc<Profile>, String> {
+        let (links, place) = (&self.house.links, nobody.place());
+        let profile = match links.known_profile(self.server, place).await {
+            Some(profile) => profile,
+            None => {
+                // To ask it, a folder may be made.
+                let alone = self.server.depends_on_session();
+                let nobody = Nobody::new(self.house, &self.owner, alone);
+                let profile = links.profile(self.server, nobody.place()).await;
+                profile.map_err(|error| error.to_string())?
+            }
+        };
+        let link = links.find(self.server, place).filter(|link| link.lists_changed() > 0);
+        match link {
+            None => Ok(profile),
+            Some(link) => Ok(links.relearn(self.server, place, &link).await.unwrap_or(profile)),
+        }
+    }
+}

@@ -1,0 +1,216 @@
+//! A request on its way to a server, and what becomes of its answer.
+
+use std::{pin::Pin, sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use http::Response;
+use stayput_core::{Handle, Origin};
+use stayput_upstream::{
+    Answer, Asking, CallError, CallOptions, Held, Isolation, LossReason, Profile,
+};
+use stayput_wire::{Code, Era, Message, Raw, meta};
+
+use super::{Following, Nobody, Request, answer::Finish, bridge, kept::Fleeting, state};
+use crate::{
+    config::Tools,
+    forward::Done,
+    house::House,
+    losses::{self, Told},
+    reply::{self, Reply},
+    visit::{Asked, Visit},
+};
+
+/// Everything that is needed to the end of a call.
+pub(super) struct Errand {
+    pub(super) behind: Behind,
+    link: Held,
+    profile: Arc<Profile>,
+    id: String,
+    method: String,
+    tools: Option<Tools>,
+    /// The log messages that the client wants to hear of this call.
+    level: Option<String>,
+    server: String,
+    house: Arc<House>,
+}
+
+/// Whose call it is.
+pub(super) enum Behind {
+    /// No session's. What was made for it goes with it.
+    Nobody(#[allow(dead_code, reason = "it does its work when it is dropped")] Nobody),
+    /// A session's, which does not idle meanwhile.
+    Session(Box<OfSession>),
+}
+
+/// A call of a session.
+pub(super) struct OfSession {
+    pub(super) visit: Visit,
+    pub(super) origin: Origin,
+    /// A handle that the answer gives out.
+    pub(super) given: Option<Handle>,
+    #[allow(dead_code, reason = "it does its work when it is dropped")]
+    pub(super) fleeting: Option<Fleeting>,
+}
+
+/// How a call ended.
+pub(super) struct Ended {
+    pub(super) done: Done,
+    /// The code that the status depends on, if a server answered with an error.
+    pub(super) code: Option<Code>,
+}
+
+/// Asks a server something that concerns no session, on the link that all share. A server that has a link
+/// for each session is asked on one that is thrown away.
+pub(super) async fn ask(request: &Request<'_>, profile: &Arc<Profile>) -> Response<Reply> {
+    let alone = request.server.isolation(profile.way().era()) == Isolation::PerSession;
+    let nobody = Nobody::new(request.house, &request.owner, alone);
+    let links = &request.house.links;
+    let link = match links.find(request.server, nobody.place()) {
+        Some(link) => link,
+        // Of those who share it, none is named to the server.
+        None => match links.open(request.server, nobody.place(), &Asking::default()).await {
+            Ok(link) => link,
+            Err(error) => return request.failed(&error.to_string()),
+        },
+    };
+    Errand::new(request, profile, link, Behind::Nobody(nobody)).send(request.message).await
+}
+
+impl Errand {
+    pub(super) fn new(
+        request: &Request<'_>,
+        profile: &Arc<Profile>,
+        link: Held,
+        behind: Behind,
+    ) -> Self {
+        let params = request.message.params();
+        let level = params.and_then(|it| it.find(&[meta::META, meta::LOG_LEVEL])?.text());
+        Self {
+            behind,
+            link,
+            profile: profile.clone(),
+            id: request.id.to_owned(),
+            method: request.method.to_owned(),
+            tools: request.tools().cloned(),
+            level: level.map(std::borrow::Cow::into_owned),
+            server: request.server.name().to_owned(),
+            house: request.house.clone(),
+        }
+    }
+
+    fn asked(&self) -> Asked<'_> {
+        Asked { id: &self.id, method: &self.method }
+    }
+
+    fn era(&self) -> Era {
+        self.profile.way().era()
+    }
+
+    fn listens(&self) -> bool {
+        self.method == "subscriptions/listen"
+    }
+
+    /// Sends it, and waits for what comes first.
+    pub(super) async fn send(self, message: &Message<'_>) -> Response<Reply> {
+        // Who listens may hear nothing for hours.
+        let limit = self.listens().then_some(Duration::MAX);
+        let options = CallOptions { limit, ..CallOptions::default() };
+        let sent = match self.era() {
+            Era::Modern => self.link.send(message, options).await,
+            Era::Legacy => {
+                let text = bridge::outward(message);
+                match Message::parse(text.as_bytes()) {
+                    Ok(message) => self.link.send(&message, options).await,
+                    Err(error) => Err(CallError::Invalid(error.to_string().into())),
+                }
+            }
+        };
+        match sent {
+            Ok(call) => Following::new(self, call).begin().await,
+            Err(error) => {
+                let Done { text, then } = self.failed(&error);
+                reply::message_then(text, then)
+            }
+        }
+    }
+
+    /// Ready when nothing more will come to who listens. What is called ends by itself.
+    pub(super) fn closing(&self) -> Option<Pin<Box<dyn Future<Output = ()> + Send + Sync>>> {
+        let mut closing = self.house.closing.clone();
+        let closed = async move {
+            let _ = closing.wait_for(|closing| *closing).await;
+        };
+        self.listens().then(|| Box::pin(closed) as _)
+    }
+
+    /// The last words to who listens.
+    pub(super) fn farewell(&self) -> Bytes {
+        let (meta, tag, id) = (meta::META, meta::SUBSCRIPTION_ID, &self.id);
+        let result = format!(r#"{{"resultType":"complete","{meta}":{{"{tag}":{id}}}}}"#);
+        reply::result(&self.id, &result).into()
+    }
+
+    /// What of that which a server says before its answer concerns the client.
+    pub(super) fn heard(&self, text: Bytes) -> Option<Bytes> {
+        let message = Message::parse(&text).ok()?;
+        let legacy = self.era() == Era::Legacy;
+        let concerns = match message.method()? {
+            "notifications/message" => {
+                let wanted = self.level.as_deref().filter(|_| !self.listens());
+                wanted.is_some_and(|wanted| !legacy || bridge::is_heard(&message, wanted))
+            }
+            "notifications/progress" => !self.listens(),
+            _ => !legacy,
+        };
+        concerns.then_some(text)
+    }
+
+    pub(super) fn ended(&self, end: Result<Answer, CallError>) -> Ended {
+        let answer = match end {
+            Ok(answer) => answer,
+            Err(error) => return Ended { done: self.failed(&error), code: None },
+        };
+        if self.method == "tools/list"
+            && let Some(result) = answer.result()
+        {
+            self.link.learn_tools(result);
+        }
+        let mut finish = Finish::new(self.asked(), &self.profile).passing(self.tools.as_ref());
+        if let Behind::Session(of) = &self.behind {
+            let session = of.visit.session.session();
+            let state = state::told(session, of.origin, self.link.generation());
+            finish = finish.telling(state, of.given.as_ref());
+        }
+        let (text, code) = finish.answer(answer);
+        Ended { done: Done::new(text), code }
+    }
+
+    fn failed(&self, error: &CallError) -> Done {
+        if let Behind::Session(of) = &self.behind {
+            return of.visit.failed(&self.link, self.asked(), error);
+        }
+        // What several share is lost to all of them, and nobody notes who was told. A modern server
+        // keeps nothing between calls.
+        let loss = error.loss().filter(|loss| {
+            let depends = losses::depends_on_state(&self.method) && self.era() == Era::Legacy;
+            depends && loss.reason() != LossReason::Released
+        });
+        let text = match loss {
+            Some(loss) => {
+                let generation = self.link.generation().next();
+                let (server, delivery) = (&self.server, error.delivery());
+                let reason = losses::reason(Some(loss.reason()));
+                let told = Told { server, session: None, generation, reason, delivery };
+                told.answer(self.asked(), Era::Modern)
+            }
+            None => reply::failure(self.asked(), Era::Modern, &error.to_string()),
+        };
+        Done::new(text)
+    }
+}
+
+/// The code of an answer that is an error.
+pub(super) fn code(text: &str) -> Option<Code> {
+    let message = Message::parse(text.as_bytes()).ok()?;
+    message.error()?.find(&["code"]).and_then(Raw::integer).map(Code)
+}

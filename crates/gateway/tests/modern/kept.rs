@@ -1,0 +1,305 @@
+//! Calls to legacy servers, whose state is kept in a session.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use stayput_testkit::{mcp::TestServer, processes};
+
+use crate::{
+    kit::{Modern, modern_stdio, request},
+    world::{Gateway, LONG, gone, mark, stdio},
+};
+
+const STATE: &str = "dev.stayput/state";
+
+/// R013, R146: several conversations of one client, each with a process of its own, told what they are.
+#[tokio::test]
+async fn each_named_session_has_its_own_state() {
+    let mark = mark("named");
+    let gateway = Gateway::start(json!({ "test": stdio(&mark, &[]) })).await;
+    let nobody = Modern::of(&gateway, "test");
+    let (ann, bob) = (nobody.named("ann"), nobody.named("bob"));
+    let first = ann.call("count", json!({})).await;
+    assert_eq!(first["content"][0]["text"], "1");
+    assert_eq!(first["resultType"], "complete");
+    assert_eq!(first["_meta"]["io.modelcontextprotocol/serverInfo"]["name"], "stayput-testserver");
+    let state = &first["_meta"][STATE];
+    assert_eq!((&state["state"], &state["generation"]), (&json!("fresh"), &json!(0)), "{state}");
+    assert!(state["expires"].as_str().is_some_and(|at| at.ends_with('Z')), "{state}");
+    let second = ann.call("count", json!({})).await;
+    assert_eq!(second["content"][0]["text"], "2");
+    assert_eq!(second["_meta"][STATE]["state"], "kept");
+    assert_eq!(second["_meta"][STATE]["session"], state["session"]);
+    let other = bob.call("count", json!({})).await;
+    assert_eq!(other["content"][0]["text"], "1");
+    assert_ne!(other["_meta"][STATE]["session"], state["session"]);
+    assert_eq!(processes::with_token(&mark).len(), 2);
+}
+
+/// Nothing runs and nothing starts where nothing says which session is meant.
+#[tokio::test]
+async fn a_call_that_names_no_session_does_not_run() {
+    let mark = mark("unnamed");
+    let gateway = Gateway::start(json!({ "test": stdio(&mark, &[]) })).await;
+    let nobody = Modern::of(&gateway, "test");
+    let result = nobody.call("count", json!({})).await;
+    assert_eq!(result["isError"], true, "{result}");
+    assert_eq!(processes::with_token(&mark).len(), 0);
+    assert_eq!(nobody.named("a").text("count").await, "1");
+}
+
+/// What has no argument to name a session by runs on a link that goes with it.
+#[tokio::test]
+async fn a_prompt_needs_no_session() {
+    let mark = mark("fleeting");
+    let gateway = Gateway::start(json!({ "test": stdio(&mark, &[]) })).await;
+    let nobody = Modern::of(&gateway, "test");
+    let prompt = json!({ "name": "greet", "arguments": { "name": "Ann" } });
+    let prompt = nobody.result("prompts/get", prompt).await;
+    assert!(prompt.to_string().contains("Say hello to Ann."), "{prompt}");
+    let read = nobody.result("resources/read", json!({ "uri": "test://count" })).await;
+    assert_eq!((&read["ttlMs"], &read["cacheScope"]), (&json!(0), &json!("private")));
+    gone(&mark).await;
+}
+
+/// Cell B: a legacy server hears what it knows, and its client what it knows.
+#[tokio::test]
+async fn requests_and_answers_are_translated() {
+    let log = tempfile::NamedTempFile::new().unwrap();
+    let path = log.path().to_str().unwrap();
+    let mark = mark("translated");
+    let gateway = Gateway::start(json!({ "test": stdio(&mark, &["--log", path]) })).await;
+    let client = Modern::of(&gateway, "test").named("a");
+    client.call("echo", json!({ "n": 1 })).await;
+    let traced = json!({ "name": "echo", "arguments": {}, "_meta": { "traceparent": "00-t" } });
+    client.result("tools/call", traced).await;
+    let seen = std::fs::read_to_string(path).unwrap();
+    let calls: Vec<Value> = seen
+        .lines()
+        .map(|line| serde_json::from_str::<Value>(line).unwrap())
+        .filter(|message| message["method"] == "tools/call")
+        .map(|message| message["params"].clone())
+        .collect();
+    assert_eq!(calls[0], json!({ "name": "echo", "arguments": { "n": 1 } }));
+    assert_eq!(calls[1]["_meta"], json!({ "traceparent": "00-t" }));
+    // The session's own link is opened in the name of its client, which cannot be asked anything.
+    let hello = seen.lines().rfind(|line| line.contains("\"initialize\"")).unwrap();
+    let hello: Value = serde_json::from_str(hello).unwrap();
+    assert_eq!(hello["params"]["clientInfo"]["name"], "modern");
+    assert_eq!(hello["params"]["capabilities"], json!({}));
+    let (status, code, message) =
+        client.refused("resources/read", json!({ "uri": "test://no" })).await;
+    assert_eq!((status, code), (200, -32602), "{message}");
+    assert_eq!(message["error"]["data"]["uri"], "test://no");
+}
+
+/// Invariant 9: no code that this era reserves or has given up.
+#[tokio::test]
+async fn codes_of_the_legacy_era_are_not_passed_on() {
+    let server = TestServer::http(&["--era", "legacy"]).await;
+    let gateway = Gateway::start(json!({ "test": { "url": server.url() } })).await;
+    let client = Modern::of(&gateway, "test").named("a");
+    assert_eq!(client.text("count").await, "1");
+    let wrong = |code: i64| {
+        let data = json!({ "elicitations": [{ "mode": "url", "url": "https://a.example/login" }] });
+        let body = json!({ "jsonrpc": "2.0", "id": "$id", "error":
+            { "code": code, "message": "not yet", "data": data } });
+        let body = body.to_string().replace("\"$id\"", "$id");
+        let headers = [["content-type", "application/json"]];
+        json!([{ "on": "tools/call", "do": { "status":
+            { "code": 200, "body": body, "headers": headers } } }])
+    };
+    for (code, expected) in [(-32002, -32602), (-32021, -32603), (-32007, -32007), (7, 7)] {
+        server.script(&wrong(code)).await;
+        let (status, code, message) =
+            client.refused("tools/call", json!({ "name": "count" })).await;
+        assert_eq!((status, code), (200, expected), "{message}");
+    }
+    server.script(&wrong(-32042)).await;
+    let result = client.call("count", json!({})).await;
+    assert_eq!(result["isError"], true, "{result}");
+    assert!(result.to_string().contains("https://a.example/login"), "{result}");
+    assert_eq!(result["_meta"][STATE]["state"], "kept", "{result}");
+}
+
+/// Invariant 3: a loss is told once, and then it goes on afresh.
+#[tokio::test]
+async fn a_loss_is_told_to_a_modern_client() {
+    let mark = mark("lost");
+    let mut gateway = Gateway::start(json!({ "test": stdio(&mark, &[]) })).await;
+    let nobody = Modern::of(&gateway, "test");
+    let client = nobody.named("a");
+    assert_eq!(client.text("count").await, "1");
+    let told = client.call("crash", json!({})).await;
+    assert_eq!(told["isError"], true, "{told}");
+    assert_eq!(told["_meta"][STATE]["state"], "lost");
+    assert_eq!(told["_meta"][STATE]["generation"], 1);
+    let next = after_the_loss(&client).await;
+    assert_eq!(next["content"][0]["text"], "1");
+    assert_eq!(next["_meta"][STATE]["generation"], 1);
+    gateway.kill();
+    gone(&mark).await;
+    gateway.restart().await;
+    let client = Modern::of(&gateway, "test").named("a");
+    let (status, code, message) =
+        client.refused("resources/read", json!({ "uri": "test://count" })).await;
+    assert_eq!((status, code), (200, -31001), "{message}");
+    let next = after_the_loss(&client).await;
+    assert_eq!(
+        (&next["content"][0]["text"], &next["_meta"][STATE]["state"]),
+        (&json!("1"), &json!("kept"))
+    );
+}
+
+/// The first count after a loss. That it was told is noted behind the answer, so it may be told once more.
+async fn after_the_loss(client: &Modern) -> Value {
+    for _ in 0..500 {
+        let answer = client.call("count", json!({})).await;
+        if answer["isError"] != true {
+            return answer;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    panic!("the loss is told without end");
+}
+
+/// A server that asks its client something in the middle of a call is refused, and ends the call as it likes.
+#[tokio::test]
+async fn a_server_that_asks_does_not_hang() {
+    let server = TestServer::http(&["--era", "legacy", "--quirk", "ask-anyway"]).await;
+    let mark = mark("asks");
+    let servers = json!({
+        "http": { "url": server.url() },
+        "stdio": stdio(&mark, &["--quirk", "ask-anyway"]),
+        "polite": stdio(&mark, &[]),
+    });
+    let gateway = Gateway::start(servers).await;
+    for name in ["http", "stdio", "polite"] {
+        let client = Modern::of(&gateway, name).named("a");
+        let can = json!({ "io.modelcontextprotocol/clientCapabilities":
+            { "elicitation": {}, "sampling": {}, "roots": {} } });
+        for tool in ["elicit", "sample", "roots"] {
+            let params = json!({ "name": tool, "arguments": {}, "_meta": can });
+            let result = tokio::time::timeout(LONG, client.result("tools/call", params)).await;
+            let result = result.unwrap();
+            assert_eq!(
+                (&result["isError"], &result["resultType"]),
+                (&json!(true), &json!("complete"))
+            );
+        }
+        assert_eq!(client.text("count").await, "1", "{name} goes on");
+    }
+}
+
+/// A call whose answer never comes ends at its limit, in a sentence.
+#[tokio::test]
+async fn a_call_without_an_answer_ends_at_its_limit() {
+    let mark = mark("limit");
+    let mut server = stdio(&mark, &[]);
+    server["stayput"] = json!({ "timeout": "1s" });
+    let gateway = Gateway::start(json!({ "test": server })).await;
+    let client = Modern::of(&gateway, "test").named("a");
+    let result = client.call("slow", json!({ "ms": 600_000 })).await;
+    assert_eq!(result["isError"], true);
+    assert!(result["content"][0]["text"].as_str().unwrap().contains("1s"), "{result}");
+    assert_eq!(client.text("count").await, "1");
+}
+
+/// R019, invariant 4: first calls at once open one session and one process.
+#[tokio::test]
+async fn first_calls_at_once_start_one_process() {
+    let mark = mark("twenty");
+    let gateway = Gateway::start(json!({ "test": stdio(&mark, &[]) })).await;
+    let client = Modern::of(&gateway, "test").named("a");
+    let calls = (0..20).map(|n| {
+        let body = request(&json!(n), "tools/call", json!({ "name": "count", "arguments": {} }));
+        let client = &client;
+        async move {
+            let answer = client.send(&body).await.message().await;
+            assert_eq!(answer["id"], n);
+            answer["result"]["content"][0]["text"].as_str().unwrap().parse::<u32>().unwrap()
+        }
+    });
+    let mut counted = futures_util::future::join_all(calls).await;
+    counted.sort_unstable();
+    assert_eq!(counted, (1..=20).collect::<Vec<_>>());
+    assert_eq!(processes::with_token(&mark).len(), 1);
+}
+
+/// A modern server can be kept as well, if somebody wants that: what passes is untouched but for the state.
+#[tokio::test]
+async fn a_modern_server_is_kept_if_that_is_chosen() {
+    let mark = mark("kept-modern");
+    let mut server = modern_stdio(&mark, &[]);
+    server["stayput"] = json!({ "isolation": "per-session", "era": "modern" });
+    let gateway = Gateway::start(json!({ "test": server })).await;
+    let nobody = Modern::of(&gateway, "test");
+    let first = nobody.named("ann").call("count", json!({})).await;
+    assert_eq!(
+        (&first["content"][0]["text"], &first["_meta"][STATE]["state"]),
+        (&json!("1"), &json!("fresh"))
+    );
+    assert_eq!(nobody.named("bob").text("count").await, "1");
+    assert_eq!(nobody.named("ann").text("count").await, "2");
+    assert_eq!(nobody.call("count", json!({})).await["isError"], true);
+    let lists = [
+        nobody.result("tools/list", json!({})).await,
+        nobody.named("ann").result("tools/list", json!({})).await,
+    ];
+    assert_eq!(lists[0], lists[1]);
+    assert_eq!(processes::with_token(&mark).len(), 2, "no list starts a process");
+}
+
+/// A legacy server that all share: translated, without a session, and its loss is told to who hits it.
+#[tokio::test]
+async fn a_legacy_server_is_shared_if_that_is_chosen() {
+    let log = tempfile::NamedTempFile::new().unwrap();
+    let mark = mark("shared-legacy");
+    let mut server = stdio(&mark, &["--log", log.path().to_str().unwrap()]);
+    server["stayput"] = json!({ "isolation": "shared", "era": "legacy" });
+    let gateway = Gateway::start(json!({ "test": server })).await;
+    let client = Modern::of(&gateway, "test");
+    assert_eq!(client.text("count").await, "1");
+    let second = client.named("ann").call("count", json!({})).await;
+    assert_eq!(second["content"][0]["text"], "2");
+    assert!(second["_meta"][STATE].is_null(), "{second}");
+    assert_eq!(processes::with_token(&mark).len(), 1);
+    // A list that changed is asked for anew, once, on the link that is there.
+    let listed = || {
+        let seen = std::fs::read_to_string(log.path()).unwrap();
+        seen.lines().filter(|line| line.contains("\"tools/list\"")).count()
+    };
+    client.text("notify").await;
+    let before = listed();
+    for _ in 0..3 {
+        client.result("tools/list", json!({})).await;
+    }
+    assert_eq!(listed(), before + 1);
+    let told = client.call("crash", json!({})).await;
+    assert_eq!((&told["isError"], &told["_meta"][STATE]["state"]), (&json!(true), &json!("lost")));
+    assert_eq!(client.text("count").await, "1");
+}
+
+/// What is learned in nobody's name leaves no folder behind.
+#[tokio::test]
+async fn a_folder_that_a_probe_needed_is_removed() {
+    let mark = mark("folders");
+    let mut server = stdio(&mark, &[]);
+    server["env"] = json!({ "PRIVATE": "${session.dir}" });
+    let gateway = Gateway::start(json!({ "test": server })).await;
+    let client = Modern::of(&gateway, "test");
+    client.result("tools/list", json!({})).await;
+    client.result("tools/list", json!({})).await;
+    let folders = gateway.folder.path().join("store.db.d/folders/sessions");
+    for _ in 0..1_500 {
+        let left = std::fs::read_dir(&folders).map_or(0, Iterator::count);
+        if left == 0 {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    assert_eq!(std::fs::read_dir(&folders).map_or(0, Iterator::count), 0);
+    let result = client.named("a").call("env", json!({ "name": "PRIVATE" })).await;
+    let own = result["content"][0]["text"].as_str().unwrap();
+    assert!(own.starts_with(folders.to_str().unwrap()), "{own}");
+}

@@ -1,0 +1,162 @@
+//! A client of the modern era.
+
+use std::time::Duration;
+
+use http::Method;
+use serde_json::{Value, json};
+use stayput_testkit::{
+    mcp::{Answer, send},
+    program,
+};
+
+use crate::world::{Gateway, LONG};
+
+pub(crate) const VERSION: &str = "2026-07-28";
+
+/// What every request has in `_meta`.
+pub(crate) fn meta() -> Value {
+    json!({
+        "io.modelcontextprotocol/protocolVersion": VERSION,
+        "io.modelcontextprotocol/clientCapabilities": {},
+        "io.modelcontextprotocol/clientInfo": { "name": "modern", "version": "7" },
+    })
+}
+
+/// A request as it should be. What is in `_meta` of `params` comes on top.
+pub(crate) fn request(id: &Value, method: &str, mut params: Value) -> Value {
+    let mut all = meta();
+    if let Some(more) = params["_meta"].as_object() {
+        all.as_object_mut().unwrap().extend(more.clone());
+    }
+    params["_meta"] = all;
+    json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params })
+}
+
+/// The headers that a request should come with.
+pub(crate) fn headers(request: &Value) -> Vec<(String, String)> {
+    let method = request["method"].as_str().unwrap();
+    let mut all = vec![
+        ("mcp-protocol-version".to_owned(), VERSION.to_owned()),
+        ("mcp-method".to_owned(), method.to_owned()),
+    ];
+    let source = named_by(method).and_then(|name| request["params"][name].as_str());
+    all.extend(source.map(|name| ("mcp-name".to_owned(), name.to_owned())));
+    all
+}
+
+fn named_by(method: &str) -> Option<&'static str> {
+    match method {
+        "tools/call" | "prompts/get" => Some("name"),
+        "resources/read" => Some("uri"),
+        _ => None,
+    }
+}
+
+/// Posts a body with these headers and no others, but for what HTTP itself wants.
+pub(crate) async fn post(url: &str, headers: &[(String, String)], body: &str) -> Answer {
+    let mut all = vec![
+        ("content-type", "application/json"),
+        ("accept", "application/json, text/event-stream"),
+    ];
+    let replaced = |name: &str| headers.iter().any(|(other, _)| other == name);
+    all.retain(|(name, _)| !replaced(name));
+    all.extend(headers.iter().map(|(name, value)| (&**name, &**value)));
+    tokio::time::timeout(LONG, send(Method::POST, url, &all, body.to_owned()))
+        .await
+        .unwrap()
+        .unwrap()
+}
+
+/// A modern client of one server of a gateway, or of the server itself.
+pub(crate) struct Modern {
+    pub(crate) url: String,
+    more: Vec<(String, String)>,
+}
+
+impl Modern {
+    pub(crate) fn of(gateway: &Gateway, server: &str) -> Self {
+        Self { url: format!("{}/mcp/{server}", gateway.url), more: Vec::new() }
+    }
+
+    pub(crate) fn direct(url: &str) -> Self {
+        Self { url: url.to_owned(), more: Vec::new() }
+    }
+
+    /// The same, in a session of this name.
+    pub(crate) fn named(&self, name: &str) -> Self {
+        self.with("stayput-session", &format!("key:{name}"))
+    }
+
+    /// The same, with one more header.
+    pub(crate) fn with(&self, name: &str, value: &str) -> Self {
+        let mut more = self.more.clone();
+        more.push((name.to_owned(), value.to_owned()));
+        Self { url: self.url.clone(), more }
+    }
+
+    /// A request as it should be.
+    pub(crate) async fn ask(&self, method: &str, params: Value) -> Answer {
+        self.send(&request(&json!("q/1"), method, params)).await
+    }
+
+    pub(crate) async fn send(&self, request: &Value) -> Answer {
+        let mut all = headers(request);
+        all.extend(self.more.clone());
+        post(&self.url, &all, &request.to_string()).await
+    }
+
+    /// A request and its answer, which is a good one. No answer of this era names a session of the protocol.
+    pub(crate) async fn result(&self, method: &str, params: Value) -> Value {
+        let answer = self.ask(method, params).await;
+        assert_eq!(answer.status, 200);
+        assert_eq!(answer.header("mcp-session-id"), "");
+        let message = tokio::time::timeout(LONG, answer.message()).await.unwrap();
+        assert_eq!(message["id"], "q/1", "{message}");
+        assert!(message["result"]["resultType"].is_string(), "{message}");
+        message["result"].clone()
+    }
+
+    pub(crate) async fn call(&self, tool: &str, arguments: Value) -> Value {
+        self.result("tools/call", json!({ "name": tool, "arguments": arguments })).await
+    }
+
+    /// The text that a tool gave.
+    pub(crate) async fn text(&self, tool: &str) -> String {
+        let result = self.call(tool, json!({})).await;
+        let text = result["content"][0]["text"].as_str();
+        text.unwrap_or_else(|| panic!("{result}")).to_owned()
+    }
+
+    /// What a refused request is answered with: status and code.
+    pub(crate) async fn refused(&self, method: &str, params: Value) -> (u16, i64, Value) {
+        refusal(self.ask(method, params).await).await
+    }
+
+    /// Waits until a counter of the server is at least so high.
+    pub(crate) async fn until(&self, counter: &str, least: u64) {
+        for _ in 0..1_500 {
+            let stats: Value = serde_json::from_str(&self.text("stats").await).unwrap();
+            if stats.pointer(counter).and_then(Value::as_u64).unwrap_or(0) >= least {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        panic!("{counter} never came to {least}");
+    }
+}
+
+/// Status, code and the whole error of an answer that refuses.
+pub(crate) async fn refusal(answer: Answer) -> (u16, i64, Value) {
+    let status = answer.status.as_u16();
+    assert_eq!(answer.header("mcp-session-id"), "");
+    let message = answer.json().await;
+    let code = message["error"]["code"].as_i64().unwrap_or_else(|| panic!("{message}"));
+    (status, code, message)
+}
+
+/// A modern server as a process, which all sessions share.
+pub(crate) fn modern_stdio(mark: &str, more: &[&str]) -> Value {
+    let mut args = vec!["stdio", "--era", "modern", "--mark", mark];
+    args.extend(more);
+    json!({ "command": program("stayput-testserver"), "args": args })
+}

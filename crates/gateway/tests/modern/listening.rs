@@ -1,0 +1,117 @@
+//! `subscriptions/listen`, on servers that have it.
+
+use serde_json::{Value, json};
+use stayput_testkit::mcp::TestServer;
+
+use crate::{
+    kit::{Modern, modern_stdio, request},
+    world::{Gateway, mark},
+};
+
+const TAG: &str = "io.modelcontextprotocol/subscriptionId";
+
+/// What comes is tagged with the client's id, several listen at once, and who closes is gone upstream, too.
+#[tokio::test]
+async fn clients_hear_what_they_asked_for() {
+    let server = TestServer::http(&["--era", "modern"]).await;
+    let mark = mark("listen");
+    let servers = json!({ "http": { "url": server.url() }, "stdio": modern_stdio(&mark, &[]) });
+    let gateway = Gateway::start(servers).await;
+    for name in ["http", "stdio"] {
+        let client = Modern::of(&gateway, name);
+        let mut ears = Vec::new();
+        for id in [json!("l/1"), json!(7)] {
+            let wanted = json!({ "toolsListChanged": true, "promptsListChanged": true,
+                "resourceSubscriptions": ["test://count"] });
+            let listen = request(&id, "subscriptions/listen", json!({ "notifications": wanted }));
+            let answer = client.send(&listen).await;
+            assert_eq!(answer.header("content-type"), "text/event-stream");
+            assert_eq!(answer.header("x-accel-buffering"), "no");
+            let mut events = answer.events();
+            let first = events.message().await.unwrap();
+            assert_eq!(first["method"], "notifications/subscriptions/acknowledged", "{first}");
+            assert_eq!(first["params"]["_meta"][TAG], id);
+            assert!(first["params"]["notifications"]["promptsListChanged"].is_null(), "{first}");
+            ears.push((id, events));
+        }
+        client.call("notify", json!({})).await;
+        for (id, events) in &mut ears {
+            let told = events.message().await.unwrap();
+            assert_eq!(told["method"], "notifications/tools/list_changed", "{told}");
+            assert_eq!(told["params"]["_meta"][TAG], *id);
+            let told = events.message().await.unwrap();
+            assert_eq!(told["method"], "notifications/resources/updated", "{told}");
+            assert_eq!(told["params"]["_meta"][TAG], *id);
+        }
+        drop(ears.pop());
+        client.until("/cancels", 1).await;
+        // The other one still hears.
+        client.call("notify", json!({})).await;
+        let told = ears[0].1.message().await.unwrap();
+        assert_eq!(told["method"], "notifications/tools/list_changed", "{told}");
+        drop(ears);
+        client.until("/cancels", 2).await;
+    }
+}
+
+/// Lists that changed are asked for anew, once, and then known again.
+#[tokio::test]
+async fn lists_that_changed_are_learned_anew() {
+    let server = TestServer::http(&["--era", "modern"]).await;
+    let gateway = Gateway::start(json!({ "test": { "url": server.url() } })).await;
+    let client = Modern::of(&gateway, "test");
+    let asked = async || {
+        let stats = server.stats().await;
+        stats["methods"]["tools/list"].as_u64().unwrap_or(0)
+    };
+    client.result("tools/list", json!({})).await;
+    let before = asked().await;
+    let listen = json!({ "notifications": { "toolsListChanged": true } });
+    let mut events = client.ask("subscriptions/listen", listen).await.events();
+    events.message().await.unwrap();
+    client.result("tools/list", json!({})).await;
+    assert_eq!(asked().await, before);
+    client.call("notify", json!({})).await;
+    let told = events.message().await.unwrap();
+    assert_eq!(told["method"], "notifications/tools/list_changed");
+    let lists = (0..5).map(|_| client.result("tools/list", json!({})));
+    let lists: Vec<Value> = futures_util::future::join_all(lists).await;
+    assert!(lists.iter().all(|list| list["tools"].as_array().is_some_and(|it| it.len() == 21)));
+    assert_eq!(asked().await, before + 1);
+}
+
+/// A server that ends the subscription does so under the client's id.
+#[tokio::test]
+async fn the_end_of_a_subscription_names_the_client_s_id() {
+    let server = TestServer::http(&["--era", "modern"]).await;
+    let gateway = Gateway::start(json!({ "test": { "url": server.url() } })).await;
+    let client = Modern::of(&gateway, "test");
+    client.text("count").await;
+    let end = format!(
+        r#"{{"jsonrpc":"2.0","id":$id,"result":{{"resultType":"complete","_meta":{{"{TAG}":$id}}}}}}"#
+    );
+    let headers = [["content-type", "application/json"]];
+    server
+        .script(&json!([{ "on": "subscriptions/listen", "do": { "status":
+            { "code": 200, "body": end, "headers": headers } } }]))
+        .await;
+    let listen = json!({ "notifications": { "toolsListChanged": true } });
+    let end = client.ask("subscriptions/listen", listen).await.message().await;
+    assert_eq!((&end["id"], &end["result"]["_meta"][TAG]), (&json!("q/1"), &json!("q/1")), "{end}");
+}
+
+/// A gateway that stops says so to who listens, and does not wait for it.
+#[tokio::test]
+async fn who_listens_is_told_that_the_gateway_stops() {
+    let server = TestServer::http(&["--era", "modern"]).await;
+    let mut gateway = Gateway::start(json!({ "test": { "url": server.url() } })).await;
+    let client = Modern::of(&gateway, "test");
+    let listen = json!({ "notifications": { "toolsListChanged": true } });
+    let mut events = client.ask("subscriptions/listen", listen).await.events();
+    events.message().await.unwrap();
+    let stopped = tokio::task::spawn_blocking(move || gateway.stop());
+    let end = events.message().await.unwrap();
+    assert_eq!((&end["id"], &end["result"]["_meta"][TAG]), (&json!("q/1"), &json!("q/1")), "{end}");
+    assert!(events.message().await.is_none());
+    assert!(stopped.await.unwrap().success());
+}
