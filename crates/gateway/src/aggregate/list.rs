@@ -171,16 +171,16 @@ mod tests {
     #[test]
     fn pages_are_cut_between_those_of_servers() {
         let names = Names::new(["a", "b.c", "d"]);
-        let parts = parts();
+        let whole = parts();
         let show = |server: &str, entry| TOOLS.shown(&names, server, entry);
-        let first = merge(&TOOLS, &parts, 10, show);
+        let first = merge(&TOOLS, &whole, 10, show);
         let next = Cursor { server: "a".to_owned(), inner: Some("2".to_owned()) };
         assert_eq!(first.entries, r#"{ "n":1.10,"name":"a__x" }"#);
         assert_eq!(first.next, Some(next));
-        let rest = [part("a", parts[0].pages[1..].to_vec()), parts[1].clone(), parts[2].clone()];
+        let rest = [part("a", whole[0].pages[1..].to_vec()), whole[1].clone(), whole[2].clone()];
         let second = merge(&TOOLS, &rest, 40, show);
         assert_eq!(second.next, Some(Cursor { server: "d".to_owned(), inner: None }));
-        let mut cut = parts.clone();
+        let mut cut = parts();
         cut[1].rest = Some("more".to_owned());
         let goes_on = Cursor { server: "b.c".to_owned(), inner: Some("more".to_owned()) };
         assert_eq!(merge(&TOOLS, &cut, 1 << 20, show).next, Some(goes_on));

@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use stayput_testkit::mcp::TestServer;
+use stayput_testkit::{mcp::TestServer, processes};
 
 use crate::{
     ALL,
-    world::{Client, Gateway, gone, mark, stdio},
+    world::{Client, Gateway, LONG, gone, mark, stdio},
 };
 
 fn is_told(answer: &Value, server: &str) -> bool {
@@ -32,17 +32,35 @@ async fn after_the_loss(gateway: &Gateway, client: &Client, tool: &str) -> Strin
 /// Invariant 3: what one server loses is told on that server, and refuses nothing on another.
 #[tokio::test]
 async fn a_loss_on_one_server_refuses_nothing_on_another() {
-    let mark = mark("all-loss");
-    let servers = json!({ "one": stdio(&mark, &[]), "two": stdio(&mark, &[]) });
+    let (one, two) = (mark("all-loss-one"), mark("all-loss-two"));
+    let servers = json!({ "one": stdio(&one, &[]), "two": stdio(&two, &[]) });
     let gateway = Gateway::start(servers).await;
     let client = gateway.client(ALL).await;
     assert_eq!(client.text(&gateway, "one__count").await, "1");
     assert_eq!(client.text(&gateway, "two__count").await, "1");
-    let told = client.call(&gateway, "one__crash", json!({})).await;
-    assert!(is_told(&told, "one"), "{told}");
+    for pid in processes::with_token(&one) {
+        let kill = std::process::Command::new("kill").args(["-9", &pid.to_string()]).status();
+        assert!(kill.unwrap().success());
+    }
+    gone(&one).await;
+    // A new process is started for this, and it tells no loss: so the loss is there and not told.
+    let ask = json!({ "ref": { "type": "ref/prompt", "name": "one__greet" },
+        "argument": { "name": "name", "value": "x" } });
+    let end = tokio::time::Instant::now() + LONG;
+    loop {
+        let completed = client.request(&gateway, "completion/complete", ask.clone()).await;
+        if completed["result"].is_object() {
+            break;
+        }
+        assert!(tokio::time::Instant::now() < end, "{completed}");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
     assert_eq!(client.text(&gateway, "two__count").await, "2");
-    assert_eq!(after_the_loss(&gateway, &client, "one__count").await, "1");
+    let told = client.call(&gateway, "one__count", json!({})).await;
+    assert!(is_told(&told, "one"), "{told}");
     assert_eq!(client.text(&gateway, "two__count").await, "3");
+    assert_eq!(after_the_loss(&gateway, &client, "one__count").await, "1");
+    assert_eq!(client.text(&gateway, "two__count").await, "4");
 }
 
 /// Invariants 3 and 5, E07: after `kill -9` the connection to all servers is known; each child's loss is

@@ -188,6 +188,25 @@ async fn nothing_is_opened_after_the_close() {
     none_alive(&token).await;
 }
 
+/// R034: a server that is asked in the name of a session that ends is not asked again for it.
+#[tokio::test]
+async fn nothing_is_learned_for_a_session_that_ends() {
+    let links = links();
+    let token = token();
+    let slow = stdio(&["--startup-ms", "60000"]).env("TOKEN", token.as_str());
+    let (server, ann) = (server_with(slow, quick()), place());
+    let asking = tokio::runtime::Handle::current().spawn({
+        let (links, ann) = (links.clone(), ann.clone());
+        async move { links.profile(&server, &ann).await }
+    });
+    until("it is asked", || !alive(&token).is_empty()).await;
+    assert!(links.end(ann.session).await.is_empty());
+    let asked = tokio::time::timeout(LONG, asking).await.expect("it is asked again").unwrap();
+    assert!(matches!(&*asked.unwrap_err(), OpenError::Ended { .. }));
+    assert!(alive(&token).is_empty());
+    close(&links).await;
+}
+
 /// A close that comes in the middle of an opening.
 #[tokio::test]
 async fn what_is_being_opened_at_the_close_is_ended() {
