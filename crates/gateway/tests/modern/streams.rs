@@ -24,7 +24,7 @@ async fn all(name: &str) -> (Gateway, [TestServer; 2]) {
 
 const NAMES: [&str; 4] = ["old-stdio", "new-stdio", "old-http", "new-http"];
 
-fn slow(ms: u64, meta: Value) -> Value {
+fn slow(ms: u64, meta: &Value) -> Value {
     json!({ "name": "slow", "arguments": { "ms": ms, "steps": 3 }, "_meta": meta })
 }
 
@@ -34,7 +34,7 @@ async fn progress_comes_on_the_stream_of_its_call() {
     let (gateway, _servers) = all("progress").await;
     for name in NAMES {
         let client = Modern::of(&gateway, name).named("a");
-        let answer = client.ask("tools/call", slow(90, json!({ "progressToken": "p/1" }))).await;
+        let answer = client.ask("tools/call", slow(90, &json!({ "progressToken": "p/1" }))).await;
         assert_eq!(answer.header("content-type"), "text/event-stream", "{name}");
         assert_eq!(answer.header("x-accel-buffering"), "no");
         assert_eq!(answer.header("mcp-session-id"), "");
@@ -51,7 +51,7 @@ async fn progress_comes_on_the_stream_of_its_call() {
         assert_eq!(last["result"]["resultType"], "complete", "{last}");
         assert!(progress.len() >= 3, "{text}");
         assert!(progress.iter().all(|told| told["params"]["progressToken"] == "p/1"), "{text}");
-        let answer = client.ask("tools/call", slow(30, json!({}))).await;
+        let answer = client.ask("tools/call", slow(30, &json!({}))).await;
         assert_eq!(answer.header("content-type"), "application/json", "{name}");
         assert_eq!(answer.json().await["result"]["content"][0]["text"], "done");
     }
@@ -80,7 +80,7 @@ async fn closing_a_stream_cancels_its_call() {
     let (gateway, _servers) = all("close").await;
     for name in NAMES {
         let client = Modern::of(&gateway, name).named("a");
-        let params = slow(600_000, json!({ "progressToken": 1 }));
+        let params = slow(600_000, &json!({ "progressToken": 1 }));
         let mut events = client.ask("tools/call", params).await.events();
         assert_eq!(events.message().await.unwrap()["params"]["progress"], 0);
         drop(events);
@@ -98,8 +98,9 @@ async fn going_away_before_the_answer_cancels_the_call() {
     for name in NAMES {
         let client = Modern::of(&gateway, name).named("a");
         let waiting = Modern::of(&gateway, name).named("a");
-        let body = request(&json!(1), "tools/call", slow(600_000, json!({})));
-        let asking = tokio::spawn(async move { waiting.send(&body).await });
+        let body = request(&json!(1), "tools/call", slow(600_000, &json!({})));
+        let asking =
+            tokio::runtime::Handle::current().spawn(async move { waiting.send(&body).await });
         client.until("/tools/slow", 1).await;
         assert!(!asking.is_finished());
         asking.abort();
@@ -114,7 +115,7 @@ async fn a_long_silence_becomes_a_stream() {
     let mark = mark("silence");
     let gateway = Gateway::start(json!({ "test": modern_stdio(&mark, &[]) })).await;
     let client = Modern::of(&gateway, "test");
-    let answer = client.ask("tools/call", slow(16_500, json!({}))).await;
+    let answer = client.ask("tools/call", slow(16_500, &json!({}))).await;
     assert_eq!(answer.header("content-type"), "text/event-stream");
     assert_eq!(answer.message().await["result"]["content"][0]["text"], "done");
 }
