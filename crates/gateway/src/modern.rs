@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use http::{HeaderMap, Response, StatusCode};
 use stayput_core::Owner;
-use stayput_upstream::{Isolation, Profile, Server};
+use stayput_upstream::{Held, Isolation, Profile, Server};
 use stayput_wire::{Code, Era, Kind, Message, Version, header as mcp, meta};
 
 use crate::{
@@ -121,34 +121,56 @@ impl Request<'_> {
             return self.refused(Code::METHOD_NOT_FOUND, &sentence);
         }
         let nobody = Nobody::new(self.house, &self.owner, false);
-        let profile = match self.profile(&nobody).await {
+        // Only one that several share is found in nobody's name.
+        let link = self.house.links.find(self.server, nobody.place());
+        let profile = match self.profile(&nobody, link.as_ref()).await {
             Ok(profile) => profile,
             Err(sentence) => return self.failed(&sentence),
         };
-        if profile.way().era() == Era::Legacy && !discover::advertises(&profile, self.method) {
+        let era = profile.way().era();
+        if era == Era::Legacy && !discover::advertises(&profile, self.method) {
             let sentence = format!("the server has no `{}`", self.method);
             return self.refused(Code::METHOD_NOT_FOUND, &sentence);
         }
-        if self.method == "tools/call"
-            && let Some(refused) = self.denied(&profile, &nobody)
-        {
+        if let Some(refused) = self.denied(&profile, link.as_ref()) {
             return refused;
         }
-        if self.method == "server/discover" {
-            return discover::answer(self, &profile).await;
+        let known = match self.method {
+            "server/discover" => discover::known(self, &profile),
+            method if lists::is_list(method) => lists::known(self, &profile),
+            _ if self.server.isolation(era) == Isolation::Shared => None,
+            _ => return kept::call(self, &profile).await,
+        };
+        match known {
+            Some(known) => known,
+            None => errand::ask(self, &profile, link).await,
         }
-        if lists::is_list(self.method) {
-            return lists::answer(self, &profile).await;
+    }
+
+    /// What is known of the server. For a list, if the server said on a link that several share that its
+    /// lists changed, as they are now; nothing else waits for that.
+    async fn profile(&self, nobody: &Nobody, link: Option<&Held>) -> Result<Arc<Profile>, String> {
+        let (links, place) = (&self.house.links, nobody.place());
+        let Some(profile) = links.known_profile(self.server, place).await else {
+            // To ask it, a folder may be made.
+            let alone = self.server.depends_on_session();
+            let nobody = Nobody::new(self.house, &self.owner, alone);
+            let profile = links.profile(self.server, nobody.place()).await;
+            return profile.map_err(|error| error.to_string());
+        };
+        let changed = link.filter(|it| lists::is_list(self.method) && it.lists_changed() > 0);
+        match changed {
+            None => Ok(profile),
+            Some(link) => Ok(links.relearn(self.server, place, link).await.unwrap_or(profile)),
         }
-        if self.server.isolation(profile.way().era()) == Isolation::Shared {
-            return errand::ask(self, &profile).await;
-        }
-        kept::call(self, &profile).await
     }
 
     /// Why a tool is not called: it is not passed on, or its arguments do not travel as headers as they
     /// should.
-    fn denied(&self, profile: &Profile, nobody: &Nobody) -> Option<Response<Reply>> {
+    fn denied(&self, profile: &Profile, link: Option<&Held>) -> Option<Response<Reply>> {
+        if self.method != "tools/call" {
+            return None;
+        }
         let params = self.message.params();
         let name = params.and_then(|params| params.find_unique(&["name"]).ok().flatten());
         let name = name.and_then(|name| name.text());
@@ -159,32 +181,10 @@ impl Request<'_> {
         }
         let name = name?;
         // A link that lists passed over knows more than what was learned before there was one.
-        let link = self.house.links.find(self.server, nobody.place());
         let checked = match link.filter(|_| profile.way().era() == Era::Modern) {
             Some(link) => validate::params(self.headers, &*link.param_headers(&name)?, params),
             None => validate::params(self.headers, profile.param_headers(&name)?, params),
         };
         Some(checked.err()?.response(Some(self.id)))
-    }
-
-    /// What is known of the server. Of one that said, on a link that several share, that its lists changed,
-    /// as they are now.
-    async fn profile(&self, nobody: &Nobody) -> Result<Arc<Profile>, String> {
-        let (links, place) = (&self.house.links, nobody.place());
-        let profile = match links.known_profile(self.server, place).await {
-            Some(profile) => profile,
-            None => {
-                // To ask it, a folder may be made.
-                let alone = self.server.depends_on_session();
-                let nobody = Nobody::new(self.house, &self.owner, alone);
-                let profile = links.profile(self.server, nobody.place()).await;
-                profile.map_err(|error| error.to_string())?
-            }
-        };
-        let link = links.find(self.server, place).filter(|link| link.lists_changed() > 0);
-        match link {
-            None => Ok(profile),
-            Some(link) => Ok(links.relearn(self.server, place, &link).await.unwrap_or(profile)),
-        }
     }
 }

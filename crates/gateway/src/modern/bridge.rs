@@ -94,7 +94,7 @@ mod tests {
                 r#"{"jsonrpc":"2.0", "id":"a","method":"m","params":{"_meta":{"io.modelcontextprotocol/protocolVersion":"v",
  "progressToken":7.0e0,"io.modelcontextprotocol/x":{}, "traceparent":"t"},"n":1.10}}"#
             ),
-            r#"{"jsonrpc":"2.0", "id":"a","method":"m","params":{"_meta":{"progressToken":7.0e0, "traceparent":"t"},"n":1.10}}"#
+            r#"{"jsonrpc":"2.0", "id":"a","method":"m","params":{"_meta":{"progressToken":7.0e0,"traceparent":"t"},"n":1.10}}"#
         );
         assert_eq!(
             sent(

@@ -1,12 +1,12 @@
 //! What a server can do, for clients of the modern era.
 
-use std::sync::Arc;
+use std::borrow::Cow;
 
 use http::Response;
 use stayput_upstream::Profile;
 use stayput_wire::{Edits, Era, Raw, meta};
 
-use super::{Request, errand, lists, validate};
+use super::{Request, lists, validate};
 use crate::reply::{self, Reply};
 
 /// What of a legacy server works for a modern client without a bridge between the eras.
@@ -28,17 +28,15 @@ pub(super) fn advertises(profile: &Profile, method: &str) -> bool {
     profile.greeting().has(capability)
 }
 
-/// The answer to `server/discover`: what the server itself says, or what is known of it from its
-/// handshake.
-pub(super) async fn answer(request: &Request<'_>, profile: &Arc<Profile>) -> Response<Reply> {
-    if profile.way().era() == Era::Legacy {
-        return reply::message(reply::result(request.id, &built(profile)));
-    }
-    let said = profile.greeting().result();
-    if lists::is_fresh(request, profile, said) {
-        return reply::message(reply::result(request.id, said));
-    }
-    errand::ask(request, profile).await
+/// The answer to `server/discover` as far as it is known: what the server itself said, or what follows from
+/// its handshake.
+pub(super) fn known(request: &Request<'_>, profile: &Profile) -> Option<Response<Reply>> {
+    let said = match profile.way().era() {
+        Era::Legacy => Cow::Owned(built(profile)),
+        Era::Modern => Cow::Borrowed(profile.greeting().result()),
+    };
+    let fresh = lists::is_fresh(request, profile, &said);
+    fresh.then(|| reply::message(reply::result(request.id, &said)))
 }
 
 /// What a legacy server said of itself, as a modern one says it.

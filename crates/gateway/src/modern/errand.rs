@@ -61,11 +61,15 @@ pub(super) struct Ended {
 
 /// Asks a server something that concerns no session, on the link that all share. A server that has a link
 /// for each session is asked on one that is thrown away.
-pub(super) async fn ask(request: &Request<'_>, profile: &Arc<Profile>) -> Response<Reply> {
+pub(super) async fn ask(
+    request: &Request<'_>,
+    profile: &Arc<Profile>,
+    link: Option<Held>,
+) -> Response<Reply> {
     let alone = request.server.isolation(profile.way().era()) == Isolation::PerSession;
     let nobody = Nobody::new(request.house, &request.owner, alone);
     let links = &request.house.links;
-    let link = match links.find(request.server, nobody.place()) {
+    let link = match link {
         Some(link) => link,
         // Of those who share it, none is named to the server.
         None => match links.open(request.server, nobody.place(), &Asking::default()).await {

@@ -11,7 +11,7 @@ use std::{
 use bytes::Bytes;
 use http::Response;
 use hyper::body::{Body, Frame};
-use stayput_upstream::{Call, Incoming};
+use stayput_upstream::{Call, CallError, Incoming};
 use stayput_wire::sse;
 use tokio::time::Sleep;
 
@@ -54,7 +54,7 @@ impl Following {
         tokio::pin!(patience);
         loop {
             let incoming = match &mut self.call {
-                None => None,
+                None => Some(Incoming::Answer(Err(CallError::Cancelled))),
                 Some(call) => tokio::select! {
                     biased;
                     incoming = call.next() => incoming,
@@ -77,7 +77,7 @@ impl Following {
                 }
                 // Dropped, a question is refused: nobody can be asked.
                 Some(_) => {}
-                None => return reply::status(http::StatusCode::INTERNAL_SERVER_ERROR),
+                None => self.call = None,
             }
         }
     }

@@ -1,12 +1,12 @@
 //! Lists, which never vary by conversation.
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
 use http::Response;
 use stayput_upstream::{Isolation, Profile};
-use stayput_wire::{Era, Raw};
+use stayput_wire::{Code, Era, Raw};
 
-use super::{Request, answer::Finish, errand};
+use super::{Request, answer::Finish};
 use crate::{
     lists,
     reply::{self, Reply},
@@ -35,11 +35,17 @@ pub(super) fn is_fresh(request: &Request<'_>, profile: &Profile, result: &str) -
     profile.age().is_some_and(|age| age < Duration::from_millis(ttl))
 }
 
-/// One page of a list: as it is known, or else as the server says now.
-pub(super) async fn answer(request: &Request<'_>, profile: &Arc<Profile>) -> Response<Reply> {
-    let known = lists::page(profile, request.method, request.message.params());
-    let known = known.filter(|page| is_fresh(request, profile, page));
-    let Some(page) = known else { return errand::ask(request, profile).await };
-    let finish = Finish::new(request.asked(), profile).passing(request.tools());
-    reply::message(reply::result(request.id, &finish.result(page)))
+/// One page of a list, as far as it is known. Who has a link for each session is not asked for a page that
+/// it did not announce: that would take a link.
+pub(super) fn known(request: &Request<'_>, profile: &Profile) -> Option<Response<Reply>> {
+    let Some(page) = lists::page(profile, request.method, request.message.params()) else {
+        let isolation = request.server.isolation(profile.way().era());
+        let listed = !profile.pages(request.method).is_empty();
+        let refused = || request.refused(Code::INVALID_PARAMS, "there is no such cursor");
+        return (listed && isolation == Isolation::PerSession).then(refused);
+    };
+    is_fresh(request, profile, page).then(|| {
+        let finish = Finish::new(request.asked(), profile).passing(request.tools());
+        reply::message(reply::result(request.id, &finish.result(page)))
+    })
 }

@@ -91,6 +91,7 @@ async fn lists_of_a_legacy_server_are_the_same_for_everybody() {
     assert_eq!((names.len(), &names[0], &names[20]), (21, &json!("count"), &json!("region")));
     let answer = nobody.ask("tools/list", json!({ "cursor": "nonsense" })).await;
     assert_eq!(answer.json().await["error"]["code"], -32602);
+    assert_eq!(processes::with_token(&mark).len(), 1, "no list starts a process");
 }
 
 /// What is denied is neither shown nor called, to modern clients either.
