@@ -1,7 +1,8 @@
 //! One client that is connected: what it said of itself, and what is under way for it.
 
 use std::{
-    collections::HashMap,
+    borrow::Cow,
+    collections::{BTreeMap, HashMap},
     fmt,
     sync::{
         Arc, Mutex, MutexGuard, OnceLock, PoisonError,
@@ -10,9 +11,9 @@ use std::{
 };
 
 use serde::{Deserialize, Serialize};
-use stayput_core::{Handle, Owner, SessionId};
+use stayput_core::{Generation, Handle, Owner, SessionId};
 use stayput_upstream::{Asked, Canceller, Hello};
-use stayput_wire::Version;
+use stayput_wire::{Message, Version};
 use tokio::task::AbortHandle;
 
 use crate::{
@@ -32,6 +33,7 @@ pub(crate) struct Connection {
     /// The one stream of a client of 2024-11-05: all that it hears comes there.
     line: OnceLock<Arc<Stream>>,
     next_ask: AtomicU64,
+    name: OnceLock<Handle>,
 }
 
 #[derive(Default)]
@@ -45,10 +47,26 @@ struct UnderWay {
     /// The stream that the client listens on.
     ear: Option<Arc<Stream>>,
     /// What the client wants to hear, as it was asked for.
-    log_level: Option<String>,
+    wishes: Wishes,
+    /// Which link to each server knows of the client.
+    met: HashMap<Box<str>, Generation>,
     /// Who passes on what servers say outside of calls.
     hearing: Option<AbortHandle>,
 }
+
+/// What a client asked for that holds for every link it gets. It is kept with the connection.
+#[derive(Clone, Default, Serialize, Deserialize)]
+pub(crate) struct Wishes {
+    /// The parameters of `logging/setLevel`.
+    #[serde(default)]
+    pub(crate) log_level: Option<String>,
+    /// The parameters of `resources/subscribe`, by what is subscribed to.
+    #[serde(default)]
+    pub(crate) subscriptions: BTreeMap<String, String>,
+}
+
+/// The most subscriptions that are remembered of one client.
+const SUBSCRIPTIONS: usize = 1_000;
 
 /// A call from the moment its id is taken.
 struct Flight {
@@ -66,6 +84,8 @@ struct Kept {
     version: String,
     info: String,
     capabilities: String,
+    #[serde(default)]
+    wishes: Wishes,
 }
 
 impl Connection {
@@ -86,6 +106,7 @@ impl Connection {
             streams: Streams::default(),
             line: OnceLock::new(),
             next_ask: AtomicU64::new(first_question()),
+            name: OnceLock::new(),
         }
     }
 
@@ -96,6 +117,7 @@ impl Connection {
             version: self.version.as_str().to_owned(),
             info: self.hello.info().to_owned(),
             capabilities: self.hello.capabilities().to_owned(),
+            wishes: self.wishes(),
         };
         // Texts: there is always JSON for them.
         serde_json::to_vec(&kept).unwrap_or_default()
@@ -106,7 +128,19 @@ impl Connection {
         let kept: Kept = serde_json::from_slice(bytes).ok()?;
         let hello = Hello::new(&kept.info, &kept.capabilities).ok()?;
         let version = Version::from(&*kept.version);
-        Some(Self::new(owner, session, Target::kept(&kept.server), version, hello))
+        let restored = Self::new(owner, session, Target::kept(&kept.server), version, hello);
+        restored.under_way().wishes = kept.wishes;
+        Some(restored)
+    }
+
+    /// The secret that the client shows, by which it is kept.
+    pub(crate) fn called(self, name: &Handle) -> Self {
+        let _ = self.name.set(name.clone());
+        self
+    }
+
+    pub(crate) fn name(&self) -> Option<&Handle> {
+        self.name.get()
     }
 
     fn under_way(&self) -> MutexGuard<'_, UnderWay> {
@@ -199,12 +233,46 @@ impl Connection {
         self.line.get()
     }
 
-    pub(crate) fn set_log_level(&self, params: &str) {
-        self.under_way().log_level = Some(params.to_owned());
+    /// Notes what the client asks for in a request that holds for every link; says whether it is one.
+    pub(crate) fn wish(&self, message: &Message<'_>) -> bool {
+        let method = message.method();
+        let known = ["logging/setLevel", "resources/subscribe", "resources/unsubscribe"];
+        if !method.is_some_and(|method| known.contains(&method)) {
+            return false;
+        }
+        let Some(params) = message.params() else { return false };
+        let uri = params.find(&["uri"]).and_then(|uri| uri.text().map(Cow::into_owned));
+        let mut under_way = self.under_way();
+        let wishes = &mut under_way.wishes;
+        match (method, uri) {
+            (Some("logging/setLevel"), _) => wishes.log_level = Some(params.as_str().to_owned()),
+            (Some("resources/subscribe"), Some(uri)) => {
+                let full = wishes.subscriptions.len() >= SUBSCRIPTIONS;
+                if full && !wishes.subscriptions.contains_key(&uri) {
+                    return false;
+                }
+                wishes.subscriptions.insert(uri, params.as_str().to_owned());
+            }
+            (Some("resources/unsubscribe"), Some(uri)) => {
+                wishes.subscriptions.remove(&uri);
+            }
+            _ => return false,
+        }
+        true
     }
 
-    pub(crate) fn log_level(&self) -> Option<String> {
-        self.under_way().log_level.clone()
+    pub(crate) fn wishes(&self) -> Wishes {
+        self.under_way().wishes.clone()
+    }
+
+    /// Whether the client meets this link for the first time.
+    pub(crate) fn meets(&self, server: &str, generation: Generation) -> bool {
+        let mut under_way = self.under_way();
+        if under_way.met.get(server) == Some(&generation) {
+            return false;
+        }
+        under_way.met.insert(server.into(), generation);
+        true
     }
 
     /// The client is gone for good: what is in flight is cancelled, and its streams end.

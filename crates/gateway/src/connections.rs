@@ -35,8 +35,14 @@ impl Connections {
         self.forget(|connection| connection.session == session);
     }
 
+    /// Takes out connections that nobody uses, of the sessions that `held` does not know.
+    pub(crate) fn forget_idle(&self, held: impl Fn(SessionId) -> bool) {
+        // Whoever has just found one holds it: here nobody can find one meanwhile.
+        self.forget(|it| Arc::strong_count(it) == 1 && !held(it.session) && it.is_idle());
+    }
+
     /// Takes out connections, and ends what is under way on them.
-    pub(crate) fn forget(&self, which: impl Fn(&Connection) -> bool) {
+    fn forget(&self, which: impl Fn(&Arc<Connection>) -> bool) {
         let gone: Vec<_> = {
             let mut all = self.0.write().unwrap_or_else(PoisonError::into_inner);
             all.extract_if(|_, connection| which(connection)).collect()
@@ -72,7 +78,15 @@ impl House {
             return Ok(None);
         };
         let restored = Connection::from_bytes(owner.clone(), session, &body);
-        Ok(restored.map(|restored| self.connections.insert(hash, Arc::new(restored))))
+        let restored = restored.map(|restored| Arc::new(restored.called(name)));
+        Ok(restored.map(|restored| self.connections.insert(hash, restored)))
+    }
+
+    /// Keeps what a connection has become.
+    pub(crate) async fn keep(&self, connection: &Connection) -> Result<(), OpenError> {
+        let Some(name) = connection.name() else { return Ok(()) };
+        let session = self.session(&connection.owner, connection.session).await?;
+        self.sessions.connect(&session, name, &connection.to_bytes()).await
     }
 
     /// Ends a connection, and the session that was made with it.

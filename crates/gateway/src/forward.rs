@@ -4,13 +4,16 @@ use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use http::Response;
-use stayput_core::Topic;
-use stayput_upstream::{Asked as Question, Call, CallError, CallOptions, Held, Incoming, Server};
+use stayput_core::{Generation, Topic};
+use stayput_upstream::{
+    Asked as Question, Call, CallError, CallOptions, Held, Incoming, LossReason, Server,
+};
 use stayput_wire::{Code, Era, Message, Raw};
 
 use crate::{
-    connection::{Connection, InFlight},
+    connection::{Connection, InFlight, Wishes},
     house::House,
+    losses,
     reply::{self, Reply, Then},
     stream::Stream,
     visit::{Asked, Visit},
@@ -26,6 +29,10 @@ pub(crate) struct Errand {
     /// The client's id as it was written.
     id: String,
     method: String,
+    /// The request, if it is to be sent once more should it be lost before it ran.
+    again: Option<Bytes>,
+    /// The loss that its answer has to tell of.
+    lost: Option<Generation>,
 }
 
 /// How a request ended, before it has become bytes.
@@ -81,23 +88,23 @@ impl Errand {
             hello: connection.hello.clone(),
             era: Era::Legacy,
         };
-        let link = match visit.found() {
-            Some(link) => link,
-            None => match visit.open().await {
-                Ok(link) => {
-                    greet(connection, &link).await;
-                    link
-                }
-                Err(sentence) => return failed(sentence),
-            },
+        let link = match reach(&visit, connection, asked).await {
+            Ok(link) => link,
+            Err(sentence) => return failed(sentence),
         };
+        let mut lost = None;
         if let Some(told) = visit.pending_loss(&link, asked) {
-            return Outcome::Done(told);
+            if !visit.restarts() {
+                return Outcome::Done(told);
+            }
+            lost = visit.session.lost_on(server.name());
         }
         if in_flight.is_cancelled() {
             return Outcome::Cancelled;
         }
-        let errand = Self { visit, connection: connection.clone(), id, method };
+        let again = (visit.restarts() && losses::depends_on_state(&method))
+            .then(|| Bytes::copy_from_slice(message.text().as_bytes()));
+        let errand = Self { visit, connection: connection.clone(), id, method, again, lost };
         errand.send(link, message, in_flight, streams).await
     }
 
@@ -106,7 +113,7 @@ impl Errand {
     }
 
     async fn send(
-        self,
+        mut self,
         link: Held,
         message: &Message<'_>,
         in_flight: InFlight,
@@ -114,9 +121,12 @@ impl Errand {
     ) -> Outcome {
         let options =
             CallOptions { declares: self.connection.hello.declares(), ..CallOptions::default() };
-        let call = match link.send(message, options).await {
-            Ok(call) => call,
-            Err(error) => return Outcome::Done(self.visit.failed(&link, self.asked(), &error)),
+        let (link, call) = match link.send(message, options).await {
+            Ok(call) => (link, call),
+            Err(error) => match self.once_more(&error, &in_flight).await {
+                Some(again) => again,
+                None => return Outcome::Done(self.visit.failed(&link, self.asked(), &error)),
+            },
         };
         in_flight.sent(&call.canceller());
         Following {
@@ -129,23 +139,66 @@ impl Errand {
         .await
     }
 
+    /// Sends the request once more after a loss, if it surely did not run and its server is configured so.
+    async fn once_more(&mut self, error: &CallError, in_flight: &InFlight) -> Option<(Held, Call)> {
+        let loss = error.loss()?;
+        if error.delivery().may_have_run() || loss.reason() == LossReason::Released {
+            return None;
+        }
+        let text = self.again.take().filter(|_| !in_flight.is_cancelled())?;
+        let link = reach(&self.visit, &self.connection, self.asked()).await.ok()?;
+        let message = Message::parse(&text).ok()?;
+        let options =
+            CallOptions { declares: self.connection.hello.declares(), ..CallOptions::default() };
+        let call = link.send(&message, options).await.ok()?;
+        self.lost = self.visit.session.lost_on(self.visit.server.name());
+        in_flight.sent(&call.canceller());
+        Some((link, call))
+    }
+
     fn ended(&self, link: &Held, end: Result<stayput_upstream::Answer, CallError>) -> Option<Done> {
         match end {
-            Ok(answer) => Some(Done::new(answer.into_bytes())),
+            Ok(answer) => Some(match self.lost {
+                Some(generation) => self.visit.marked(answer.into_bytes(), generation),
+                None => Done::new(answer.into_bytes()),
+            }),
             Err(CallError::Cancelled) => None,
             Err(error) => Some(self.visit.failed(link, self.asked(), &error)),
         }
     }
 }
 
-/// What a client asked for before there was a link holds for this one, too.
-async fn greet(connection: &Arc<Connection>, link: &Held) {
-    let options = CallOptions { limit: Some(GREETING), ..CallOptions::default() };
-    if let Some(level) = connection.log_level()
-        && let Ok(call) = link.call("logging/setLevel", Some(&level), options).await
-    {
-        let _ = call.answer().await;
+/// The link, found or opened. Whoever meets it for the first time is introduced.
+async fn reach(
+    visit: &Visit,
+    connection: &Arc<Connection>,
+    asked: Asked<'_>,
+) -> Result<Held, String> {
+    let (link, opened) = match visit.found() {
+        Some(link) => (link, false),
+        None => (visit.open().await?, true),
+    };
+    if connection.meets(visit.server.name(), link.generation()) || opened {
+        introduce(connection, &link, opened).await;
     }
+    visit.depend(&link, asked).await?;
+    Ok(link)
+}
+
+/// What a client asked for before it met this link holds here, too. How much is logged is for whoever opened it
+/// to say.
+async fn introduce(connection: &Arc<Connection>, link: &Held, opened: bool) {
+    let Wishes { log_level, subscriptions } = connection.wishes();
+    let level = log_level.filter(|_| opened).map(|level| ("logging/setLevel", level));
+    let subscriptions = subscriptions.into_values().map(|it| ("resources/subscribe", it));
+    let asking = async {
+        for (method, params) in level.into_iter().chain(subscriptions) {
+            if let Ok(call) = link.call(method, Some(&params), CallOptions::default()).await {
+                let _ = call.answer().await;
+            }
+        }
+    };
+    let _ = tokio::time::timeout(GREETING, asking).await;
     crate::listening::start(connection, link).await;
 }
 
@@ -171,13 +224,28 @@ impl Following {
                 () = &mut patience, if streams => return self.detach(None, true),
             };
             match first {
-                Some(Incoming::Answer(end)) => return self.finish(end),
+                Some(Incoming::Answer(end)) => {
+                    if !self.goes_on(&end).await {
+                        return self.finish(end);
+                    }
+                }
                 None => return Outcome::Cancelled,
                 first if streams => return self.detach(first, true),
                 // Who reads no streams hears nothing but answers; questions are refused.
                 _ => {}
             }
         }
+    }
+
+    /// Whether there is another attempt to follow.
+    async fn goes_on(&mut self, end: &Result<stayput_upstream::Answer, CallError>) -> bool {
+        let (Err(error), Some(errand), Some(in_flight)) = (end, &mut self.errand, &self.in_flight)
+        else {
+            return false;
+        };
+        let Some((link, call)) = errand.once_more(error, in_flight).await else { return false };
+        (self.link, self.call) = (Some(link), Some(call));
+        true
     }
 
     fn finish(mut self, end: Result<stayput_upstream::Answer, CallError>) -> Outcome {
@@ -197,7 +265,7 @@ impl Following {
         };
         let line = errand.connection.line().cloned();
         let stream = line.unwrap_or_else(|| new_stream(&errand.connection, keep));
-        let pursuit = Pursuit { errand, call, link, _in_flight: in_flight, stream: stream.clone() };
+        let pursuit = Pursuit { errand, call, link, in_flight, stream: stream.clone() };
         tokio::runtime::Handle::current().spawn(pursuit.run(first));
         Outcome::Stream(stream)
     }
@@ -234,7 +302,7 @@ struct Pursuit {
     errand: Errand,
     call: Call,
     link: Held,
-    _in_flight: InFlight,
+    in_flight: InFlight,
     stream: Arc<Stream>,
 }
 
@@ -246,20 +314,26 @@ impl Pursuit {
                 Some(first) => Some(first),
                 None => self.call.next().await,
             };
-            match incoming {
-                Some(Incoming::Answer(end)) => {
-                    if let Some(done) = self.errand.ended(&self.link, end) {
-                        self.stream.room().await;
-                        self.stream.push_then(done.text, done.then);
-                    }
-                    break;
-                }
+            let end = match incoming {
+                Some(Incoming::Answer(end)) => end,
                 Some(incoming) => {
                     self.stream.room().await;
                     say(&self.errand.connection, &self.stream, incoming);
+                    continue;
                 }
                 None => break,
+            };
+            if let Err(error) = &end
+                && let Some(again) = self.errand.once_more(error, &self.in_flight).await
+            {
+                (self.link, self.call) = again;
+                continue;
             }
+            if let Some(done) = self.errand.ended(&self.link, end) {
+                self.stream.room().await;
+                self.stream.push_then(done.text, done.then);
+            }
+            break;
         }
         // The one stream of a client goes on after a call.
         if self.errand.connection.line().is_none() {

@@ -81,6 +81,7 @@ async fn open(
     let profile = profile.map_err(|error| error.to_string())?;
     let connection = Connection::new(owner.clone(), session.id(), target.clone(), version, hello);
     let handle = Handle::generate();
+    let connection = connection.called(&handle);
     let kept = house.sessions.connect(&session, &handle, &connection.to_bytes()).await;
     kept.map_err(|error| error.to_string())?;
     house.connections.insert(handle.hash(owner), Arc::new(connection));

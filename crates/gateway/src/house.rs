@@ -1,6 +1,10 @@
 //! What all rooms of the gateway share.
 
-use std::{collections::BTreeMap, fmt, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+    time::Duration,
+};
 
 use stayput_core::{EndReason, EventIds, InUse, OpenError, Opened, Owner, SessionId, Sessions};
 use stayput_upstream::{Links, SealKey, Server};
@@ -18,6 +22,8 @@ pub(crate) struct House {
     pub(crate) servers: BTreeMap<String, Server>,
     /// Which tools of each are passed on.
     pub(crate) tools: BTreeMap<String, Tools>,
+    /// Servers to which a call that surely did not run is sent once more after a loss.
+    pub(crate) restarting: BTreeSet<String>,
     pub(crate) sessions: Sessions,
     pub(crate) links: Links,
     pub(crate) connections: Connections,
@@ -27,6 +33,8 @@ pub(crate) struct House {
     pub(crate) telling: Telling,
     pub(crate) ids: EventIds,
     pub(crate) seal: SealKey,
+    /// What this process is told from those before it by.
+    pub(crate) life: String,
     pub(crate) rules: Rules,
     pub(crate) log: Log,
 }

@@ -57,11 +57,7 @@ pub(crate) struct Told<'a> {
 impl Told<'_> {
     /// The answer to a call.
     pub(crate) fn answer(&self, Asked { id, method }: Asked<'_>, era: Era) -> String {
-        let state = format!(
-            r#"{{"session":{},"state":"lost","generation":{}}}"#,
-            json::quote(&self.session),
-            self.generation
-        );
+        let state = state(&self.session, self.generation);
         if method == "tools/call" {
             let text = json::quote(&self.sentence());
             let key = json::quote(meta::STATE);
@@ -95,6 +91,12 @@ impl Told<'_> {
             self.server, self.reason
         )
     }
+}
+
+/// What became of a session's state, for programs.
+pub(crate) fn state(session: &str, generation: Generation) -> String {
+    let session = json::quote(session);
+    format!(r#"{{"session":{session},"state":"lost","generation":{generation}}}"#)
 }
 
 /// Why, in a few words for a model.

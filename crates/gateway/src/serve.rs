@@ -21,7 +21,7 @@ use stayput_upstream::{
 use tokio::{net::TcpListener, runtime::Handle, sync::watch};
 
 use crate::{
-    config::{Config, Configured},
+    config::{Config, Configured, OnLoss},
     connections::Connections,
     front,
     house::{House, Rules},
@@ -181,8 +181,11 @@ impl Gateway {
         let key = plan.data.join("key");
         let seal = SealKey::at(&key)?;
         let tools = plan.servers.iter().map(|it| (it.server.name().to_owned(), it.tools.clone()));
+        let restarting = plan.servers.iter().filter(|it| it.on_loss == OnLoss::Restart);
+        let restarting = restarting.map(|it| it.server.name().to_owned()).collect();
         let house = House {
             tools: tools.collect(),
+            restarting,
             servers: named(plan.servers),
             sessions,
             links: links(&plan.data, plan.limits)?,
@@ -191,6 +194,7 @@ impl Gateway {
             telling: Telling::default(),
             ids: EventIds::new(&secret()),
             seal,
+            life: stayput_core::content_digest(&secret()).to_hex(),
             rules: plan.rules,
             log,
         };
@@ -298,7 +302,7 @@ async fn tick(house: Arc<House>, log: Log, mut stopped: watch::Receiver<bool>) {
             }
         }
         // What the store knows need not be remembered here.
-        house.connections.forget(|it| !held.contains_key(&it.session) && it.is_idle());
+        house.connections.forget_idle(|session| held.contains_key(&session));
     }
 }
 
