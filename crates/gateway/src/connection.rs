@@ -177,6 +177,11 @@ impl Connection {
         under_way.calls.is_empty() && !listens
     }
 
+    /// Whether a call is in flight.
+    pub(crate) fn has_calls(&self) -> bool {
+        !self.under_way().calls.is_empty()
+    }
+
     /// Who passes on what servers say from now on; who did it before stops.
     pub(crate) fn hear(&self, task: AbortHandle) {
         let before = self.under_way().hearing.replace(task);

@@ -52,6 +52,22 @@ impl Connections {
         }
     }
 
+    fn all(&self) -> Vec<Arc<Connection>> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
+    }
+
+    /// Whether a call of any of them has not been answered.
+    pub(crate) fn is_busy(&self) -> bool {
+        self.all().iter().any(|connection| connection.has_calls())
+    }
+
+    /// Nobody is told anything more outside of calls.
+    pub(crate) fn hush(&self) {
+        for ear in self.all().iter().filter_map(|connection| connection.ear()) {
+            ear.end();
+        }
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.0.read().unwrap_or_else(PoisonError::into_inner).len()
     }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use stayput_core::{Handle, Owner, Session, Wish};
+use stayput_core::{Handle, OpenError, Owner, Session, Wish};
 use stayput_upstream::{Hello, Place, Profile};
 use stayput_wire::{Code, Era, Message, Version};
 
@@ -13,11 +13,32 @@ pub(crate) struct Greeted {
     pub(crate) answer: String,
     /// The secret name of the new connection, if there is one.
     pub(crate) name: Option<Handle>,
+    /// It can be tried again: where sessions are kept is away for a moment.
+    pub(crate) later: bool,
 }
 
 impl Greeted {
     fn refused(answer: String) -> Self {
-        Self { answer, name: None }
+        Self { answer, name: None, later: false }
+    }
+}
+
+/// Why nobody can be greeted.
+struct Refused {
+    sentence: String,
+    later: bool,
+}
+
+impl From<OpenError> for Refused {
+    fn from(error: OpenError) -> Self {
+        let later = matches!(error, OpenError::Store(_) | OpenError::LeaseLost);
+        Self { sentence: error.to_string(), later }
+    }
+}
+
+impl From<String> for Refused {
+    fn from(sentence: String) -> Self {
+        Self { sentence, later: false }
     }
 }
 
@@ -49,9 +70,12 @@ pub(crate) async fn initialize(
     match open(house, owner, target, (version.clone(), hello)).await {
         Ok((name, profile)) => {
             let greeting = lists::greeting(&profile, &version);
-            Greeted { answer: reply::result(&id, &greeting), name: Some(name) }
+            Greeted { answer: reply::result(&id, &greeting), name: Some(name), later: false }
         }
-        Err(sentence) => Greeted::refused(reply::error(&id, Code::INTERNAL_ERROR, &sentence)),
+        Err(Refused { sentence, later }) => {
+            let answer = reply::error(&id, Code::INTERNAL_ERROR, &sentence);
+            Greeted { later, ..Greeted::refused(answer) }
+        }
     }
 }
 
@@ -70,11 +94,12 @@ async fn open(
     owner: &Owner,
     target: &Target,
     (version, hello): (Version, Hello),
-) -> Result<(Handle, Arc<Profile>), String> {
-    let Target::Server(name) = target else { return Err("there is no such path yet".to_owned()) };
-    let server = house.servers.get(&**name).ok_or("there is no such server")?;
-    let opened = house.sessions.open(&Wish::new(owner.clone())).await;
-    let session = opened.map_err(|error| error.to_string())?.session;
+) -> Result<(Handle, Arc<Profile>), Refused> {
+    let Target::Server(name) = target else {
+        return Err("there is no such path yet".to_owned().into());
+    };
+    let server = house.servers.get(&**name).ok_or_else(|| "there is no such server".to_owned())?;
+    let session = house.sessions.open(&Wish::new(owner.clone())).await?.session;
     let unclaimed = Unclaimed { house, session: Some(session.session().clone()) };
     let place = Place::new(owner.clone(), session.id());
     let profile = house.links.profile(server, &place).await;
@@ -83,7 +108,7 @@ async fn open(
     let handle = Handle::generate();
     let connection = connection.called(&handle);
     let kept = house.sessions.connect(&session, &handle, &connection.to_bytes()).await;
-    kept.map_err(|error| error.to_string())?;
+    kept?;
     house.connections.insert(handle.hash(owner), Arc::new(connection));
     unclaimed.claim();
     house.log.info(&format!("session {} opened on {name}", session.id()));

@@ -44,6 +44,8 @@ pub(crate) struct House {
 pub(crate) struct Rules {
     /// The largest body of a request.
     pub(crate) body_limit: usize,
+    /// The most sockets at once.
+    pub(crate) sockets: usize,
     /// Hosts and origins beside those of this machine.
     pub(crate) allowed_hosts: Vec<String>,
     pub(crate) allowed_origins: Vec<String>,
@@ -55,6 +57,7 @@ impl Default for Rules {
     fn default() -> Self {
         Self {
             body_limit: stayput_wire::Message::SIZE_LIMIT,
+            sockets: 10_000,
             allowed_hosts: Vec::new(),
             allowed_origins: Vec::new(),
             patience: Duration::from_millis(1_500),

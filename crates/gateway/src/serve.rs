@@ -23,7 +23,7 @@ use tokio::{net::TcpListener, runtime::Handle, sync::watch};
 use crate::{
     config::{Config, Configured, OnLoss},
     connections::Connections,
-    front,
+    front::{self, door::Door},
     house::{House, Rules},
     log::Log,
     losses::Telling,
@@ -55,6 +55,7 @@ impl Plan {
     pub(crate) fn of(config: Config) -> Result<Self, ServeError> {
         let rules = Rules {
             body_limit: config.limits.body,
+            sockets: config.limits.sockets,
             allowed_hosts: config.allowed_hosts,
             allowed_origins: config.allowed_origins,
             ..Rules::default()
@@ -228,17 +229,12 @@ impl Gateway {
         let runtime = Handle::current();
         let renewing = runtime.spawn(renew(house.clone(), self.log));
         let ticking = runtime.spawn(tick(house.clone(), self.log, stopped.clone()));
+        let door = Door::new(house.rules.sockets);
         tokio::pin!(stop);
         loop {
             tokio::select! {
                 accepted = self.listener.accept() => match accepted {
-                    Ok((socket, _)) => {
-                        let mut stopped = stopped.clone();
-                        let stop = async move {
-                            let _ = stopped.wait_for(|stopped| *stopped).await;
-                        };
-                        runtime.spawn(front::http::serve(house.clone(), socket, stop));
-                    }
+                    Ok((socket, _)) => door.enter(&house, socket, stopped.clone()),
                     // Too many open files, most likely: they come back.
                     Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
                 },
@@ -247,7 +243,11 @@ impl Gateway {
         }
         drop(self.listener);
         let _ = stopping.send(true);
-        drained(&house).await;
+        let end = tokio::time::Instant::now() + DRAIN;
+        drained(&house, end).await;
+        // Who only listens is told that this is all, and what was answered is written to its end.
+        house.connections.hush();
+        door.empty(end).await;
         let _ = ticking.await;
         let _ = house.sessions.flush().await;
         house.links.close(Duration::from_secs(10)).await;
@@ -258,10 +258,10 @@ impl Gateway {
 }
 
 /// Waits for calls in flight, but not for ever.
-async fn drained(house: &House) {
-    let end = tokio::time::Instant::now() + DRAIN;
+async fn drained(house: &House, end: tokio::time::Instant) {
     while tokio::time::Instant::now() < end {
-        if house.links.status().iter().all(|link| link.in_flight == 0) {
+        let answered = house.links.status().iter().all(|link| link.in_flight == 0);
+        if answered && !house.connections.is_busy() && !house.callers.is_busy() {
             return;
         }
         tokio::time::sleep(Duration::from_millis(50)).await;

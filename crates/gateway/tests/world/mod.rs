@@ -40,11 +40,18 @@ impl Gateway {
         Self::with(servers, json!({})).await
     }
 
+    /// Serves these servers from a store that is there already.
+    pub(crate) async fn on(servers: Value, store: &str) -> Self {
+        Self::with(servers, json!({ "store": store })).await
+    }
+
     pub(crate) async fn with(servers: Value, mut stayput: Value) -> Self {
         let folder = TempDir::new().unwrap();
         let config = folder.path().join("stayput.json");
-        let store = format!("sqlite:{}", folder.path().join("store.db").display());
-        stayput["store"] = json!(store);
+        if stayput["store"].is_null() {
+            let store = format!("sqlite:{}", folder.path().join("store.db").display());
+            stayput["store"] = json!(store);
+        }
         stayput["listen"] = json!("127.0.0.1:0");
         let text = json!({ "mcpServers": servers, "stayput": stayput }).to_string();
         std::fs::write(&config, text).unwrap();
