@@ -16,10 +16,7 @@ use stayput_upstream::{Asked, Canceller, Hello};
 use stayput_wire::{Message, Version};
 use tokio::task::AbortHandle;
 
-use crate::{
-    stream::{Stream, Streams},
-    target::Target,
-};
+use crate::{stream::Stream, streams::Streams, target::Target};
 
 /// A client that shook hands. `Mcp-Session-Id` names it; the session is another thing.
 pub(crate) struct Connection {

@@ -5,9 +5,7 @@ use std::{sync::Arc, time::Duration};
 use bytes::Bytes;
 use http::Response;
 use stayput_core::{Generation, Topic};
-use stayput_upstream::{
-    Asked as Question, Call, CallError, CallOptions, Held, Incoming, LossReason, Server,
-};
+use stayput_upstream::{Call, CallError, CallOptions, Held, Incoming, LossReason, Server};
 use stayput_wire::{Code, Era, Message, Raw};
 
 use crate::{
@@ -309,6 +307,7 @@ struct Pursuit {
 impl Pursuit {
     async fn run(mut self, first: Option<Incoming>) {
         let mut next = first;
+        let mut questions = Vec::new();
         loop {
             let incoming = match next.take() {
                 Some(first) => Some(first),
@@ -318,7 +317,7 @@ impl Pursuit {
                 Some(Incoming::Answer(end)) => end,
                 Some(incoming) => {
                     self.stream.room().await;
-                    say(&self.errand.connection, &self.stream, incoming);
+                    questions.extend(say(&self.errand.connection, &self.stream, incoming));
                     continue;
                 }
                 None => break,
@@ -338,27 +337,37 @@ impl Pursuit {
         // The one stream of a client goes on after a call.
         if self.errand.connection.line().is_none() {
             self.stream.end();
+            self.errand.connection.streams.tidy();
+            self.errand.visit.house.shelf.put(&self.stream);
+        }
+        // Nobody waits for answers to what was asked during the call.
+        for number in questions {
+            drop(self.errand.connection.asked(number));
         }
     }
 }
 
-/// Passes on what a server says or asks.
-pub(crate) fn say(connection: &Connection, stream: &Stream, incoming: Incoming) {
+/// Passes on what a server says or asks; gives the number of a question.
+pub(crate) fn say(connection: &Connection, stream: &Stream, incoming: Incoming) -> Option<u64> {
     match incoming {
         Incoming::Notification(text) => stream.push(withdrawn(connection, text)),
-        Incoming::Request(asked) => stream.push(ask(connection, asked)),
+        Incoming::Request(asked) => {
+            let text = asked.text().clone();
+            let number = connection.ask(asked);
+            stream.push(numbered(text, number));
+            return Some(number);
+        }
         _ => {}
     }
+    None
 }
 
 /// A question under an id of ours: servers do not agree on theirs.
-fn ask(connection: &Connection, asked: Question) -> Bytes {
-    let text = asked.text().clone();
-    let number = connection.ask(asked).to_string();
+fn numbered(text: Bytes, number: u64) -> Bytes {
     let Ok(message) = Message::parse(&text) else { return text };
     let mut edits = message.edit();
     if let Some(id) = message.id() {
-        edits.replace(id.raw(), &number);
+        edits.replace(id.raw(), &number.to_string());
     }
     edits.apply().map_or_else(|_| text.clone(), |edited| edited.into_owned().into())
 }

@@ -11,6 +11,7 @@ use stayput_upstream::{Links, SealKey, Server};
 
 use crate::{
     config::Tools, connections::Connections, front::sse::Callers, log::Log, losses::Telling,
+    streams::Shelf,
 };
 
 /// How long a session that another process has is waited for: a process that was killed has it for as
@@ -31,6 +32,8 @@ pub(crate) struct House {
     pub(crate) callers: Callers,
     /// Losses that are being noted as told.
     pub(crate) telling: Telling,
+    /// Streams that ended, of all connections.
+    pub(crate) shelf: Shelf,
     pub(crate) ids: EventIds,
     pub(crate) seal: SealKey,
     /// What this process is told from those before it by.

@@ -7,7 +7,7 @@
 //! | open | `house.rs`, `visit.rs`, `shared.rs`, `keeper.rs`: the session, its link, and what is needed to come back to its servers |
 //! | route | `target.rs`, `request.rs`, `transparent.rs`, `heed.rs`: to which server, under which name |
 //! | send | `forward.rs`, `listening.rs`: to the server, and what comes back |
-//! | reply | `reply.rs`, `stream.rs`, `lists.rs`, `tools.rs`, `losses.rs`: as the client expects it |
+//! | reply | `reply.rs`, `stream.rs`, `streams.rs`, `lists.rs`, `tools.rs`, `losses.rs`: as the client expects it |
 //!
 //! `serve.rs` opens and closes the house, `config.rs` reads what users write, `demo.rs` is a small server
 //! to try it with.
@@ -33,6 +33,7 @@ mod request;
 mod serve;
 mod shared;
 mod stream;
+mod streams;
 mod target;
 mod tools;
 mod transparent;

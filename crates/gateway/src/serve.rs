@@ -27,6 +27,7 @@ use crate::{
     house::{House, Rules},
     log::Log,
     losses::Telling,
+    streams::Shelf,
 };
 
 /// How long calls may go on after the first signal to stop.
@@ -193,6 +194,7 @@ impl Gateway {
             connections: Connections::default(),
             callers: front::sse::Callers::default(),
             telling: Telling::default(),
+            shelf: Shelf::default(),
             ids: EventIds::new(&secret()),
             seal,
             life: stayput_core::content_digest(&secret()).to_hex(),

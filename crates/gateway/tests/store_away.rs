@@ -52,3 +52,46 @@ async fn a_store_that_goes_away_stops_nobody_who_has_a_session() {
     assert_eq!(other.text(&gateway, "count").await, "1");
     drop(redis);
 }
+
+/// §7: after its lease a gateway does nothing that another one might do by then, and says so. With the store
+/// its right comes back, and what it kept is still there.
+#[tokio::test]
+async fn a_store_that_stays_away_and_comes_back_costs_no_state() {
+    if std::env::var_os("STAYPUT_TEST_QUICK").is_some() {
+        return;
+    }
+    let mut redis = tokio::task::spawn_blocking(Redis::start).await.unwrap();
+    let mark = mark("long-away");
+    let gateway = Gateway::on(json!({ "test": stdio(&mark, &[]) }), &redis.url()).await;
+    let client = gateway.client("test").await;
+    assert_eq!(client.text(&gateway, "count").await, "1");
+    redis.kill();
+    let mut counted = 1;
+    let start = tokio::time::Instant::now();
+    loop {
+        let answer = client.call(&gateway, "count", json!({})).await["result"].clone();
+        if answer["isError"] == true {
+            assert!(answer.to_string().contains("lost its lease"), "{answer}");
+            break;
+        }
+        counted += 1;
+        assert!(start.elapsed() < 2 * LONG, "it goes on without a lease");
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+    let redis = tokio::task::spawn_blocking(move || {
+        redis.start_again();
+        redis
+    });
+    let redis = redis.await.unwrap();
+    let start = tokio::time::Instant::now();
+    loop {
+        let answer = client.call(&gateway, "count", json!({})).await["result"].clone();
+        if answer["isError"] != true {
+            assert_eq!(answer["content"][0]["text"], (counted + 1).to_string(), "nothing was lost");
+            break;
+        }
+        assert!(start.elapsed() < 2 * LONG, "it does not come back: {answer}");
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+    drop(redis);
+}
