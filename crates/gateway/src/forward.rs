@@ -221,16 +221,15 @@ impl Following {
                 incoming = call.next() => incoming,
                 () = &mut patience, if streams => return self.detach(None, true),
             };
-            match first {
-                Some(Incoming::Answer(end)) => {
-                    if !self.goes_on(&end).await {
-                        return self.finish(end);
-                    }
-                }
+            let end = match first {
+                Some(Incoming::Answer(end)) => end,
                 None => return Outcome::Cancelled,
                 first if streams => return self.detach(first, true),
                 // Who reads no streams hears nothing but answers; questions are refused.
-                _ => {}
+                _ => continue,
+            };
+            if !self.goes_on(&end).await {
+                return self.finish(end);
             }
         }
     }

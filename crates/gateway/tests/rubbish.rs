@@ -25,14 +25,15 @@ async fn rubbish_hurts_nobody() {
     let address: Arc<str> = gateway.url.trim_start_matches("http://").into();
     let threads: Vec<_> = (0..THREADS)
         .map(|_| {
-            let (address, mut random) = (address.clone(), Random::new(random.next()));
+            let (address, mut random) = (address.clone(), Random::new(random.number()));
             tokio::task::spawn_blocking(move || {
                 let mut session = String::new();
                 for n in 0..EACH {
                     if n % 100 == 0 {
                         session = front::connect(&address);
                     }
-                    let data: Vec<u8> = (0..64).flat_map(|_| random.next().to_be_bytes()).collect();
+                    let data: Vec<u8> =
+                        (0..64).flat_map(|_| random.number().to_be_bytes()).collect();
                     front::check(&address, &front::request(&data, &session));
                 }
             })
