@@ -10,7 +10,8 @@ use crate::{
     text::{self, InvalidText, serde_as_text},
 };
 
-/// The name of one process that holds sessions: random, new at every start.
+/// The name of one process that holds sessions: random, and new at every start unless the process makes
+/// sure that nobody else has its old name. Then it has at once what it held under it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct HolderId(Uuid);
 

@@ -810,3 +810,22 @@ async fn a_store_that_is_gone_is_an_error_and_loses_nothing() {
     assert_eq!(ids(&sessions.sweep().await.ended), [kept], "and is ended when the store is back");
     assert!(sessions.open(&chat("b")).await.is_ok());
 }
+
+/// A process that comes back under its old name has at once what it held; under another name it waits.
+#[tokio::test]
+async fn who_comes_back_under_its_name_does_not_wait_for_itself() {
+    let world = World::new();
+    let named = |holder: Holder| {
+        let settings = Settings { lease: Duration::MAX, ..Settings::default() };
+        Sessions::start(world.store.clone(), world.clock.clone(), holder, settings)
+    };
+    let holder = Holder::unreachable();
+    let first = named(holder.clone()).await.unwrap();
+    let id = first.open(&chat("a")).await.unwrap().session.id();
+    // Killed: it says nothing to the store.
+    std::mem::forget(first);
+    let other = named(Holder::unreachable()).await.unwrap();
+    assert_fails!(other.by_id(&ann(), id).await, OpenError::HeldElsewhere { .. });
+    let again = named(holder).await.unwrap();
+    assert_eq!(again.by_id(&ann(), id).await.unwrap().id(), id);
+}

@@ -35,7 +35,7 @@ use crate::{
     connection::Connection,
     forward::{Done, Errand, Outcome},
     house::House,
-    reply,
+    reply, transparent,
 };
 
 /// How long each server may take to take in a log level.
@@ -179,7 +179,7 @@ async fn set_log_level(
         let levels = LEVELS.join(", ");
         return Err(Refusal::invalid(format!("`level` is one of {levels}")));
     };
-    connection.set_log_level(params.as_str());
+    transparent::wish(house, connection, message).await;
     let place = connection.place();
     let links = house.servers.values().filter_map(|server| house.links.find(server, &place));
     let links = links.filter(|link| link.greeting().has("logging"));

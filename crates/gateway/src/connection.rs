@@ -1,18 +1,19 @@
 //! One client that is connected: what it said of itself, and what is under way for it.
 
 use std::{
-    collections::HashMap,
+    borrow::Cow,
+    collections::{BTreeMap, HashMap},
     fmt,
     sync::{
         Arc, Mutex, MutexGuard, OnceLock, PoisonError,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        atomic::{AtomicU64, Ordering},
     },
 };
 
 use serde::{Deserialize, Serialize};
-use stayput_core::{Handle, Owner, SessionId};
+use stayput_core::{Generation, Handle, Owner, SessionId};
 use stayput_upstream::{Asked, Canceller, Hello, Place};
-use stayput_wire::Version;
+use stayput_wire::{Message, Version};
 use tokio::task::AbortHandle;
 
 use crate::{
@@ -21,7 +22,8 @@ use crate::{
         list::{List, Page},
         seen::Seen,
     },
-    stream::{Stream, Streams},
+    stream::Stream,
+    streams::Streams,
     target::Target,
 };
 
@@ -37,8 +39,7 @@ pub(crate) struct Connection {
     /// The one stream of a client of 2024-11-05: all that it hears comes there.
     line: OnceLock<Arc<Stream>>,
     next_ask: AtomicU64,
-    /// Whether somebody came on it since the last look.
-    used: AtomicBool,
+    name: OnceLock<Handle>,
 }
 
 #[derive(Default)]
@@ -52,12 +53,28 @@ struct UnderWay {
     /// The stream that the client listens on.
     ear: Option<Arc<Stream>>,
     /// What the client wants to hear, as it was asked for.
-    log_level: Option<String>,
+    wishes: Wishes,
+    /// Which link to each server knows of the client.
+    met: HashMap<Box<str>, Generation>,
     /// Who passes on what servers say outside of calls, by the server.
     hearing: HashMap<Box<str>, AbortHandle>,
     /// What servers listed to this client after something had changed.
     seen: Seen,
 }
+
+/// What a client asked for that holds for every link it gets. It is kept with the connection.
+#[derive(Clone, Default, Serialize, Deserialize)]
+pub(crate) struct Wishes {
+    /// The parameters of `logging/setLevel`.
+    #[serde(default)]
+    pub(crate) log_level: Option<String>,
+    /// The parameters of `resources/subscribe`, by what is subscribed to.
+    #[serde(default)]
+    pub(crate) subscriptions: BTreeMap<String, String>,
+}
+
+/// The most subscriptions that are remembered of one client.
+const SUBSCRIPTIONS: usize = 1_000;
 
 /// A call from the moment its id is taken.
 struct Flight {
@@ -75,6 +92,8 @@ struct Kept {
     version: String,
     info: String,
     capabilities: String,
+    #[serde(default)]
+    wishes: Wishes,
 }
 
 impl Connection {
@@ -95,7 +114,7 @@ impl Connection {
             streams: Streams::default(),
             line: OnceLock::new(),
             next_ask: AtomicU64::new(first_question()),
-            used: AtomicBool::new(true),
+            name: OnceLock::new(),
         }
     }
 
@@ -106,6 +125,7 @@ impl Connection {
             version: self.version.as_str().to_owned(),
             info: self.hello.info().to_owned(),
             capabilities: self.hello.capabilities().to_owned(),
+            wishes: self.wishes(),
         };
         // Texts: there is always JSON for them.
         serde_json::to_vec(&kept).unwrap_or_default()
@@ -116,7 +136,19 @@ impl Connection {
         let kept: Kept = serde_json::from_slice(bytes).ok()?;
         let hello = Hello::new(&kept.info, &kept.capabilities).ok()?;
         let version = Version::from(&*kept.version);
-        Some(Self::new(owner, session, Target::kept(&kept.server), version, hello))
+        let restored = Self::new(owner, session, Target::kept(&kept.server), version, hello);
+        restored.under_way().wishes = kept.wishes;
+        Some(restored)
+    }
+
+    /// The secret that the client shows, by which it is kept.
+    pub(crate) fn called(self, name: &Handle) -> Self {
+        let _ = self.name.set(name.clone());
+        self
+    }
+
+    pub(crate) fn name(&self) -> Option<&Handle> {
+        self.name.get()
     }
 
     /// For whom servers are asked.
@@ -158,14 +190,9 @@ impl Connection {
         under_way.calls.is_empty() && !listens
     }
 
-    /// Somebody comes on it.
-    pub(crate) fn touch(&self) {
-        self.used.store(true, Ordering::Relaxed);
-    }
-
-    /// Whether nobody came on it since this was last asked. Who just came may not hold its session yet.
-    pub(crate) fn rests(&self) -> bool {
-        !self.used.swap(false, Ordering::Relaxed)
+    /// Whether a call is in flight.
+    pub(crate) fn has_calls(&self) -> bool {
+        !self.under_way().calls.is_empty()
     }
 
     /// Who passes on what this server says from now on; who did it before stops.
@@ -243,12 +270,46 @@ impl Connection {
         self.line.get()
     }
 
-    pub(crate) fn set_log_level(&self, params: &str) {
-        self.under_way().log_level = Some(params.to_owned());
+    /// Notes what the client asks for in a request that holds for every link; says whether it is one.
+    pub(crate) fn wish(&self, message: &Message<'_>) -> bool {
+        let method = message.method();
+        let known = ["logging/setLevel", "resources/subscribe", "resources/unsubscribe"];
+        if !method.is_some_and(|method| known.contains(&method)) {
+            return false;
+        }
+        let Some(params) = message.params() else { return false };
+        let uri = params.find(&["uri"]).and_then(|uri| uri.text().map(Cow::into_owned));
+        let mut under_way = self.under_way();
+        let wishes = &mut under_way.wishes;
+        match (method, uri) {
+            (Some("logging/setLevel"), _) => wishes.log_level = Some(params.as_str().to_owned()),
+            (Some("resources/subscribe"), Some(uri)) => {
+                let full = wishes.subscriptions.len() >= SUBSCRIPTIONS;
+                if full && !wishes.subscriptions.contains_key(&uri) {
+                    return false;
+                }
+                wishes.subscriptions.insert(uri, params.as_str().to_owned());
+            }
+            (Some("resources/unsubscribe"), Some(uri)) => {
+                wishes.subscriptions.remove(&uri);
+            }
+            _ => return false,
+        }
+        true
     }
 
-    pub(crate) fn log_level(&self) -> Option<String> {
-        self.under_way().log_level.clone()
+    pub(crate) fn wishes(&self) -> Wishes {
+        self.under_way().wishes.clone()
+    }
+
+    /// Whether the client meets this link for the first time.
+    pub(crate) fn meets(&self, server: &str, generation: Generation) -> bool {
+        let mut under_way = self.under_way();
+        if under_way.met.get(server) == Some(&generation) {
+            return false;
+        }
+        under_way.met.insert(server.into(), generation);
+        true
     }
 
     /// The client is gone for good: what is in flight is cancelled, and its streams end.

@@ -43,8 +43,14 @@ impl Connections {
         found.map(|connection| connection.target.label().into())
     }
 
+    /// Takes out connections that nobody uses, of the sessions that `held` does not know.
+    pub(crate) fn forget_idle(&self, held: impl Fn(SessionId) -> bool) {
+        // Whoever has just found one holds it: here nobody can find one meanwhile.
+        self.forget(|it| Arc::strong_count(it) == 1 && !held(it.session) && it.is_idle());
+    }
+
     /// Takes out connections, and ends what is under way on them.
-    pub(crate) fn forget(&self, which: impl Fn(&Connection) -> bool) {
+    fn forget(&self, which: impl Fn(&Arc<Connection>) -> bool) {
         let gone: Vec<_> = {
             let mut all = self.0.write().unwrap_or_else(PoisonError::into_inner);
             all.extract_if(|_, connection| which(connection)).collect()
@@ -63,6 +69,22 @@ impl Connections {
         };
         for ear in ears {
             ear.push(Bytes::from_static(text.as_bytes()));
+        }
+    }
+
+    fn all(&self) -> Vec<Arc<Connection>> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
+    }
+
+    /// Whether a call of any of them has not been answered.
+    pub(crate) fn is_busy(&self) -> bool {
+        self.all().iter().any(|connection| connection.has_calls())
+    }
+
+    /// Nobody is told anything more outside of calls.
+    pub(crate) fn hush(&self) {
+        for ear in self.all().iter().filter_map(|connection| connection.ear()) {
+            ear.end();
         }
     }
 
@@ -86,7 +108,6 @@ impl House {
     ) -> Result<Option<Arc<Connection>>, OpenError> {
         let hash = name.hash(owner);
         if let Some(known) = self.connections.get(&hash) {
-            known.touch();
             return Ok(Some(known));
         }
         let Some((session, body)) = self.sessions.connection(owner, name).await? else {
@@ -95,12 +116,19 @@ impl House {
         let Some(restored) = Connection::from_bytes(owner.clone(), session, &body) else {
             return Ok(None);
         };
-        let restored = Arc::new(restored);
+        let restored = Arc::new(restored.called(name));
         let known = self.connections.insert(hash, restored.clone());
         if Arc::ptr_eq(&known, &restored) {
             self.note(session, Event::Resumed { server: known.target.label() });
         }
         Ok(Some(known))
+    }
+
+    /// Keeps what a connection has become.
+    pub(crate) async fn keep(&self, connection: &Connection) -> Result<(), OpenError> {
+        let Some(name) = connection.name() else { return Ok(()) };
+        let session = self.session(&connection.owner, connection.session).await?;
+        self.sessions.connect(&session, name, &connection.to_bytes()).await
     }
 
     /// Ends a connection, and the session that was made with it.

@@ -4,13 +4,14 @@ use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use http::Response;
-use stayput_core::{InUse, Topic};
-use stayput_upstream::{Asked as Question, Call, CallError, CallOptions, Held, Incoming, Server};
+use stayput_core::{Generation, InUse, Topic};
+use stayput_upstream::{Call, CallError, CallOptions, Held, Incoming, LossReason, Server};
 use stayput_wire::{Code, Era, Message, Raw};
 
 use crate::{
-    connection::{Connection, InFlight},
+    connection::{Connection, InFlight, Wishes},
     house::House,
+    losses,
     metrics::Timing,
     reply::{self, Reply, Then},
     stream::Stream,
@@ -29,6 +30,10 @@ pub(crate) struct Errand {
     method: String,
     /// From when it is sent.
     timing: Option<Timing>,
+    /// The request, if it is to be sent once more should it be lost before it ran.
+    again: Option<Bytes>,
+    /// The loss that its answer has to tell of.
+    lost: Option<Generation>,
 }
 
 /// How a request ended, before it has become bytes.
@@ -80,17 +85,24 @@ impl Errand {
             Err(error) => return failed("no_session", error.to_string()),
         };
         let visit = visit(house, connection, server, session);
-        let link = match link(&visit, connection).await {
+        let link = match reach(&visit, connection, asked).await {
             Ok(link) => link,
             Err(sentence) => return failed("no_link", sentence),
         };
+        let mut lost = None;
         if let Some(told) = visit.pending_loss(&link, asked) {
-            return Outcome::Done(told);
+            if !visit.restarts() {
+                return Outcome::Done(told);
+            }
+            lost = visit.session.lost_on(server.name());
         }
         if in_flight.is_cancelled() {
             return Outcome::Cancelled;
         }
-        let errand = Self { visit, connection: connection.clone(), id, method, timing: None };
+        let again = (visit.restarts() && losses::depends_on_state(&method))
+            .then(|| Bytes::copy_from_slice(message.text().as_bytes()));
+        let errand =
+            Self { visit, connection: connection.clone(), id, method, timing: None, again, lost };
         errand.send(link, message, in_flight, streams).await
     }
 
@@ -108,9 +120,12 @@ impl Errand {
         let options =
             CallOptions { declares: self.connection.hello.declares(), ..CallOptions::default() };
         self.timing = self.visit.house.metrics.call(self.visit.server.name());
-        let call = match link.send(message, options).await {
-            Ok(call) => call,
-            Err(error) => return Outcome::Done(self.visit.failed(&link, self.asked(), &error)),
+        let (link, call) = match link.send(message, options).await {
+            Ok(call) => (link, call),
+            Err(error) => match self.once_more(&error, &in_flight).await {
+                Some(again) => again,
+                None => return Outcome::Done(self.visit.failed(&link, self.asked(), &error)),
+            },
         };
         in_flight.sent(&call.canceller());
         Following {
@@ -123,9 +138,29 @@ impl Errand {
         .await
     }
 
+    /// Sends the request once more after a loss, if it surely did not run and its server is configured so.
+    async fn once_more(&mut self, error: &CallError, in_flight: &InFlight) -> Option<(Held, Call)> {
+        let loss = error.loss()?;
+        if error.delivery().may_have_run() || loss.reason() == LossReason::Released {
+            return None;
+        }
+        let text = self.again.take().filter(|_| !in_flight.is_cancelled())?;
+        let link = reach(&self.visit, &self.connection, self.asked()).await.ok()?;
+        let message = Message::parse(&text).ok()?;
+        let options =
+            CallOptions { declares: self.connection.hello.declares(), ..CallOptions::default() };
+        let call = link.send(&message, options).await.ok()?;
+        self.lost = self.visit.session.lost_on(self.visit.server.name());
+        in_flight.sent(&call.canceller());
+        Some((link, call))
+    }
+
     fn ended(&self, link: &Held, end: Result<stayput_upstream::Answer, CallError>) -> Option<Done> {
         match end {
-            Ok(answer) => Some(Done::new(answer.into_bytes())),
+            Ok(answer) => Some(match self.lost {
+                Some(generation) => self.visit.marked(answer.into_bytes(), generation),
+                None => Done::new(answer.into_bytes()),
+            }),
             Err(CallError::Cancelled) => None,
             Err(error) => Some(self.visit.failed(link, self.asked(), &error)),
         }
@@ -142,20 +177,6 @@ fn visit(house: &Arc<House>, connection: &Connection, server: &Server, session: 
     }
 }
 
-/// The link that is there, or a new one.
-async fn link(visit: &Visit, connection: &Arc<Connection>) -> Result<Held, String> {
-    if let Some(link) = visit.found() {
-        // Somebody else opened it, if several share it.
-        if connection.is_deaf_to(visit.server.name()) {
-            crate::listening::start(connection, &link).await;
-        }
-        return Ok(link);
-    }
-    let link = visit.open().await?;
-    greet(connection, &link).await;
-    Ok(link)
-}
-
 /// The link of a connection to a server, opened if need be, for something that is no call of the client.
 pub(crate) async fn link_of(
     house: &Arc<House>,
@@ -163,18 +184,44 @@ pub(crate) async fn link_of(
     server: &Server,
 ) -> Option<Held> {
     let session = house.session(&connection.owner, connection.session).await.ok()?;
-    link(&visit(house, connection, server, session), connection).await.ok()
+    let asked = Asked { id: "null", method: "" };
+    reach(&visit(house, connection, server, session), connection, asked).await.ok()
 }
 
-/// What a client asked for before there was a link holds for this one, too.
-async fn greet(connection: &Arc<Connection>, link: &Held) {
-    let options = CallOptions { limit: Some(GREETING), ..CallOptions::default() };
-    if let Some(level) = connection.log_level()
-        && link.greeting().has("logging")
-        && let Ok(call) = link.call("logging/setLevel", Some(&level), options).await
-    {
-        let _ = call.answer().await;
+/// The link, found or opened. Whoever meets it for the first time is introduced.
+async fn reach(
+    visit: &Visit,
+    connection: &Arc<Connection>,
+    asked: Asked<'_>,
+) -> Result<Held, String> {
+    let (link, opened) = match visit.found() {
+        Some(link) => (link, false),
+        None => (visit.open().await?, true),
+    };
+    let deaf = connection.is_deaf_to(visit.server.name());
+    if connection.meets(visit.server.name(), link.generation()) || opened || deaf {
+        introduce(connection, &link, opened).await;
     }
+    visit.depend(&link, asked).await?;
+    Ok(link)
+}
+
+/// What a client asked for before it met this link holds here, too. How much is logged is for whoever opened it
+/// to say.
+async fn introduce(connection: &Arc<Connection>, link: &Held, opened: bool) {
+    let Wishes { log_level, subscriptions } = connection.wishes();
+    let level = log_level
+        .filter(|_| opened && link.greeting().has("logging"))
+        .map(|level| ("logging/setLevel", level));
+    let subscriptions = subscriptions.into_values().map(|it| ("resources/subscribe", it));
+    let asking = async {
+        for (method, params) in level.into_iter().chain(subscriptions) {
+            if let Ok(call) = link.call(method, Some(&params), CallOptions::default()).await {
+                let _ = call.answer().await;
+            }
+        }
+    };
+    let _ = tokio::time::timeout(GREETING, asking).await;
     crate::listening::start(connection, link).await;
 }
 
@@ -199,14 +246,28 @@ impl Following {
                 incoming = call.next() => incoming,
                 () = &mut patience, if streams => return self.detach(None, true),
             };
-            match first {
-                Some(Incoming::Answer(end)) => return self.finish(end),
+            let end = match first {
+                Some(Incoming::Answer(end)) => end,
                 None => return Outcome::Cancelled,
                 first if streams => return self.detach(first, true),
                 // Who reads no streams hears nothing but answers; questions are refused.
-                _ => {}
+                _ => continue,
+            };
+            if !self.goes_on(&end).await {
+                return self.finish(end);
             }
         }
+    }
+
+    /// Whether there is another attempt to follow.
+    async fn goes_on(&mut self, end: &Result<stayput_upstream::Answer, CallError>) -> bool {
+        let (Err(error), Some(errand), Some(in_flight)) = (end, &mut self.errand, &self.in_flight)
+        else {
+            return false;
+        };
+        let Some((link, call)) = errand.once_more(error, in_flight).await else { return false };
+        (self.link, self.call) = (Some(link), Some(call));
+        true
     }
 
     fn finish(mut self, end: Result<stayput_upstream::Answer, CallError>) -> Outcome {
@@ -226,7 +287,7 @@ impl Following {
         };
         let line = errand.connection.line().cloned();
         let stream = line.unwrap_or_else(|| new_stream(&errand.connection, keep));
-        let pursuit = Pursuit { errand, call, link, _in_flight: in_flight, stream: stream.clone() };
+        let pursuit = Pursuit { errand, call, link, in_flight, stream: stream.clone() };
         tokio::runtime::Handle::current().spawn(pursuit.run(first));
         Outcome::Stream(stream)
     }
@@ -263,58 +324,79 @@ struct Pursuit {
     errand: Errand,
     call: Call,
     link: Held,
-    _in_flight: InFlight,
+    in_flight: InFlight,
     stream: Arc<Stream>,
 }
 
 impl Pursuit {
     async fn run(mut self, first: Option<Incoming>) {
         let mut next = first;
+        let mut questions = Vec::new();
         loop {
             let incoming = match next.take() {
                 Some(first) => Some(first),
                 None => self.call.next().await,
             };
-            match incoming {
-                Some(Incoming::Answer(end)) => {
-                    if let Some(done) = self.errand.ended(&self.link, end) {
-                        self.stream.room().await;
-                        self.stream.push_then(done.text, done.then);
-                    }
-                    break;
-                }
+            let end = match incoming {
+                Some(Incoming::Answer(end)) => end,
                 Some(incoming) => {
                     self.stream.room().await;
-                    let server = self.errand.visit.server.name();
-                    say((&self.errand.connection, server), &self.stream, incoming);
+                    let said = (&*self.errand.connection, self.errand.visit.server.name());
+                    questions.extend(say(said, &self.stream, incoming));
+                    continue;
                 }
                 None => break,
+            };
+            if let Err(error) = &end
+                && let Some(again) = self.errand.once_more(error, &self.in_flight).await
+            {
+                (self.link, self.call) = again;
+                continue;
             }
+            if let Some(done) = self.errand.ended(&self.link, end) {
+                self.stream.room().await;
+                self.stream.push_then(done.text, done.then);
+            }
+            break;
         }
         // The one stream of a client goes on after a call.
         if self.errand.connection.line().is_none() {
             self.stream.end();
+            self.errand.connection.streams.tidy();
+            self.errand.visit.house.shelf.put(&self.stream);
+        }
+        // Nobody waits for answers to what was asked during the call.
+        for number in questions {
+            drop(self.errand.connection.asked(number));
         }
     }
 }
 
-/// Passes on what a server says or asks.
-pub(crate) fn say((connection, server): (&Connection, &str), stream: &Stream, incoming: Incoming) {
+/// Passes on what a server says or asks; gives the number of a question.
+pub(crate) fn say(
+    (connection, server): (&Connection, &str),
+    stream: &Stream,
+    incoming: Incoming,
+) -> Option<u64> {
     match incoming {
         Incoming::Notification(text) => stream.push(withdrawn(connection, server, text)),
-        Incoming::Request(asked) => stream.push(ask(connection, server, asked)),
+        Incoming::Request(asked) => {
+            let text = asked.text().clone();
+            let number = connection.ask(server, asked);
+            stream.push(numbered(text, number));
+            return Some(number);
+        }
         _ => {}
     }
+    None
 }
 
 /// A question under an id of ours: servers do not agree on theirs.
-fn ask(connection: &Connection, server: &str, asked: Question) -> Bytes {
-    let text = asked.text().clone();
-    let number = connection.ask(server, asked).to_string();
+fn numbered(text: Bytes, number: u64) -> Bytes {
     let Ok(message) = Message::parse(&text) else { return text };
     let mut edits = message.edit();
     if let Some(id) = message.id() {
-        edits.replace(id.raw(), &number);
+        edits.replace(id.raw(), &number.to_string());
     }
     edits.apply().map_or_else(|_| text.clone(), |edited| edited.into_owned().into())
 }

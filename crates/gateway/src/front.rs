@@ -1,5 +1,6 @@
 //! Where clients come in.
 
+pub(crate) mod door;
 pub(crate) mod http;
 mod post;
 pub(crate) mod sse;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use stayput_core::{Handle, Owner, Session, Wish};
+use stayput_core::{Handle, OpenError, Owner, Session, Wish};
 use stayput_upstream::{Hello, Place};
 use stayput_wire::{Code, Era, Message, Version};
 
@@ -15,11 +15,32 @@ pub(crate) struct Greeted {
     pub(crate) answer: String,
     /// The secret name of the new connection, if there is one.
     pub(crate) name: Option<Handle>,
+    /// It can be tried again: where sessions are kept is away for a moment.
+    pub(crate) later: bool,
 }
 
 impl Greeted {
     fn refused(answer: String) -> Self {
-        Self { answer, name: None }
+        Self { answer, name: None, later: false }
+    }
+}
+
+/// Why nobody can be greeted.
+struct Refused {
+    sentence: String,
+    later: bool,
+}
+
+impl From<OpenError> for Refused {
+    fn from(error: OpenError) -> Self {
+        let later = matches!(error, OpenError::Store(_) | OpenError::LeaseLost);
+        Self { sentence: error.to_string(), later }
+    }
+}
+
+impl From<String> for Refused {
+    fn from(sentence: String) -> Self {
+        Self { sentence, later: false }
     }
 }
 
@@ -49,10 +70,14 @@ pub(crate) async fn initialize(
         }
     };
     match open(house, owner, target, (version, hello)).await {
-        Ok((name, greeting)) => Greeted { answer: reply::result(&id, &greeting), name: Some(name) },
-        Err(sentence) => {
+        Ok((name, greeting)) => {
+            let answer = reply::result(&id, &greeting);
+            Greeted { answer, name: Some(name), later: false }
+        }
+        Err(Refused { sentence, later }) => {
             house.metrics.refused("no_session");
-            Greeted::refused(reply::error(&id, Code::INTERNAL_ERROR, &sentence))
+            let answer = reply::error(&id, Code::INTERNAL_ERROR, &sentence);
+            Greeted { later, ..Greeted::refused(answer) }
         }
     }
 }
@@ -72,16 +97,16 @@ async fn open(
     owner: &Owner,
     target: &Target,
     (version, hello): (Version, Hello),
-) -> Result<(Handle, String), String> {
-    let opened = house.sessions.open(&Wish::new(owner.clone())).await;
-    let session = opened.map_err(|error| error.to_string())?.session;
+) -> Result<(Handle, String), Refused> {
+    let session = house.sessions.open(&Wish::new(owner.clone())).await?.session;
     let unclaimed = Unclaimed { house, session: Some(session.session().clone()) };
     let place = Place::new(owner.clone(), session.id());
     let greeting = greeting(house, target, &place, (&version, &hello)).await?;
     let connection = Connection::new(owner.clone(), session.id(), target.clone(), version, hello);
     let handle = Handle::generate();
+    let connection = connection.called(&handle);
     let kept = house.sessions.connect(&session, &handle, &connection.to_bytes()).await;
-    kept.map_err(|error| error.to_string())?;
+    kept?;
     house.connections.insert(handle.hash(owner), Arc::new(connection));
     unclaimed.claim();
     house.note(session.id(), Event::Opened { server: target.label() });

@@ -1,6 +1,10 @@
 //! What all rooms of the gateway share.
 
-use std::{collections::BTreeMap, fmt, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+    time::Duration,
+};
 
 use stayput_core::{
     EndReason, EventIds, InUse, OpenError, Opened, Owner, SessionId, Sessions, Wish,
@@ -10,7 +14,7 @@ use tokio::sync::watch;
 
 use crate::{
     aggregate::Aggregate, config::Tools, connections::Connections, front::sse::Callers,
-    health::Health, log::Log, losses::Telling, metrics::Metrics,
+    health::Health, log::Log, losses::Telling, metrics::Metrics, streams::Shelf,
 };
 
 /// How long a session that another process has is waited for: a process that was killed has it for as
@@ -25,6 +29,8 @@ pub(crate) struct House {
     pub(crate) servers: BTreeMap<String, Server>,
     /// Which tools of each are passed on.
     pub(crate) tools: BTreeMap<String, Tools>,
+    /// Servers to which a call that surely did not run is sent once more after a loss.
+    pub(crate) restarting: BTreeSet<String>,
     pub(crate) sessions: Sessions,
     pub(crate) links: Links,
     pub(crate) connections: Connections,
@@ -33,8 +39,12 @@ pub(crate) struct House {
     /// Losses that are being noted as told.
     pub(crate) telling: Telling,
     pub(crate) aggregate: Aggregate,
+    /// Streams that ended, of all connections.
+    pub(crate) shelf: Shelf,
     pub(crate) ids: EventIds,
     pub(crate) seal: SealKey,
+    /// What this process is told from those before it by.
+    pub(crate) life: String,
     pub(crate) rules: Rules,
     pub(crate) log: Log,
     pub(crate) metrics: Metrics,
@@ -48,6 +58,8 @@ pub(crate) struct House {
 pub(crate) struct Rules {
     /// The largest body of a request.
     pub(crate) body_limit: usize,
+    /// The most sockets at once.
+    pub(crate) sockets: usize,
     /// Hosts and origins beside those of this machine.
     pub(crate) allowed_hosts: Vec<String>,
     pub(crate) allowed_origins: Vec<String>,
@@ -59,6 +71,7 @@ impl Default for Rules {
     fn default() -> Self {
         Self {
             body_limit: stayput_wire::Message::SIZE_LIMIT,
+            sockets: 10_000,
             allowed_hosts: Vec::new(),
             allowed_origins: Vec::new(),
             patience: Duration::from_millis(1_500),

@@ -60,9 +60,7 @@ pub(crate) struct Told<'a> {
 impl Told<'_> {
     /// The answer to a call.
     pub(crate) fn answer(&self, Asked { id, method }: Asked<'_>, era: Era) -> String {
-        let session = self.session.as_deref().map_or("null".to_owned(), json::quote);
-        let state =
-            format!(r#"{{"session":{session},"state":"lost","generation":{}}}"#, self.generation);
+        let state = state(self.session.as_deref(), self.generation);
         if method == "tools/call" {
             let text = json::quote(&self.sentence());
             let key = json::quote(meta::STATE);
@@ -96,6 +94,12 @@ impl Told<'_> {
             self.server, self.reason
         )
     }
+}
+
+/// What became of a session's state, for programs.
+pub(crate) fn state(session: Option<&str>, generation: Generation) -> String {
+    let session = session.map_or("null".to_owned(), json::quote);
+    format!(r#"{{"session":{session},"state":"lost","generation":{generation}}}"#)
 }
 
 /// Why, in a few words for a model. No link is known of which something was lost if the session was over.

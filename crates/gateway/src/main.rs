@@ -4,11 +4,11 @@
 //! |---|---|
 //! | listen | `front/`: what clients send over HTTP |
 //! | identify | `identify.rs`, `handshake.rs`, `connection.rs`, `connections.rs`: who it is, and which session that leads to |
-//! | open | `house.rs`, `visit.rs`, `keeper.rs`: the session, its link, and what is needed to come back to its servers |
+//! | open | `house.rs`, `visit.rs`, `shared.rs`, `keeper.rs`: the session, its link, and what is needed to come back to its servers |
 //! | route | `target.rs`, `request.rs`, `transparent.rs`, `aggregate.rs`, `heed.rs`: to which server, under which name |
 //! | send | `forward.rs`, `listening.rs`: to the server, and what comes back |
 //! | modern | `modern/`: the same for clients whose protocol has no session |
-//! | reply | `reply.rs`, `stream.rs`, `lists.rs`, `tools.rs`, `losses.rs`: as the client expects it |
+//! | reply | `reply.rs`, `stream.rs`, `streams.rs`, `lists.rs`, `tools.rs`, `losses.rs`: as the client expects it |
 //!
 //! `event.rs`, `metrics.rs`, `health.rs` and `log.rs` tell whoever runs it how it goes.
 //! `serve.rs` opens and closes the house, `config.rs` reads what users write, `demo.rs` is a small server
@@ -38,8 +38,10 @@ mod modern;
 mod reply;
 mod request;
 mod serve;
+mod shared;
 mod story;
 mod stream;
+mod streams;
 mod target;
 mod tools;
 mod transparent;
@@ -102,10 +104,6 @@ fn serve(args: &cli::Serve) -> Done {
     let log = Log { json: args.log_format == LogFormat::Json };
     for warning in &config.warnings {
         log.warn(warning);
-    }
-    for configured in config.servers.iter().filter(|it| it.on_loss == config::OnLoss::Restart) {
-        let name = configured.server.name();
-        log.warn(&format!("on_loss of {name} has no effect yet: calls that a loss has hit fail"));
     }
     let runtime = tokio::runtime::Runtime::new()?;
     let done = runtime.block_on(async {

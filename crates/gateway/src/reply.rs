@@ -134,6 +134,18 @@ pub(crate) fn refusal(
     response
 }
 
+/// Something of ours is away for a moment.
+pub(crate) fn unavailable(sentence: &str) -> Response<Reply> {
+    later(refusal(StatusCode::SERVICE_UNAVAILABLE, None, Code::INTERNAL_ERROR, sentence))
+}
+
+/// An answer that asks to try again later.
+pub(crate) fn later(mut response: Response<Reply>) -> Response<Reply> {
+    *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
+    response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("5"));
+    response
+}
+
 /// An error of JSON-RPC.
 pub(crate) fn error(id: &str, code: Code, sentence: &str) -> String {
     let message = json::quote(sentence);

@@ -23,16 +23,16 @@ use tokio::{net::TcpListener, runtime::Handle, sync::watch};
 
 use crate::{
     aggregate::Aggregate,
-    config::{Config, Configured},
-    connection::Connection,
+    config::{Config, Configured, OnLoss},
     connections::Connections,
     event::Event,
-    front,
+    front::{self, door::Door},
     health::Health,
     house::{House, Rules},
     log::{Level, Log},
     losses::Telling,
     metrics::Metrics,
+    streams::Shelf,
 };
 
 /// How long calls may go on after the first signal to stop.
@@ -61,6 +61,7 @@ impl Plan {
     pub(crate) fn of(config: Config) -> Result<Self, ServeError> {
         let rules = Rules {
             body_limit: config.limits.body,
+            sockets: config.limits.sockets,
             allowed_hosts: config.allowed_hosts,
             allowed_origins: config.allowed_origins,
             ..Rules::default()
@@ -189,12 +190,15 @@ impl Gateway {
         let seal = SealKey::at(&key)?;
         let tools = plan.servers.iter().map(|it| (it.server.name().to_owned(), it.tools.clone()));
         let metrics = Metrics::new(plan.servers.iter().map(|it| it.server.name()));
+        let restarting = plan.servers.iter().filter(|it| it.on_loss == OnLoss::Restart);
+        let restarting = restarting.map(|it| it.server.name().to_owned()).collect();
         let (tools, servers) = (tools.collect(), named(plan.servers));
         let (stopping, closing) = watch::channel(false);
         let house = House {
             metrics,
             health: Health::default(),
             tools,
+            restarting,
             aggregate: Aggregate::new(servers.keys().map(String::as_str)),
             servers,
             sessions,
@@ -202,8 +206,10 @@ impl Gateway {
             connections: Connections::default(),
             callers: front::sse::Callers::default(),
             telling: Telling::default(),
+            shelf: Shelf::default(),
             ids: EventIds::new(&secret()),
             seal,
+            life: stayput_core::content_digest(&secret()).to_hex(),
             rules: plan.rules,
             log,
             closing,
@@ -237,17 +243,10 @@ impl Gateway {
     }
 
     /// Takes in whoever connects, each until `stopped`.
-    async fn accept(&self, stopped: &watch::Receiver<bool>) {
+    async fn accept(&self, door: &Door, stopped: &watch::Receiver<bool>) {
         loop {
             match self.listener.accept().await {
-                Ok((socket, _)) => {
-                    let mut stopped = stopped.clone();
-                    let stop = async move {
-                        let _ = stopped.wait_for(|stopped| *stopped).await;
-                    };
-                    let serving = front::http::serve(self.house.clone(), socket, stop);
-                    Handle::current().spawn(serving);
-                }
+                Ok((socket, _)) => door.enter(&self.house, socket, stopped.clone()),
                 // Too many open files, most likely: they come back.
                 Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
             }
@@ -273,19 +272,25 @@ impl Gateway {
         let runtime = Handle::current();
         let renewing = runtime.spawn(renew(house.clone(), self.log));
         let ticking = runtime.spawn(tick(house.clone(), stopped.clone()));
+        let door = Door::new(house.rules.sockets);
         tokio::select! {
-            () = self.accept(&stopped) => {}
+            () = self.accept(&door, &stopped) => {}
             () = stop => {}
         }
         house.health.stops();
         let _ = self.stopping.send(true);
+        let end = tokio::time::Instant::now() + DRAIN;
         // Who comes now is told that it stops, and whoever asks for its health, too.
+        let late = Door::new(house.rules.sockets);
         let (_going_on, never) = watch::channel(false);
         tokio::select! {
-            () = self.accept(&never) => {}
-            () = drained(&house) => {}
+            () = self.accept(&late, &never) => {}
+            () = drained(&house, end) => {}
         }
         drop(self.listener);
+        // Who only listens is told that this is all, and what was answered is written to its end.
+        house.connections.hush();
+        door.empty(end).await;
         let _ = ticking.await;
         let _ = house.sessions.flush().await;
         house.links.close(Duration::from_secs(10)).await;
@@ -296,10 +301,10 @@ impl Gateway {
 }
 
 /// Waits for calls in flight, but not for ever.
-async fn drained(house: &House) {
-    let end = tokio::time::Instant::now() + DRAIN;
+async fn drained(house: &House, end: tokio::time::Instant) {
     while tokio::time::Instant::now() < end {
-        if house.links.status().iter().all(|link| link.in_flight == 0) {
+        let answered = house.links.status().iter().all(|link| link.in_flight == 0);
+        if answered && !house.connections.is_busy() && !house.callers.is_busy() {
             return;
         }
         tokio::time::sleep(Duration::from_millis(50)).await;
@@ -344,8 +349,7 @@ async fn tick(house: Arc<House>, mut stopped: watch::Receiver<bool>) {
             }
         }
         // What the store knows need not be remembered here.
-        let over = |it: &Connection| !held.contains_key(&it.session) && it.is_idle() && it.rests();
-        house.connections.forget(over);
+        house.connections.forget_idle(|session| held.contains_key(&session));
     }
 }
 

@@ -1,7 +1,7 @@
 //! A stream of events to a client, which it can take up again where it was cut off.
 
 use std::{
-    collections::{HashMap, VecDeque},
+    collections::VecDeque,
     fmt,
     pin::Pin,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -19,9 +19,6 @@ use crate::reply::Then;
 
 /// The most bytes that are kept of one stream. A client that reads is far from it.
 const KEPT: usize = 4 << 20;
-
-/// The most streams that are kept of one connection after they ended.
-const ENDED: usize = 32;
 
 /// How long a client waits before it takes a stream up again.
 const RETRY: Duration = Duration::from_secs(1);
@@ -48,6 +45,8 @@ struct State {
     bytes: usize,
     last: u64,
     ended: bool,
+    /// It ended long ago, and nothing of it is kept.
+    forgotten: bool,
     /// Whoever reads. A second reader takes over from the first.
     reader: u64,
     reading: bool,
@@ -157,8 +156,29 @@ impl Stream {
         }
     }
 
+    /// How much of it is kept.
+    pub(crate) fn bytes(&self) -> usize {
+        self.state().bytes
+    }
+
+    /// Keeps nothing of it any more, unless somebody reads it; says whether nothing is kept.
+    pub(crate) fn forget(&self) -> bool {
+        let mut state = self.state();
+        if state.reading {
+            return false;
+        }
+        state.events.clear();
+        state.bytes = 0;
+        state.forgotten = true;
+        true
+    }
+
+    pub(crate) fn is_forgotten(&self) -> bool {
+        self.state().forgotten
+    }
+
     /// What it is found by, if it can be taken up again.
-    fn number(&self) -> Option<u64> {
+    pub(crate) fn number(&self) -> Option<u64> {
         self.topic.as_ref().map(|topic| topic.stream)
     }
 
@@ -324,49 +344,6 @@ impl Body for Reading {
                 Poll::Ready(Some(Ok(Frame::data(Bytes::from_static(sse::KEEP_ALIVE)))))
             }
             Poll::Pending => Poll::Pending,
-        }
-    }
-}
-
-/// The streams of one connection, by number.
-#[derive(Default)]
-pub(crate) struct Streams(Mutex<Numbered>);
-
-#[derive(Default)]
-struct Numbered {
-    streams: HashMap<u64, Arc<Stream>>,
-    order: VecDeque<u64>,
-}
-
-impl Streams {
-    fn lock(&self) -> MutexGuard<'_, Numbered> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Keeps a stream, so that it can be taken up again. Of those that ended the oldest are forgotten.
-    pub(crate) fn keep(&self, stream: &Arc<Stream>) {
-        let mut numbered = self.lock();
-        let Some(number) = stream.number() else { return };
-        numbered.streams.insert(number, stream.clone());
-        numbered.order.push_back(number);
-        while numbered.order.len() > ENDED {
-            let ended =
-                |number: &u64| numbered.streams.get(number).is_none_or(|stream| stream.has_ended());
-            let Some(at) = numbered.order.iter().position(ended) else { break };
-            if let Some(number) = numbered.order.remove(at) {
-                numbered.streams.remove(&number);
-            }
-        }
-    }
-
-    pub(crate) fn get(&self, number: u64) -> Option<Arc<Stream>> {
-        self.lock().streams.get(&number).cloned()
-    }
-
-    pub(crate) fn close(&self) {
-        let all = std::mem::take(&mut *self.lock());
-        for stream in all.streams.into_values() {
-            stream.end();
         }
     }
 }

@@ -39,13 +39,9 @@ pub(crate) async fn request(
         return Outcome::Done(Done::new(reply::error(&id, Code::INVALID_PARAMS, sentence)));
     }
     let place = Place::new(connection.owner.clone(), connection.session);
-    if method == "logging/setLevel" {
-        if let Some(params) = message.params() {
-            connection.set_log_level(params.as_str());
-        }
-        if house.links.find(server, &place).is_none() {
-            return Outcome::Done(Done::new(reply::result(&id, "{}")));
-        }
+    if method == "logging/setLevel" && house.links.find(server, &place).is_none() {
+        wish(house, connection, message).await;
+        return Outcome::Done(Done::new(reply::result(&id, "{}")));
     }
     if method.ends_with("/list")
         && let Some(page) = lists::known(house, server, (&place, &connection.hello), message).await
@@ -59,7 +55,20 @@ pub(crate) async fn request(
         Some(tools) => {
             without_denied(tools, Errand::run(house, connection, server, message, false).await)
         }
-        None => Errand::run(house, connection, server, message, streams).await,
+        None => {
+            let outcome = Errand::run(house, connection, server, message, streams).await;
+            wish(house, connection, message).await;
+            outcome
+        }
+    }
+}
+
+/// Keeps what a client wants from every link, before it is told that it will get it.
+pub(crate) async fn wish(house: &House, connection: &Connection, message: &Message<'_>) {
+    if connection.wish(message)
+        && let Err(error) = house.keep(connection).await
+    {
+        house.log.warn(&format!("what a client wants to hear was not kept: {error}"));
     }
 }
 

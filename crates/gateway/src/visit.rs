@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use stayput_core::{Generation, InUse};
 use stayput_upstream::{
     Asking, Attachment, CallError, Delivery, Held, Hello, Isolation, LossReason, Place, Server,
 };
-use stayput_wire::Era;
+use stayput_wire::{Era, Message, meta};
 
 use crate::{
     event::Event,
@@ -15,6 +16,7 @@ use crate::{
     keeper::RecordKeeper,
     losses::{self, Told},
     reply::{self, Then},
+    shared::Seen,
 };
 
 /// A session that has to do with a server, for as long as a call takes.
@@ -75,6 +77,22 @@ impl Visit {
         Ok(Asking { hello, keeper: Some(Arc::new(keeper)), generation })
     }
 
+    /// Notes which state of a link that several share the session depends on from now on. If it depended
+    /// on another one, that is lost, and has to be told.
+    pub(crate) async fn depend(&self, link: &Held, asked: Asked<'_>) -> Result<(), String> {
+        let server = self.server.name();
+        let seen = Seen::now(&self.house.life, link);
+        let Some(seen) = seen.filter(|_| losses::depends_on_state(asked.method)) else {
+            return Ok(());
+        };
+        if seen.is_in(&self.session.record(), server) {
+            return Ok(());
+        }
+        let session = self.session.session();
+        let noted = self.house.sessions.change(session, |record| seen.note(record, server)).await;
+        noted.map_err(|error| error.to_string())
+    }
+
     /// A loss that the client has not been told of comes before everything that depends on state.
     pub(crate) fn pending_loss(&self, link: &Held, asked: Asked<'_>) -> Option<Done> {
         let generation = self.session.lost_on(self.server.name())?;
@@ -102,23 +120,61 @@ impl Visit {
             reason: losses::reason(reason),
             delivery,
         };
-        let text = told.answer(asked, self.era).into();
+        let then = self.noting(generation, Some(reason), None);
+        Done { text: told.answer(asked, self.era).into(), then: Some(then) }
+    }
+
+    /// Notes that a loss was told, when the answer that tells it is written. `next` is what is behind a link
+    /// that several share after it.
+    fn noting(
+        &self,
+        generation: Generation,
+        reason: Option<Option<LossReason>>,
+        next: Option<Seen>,
+    ) -> Then {
         let (house, session) = (self.house.clone(), self.session.session().clone());
         let (runtime, server) = (tokio::runtime::Handle::current(), self.server.clone());
-        let then: Then = Box::new(move || {
+        Box::new(move || {
             // Several calls may tell of one loss.
             let known = session.record().has_told(server.name(), generation);
-            if house.telling.begin(session.id(), server.name(), generation) && !known {
+            let first = house.telling.begin(session.id(), server.name(), generation);
+            if let Some(reason) = reason.filter(|_| first && !known) {
                 let lost = Event::Lost { server: server.name(), reason, generation };
                 house.note(session.id(), lost);
             }
             runtime.spawn(async move {
                 // Not noted, it is told once more, which does no harm.
-                let _ = house.sessions.told_on(&session, server.name(), generation).await;
+                let noted = house.sessions.change(&session, |record| {
+                    if let Some(next) = &next {
+                        next.note(record, server.name());
+                    }
+                    record.tell(server.name(), generation);
+                });
+                let _ = noted.await;
                 house.telling.end(session.id(), server.name(), generation);
             });
+        })
+    }
+
+    /// An answer that came after a loss, marked with it. An error has no place for that: the loss is told by
+    /// the next one.
+    pub(crate) fn marked(&self, text: Bytes, generation: Generation) -> Done {
+        let marked = Message::parse(&text).ok().and_then(|answer| {
+            answer.result()?;
+            let state = losses::state(Some(&self.session.id().to_string()), generation);
+            let mut edits = answer.edit();
+            edits.set(&["result", meta::META, meta::STATE], &state);
+            Some(Bytes::from(edits.apply().ok()?.into_owned()))
         });
-        Done { text, then: Some(then) }
+        match marked {
+            Some(text) => Done { text, then: Some(self.noting(generation, Some(None), None)) },
+            None => Done::new(text),
+        }
+    }
+
+    /// Whether a call that surely did not run is sent once more after a loss.
+    pub(crate) fn restarts(&self) -> bool {
+        self.house.restarting.contains(self.server.name())
     }
 
     /// What is answered to a call that failed.
@@ -129,8 +185,15 @@ impl Visit {
             && losses::depends_on_state(asked.method)
             && loss.reason() != LossReason::Released
         {
-            let (next, reason) = (link.generation().next(), Some(loss.reason()));
-            return self.told(asked, next, reason, error.delivery());
+            let reason = Some(loss.reason());
+            let next = Seen::next(&self.house.life, link);
+            let generation = match next {
+                // The session counts its own losses on what it shares.
+                Some(_) => self.session.record().generation.next(),
+                None => link.generation().next(),
+            };
+            let done = self.told(asked, generation, reason, error.delivery());
+            return Done { then: Some(self.noting(generation, Some(reason), next)), ..done };
         }
         Done::new(reply::failure(asked, self.era, &error.to_string()))
     }

@@ -146,7 +146,7 @@ impl Session {
     /// Sends a call and goes away, at some moment.
     async fn hang_up(&mut self) {
         let (body, tag) = self.next("count");
-        let moment = Duration::from_micros(self.random.next() % 8_000);
+        let moment = Duration::from_micros(self.random.number() % 8_000);
         let _ = tokio::time::timeout(moment, self.ask(body)).await;
         self.wire = None;
         self.given_up.push(tag);
@@ -190,7 +190,7 @@ impl Session {
         };
         let before = self.losses;
         if meanwhile {
-            let pause = Duration::from_micros(self.random.next() % 3_000);
+            let pause = Duration::from_micros(self.random.number() % 3_000);
             let killing = async {
                 tokio::time::sleep(pause).await;
                 kill();
@@ -248,10 +248,9 @@ async fn settle(sessions: &mut [Session], log: &Path) {
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     let reached = reached(log);
-    for it in sessions.iter().filter(|session| !session.is_settled(&reached)) {
-        println!("session {}: {} at {}, {:?}", it.number, it.last, it.answered, it.given_up);
-    }
-    panic!("there are calls that ran and did not reach a server, or the other way round");
+    let left = sessions.iter().filter(|session| !session.is_settled(&reached));
+    let left: Vec<_> = left.map(|it| (it.number, it.last, it.answered, &it.given_up)).collect();
+    panic!("calls ran and did not reach a server, or the other way round: {left:?}");
 }
 
 fn seen(answer: &Value) -> Seen {
@@ -289,7 +288,7 @@ async fn fire(
     let mut running = Vec::new();
     for (number, plan) in plans.into_iter().enumerate() {
         let (gateway, turns) = (gateway.clone(), turns.clone());
-        let random = Random::new(random.next());
+        let random = Random::new(random.number());
         running.push(tokio::runtime::Handle::current().spawn(async move {
             let turn = turns.clone().acquire_owned().await.unwrap();
             let session = Session::new(number, gateway, random, plan).await;

@@ -3,6 +3,8 @@
 //! The fuzzer in `fuzz/` calls these with what it makes up; the tests call them with what it found
 //! worth keeping. None of them may panic on its own: an assertion that fails is a bug in a parser.
 
+pub mod front;
+
 use stayput_core::{EventIds, Handle, Key, Lease, Owner, Record, SessionId, Timestamp};
 use stayput_stores::Address;
 use stayput_wire::{LineSplitter, Message, json, sse};
@@ -130,6 +132,11 @@ pub fn stream(data: &[u8]) {
 
 /// Calls `check` with every file of `fuzz/seeds/<target>`; returns how many there were.
 pub fn replay(target: &str, check: fn(&[u8])) -> usize {
+    replay_with(target, check)
+}
+
+/// As [`replay`], for a check that needs more than the input.
+pub fn replay_with(target: &str, check: impl Fn(&[u8])) -> usize {
     let seeds = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/seeds");
     let files = std::fs::read_dir(std::path::Path::new(seeds).join(target)).unwrap();
     files.map(|file| check(&std::fs::read(file.unwrap().path()).unwrap())).count()

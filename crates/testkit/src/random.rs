@@ -10,6 +10,7 @@ impl Random {
     /// What `STAYPUT_TEST_SEED` says, or else the clock. The seed is printed, so that a test that failed can
     /// be run again as it was.
     #[must_use]
+    #[allow(clippy::print_stdout, reason = "it is for whoever reads what a failed test said")]
     pub fn for_test() -> Self {
         let said = std::env::var("STAYPUT_TEST_SEED").ok().and_then(|seed| seed.parse().ok());
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
@@ -25,7 +26,7 @@ impl Random {
     }
 
     /// The next number, of all there are.
-    pub fn next(&mut self) -> u64 {
+    pub fn number(&mut self) -> u64 {
         // SplitMix64: a counter, and its bits well stirred.
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut z = self.0;
@@ -37,7 +38,7 @@ impl Random {
     /// A number below `end`.
     pub fn below(&mut self, end: usize) -> usize {
         let end = u64::try_from(end.max(1)).unwrap();
-        usize::try_from(self.next() % end).unwrap()
+        usize::try_from(self.number() % end).unwrap()
     }
 
     /// Yes, this often in a hundred.

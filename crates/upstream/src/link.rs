@@ -219,6 +219,13 @@ impl Link {
         self.core.carrier.session()
     }
 
+    /// Whether the server keeps something behind it that can get lost: a modern one does not, nor one that
+    /// gave no session.
+    #[must_use]
+    pub fn keeps_state(&self) -> bool {
+        self.greeting.era() == stayput_wire::Era::Legacy && self.core.carrier.keeps_state()
+    }
+
     /// Begins to end it. Whatever is in flight fails at once.
     pub fn close(&self, reason: LossReason) {
         self.core.leave();

@@ -40,7 +40,7 @@ pub(super) const EXPIRY: &[&str] = &["idle", "absolute"];
 
 /// Of `limits`.
 pub(super) const LIMITS: &[&str] =
-    &["processes", "links", "memory", "per_owner", "body", "sessions_per_owner"];
+    &["processes", "links", "memory", "per_owner", "body", "sessions_per_owner", "sockets"];
 
 /// Of `per_owner`.
 pub(super) const PER_OWNER: &[&str] = &["processes", "links"];

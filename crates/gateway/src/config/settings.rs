@@ -23,12 +23,14 @@ pub(crate) struct Limits {
     pub(crate) sessions: SessionLimits,
     /// Bytes in the body of a request. Defaults to the most that a message may have.
     pub(crate) body: usize,
+    /// Sockets of clients.
+    pub(crate) sockets: usize,
 }
 
 impl Default for Limits {
     fn default() -> Self {
         let (links, sessions) = (stayput_upstream::Limits::default(), SessionLimits::default());
-        Self { links, sessions, body: Message::SIZE_LIMIT }
+        Self { links, sessions, body: Message::SIZE_LIMIT, sockets: 10_000 }
     }
 }
 
@@ -158,7 +160,8 @@ fn limits(spot: &Spot<'_>) -> Read<Limits> {
         SessionLimits { per_owner: per_owner.unwrap_or(own.sessions.per_owner), ..own.sessions };
     let body = table.read("body", Spot::bytes)?;
     let body = body.map_or(own.body, |body| usize::try_from(body).unwrap_or(usize::MAX));
-    Ok(Limits { links, sessions, body })
+    let sockets = table.read("sockets", Spot::some)?.unwrap_or(own.sockets);
+    Ok(Limits { links, sessions, body, sockets })
 }
 
 fn per_owner(spot: &Spot<'_>) -> Read<PerOwner> {

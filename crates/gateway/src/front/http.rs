@@ -1,9 +1,9 @@
 //! The HTTP front: one path for each server, and one for all.
 
-use std::{convert::Infallible, sync::Arc};
+use std::{convert::Infallible, sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use http::{HeaderMap, Method, Request, Response, StatusCode, header};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
 use http_body_util::BodyExt;
 use hyper::{body::Incoming, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -19,6 +19,13 @@ use crate::{
     target::Target,
 };
 
+/// How long a body may not go on.
+const BODY: Duration = Duration::from_secs(30);
+
+/// How long the head of a request may take, and how large it may be.
+const HEAD: Duration = Duration::from_secs(30);
+const HEAD_SIZE: usize = 64 << 10;
+
 /// Serves one connection of TCP until it ends, or until `stop`.
 pub(crate) async fn serve(house: Arc<House>, socket: TcpStream, stop: impl Future<Output = ()>) {
     // Small answers wait for nobody.
@@ -28,7 +35,7 @@ pub(crate) async fn serve(house: Arc<House>, socket: TcpStream, stop: impl Futur
         async move { Ok::<_, Infallible>(answer(&house, request).await) }
     });
     let mut http = hyper::server::conn::http1::Builder::new();
-    http.timer(TokioTimer::new()).header_read_timeout(std::time::Duration::from_secs(30));
+    http.timer(TokioTimer::new()).header_read_timeout(HEAD).max_buf_size(HEAD_SIZE);
     let connection = http.serve_connection(TokioIo::new(socket), service);
     tokio::pin!(connection);
     tokio::pin!(stop);
@@ -57,7 +64,9 @@ async fn answer(house: &Arc<House>, request: Request<Incoming>) -> Response<Repl
 /// Who is not from elsewhere gets to its server.
 async fn enter(house: &Arc<House>, request: Request<Incoming>) -> Response<Reply> {
     let path = request.uri().path();
-    if let Some(refusal) = foreign(&house.rules, request.headers()) {
+    if let Some(refusal) =
+        too_large(request.headers()).or_else(|| foreign(&house.rules, request.headers()))
+    {
         return refusal;
     }
     if path == "/metrics" {
@@ -95,7 +104,7 @@ pub(super) fn nowhere(house: &House) -> Response<Reply> {
 /// The method is not one of these.
 pub(super) fn only(methods: &'static str) -> Response<Reply> {
     let mut refused = reply::status(StatusCode::METHOD_NOT_ALLOWED);
-    refused.headers_mut().insert(header::ALLOW, http::HeaderValue::from_static(methods));
+    refused.headers_mut().insert(header::ALLOW, HeaderValue::from_static(methods));
     refused
 }
 
@@ -127,6 +136,16 @@ fn count_refusal(house: &House, status: StatusCode) {
         _ => return,
     };
     house.metrics.refused(why);
+}
+
+/// A head that is larger than what one is read in never comes here; this one is told why.
+fn too_large(headers: &HeaderMap) -> Option<Response<Reply>> {
+    let size: usize = headers.iter().map(|(name, value)| name.as_str().len() + value.len()).sum();
+    (size > HEAD_SIZE).then(|| {
+        let sentence = format!("the headers have more than {HEAD_SIZE} bytes, which is the limit");
+        let status = StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE;
+        reply::refusal(status, None, Code::INVALID_REQUEST, &sentence)
+    })
 }
 
 /// A page of somebody else, open in a browser on this machine, must not reach us by a name of its own.
@@ -168,7 +187,15 @@ async fn post(house: &Arc<House>, target: &Target, request: Request<Incoming>) -
 pub(super) async fn read(mut body: Incoming, limit: usize) -> Result<Bytes, Response<Reply>> {
     let mut parts: Vec<Bytes> = Vec::new();
     let mut size = 0_usize;
-    while let Some(frame) = body.frame().await {
+    loop {
+        let Ok(frame) = tokio::time::timeout(BODY, body.frame()).await else {
+            let sentence = "nothing more of the body came for 30 s; send the whole request at once";
+            let status = StatusCode::REQUEST_TIMEOUT;
+            let mut refused = reply::refusal(status, None, Code::INVALID_REQUEST, sentence);
+            refused.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+            return Err(refused);
+        };
+        let Some(frame) = frame else { break };
         let Ok(frame) = frame else { return Err(reply::status(StatusCode::BAD_REQUEST)) };
         let Ok(data) = frame.into_data() else { continue };
         size = size.saturating_add(data.len());
@@ -210,9 +237,7 @@ pub(super) async fn named(
     let found = match house.connection(&identify::owner(headers), &name).await {
         Ok(found) => found,
         Err(error) => {
-            let status = StatusCode::SERVICE_UNAVAILABLE;
-            let sentence = error.to_string();
-            return Err(reply::refusal(status, None, Code::INTERNAL_ERROR, &sentence));
+            return Err(reply::unavailable(&error.to_string()));
         }
     };
     // On another path it is as good as unknown.
@@ -262,10 +287,7 @@ async fn delete(house: &Arc<House>, target: &Target, headers: &HeaderMap) -> Res
     match left.await.unwrap_or(Ok(true)) {
         Ok(true) => reply::status(StatusCode::OK),
         Ok(false) => reply::status(StatusCode::NOT_FOUND),
-        Err(error) => {
-            let status = StatusCode::SERVICE_UNAVAILABLE;
-            reply::refusal(status, None, Code::INTERNAL_ERROR, &error.to_string())
-        }
+        Err(error) => reply::unavailable(&error.to_string()),
     }
 }
 

@@ -59,8 +59,11 @@ pub(super) async fn take(
     forward::respond(house, outcome)
 }
 
-fn greeted(Greeted { answer, name }: Greeted) -> Response<Reply> {
+fn greeted(Greeted { answer, name, later }: Greeted) -> Response<Reply> {
     let mut response = reply::message(answer);
+    if later {
+        return reply::later(response);
+    }
     let name = name.and_then(|name| HeaderValue::from_str(name.expose()).ok());
     if let Some(name) = name {
         response.headers_mut().insert(mcp::SESSION_ID, name);

@@ -5,7 +5,10 @@ use std::{
     collections::HashMap,
     fmt,
     pin::Pin,
-    sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError, RwLock,
+        atomic::{AtomicUsize, Ordering},
+    },
     task::Poll,
 };
 
@@ -54,25 +57,34 @@ impl At {
 
 /// All who called and have not hung up, by their secret.
 #[derive(Default)]
-pub(crate) struct Callers(RwLock<HashMap<HandleHash, Arc<Caller>>>);
+pub(crate) struct Callers {
+    all: RwLock<HashMap<HandleHash, Arc<Caller>>>,
+    /// Counts the messages that are being heeded.
+    heeding: AtomicUsize,
+}
 
 impl Callers {
     fn get(&self, hash: &HandleHash) -> Option<Arc<Caller>> {
-        self.0.read().unwrap_or_else(PoisonError::into_inner).get(hash).cloned()
+        self.all.read().unwrap_or_else(PoisonError::into_inner).get(hash).cloned()
     }
 
     fn insert(&self, hash: HandleHash, caller: Arc<Caller>) {
-        self.0.write().unwrap_or_else(PoisonError::into_inner).insert(hash, caller);
+        self.all.write().unwrap_or_else(PoisonError::into_inner).insert(hash, caller);
     }
 
     fn remove(&self, hash: &HandleHash) -> Option<Arc<Caller>> {
-        self.0.write().unwrap_or_else(PoisonError::into_inner).remove(hash)
+        self.all.write().unwrap_or_else(PoisonError::into_inner).remove(hash)
+    }
+
+    /// Whether something that was posted is still being heeded.
+    pub(crate) fn is_busy(&self) -> bool {
+        self.heeding.load(Ordering::Acquire) > 0
     }
 }
 
 impl fmt::Debug for Callers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Callers({})", self.0.read().unwrap_or_else(PoisonError::into_inner).len())
+        write!(f, "Callers({})", self.all.read().unwrap_or_else(PoisonError::into_inner).len())
     }
 }
 
@@ -210,6 +222,12 @@ impl Caller {
 
     /// One message of the client.
     async fn take(self: Arc<Self>, house: Arc<House>, text: Bytes) {
+        house.callers.heeding.fetch_add(1, Ordering::AcqRel);
+        self.heed(&house, text).await;
+        house.callers.heeding.fetch_sub(1, Ordering::AcqRel);
+    }
+
+    async fn heed(&self, house: &Arc<House>, text: Bytes) {
         let message = match Message::parse(&text) {
             Ok(message) => message,
             // Alone, it would have been refused; of several, the others count.
@@ -217,7 +235,7 @@ impl Caller {
         };
         let is_request = matches!(message.kind(), Kind::Request { .. });
         if is_request && message.method() == Some("initialize") {
-            return self.greet(&house, &message).await;
+            return self.greet(house, &message).await;
         }
         let Some(connection) = self.connection() else {
             if is_request {
@@ -226,10 +244,10 @@ impl Caller {
             return;
         };
         if !is_request {
-            return heed(&house, &connection, &message);
+            return heed(house, &connection, &message);
         }
         // A stream is the line itself: the answer comes there by itself.
-        if let Outcome::Done(done) = request::answer(&house, &connection, &message, true).await {
+        if let Outcome::Done(done) = request::answer(house, &connection, &message, true).await {
             self.line.room().await;
             self.line.push_then(done.text, done.then);
         }

@@ -44,6 +44,11 @@ impl Gateway {
         Self::with(servers, json!({})).await
     }
 
+    /// Serves these servers from a store that is there already.
+    pub(crate) async fn on(servers: Value, store: &str) -> Self {
+        Self::with(servers, json!({ "store": store })).await
+    }
+
     pub(crate) async fn with(servers: Value, stayput: Value) -> Self {
         Self::with_arguments(servers, stayput, &[]).await
     }

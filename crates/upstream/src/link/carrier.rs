@@ -120,6 +120,14 @@ impl Carrier {
         }
     }
 
+    /// Whether there is something behind it that ends with it.
+    pub(crate) fn keeps_state(&self) -> bool {
+        match self {
+            Self::Streamable(http) => http.session().is_some(),
+            Self::Stdio(_) | Self::Sse(_) => true,
+        }
+    }
+
     /// Begins to end it. `Core::gone` is raised when it is done.
     pub(crate) fn shut(&self, core: &Arc<Core>, reason: LossReason) {
         match self {

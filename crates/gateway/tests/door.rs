@@ -1,0 +1,114 @@
+//! Who may come in, how long they may take, and that whoever is inside is served to the end.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test stops at the first surprise")]
+
+mod world;
+
+use std::time::Duration;
+
+use serde_json::json;
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpStream,
+};
+use world::{Gateway, LONG, mark, stdio};
+
+async fn connect(gateway: &Gateway) -> TcpStream {
+    TcpStream::connect(gateway.url.trim_start_matches("http://")).await.unwrap()
+}
+
+/// What is read to the end.
+async fn rest(socket: &mut TcpStream) -> String {
+    let mut said = Vec::new();
+    let reading = socket.read_to_end(&mut said);
+    tokio::time::timeout(3 * LONG, reading).await.unwrap().unwrap();
+    String::from_utf8(said).unwrap()
+}
+
+const HEALTH: &[u8] = b"GET /healthz HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n";
+
+/// R062: who comes when all places are taken is told so, and gets one when one is free.
+#[tokio::test]
+async fn there_are_only_so_many_sockets() {
+    let mark = mark("sockets");
+    let limits = json!({ "limits": { "sockets": 3 } });
+    let gateway = Gateway::with(json!({ "test": stdio(&mark, &[]) }), limits).await;
+    let mut idle = Vec::new();
+    for _ in 0..3 {
+        idle.push(connect(&gateway).await);
+    }
+    let mut late = connect(&gateway).await;
+    late.write_all(HEALTH).await.unwrap();
+    let told = rest(&mut late).await;
+    assert!(told.starts_with("HTTP/1.1 503 ") && told.contains("retry-after: "), "{told}");
+    assert!(told.contains("limits.sockets"), "{told}");
+    idle.pop();
+    let start = tokio::time::Instant::now();
+    loop {
+        let mut next = connect(&gateway).await;
+        next.write_all(HEALTH).await.unwrap();
+        if rest(&mut next).await.starts_with("HTTP/1.1 200 ") {
+            return;
+        }
+        assert!(start.elapsed() < LONG);
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+/// A body that does not go on, and a head that is too large, are not waited for.
+#[tokio::test]
+async fn who_does_not_go_on_is_not_waited_for() {
+    let mark = mark("stalled");
+    let gateway = Gateway::start(json!({ "test": stdio(&mark, &[]) })).await;
+    let mut stalled = connect(&gateway).await;
+    let head = "POST /mcp/test HTTP/1.1\r\nhost: localhost\r\ncontent-length: 99\r\n\r\n{";
+    stalled.write_all(head.as_bytes()).await.unwrap();
+    let mut large = connect(&gateway).await;
+    let head =
+        format!("GET /mcp/test HTTP/1.1\r\nhost: localhost\r\nx: {}\r\n\r\n", "x".repeat(99_999));
+    large.write_all(head.as_bytes()).await.unwrap();
+    let mut status = [0; 12];
+    large.read_exact(&mut status).await.unwrap();
+    assert_eq!(&status, b"HTTP/1.1 431");
+    let told = rest(&mut stalled).await;
+    assert!(
+        told.starts_with("HTTP/1.1 408 ") && told.contains("nothing more of the body"),
+        "{told}"
+    );
+}
+
+/// An answer that has begun is written to its end, though the gateway was told to stop; who only listens
+/// does not hold it up.
+#[tokio::test]
+async fn a_gateway_that_stops_writes_its_answers_to_the_end() {
+    let mark = mark("written");
+    let mut gateway = Gateway::start(json!({ "test": stdio(&mark, &[]) })).await;
+    let client = gateway.client("test").await;
+    client.text(&gateway, "count").await;
+    let mut ear = client.get(&gateway, None).await.events();
+    ear.next().await.unwrap();
+    // More than fits into the buffers of two sockets.
+    let body = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call",
+        "params": { "name": "big", "arguments": { "bytes": 24 << 20 } } });
+    let body = body.to_string();
+    let mut socket = connect(&gateway).await;
+    let head = format!(
+        "POST /mcp/test HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n\
+         accept: application/json\r\nmcp-session-id: {}\r\ncontent-length: {}\r\n\r\n{body}",
+        client.id,
+        body.len()
+    );
+    socket.write_all(head.as_bytes()).await.unwrap();
+    let mut status = [0; 12];
+    socket.read_exact(&mut status).await.unwrap();
+    assert_eq!(&status, b"HTTP/1.1 200");
+    let address = gateway.url.trim_start_matches("http://").to_owned();
+    let stopping = tokio::task::spawn_blocking(move || (gateway.stop(), gateway));
+    while TcpStream::connect(&address).await.is_ok() {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let listening = async { while ear.next().await.is_some() {} };
+    tokio::time::timeout(LONG, listening).await.unwrap();
+    let answer = rest(&mut socket).await;
+    assert!(answer.len() > 24 << 20 && answer.ends_with("}]}}"), "{} bytes", answer.len());
+    assert!(stopping.await.unwrap().0.success());
+}

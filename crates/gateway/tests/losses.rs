@@ -1,0 +1,147 @@
+//! Losses on links that several sessions share, and calls that are sent once more.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test stops at the first surprise")]
+
+mod world;
+
+use serde_json::{Value, json};
+use stayput_testkit::{mcp::TestServer, processes};
+use world::{Client, Gateway, gone, mark, stdio};
+
+async fn count(client: &Client, gateway: &Gateway) -> Value {
+    client.call(gateway, "count", json!({})).await["result"].clone()
+}
+
+fn is_lost(result: &Value) -> bool {
+    result["_meta"]["dev.stayput/state"]["state"] == "lost"
+}
+
+fn number(result: &Value) -> &str {
+    assert!(result["isError"] != true, "{result}");
+    result["content"][0]["text"].as_str().unwrap()
+}
+
+/// The server with options of ours.
+fn with(mut server: Value, options: Value) -> Value {
+    server["stayput"] = options;
+    server
+}
+
+async fn kill(mark: &str) {
+    for pid in processes::with_token(mark) {
+        std::process::Command::new("kill").args(["-9", &pid.to_string()]).status().unwrap();
+    }
+    gone(mark).await;
+}
+
+/// Invariant 3: what several share is lost to each of them, and told to each once, also through a restart
+/// of the gateway; who never used it hears nothing.
+#[tokio::test]
+async fn the_loss_of_what_several_share_is_told_to_each_once() {
+    for isolation in ["per-owner", "shared"] {
+        let mark = mark(&format!("lost-{isolation}"));
+        let server = with(stdio(&mark, &[]), json!({ "isolation": isolation }));
+        let mut gateway = Gateway::start(json!({ "test": server })).await;
+        let (ann, bob) = (gateway.client("test").await, gateway.client("test").await);
+        assert_eq!(number(&count(&ann, &gateway).await), "1");
+        assert_eq!(number(&count(&bob, &gateway).await), "2");
+        kill(&mark).await;
+        let told = count(&ann, &gateway).await;
+        assert!(is_lost(&told) && told["isError"] == true, "{told}");
+        assert_eq!(number(&count(&ann, &gateway).await), "1");
+        assert_eq!(number(&count(&ann, &gateway).await), "2");
+        let told = count(&bob, &gateway).await;
+        assert!(is_lost(&told) && told["isError"] == true, "{told}");
+        assert_eq!(number(&count(&bob, &gateway).await), "3", "told once");
+        let carl = gateway.client("test").await;
+        assert_eq!(number(&count(&carl, &gateway).await), "4", "it had lost nothing");
+        gateway.kill();
+        gone(&mark).await;
+        gateway.restart().await;
+        for (client, next) in [(&bob, "1"), (&ann, "2"), (&carl, "3")] {
+            assert!(is_lost(&count(client, &gateway).await));
+            assert_eq!(number(&count(client, &gateway).await), next);
+        }
+    }
+}
+
+/// A call that was under way tells its own session at once, and nobody is told twice.
+#[tokio::test]
+async fn a_crash_of_what_several_share_is_told_to_each_once() {
+    let mark = mark("lost-crash");
+    let server = with(stdio(&mark, &[]), json!({ "isolation": "shared" }));
+    let gateway = Gateway::start(json!({ "test": server })).await;
+    let (ann, bob) = (gateway.client("test").await, gateway.client("test").await);
+    assert_eq!(number(&count(&ann, &gateway).await), "1");
+    assert_eq!(number(&count(&bob, &gateway).await), "2");
+    assert!(is_lost(&ann.call(&gateway, "crash", json!({})).await["result"]));
+    assert_eq!(number(&count(&ann, &gateway).await), "1");
+    assert!(is_lost(&count(&bob, &gateway).await));
+    assert_eq!(number(&count(&bob, &gateway).await), "2");
+    assert_eq!(number(&count(&ann, &gateway).await), "3");
+}
+
+/// What keeps nothing loses nothing.
+#[tokio::test]
+async fn a_server_without_state_loses_none() {
+    for options in [["--era", "modern"].as_slice(), &["--era", "legacy", "--stateless"]] {
+        let mut server = TestServer::http(options).await;
+        let shared = json!({ "url": server.url(), "stayput": { "isolation": "shared" } });
+        let mut gateway = Gateway::start(json!({ "test": shared })).await;
+        let client = gateway.client("test").await;
+        assert!(!is_lost(&count(&client, &gateway).await));
+        server.restart().await;
+        assert!(!is_lost(&count(&client, &gateway).await), "{options:?}");
+        gateway.kill();
+        gateway.restart().await;
+        assert!(!is_lost(&count(&client, &gateway).await), "{options:?}");
+    }
+}
+
+/// R125, invariant 2: with `on_loss = "restart"` what surely did not run is sent once more, and its answer
+/// says what was lost; what may have run is not.
+#[tokio::test]
+async fn what_surely_did_not_run_is_sent_once_more_if_wanted() {
+    let mark = mark("again");
+    let server = with(stdio(&mark, &[]), json!({ "on_loss": "restart" }));
+    let gateway = Gateway::start(json!({ "test": server })).await;
+    let client = gateway.client("test").await;
+    assert_eq!(number(&count(&client, &gateway).await), "1");
+    kill(&mark).await;
+    let again = count(&client, &gateway).await;
+    assert!(is_lost(&again) && number(&again) == "1", "{again}");
+    let next = count(&client, &gateway).await;
+    assert!(!is_lost(&next) && number(&next) == "2", "{next}");
+    // Another session, because a server that fails twice at once is left alone for a moment.
+    let client = gateway.client("test").await;
+    assert_eq!(number(&count(&client, &gateway).await), "1");
+    let crashed = client.call(&gateway, "crash", json!({})).await["result"].clone();
+    assert!(is_lost(&crashed) && crashed["isError"] == true, "{crashed}");
+    let next = count(&client, &gateway).await;
+    assert!(!is_lost(&next) && number(&next) == "1", "{next}");
+}
+
+/// The same for a server that says itself that it did not run it; at its second word it is believed.
+#[tokio::test]
+async fn what_a_server_refused_is_sent_once_more_if_wanted() {
+    let folder = tempfile::TempDir::new().unwrap();
+    let log = folder.path().join("log");
+    let server = TestServer::http(&["--era", "legacy", "--log", log.to_str().unwrap()]).await;
+    let restarts = json!({ "url": server.url(), "stayput": { "on_loss": "restart" } });
+    let gateway = Gateway::start(json!({ "test": restarts })).await;
+    let client = gateway.client("test").await;
+    assert_eq!(number(&count(&client, &gateway).await), "1");
+    let forgets =
+        |nth: u32| json!({ "on": "tools/call", "nth": nth, "do": { "status": { "code": 404 } } });
+    server.script(&json!([forgets(1)])).await;
+    let again = count(&client, &gateway).await;
+    assert!(is_lost(&again) && number(&again) == "1", "{again}");
+    assert_eq!(number(&count(&client, &gateway).await), "2");
+    // Another session, because a server that fails twice at once is left alone for a moment.
+    let client = gateway.client("test").await;
+    assert_eq!(number(&count(&client, &gateway).await), "1");
+    server.script(&json!([forgets(1), forgets(2)])).await;
+    let told = count(&client, &gateway).await;
+    assert!(is_lost(&told) && told["isError"] == true, "{told}");
+    let sent = std::fs::read_to_string(&log).unwrap().matches("tools/call").count();
+    assert_eq!(sent, 7, "once more, and no more often");
+}

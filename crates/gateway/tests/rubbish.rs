@@ -1,0 +1,68 @@
+//! Thousands of requests that no good client sends. None of them may be our fault.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test stops at the first surprise")]
+
+mod world;
+
+use std::sync::Arc;
+
+use serde_json::json;
+use stayput_testkit::{Random, fuzz, fuzz::front, processes};
+use world::{Gateway, LONG, mark, stdio};
+
+const THREADS: usize = 8;
+const EACH: usize = 400;
+
+/// R062, E40: a client's fault is never answered with a failure of ours, nothing is left of those who
+/// sent it, and good clients are served before and after.
+#[tokio::test]
+async fn rubbish_hurts_nobody() {
+    let mut random = Random::for_test();
+    let mark = mark("rubbish");
+    let gateway = Gateway::start(json!({ "test": stdio(&mark, &[]) })).await;
+    let client = gateway.client("test").await;
+    assert_eq!(client.text(&gateway, "count").await, "1");
+    let before = (processes::open_files(gateway.pid()), processes::memory(gateway.pid()));
+    let address: Arc<str> = gateway.url.trim_start_matches("http://").into();
+    let threads: Vec<_> = (0..THREADS)
+        .map(|_| {
+            let (address, mut random) = (address.clone(), Random::new(random.number()));
+            tokio::task::spawn_blocking(move || {
+                let mut session = String::new();
+                for n in 0..EACH {
+                    if n % 100 == 0 {
+                        session = front::connect(&address);
+                    }
+                    let data: Vec<u8> =
+                        (0..64).flat_map(|_| random.number().to_be_bytes()).collect();
+                    front::check(&address, &front::request(&data, &session));
+                }
+            })
+        })
+        .collect();
+    for thread in threads {
+        thread.await.unwrap();
+    }
+    let seeds = tokio::task::spawn_blocking(move || {
+        fuzz::replay_with("front", |data| front::check(&address, &front::request(data, "sp_x")))
+    });
+    assert!(seeds.await.unwrap() > 0, "fuzz/seeds/front is empty");
+    assert_eq!(client.text(&gateway, "count").await, "2", "a good client saw nothing of it");
+    assert_eq!(gateway.client("test").await.text(&gateway, "count").await, "1");
+    settled(&gateway, before.0).await;
+    let grown = processes::memory(gateway.pid()).saturating_sub(before.1);
+    assert!(grown < 256 << 20, "{grown} bytes of memory");
+}
+
+/// Waits until the sockets are gone. What stays are the pipes of the children of sessions that were made.
+async fn settled(gateway: &Gateway, before: usize) {
+    let children = 2 * THREADS * EACH.div_ceil(100);
+    let start = tokio::time::Instant::now();
+    loop {
+        let open = processes::open_files(gateway.pid());
+        if open <= before + 8 * children {
+            return;
+        }
+        assert!(start.elapsed() < LONG, "{open} files are open, {before} were");
+        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+    }
+}

@@ -1,0 +1,97 @@
+//! A store that goes away while a gateway serves.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test stops at the first surprise")]
+
+mod world;
+
+use std::time::Duration;
+
+use serde_json::json;
+use stayput_testkit::redis::Redis;
+use world::{Gateway, LONG, mark, stdio};
+
+const HELLO: &str = r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"t","version":"1"}}}"#;
+
+/// §7: who has a session goes on, who wants one is told to come back, and then gets it.
+#[tokio::test]
+async fn a_store_that_goes_away_stops_nobody_who_has_a_session() {
+    if std::env::var_os("STAYPUT_TEST_QUICK").is_some() {
+        return;
+    }
+    let mut redis = tokio::task::spawn_blocking(Redis::start).await.unwrap();
+    let mark = mark("away");
+    let servers = json!({ "test": stdio(&mark, &[]) });
+    let gateway = Gateway::on(servers, &redis.url()).await;
+    let client = gateway.client("test").await;
+    assert_eq!(client.text(&gateway, "count").await, "1");
+    redis.kill();
+    for n in 2..=20 {
+        assert_eq!(client.text(&gateway, "count").await, n.to_string());
+    }
+    let refused = gateway.post("test", &[], HELLO).await;
+    assert_eq!((refused.status.as_u16(), refused.header("retry-after")), (503, "5"));
+    let told = refused.json().await;
+    assert_eq!(told["id"], 0, "{told}");
+    assert!(told["error"]["message"].as_str().unwrap().contains("store"), "{told}");
+    let unknown = [("mcp-session-id", "sp_aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa")];
+    let refused =
+        gateway.post("test", &unknown, HELLO.replace("initialize", "ping").as_str()).await;
+    assert_eq!(refused.status, 503, "nobody knows whether it is known");
+    assert_eq!(client.text(&gateway, "count").await, "21");
+    let redis = tokio::task::spawn_blocking(move || {
+        redis.start_again();
+        redis
+    });
+    let redis = redis.await.unwrap();
+    let start = tokio::time::Instant::now();
+    while gateway.post("test", &[], HELLO).await.status != 200 {
+        assert!(start.elapsed() < 2 * LONG, "it does not come back");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    assert_eq!(client.text(&gateway, "count").await, "22");
+    let other = gateway.client("test").await;
+    assert_eq!(other.text(&gateway, "count").await, "1");
+    drop(redis);
+}
+
+/// §7: after its lease a gateway does nothing that another one might do by then, and says so. With the store
+/// its right comes back, and what it kept is still there.
+#[tokio::test]
+async fn a_store_that_stays_away_and_comes_back_costs_no_state() {
+    if std::env::var_os("STAYPUT_TEST_QUICK").is_some() {
+        return;
+    }
+    let mut redis = tokio::task::spawn_blocking(Redis::start).await.unwrap();
+    let mark = mark("long-away");
+    let gateway = Gateway::on(json!({ "test": stdio(&mark, &[]) }), &redis.url()).await;
+    let client = gateway.client("test").await;
+    assert_eq!(client.text(&gateway, "count").await, "1");
+    redis.kill();
+    let mut counted = 1;
+    let start = tokio::time::Instant::now();
+    loop {
+        let answer = client.call(&gateway, "count", json!({})).await["result"].clone();
+        if answer["isError"] == true {
+            assert!(answer.to_string().contains("lost its lease"), "{answer}");
+            break;
+        }
+        counted += 1;
+        assert!(start.elapsed() < 2 * LONG, "it goes on without a lease");
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+    let redis = tokio::task::spawn_blocking(move || {
+        redis.start_again();
+        redis
+    });
+    let redis = redis.await.unwrap();
+    let start = tokio::time::Instant::now();
+    loop {
+        let answer = client.call(&gateway, "count", json!({})).await["result"].clone();
+        if answer["isError"] != true {
+            assert_eq!(answer["content"][0]["text"], (counted + 1).to_string(), "nothing was lost");
+            break;
+        }
+        assert!(start.elapsed() < 2 * LONG, "it does not come back: {answer}");
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+    drop(redis);
+}

@@ -1,0 +1,251 @@
+//! Requests that no good client sends, to a real gateway over real sockets.
+
+use std::{
+    fmt::Write as _,
+    io::{BufRead, BufReader, Read, Write},
+    net::{Shutdown, TcpStream},
+    process::{Child, Command, Stdio},
+    sync::OnceLock,
+    time::Duration,
+};
+
+/// How long an answer is waited for. Far above what one takes.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// What a gateway may answer, whatever it is sent: the fault is the client's.
+const FAULTS: [u16; 14] = [200, 202, 400, 403, 404, 405, 406, 408, 411, 413, 414, 415, 417, 431];
+
+const PATHS: [&str; 14] = [
+    "/mcp/test",
+    "/mcp/test",
+    "/mcp/test",
+    "/sse/test",
+    "/sse/test/messages?session=$SESSION",
+    "/sse/test/messages",
+    "/sse//messages?session=&session=",
+    "/mcp/",
+    "/mcp",
+    "/mcp/test/",
+    "/mcp/%74est",
+    "/mcp/../mcp/test",
+    "/healthz",
+    "*",
+];
+
+const HEADERS: [&str; 25] = [
+    "accept: application/json, text/event-stream",
+    "accept: application/json, text/event-stream",
+    "accept: text/event-stream",
+    "accept: */*",
+    "accept: \u{fc}",
+    "content-type: application/json",
+    "content-type: text/plain",
+    "mcp-session-id: $SESSION",
+    "mcp-session-id: $SESSION",
+    "mcp-session-id: sp_",
+    "mcp-session-id: ../../etc",
+    "mcp-session-id: \u{1F600}",
+    "mcp-protocol-version: 2025-11-25",
+    "mcp-protocol-version: 2026-07-28",
+    "mcp-protocol-version: 0000-00-00",
+    "last-event-id: 1",
+    "last-event-id: ",
+    "last-event-id: AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA",
+    "origin: http://localhost:1",
+    "origin: null",
+    "origin: http://evil.example.com",
+    "mcp-method: tools/call",
+    "mcp-name: =?base64?//8=?=",
+    "expect: 100-continue",
+    "authorization: Bearer",
+];
+
+const BODIES: [&str; 18] = [
+    r#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#,
+    r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"count","arguments":{}}}"#,
+    r#"{"jsonrpc":"2.0","id":"a","method":"tools/list","params":{"cursor":"x"}}"#,
+    r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"f","version":"1"}}}"#,
+    r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":7,"capabilities":[],"clientInfo":null}}"#,
+    r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#,
+    r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}"#,
+    r#"{"jsonrpc":"2.0","id":1,"result":{}}"#,
+    r#"{"jsonrpc":"2.0","id":null,"error":{"code":-1,"message":""}}"#,
+    r#"[{"jsonrpc":"2.0","id":1,"method":"ping"},{"jsonrpc":"2.0","id":1,"method":"ping"},7]"#,
+    "[]",
+    r#"{"jsonrpc":"2.0","id":1,"method":"server/discover","params":{"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28"}}}"#,
+    r#"{"jsonrpc":"2.0","id":1.5e300,"method":"resources/read","params":{"uri":"\u0000"}}"#,
+    r#"{"jsonrpc":"2.0","id":18446744073709551616,"method":"logging/setLevel","params":{"level":[]}}"#,
+    r#"{"jsonrpc":"2.0","id":1,"id":2,"method":"ping","method":"tools/call"}"#,
+    r#"{"jsonrpc":"1.0","id":{},"method":{}}"#,
+    "\u{feff}{}",
+    "",
+];
+
+/// Choices out of what a fuzzer made up; at its end, always the first.
+struct Choices<'a>(&'a [u8]);
+
+impl Choices<'_> {
+    fn byte(&mut self) -> u8 {
+        let Some((first, rest)) = self.0.split_first() else { return 0 };
+        self.0 = rest;
+        *first
+    }
+
+    fn of<T: Copy>(&mut self, all: &[T]) -> T {
+        all[usize::from(self.byte()) % all.len()]
+    }
+
+    fn one_in(&mut self, n: u8) -> bool {
+        self.byte() % n == n - 1
+    }
+}
+
+/// A request that is nearly good, or not at all. `session` is the id of a client that is connected.
+#[must_use]
+pub fn request(data: &[u8], session: &str) -> Vec<u8> {
+    let mut choices = Choices(data);
+    let method =
+        choices.of(&["POST", "POST", "POST", "GET", "DELETE", "PUT", "OPTIONS", "get", "\u{1}"]);
+    let mut head = format!("{method} {} HTTP/1.1\r\n", choices.of(&PATHS));
+    head.push_str(match choices.byte() {
+        0..=247 => "host: localhost\r\n",
+        248..=251 => "host: evil.example.com\r\n",
+        _ => "",
+    });
+    for _ in 0..choices.byte() % 8 {
+        head.push_str(choices.of(&HEADERS));
+        head.push_str("\r\n");
+    }
+    if choices.one_in(32) {
+        let _ = write!(head, "x-large: {}\r\n", "x".repeat(200 << 10));
+    }
+    let mut body = choices.of(&BODIES).as_bytes().to_vec();
+    if choices.one_in(64) {
+        body = [b"[".repeat(100_000), b"]".repeat(100_000)].concat();
+    }
+    for _ in 0..choices.byte() % 4 {
+        mutate(&mut body, &mut choices);
+    }
+    match choices.byte() % 16 {
+        0 => head.push_str("transfer-encoding: chunked\r\n"),
+        1 => head.push_str("content-length: 99999999\r\n"),
+        2 => head.push_str("content-length: -1\r\n"),
+        _ => {
+            let _ = write!(head, "content-length: {}\r\n", body.len());
+        }
+    }
+    let head = head.replace("$SESSION", session);
+    let mut request = [head.as_bytes(), b"\r\n", &body].concat();
+    if choices.one_in(16) {
+        mutate(&mut request, &mut choices);
+    }
+    request
+}
+
+/// Changes, removes or repeats something somewhere.
+fn mutate(bytes: &mut Vec<u8>, choices: &mut Choices<'_>) {
+    let place = usize::from(choices.byte()) << 8 | usize::from(choices.byte());
+    let at = place % (bytes.len() + 1);
+    match choices.byte() % 4 {
+        0 => bytes.truncate(at),
+        1 => bytes.insert(at, choices.byte()),
+        2 => bytes.extend_from_within(at..),
+        _ => {
+            if let Some(byte) = bytes.get_mut(at) {
+                *byte = choices.byte();
+            }
+        }
+    }
+}
+
+/// Sends a request and hangs up at the head of the answer; its status, if there was one.
+#[must_use]
+pub fn status(address: &str, request: &[u8]) -> Option<u16> {
+    let mut socket = TcpStream::connect(address).unwrap();
+    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    // Who is refused before the end need not read it all.
+    let _ = socket.write_all(request).and_then(|()| socket.shutdown(Shutdown::Write));
+    let mut answer = BufReader::new(socket);
+    let mut line = String::new();
+    loop {
+        line.clear();
+        match answer.read_line(&mut line) {
+            // Told to go on, which is no answer yet.
+            Ok(_) if line.starts_with("HTTP/1.1 100") => {
+                let _ = answer.read_line(&mut line);
+            }
+            Ok(0) => return None,
+            Ok(_) => return Some(line[9..12].parse().unwrap()),
+            Err(error) => {
+                let waited = error.kind() == std::io::ErrorKind::WouldBlock;
+                assert!(!waited, "no answer to {:?}", String::from_utf8_lossy(request));
+                return None;
+            }
+        }
+    }
+}
+
+/// Whatever it is sent, a gateway says whose fault it is.
+pub fn check(address: &str, request: &[u8]) {
+    let status = status(address, request);
+    let fine = status.is_none_or(|status| FAULTS.contains(&status));
+    assert!(fine, "{status:?} to {:?}", String::from_utf8_lossy(request));
+}
+
+/// A new client of the gateway: its id.
+#[must_use]
+pub fn connect(address: &str) -> String {
+    let body = BODIES[3];
+    let request = format!(
+        "POST /mcp/test HTTP/1.1\r\nhost: localhost\r\naccept: application/json, text/event-stream\r\n\
+         content-type: application/json\r\nconnection: close\r\ncontent-length: {}\r\n\r\n{body}",
+        body.len()
+    );
+    let mut socket = TcpStream::connect(address).unwrap();
+    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    socket.write_all(request.as_bytes()).unwrap();
+    let mut answer = String::new();
+    socket.read_to_string(&mut answer).unwrap();
+    let line = answer.lines().find_map(|line| line.strip_prefix("mcp-session-id: "));
+    line.unwrap_or_else(|| panic!("no session: {answer}")).to_owned()
+}
+
+/// A gateway for the fuzzer, which `STAYPUT_FUZZ_GATEWAY` names the program of.
+struct Running {
+    address: String,
+    session: String,
+    _child: Child,
+    _folder: tempfile::TempDir,
+}
+
+fn running() -> &'static Running {
+    static RUNNING: OnceLock<Running> = OnceLock::new();
+    RUNNING.get_or_init(|| {
+        let program = std::env::var("STAYPUT_FUZZ_GATEWAY")
+            .expect("STAYPUT_FUZZ_GATEWAY names the program `stayput`; scripts/fuzz sets it");
+        let folder = tempfile::tempdir().unwrap();
+        let config = folder.path().join("stayput.json");
+        let server = serde_json::json!({ "command": program, "args": ["demo-server"] });
+        let text = serde_json::json!({ "mcpServers": { "test": server } });
+        std::fs::write(&config, text.to_string()).unwrap();
+        let mut command = Command::new(&program);
+        command.args(["serve", "--listen", "127.0.0.1:0", "--store", "memory:", "--config"]);
+        command.arg(&config).env("XDG_DATA_HOME", folder.path()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let mut lines = BufReader::new(child.stderr.take().unwrap()).lines().map_while(Result::ok);
+        let found =
+            lines.find_map(|line| Some(line.split_once("listens on http://")?.1.to_owned()));
+        let address = found.expect("the gateway came up");
+        std::thread::spawn(move || lines.for_each(drop));
+        let session = connect(&address);
+        Running { address, session, _child: child, _folder: folder }
+    })
+}
+
+/// No request makes a gateway fail. The gateway is another process, so the fuzzer is not led by what it does.
+pub fn front(data: &[u8]) {
+    let running = running();
+    check(&running.address, &request(data, &running.session));
+    let ping = b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n";
+    assert_eq!(status(&running.address, ping), Some(200), "it does not live any more");
+}
