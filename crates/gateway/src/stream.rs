@@ -347,3 +347,41 @@ impl Body for Reading {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use futures_util::FutureExt as _;
+    use http_body_util::BodyExt as _;
+
+    use super::*;
+
+    fn text(frame: Option<Option<Result<Frame<Bytes>, std::convert::Infallible>>>) -> String {
+        let data = frame.unwrap().unwrap().unwrap().into_data().unwrap();
+        String::from_utf8(data.to_vec()).unwrap()
+    }
+
+    /// What is read once is bounded by who reads it: nothing is dropped, and who speaks waits.
+    #[tokio::test]
+    async fn who_speaks_waits_for_who_reads() {
+        let gone = Arc::new(AtomicBool::new(false));
+        let told = gone.clone();
+        let stream = Stream::once(Box::new(move || told.store(true, Ordering::Relaxed)));
+        let mut reading = stream.read_all("/here".to_owned());
+        assert_eq!(text(reading.frame().now_or_never()), "event: endpoint\ndata: /here\n\n");
+        for _ in 0..2 {
+            assert!(stream.room().now_or_never().is_some());
+            stream.push(vec![b'x'; KEPT].into());
+        }
+        let room = stream.room();
+        tokio::pin!(room);
+        assert!(room.as_mut().now_or_never().is_none(), "it is full");
+        assert!(text(reading.frame().now_or_never()).starts_with("event: message\ndata: xxx"));
+        assert!(room.as_mut().now_or_never().is_some(), "there is room again");
+        assert!(text(reading.frame().now_or_never()).len() > KEPT, "nothing was dropped");
+        assert!(reading.frame().now_or_never().is_none() && !gone.load(Ordering::Relaxed));
+        drop(reading);
+        assert!(gone.load(Ordering::Relaxed));
+    }
+}
