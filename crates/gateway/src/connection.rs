@@ -1,7 +1,7 @@
 //! One client that is connected: what it said of itself, and what is under way for it.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, VecDeque},
     fmt,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
@@ -10,8 +10,8 @@ use std::{
 };
 
 use serde::{Deserialize, Serialize};
-use stayput_core::{Handle, Owner, SessionId};
-use stayput_upstream::{Asked, Canceller, Hello};
+use stayput_core::{Owner, SessionId};
+use stayput_upstream::{Asked, Canceller, Hello, LinkKey};
 use stayput_wire::Version;
 use tokio::task::AbortHandle;
 
@@ -23,13 +23,30 @@ use crate::{
 /// A client that shook hands. `Mcp-Session-Id` names it; the session is another thing.
 pub(crate) struct Connection {
     pub(crate) owner: Owner,
+    /// The session that it was made with, or led to before a restart.
     pub(crate) session: SessionId,
     pub(crate) target: Target,
     pub(crate) version: Version,
     pub(crate) hello: Hello,
+    /// Whether it is over standard input and output, which is no conversation.
+    pub(crate) stdio: bool,
+    /// Which other sessions it has to do with.
+    reach: Mutex<Reach>,
     under_way: Mutex<UnderWay>,
     pub(crate) streams: Streams,
     next_ask: AtomicU64,
+}
+
+/// The most sessions that a connection is known to have to do with.
+const SESSIONS: usize = 256;
+
+/// The sessions that a connection has to do with, beside the one that it was made with.
+#[derive(Default)]
+struct Reach {
+    /// The one that calls go to which name none, if it is another one now.
+    led: Option<SessionId>,
+    /// Those that calls have named, the latest last.
+    used: VecDeque<SessionId>,
 }
 
 #[derive(Default)]
@@ -44,8 +61,8 @@ struct UnderWay {
     ear: Option<Arc<Stream>>,
     /// What the client wants to hear, as it was asked for.
     log_level: Option<String>,
-    /// Who passes on what servers say outside of calls.
-    hearing: Option<AbortHandle>,
+    /// Who passes on what servers say outside of calls, for each link.
+    hearing: HashMap<LinkKey, AbortHandle>,
 }
 
 /// A call from the moment its id is taken.
@@ -80,6 +97,8 @@ impl Connection {
             target,
             version,
             hello,
+            stdio: false,
+            reach: Mutex::default(),
             under_way: Mutex::default(),
             streams: Streams::default(),
             next_ask: AtomicU64::new(first_question()),
@@ -104,6 +123,41 @@ impl Connection {
         let hello = Hello::new(&kept.info, &kept.capabilities).ok()?;
         let version = Version::from(&*kept.version);
         Some(Self::new(owner, session, Target::kept(&kept.server), version, hello))
+    }
+
+    fn reach(&self) -> MutexGuard<'_, Reach> {
+        self.reach.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The session that calls go to which name none.
+    pub(crate) fn default_session(&self) -> SessionId {
+        self.reach().led.unwrap_or(self.session)
+    }
+
+    /// Calls that name no session go to this one from now on.
+    pub(crate) fn lead(&self, session: SessionId) {
+        self.reach().led = Some(session);
+    }
+
+    /// A call named this session.
+    pub(crate) fn uses(&self, session: SessionId) {
+        let mut reach = self.reach();
+        if reach.used.back() == Some(&session) {
+            return;
+        }
+        reach.used.retain(|used| *used != session);
+        reach.used.push_back(session);
+        if reach.used.len() > SESSIONS {
+            reach.used.pop_front();
+        }
+    }
+
+    /// All sessions that it has to do with.
+    pub(crate) fn sessions(&self) -> Vec<SessionId> {
+        let own = self.default_session();
+        let reach = self.reach();
+        let others = reach.used.iter().copied().filter(|used| *used != own);
+        std::iter::once(own).chain(others).collect()
     }
 
     fn under_way(&self) -> MutexGuard<'_, UnderWay> {
@@ -140,9 +194,12 @@ impl Connection {
         under_way.calls.is_empty() && !listens
     }
 
-    /// Who passes on what servers say from now on; who did it before stops.
-    pub(crate) fn hear(&self, task: AbortHandle) {
-        let before = self.under_way().hearing.replace(task);
+    /// Who passes on what is said over a link from now on; who did it before stops.
+    pub(crate) fn hear(&self, link: LinkKey, task: AbortHandle) {
+        let mut under_way = self.under_way();
+        under_way.hearing.retain(|_, task| !task.is_finished());
+        let before = under_way.hearing.insert(link, task);
+        drop(under_way);
         if let Some(before) = before {
             before.abort();
         }
@@ -199,7 +256,7 @@ impl Connection {
         for call in under_way.calls.into_values().filter_map(|flight| flight.call) {
             call.cancel();
         }
-        if let Some(hearing) = under_way.hearing {
+        for hearing in under_way.hearing.into_values() {
             hearing.abort();
         }
         if let Some(ear) = under_way.ear {
@@ -265,9 +322,4 @@ fn first_question() -> u64 {
     // Without randomness they begin at one.
     let _ = getrandom::fill(&mut bytes);
     u64::from(u32::from_be_bytes(bytes)) * 1_000 + 1
-}
-
-/// The secret name of a connection, out of its header. What cannot be one leads nowhere.
-pub(crate) fn name(header: &str) -> Option<Handle> {
-    header.parse().ok()
 }

@@ -6,7 +6,7 @@ use std::{
     sync::{Arc, PoisonError, RwLock},
 };
 
-use stayput_core::{Handle, HandleHash, OpenError, Owner, SessionId};
+use stayput_core::{Handle, HandleHash, OpenError, Owner, Session, SessionId};
 
 use crate::{connection::Connection, house::House};
 
@@ -29,10 +29,10 @@ impl Connections {
         self.0.write().unwrap_or_else(PoisonError::into_inner).remove(hash)
     }
 
-    /// Takes out the connections of a session that is over. The store still knows them: whoever comes
-    /// back on one is told of the loss.
+    /// Takes out the connections of a session that is over, unless something is under way on one: it may
+    /// be for another session. The store still knows them: whoever comes back is told of the loss.
     pub(crate) fn forget_session(&self, session: SessionId) {
-        self.forget(|connection| connection.session == session);
+        self.forget(|it| it.default_session() == session && it.is_idle());
     }
 
     /// Takes out connections, and ends what is under way on them.
@@ -75,15 +75,17 @@ impl House {
         Ok(restored.map(|restored| self.connections.insert(hash, Arc::new(restored))))
     }
 
-    /// Ends a connection, and the session that was made with it.
+    /// Ends a connection, and the session that was made with it, if nothing else ever named that.
     pub(crate) async fn disconnect(&self, owner: &Owner, name: &Handle) -> Result<bool, OpenError> {
         let Some(connection) = self.connection(owner, name).await? else { return Ok(false) };
+        let mut ended = true;
         // The session first: whatever happens after that, nothing of it lives on.
         match self.sessions.by_id(owner, connection.session).await {
+            Ok(session) if is_known_elsewhere(&session) => ended = false,
             Ok(session) => {
-                let ended = session.session().clone();
+                let own = session.session().clone();
                 drop(session);
-                self.sessions.end(&ended).await?;
+                self.sessions.end(&own).await?;
             }
             Err(OpenError::Unknown | OpenError::Over(_)) => {}
             Err(error) => return Err(error),
@@ -91,7 +93,15 @@ impl House {
         self.sessions.disconnect(owner, name).await?;
         self.connections.remove(&name.hash(owner));
         connection.close();
-        let _ = self.links.end(connection.session).await;
+        if ended {
+            let _ = self.links.end(connection.session).await;
+        }
         Ok(true)
     }
+}
+
+/// Whether somebody beside the connection it was made with may count on a session.
+fn is_known_elsewhere(session: &Session) -> bool {
+    let record = session.record();
+    record.key.is_some() || record.named
 }

@@ -4,14 +4,16 @@ use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use http::Response;
-use stayput_core::Topic;
+use stayput_core::{Handle, Topic};
 use stayput_upstream::{Asked as Question, Call, CallError, CallOptions, Held, Incoming, Server};
 use stayput_wire::{Code, Era, Message, Raw};
 
 use crate::{
     connection::{Connection, InFlight},
     house::House,
+    identify::{self, Claim, Fleeting, Which},
     reply::{self, Reply, Then},
+    request::Along,
     stream::Stream,
     visit::{Asked, Visit},
 };
@@ -26,6 +28,10 @@ pub(crate) struct Errand {
     /// The client's id as it was written.
     id: String,
     method: String,
+    /// A handle that the answer gives out.
+    given: Option<Handle>,
+    /// Ends a session that was for this call alone. Behind the visit, which uses it.
+    _fleeting: Option<Fleeting>,
 }
 
 /// How a request ended, before it has become bytes.
@@ -51,13 +57,13 @@ pub(crate) enum Outcome {
 }
 
 impl Errand {
-    /// Sends a request of a connection to a server. `streams` says whether the client reads streams.
+    /// Sends a request of a connection to a server, on the session that it means.
     pub(crate) async fn run(
         house: &Arc<House>,
         connection: &Arc<Connection>,
         server: &Server,
         message: &Message<'_>,
-        streams: bool,
+        along: Along<'_>,
     ) -> Outcome {
         let id = message.id().map(|id| id.as_str().to_owned()).unwrap_or_default();
         let method = message.method().unwrap_or_default().to_owned();
@@ -67,12 +73,16 @@ impl Errand {
             let sentence = "a request with this id is in flight; each needs an id of its own";
             return Outcome::Done(Done::new(reply::error(&id, Code::INVALID_REQUEST, sentence)));
         };
-        let failed = |sentence: String| {
-            Outcome::Done(Done::new(reply::failure(asked, Era::Legacy, &sentence)))
-        };
-        let session = match house.session(&connection.owner, connection.session).await {
-            Ok(session) => session,
-            Err(error) => return failed(error.to_string()),
+        let Along { headers, path_key, streams } = along;
+        let owner = &connection.owner;
+        let connected = Some(connection);
+        let claim = Claim { owner, server, headers, path_key, message, connection: connected };
+        let (session, text, given, fleeting) = match identify::which(house, claim).await {
+            Which::Answer(text) => return Outcome::Done(Done::new(text)),
+            Which::Session { session, text, given, fleeting, .. } => {
+                let fleeting = fleeting.then(|| Fleeting::of(house, session.session()));
+                (session, text, given, fleeting)
+            }
         };
         let visit = Visit {
             house: house.clone(),
@@ -88,7 +98,10 @@ impl Errand {
                     greet(connection, &link).await;
                     link
                 }
-                Err(sentence) => return failed(sentence),
+                Err(sentence) => {
+                    let failure = reply::failure(asked, Era::Legacy, &sentence);
+                    return Outcome::Done(Done::new(failure));
+                }
             },
         };
         if let Some(told) = visit.pending_loss(&link, asked) {
@@ -97,8 +110,14 @@ impl Errand {
         if in_flight.is_cancelled() {
             return Outcome::Cancelled;
         }
-        let errand = Self { visit, connection: connection.clone(), id, method };
-        errand.send(link, message, in_flight, streams).await
+        let connection = connection.clone();
+        let errand = Self { visit, connection, id, method, given, _fleeting: fleeting };
+        match text.as_deref().map(|text| Message::parse(text.as_bytes())) {
+            None => errand.send(link, message, in_flight, streams).await,
+            Some(Ok(rest)) => errand.send(link, &rest, in_flight, streams).await,
+            // It was a message before something was taken out of it, so it still is.
+            Some(Err(error)) => Outcome::Done(Done::new(error.answer())),
+        }
     }
 
     fn asked(&self) -> Asked<'_> {
@@ -129,9 +148,18 @@ impl Errand {
         .await
     }
 
+    /// The answer, with the handle that it gives out.
+    fn giving(&self, answer: Bytes) -> Done {
+        let given = self.given.as_ref().and_then(|handle| {
+            let answer = str::from_utf8(&answer).ok()?;
+            identify::give(answer, handle)
+        });
+        Done::new(given.map_or(answer, Bytes::from))
+    }
+
     fn ended(&self, link: &Held, end: Result<stayput_upstream::Answer, CallError>) -> Option<Done> {
         match end {
-            Ok(answer) => Some(Done::new(answer.into_bytes())),
+            Ok(answer) => Some(self.giving(answer.into_bytes())),
             Err(CallError::Cancelled) => None,
             Err(error) => Some(self.visit.failed(link, self.asked(), &error)),
         }
@@ -140,13 +168,18 @@ impl Errand {
 
 /// What a client asked for before there was a link holds for this one, too.
 async fn greet(connection: &Arc<Connection>, link: &Held) {
+    tell_level(connection, link).await;
+    crate::listening::start(connection, link).await;
+}
+
+/// Tells a server which log messages the client wants.
+pub(crate) async fn tell_level(connection: &Connection, link: &Held) {
     let options = CallOptions { limit: Some(GREETING), ..CallOptions::default() };
     if let Some(level) = connection.log_level()
         && let Ok(call) = link.call("logging/setLevel", Some(&level), options).await
     {
         let _ = call.answer().await;
     }
-    crate::listening::start(connection, link).await;
 }
 
 /// A call that is waited for. Dropped before its end, because the client went away, it goes on in the

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, fmt, time::Duration};
 use stayput_core::{EndReason, EventIds, InUse, OpenError, Opened, Owner, SessionId, Sessions};
 use stayput_upstream::{Links, SealKey, Server};
 
-use crate::{config::Tools, connections::Connections, log::Log};
+use crate::{config::Tools, connections::Connections, identify, log::Log};
 
 /// How long a session that another process has is waited for: a process that was killed has it for as
 /// long as its lease lasts.
@@ -22,6 +22,8 @@ pub(crate) struct House {
     pub(crate) ids: EventIds,
     pub(crate) seal: SealKey,
     pub(crate) rules: Rules,
+    /// How requests say which session they mean.
+    pub(crate) identify: identify::Rules,
     pub(crate) log: Log,
 }
 
@@ -51,21 +53,32 @@ impl Default for Rules {
 impl House {
     /// The session of a connection, in use. One that is over is begun anew, and the loss is told.
     pub(crate) async fn session(&self, owner: &Owner, id: SessionId) -> Result<InUse, OpenError> {
+        self.patiently(|| self.found_or_revived(owner, id)).await
+    }
+
+    async fn found_or_revived(&self, owner: &Owner, id: SessionId) -> Result<InUse, OpenError> {
+        match self.sessions.by_id(owner, id).await {
+            Err(OpenError::Over(over)) => {
+                if over.ended.is_some_and(|ended| ended.reason == EndReason::Closed) {
+                    // Its client said goodbye: it is not for us to call it back.
+                    return Err(OpenError::Unknown);
+                }
+                // What is left of its former life goes before the next one begins.
+                let _ = self.links.end(id).await;
+                self.sessions.revive(owner, id).await.map(|Opened { session, .. }| session)
+            }
+            found => found,
+        }
+    }
+
+    /// What `attempt` gives. A session that another process has is waited for.
+    pub(crate) async fn patiently<T, A>(&self, attempt: impl Fn() -> A) -> Result<T, OpenError>
+    where
+        A: Future<Output = Result<T, OpenError>>,
+    {
         let mut waited = Duration::ZERO;
         loop {
-            let found = match self.sessions.by_id(owner, id).await {
-                Err(OpenError::Over(over)) => {
-                    if over.ended.is_some_and(|ended| ended.reason == EndReason::Closed) {
-                        // Its client said goodbye: it is not for us to call it back.
-                        return Err(OpenError::Unknown);
-                    }
-                    // What is left of its former life goes before the next one begins.
-                    let _ = self.links.end(id).await;
-                    self.sessions.revive(owner, id).await.map(|Opened { session, .. }| session)
-                }
-                found => found,
-            };
-            match found {
+            match attempt().await {
                 Err(OpenError::HeldElsewhere { .. }) if waited < TAKEOVER => {
                     let pause = Duration::from_millis(250);
                     tokio::time::sleep(pause).await;

@@ -1,9 +1,191 @@
-//! Who asks.
+//! Who asks, and which session is meant.
+//!
+//! Four classes of carriers, a file each: an explicit name goes before a host's hint, a hint before the
+//! session of the connection, and that before the policy. The higher one wins without a word; two
+//! different values inside one class are an error.
+
+pub(crate) mod cookie;
+pub(crate) mod path;
+
+mod also;
+mod argument;
+mod connection;
+mod explicit;
+mod fleeting;
+mod header;
+mod hint;
+mod meta;
+mod name;
+mod open;
+mod policy;
+mod refusal;
+mod rules;
+#[cfg(test)]
+pub(crate) mod tests;
+
+use std::sync::Arc;
 
 use http::HeaderMap;
-use stayput_core::Owner;
+use stayput_core::{Handle, InUse, Origin, Owner};
+use stayput_upstream::Server;
+use stayput_wire::{Era, Message};
+
+pub(crate) use self::{
+    connection::lead,
+    fleeting::Fleeting,
+    open::keyed,
+    policy::give,
+    refusal::Refusal,
+    rules::{Front, Rules},
+};
+use crate::{connection::Connection, house::House, visit::Asked};
 
 /// The owner of what a request does. Nobody says who they are yet.
 pub(crate) fn owner(_headers: &HeaderMap) -> Owner {
     Owner::anonymous()
+}
+
+/// What a request brings along to say which session it means.
+#[derive(Clone, Copy)]
+pub(crate) struct Claim<'a> {
+    pub(crate) owner: &'a Owner,
+    pub(crate) server: &'a Server,
+    pub(crate) headers: &'a HeaderMap,
+    pub(crate) path_key: Option<&'a str>,
+    pub(crate) message: &'a Message<'a>,
+    pub(crate) connection: Option<&'a Arc<Connection>>,
+}
+
+impl Claim<'_> {
+    /// The request that an answer is for.
+    pub(crate) fn asked(&self) -> Asked<'_> {
+        let id = self.message.id().map_or("null", |id| id.as_str());
+        Asked { id, method: self.message.method().unwrap_or_default() }
+    }
+
+    /// Over what the client came.
+    pub(crate) fn front(&self) -> Front {
+        match self.connection {
+            None => Front::Modern,
+            Some(connection) if connection.stdio => Front::Stdio,
+            Some(_) => Front::Legacy,
+        }
+    }
+
+    /// How the client is spoken to.
+    pub(crate) fn era(&self) -> Era {
+        let modern = || {
+            let version = [stayput_wire::meta::META, stayput_wire::meta::PROTOCOL_VERSION];
+            self.message.params().is_some_and(|params| params.find(&version).is_some())
+        };
+        match self.front() {
+            Front::Modern => Era::Modern,
+            Front::Stdio if modern() => Era::Modern,
+            Front::Stdio | Front::Legacy => Era::Legacy,
+        }
+    }
+}
+
+/// Which session a request means.
+pub(crate) enum Which {
+    /// This session.
+    Session {
+        session: InUse,
+        /// Whether what its client remembers can still be true.
+        #[allow(dead_code, reason = "clients of the legacy era are told of losses only")]
+        origin: Origin,
+        /// The message without what only named the session, if anything had to be taken out.
+        text: Option<String>,
+        /// A handle minted for it that the answer gives out.
+        given: Option<Handle>,
+        /// Nothing named one, it ends with this call.
+        fleeting: bool,
+    },
+    /// Nothing is run: this is the answer (a tool error or an error, as JSON-RPC text).
+    Answer(String),
+}
+
+/// A session that something named.
+pub(crate) struct Found {
+    pub(crate) session: InUse,
+    pub(crate) origin: Origin,
+    /// The message without what only named the session, if anything had to be taken out.
+    pub(crate) text: Option<String>,
+    /// The handle that named it, if one did.
+    pub(crate) handle: Option<Handle>,
+}
+
+impl Found {
+    /// A session of before, in use.
+    fn kept(session: InUse) -> Self {
+        let origin = session.lost().map_or(Origin::Kept, Origin::Lost);
+        Self { session, origin, text: None, handle: None }
+    }
+}
+
+/// The session that a request means.
+pub(crate) async fn which(house: &Arc<House>, claim: Claim<'_>) -> Which {
+    let found = match named(house, &claim, false).await {
+        Ok(None) => connection::session(house, &claim).await,
+        found => found,
+    };
+    match found {
+        Ok(Some(Found { session, origin, text, .. })) => {
+            Which::Session { session, origin, text, given: None, fleeting: false }
+        }
+        Ok(None) => policy::apply(house, &claim).await,
+        Err(refusal) => Which::Answer(refusal.answer(claim.asked(), claim.era())),
+    }
+}
+
+/// The session that a client names when it shakes hands: its connection leads there.
+pub(crate) async fn greeted(
+    house: &Arc<House>,
+    claim: &Claim<'_>,
+) -> Result<Option<Found>, Refusal> {
+    let explicit = explicit::read(house, claim, &meta::members(claim.message), false).await?;
+    if explicit.said.is_empty() || !house.keeps(claim).await {
+        return Ok(None);
+    }
+    let name = explicit.one(house, claim).await?;
+    open::named(house, claim, name).await.map(Some)
+}
+
+/// The session that a call of one of our own tools is about.
+pub(crate) async fn current(house: &Arc<House>, claim: &Claim<'_>) -> Result<Found, Refusal> {
+    let found = match named(house, claim, true).await? {
+        None => connection::session(house, claim).await?,
+        found => found,
+    };
+    match found {
+        Some(found) => Ok(found),
+        None => {
+            let way_out = open::way_out(house, claim).await;
+            Err(Refusal::caller(format!("Nothing says which session is meant. {way_out}")))
+        }
+    }
+}
+
+/// The session that a request names by itself, by an explicit name or by the hint of its host. `own` is
+/// set for a call of one of our own tools, whose argument is always ours.
+pub(crate) async fn named(
+    house: &Arc<House>,
+    claim: &Claim<'_>,
+    own: bool,
+) -> Result<Option<Found>, Refusal> {
+    let meta = meta::members(claim.message);
+    let explicit = explicit::read(house, claim, &meta, own).await?;
+    let name = match explicit.said.is_empty() {
+        false => Some(explicit.one(house, claim).await?),
+        true => hint::read(&house.identify.configured.hints, &meta)?.map(name::Name::Key),
+    };
+    let Some(name) = name else { return Ok(None) };
+    if claim.connection.is_some() && !own && !house.keeps(claim).await {
+        // What everybody shares is the same in every session.
+        return Ok(None);
+    }
+    let mut found = open::named(house, claim, name).await?;
+    found.text = explicit.rest(claim.message)?;
+    connection::noted(claim, &found.session);
+    Ok(Some(found))
 }

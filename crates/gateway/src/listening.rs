@@ -24,11 +24,12 @@ pub(crate) async fn open(house: &Arc<House>, connection: &Arc<Connection>) -> Ar
     stream
 }
 
-/// The client listens again, or for the first time: if there is a link, it is heard.
+/// The client listens again, or for the first time: the links that there are, are heard.
 pub(crate) async fn resume(house: &Arc<House>, connection: &Arc<Connection>) {
     let Target::Server(name) = &connection.target else { return };
-    if let Some(server) = house.servers.get(&**name) {
-        let place = Place::new(connection.owner.clone(), connection.session);
+    let Some(server) = house.servers.get(&**name) else { return };
+    for session in connection.sessions() {
+        let place = Place::new(connection.owner.clone(), session);
         if let Some(link) = house.links.find(server, &place) {
             start(connection, &link).await;
         }
@@ -42,7 +43,7 @@ pub(crate) async fn start(connection: &Arc<Connection>, link: &Held) {
     let Ok(listener) = link.listen(INTEREST, declares).await else { return };
     let hearing = hear(connection.clone(), stream, listener);
     let task = tokio::runtime::Handle::current().spawn(hearing);
-    connection.hear(task.abort_handle());
+    connection.hear(link.key().clone(), task.abort_handle());
 }
 
 async fn hear(connection: Arc<Connection>, stream: Arc<Stream>, mut listener: Listener) {

@@ -3,11 +3,11 @@
 //! | room | where |
 //! |---|---|
 //! | listen | `front/`: what clients send over HTTP |
-//! | identify | `identify.rs`, `handshake.rs`, `connection.rs`, `connections.rs`: who it is, and which session that leads to |
+//! | identify | `identify.rs`, `identify/`, `handles.rs`, `session_tools/`, `handshake.rs`, `connection.rs`, `connections.rs`: who it is, and which session that leads to |
 //! | open | `house.rs`, `visit.rs`, `keeper.rs`: the session, its link, and what is needed to come back to its servers |
 //! | route | `target.rs`, `request.rs`, `transparent.rs`, `heed.rs`: to which server, under which name |
 //! | send | `forward.rs`, `listening.rs`: to the server, and what comes back |
-//! | reply | `reply.rs`, `stream.rs`, `lists.rs`, `tools.rs`, `losses.rs`: as the client expects it |
+//! | reply | `reply.rs`, `stream.rs`, `lists.rs`, `tools.rs`, `sight.rs`, `losses.rs`, `moment.rs`: as the client expects it |
 //!
 //! `serve.rs` opens and closes the house, `config.rs` reads what users write, `demo.rs` is a small server
 //! to try it with.
@@ -19,6 +19,7 @@ mod connections;
 mod demo;
 mod forward;
 mod front;
+mod handles;
 mod handshake;
 mod heed;
 mod house;
@@ -28,9 +29,12 @@ mod listening;
 mod lists;
 mod log;
 mod losses;
+mod moment;
 mod reply;
 mod request;
 mod serve;
+mod session_tools;
+mod sight;
 mod stream;
 mod target;
 mod tools;

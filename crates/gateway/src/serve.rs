@@ -21,11 +21,13 @@ use stayput_upstream::{
 use tokio::{net::TcpListener, runtime::Handle, sync::watch};
 
 use crate::{
-    config::{Config, Configured},
+    config::{Config, Configured, Identify},
     connections::Connections,
     front,
     house::{House, Rules},
+    identify,
     log::Log,
+    sight::Sights,
 };
 
 /// How long calls may go on after the first signal to stop.
@@ -45,6 +47,7 @@ pub(crate) struct Plan {
     pub(crate) limits: Limits,
     pub(crate) expiry: Expiry,
     pub(crate) sessions: SessionLimits,
+    pub(crate) identify: Identify,
     /// Where keys and private folders are.
     pub(crate) data: PathBuf,
 }
@@ -67,6 +70,7 @@ impl Plan {
             limits: config.limits.links,
             expiry: config.expiry,
             sessions: config.limits.sessions,
+            identify: config.identify,
         })
     }
 }
@@ -180,6 +184,13 @@ impl Gateway {
         let key = plan.data.join("key");
         let seal = SealKey::at(&key)?;
         let tools = plan.servers.iter().map(|it| (it.server.name().to_owned(), it.tools.clone()));
+        let handles = plan.servers.iter().map(|it| (it.server.name().to_owned(), it.handles));
+        let identify = identify::Rules {
+            configured: plan.identify,
+            handles: handles.collect(),
+            expiry: plan.expiry,
+            sights: Sights::default(),
+        };
         let house = House {
             tools: tools.collect(),
             servers: named(plan.servers),
@@ -189,6 +200,7 @@ impl Gateway {
             ids: EventIds::new(&secret()),
             seal,
             rules: plan.rules,
+            identify,
             log,
         };
         let listener = TcpListener::bind(plan.listen).await;
@@ -295,7 +307,7 @@ async fn tick(house: Arc<House>, log: Log, mut stopped: watch::Receiver<bool>) {
             }
         }
         // What the store knows need not be remembered here.
-        house.connections.forget(|it| !held.contains_key(&it.session) && it.is_idle());
+        house.connections.forget(|it| !held.contains_key(&it.default_session()) && it.is_idle());
     }
 }
 
