@@ -2,7 +2,9 @@
 
 use std::{collections::BTreeMap, fmt, time::Duration};
 
-use stayput_core::{EndReason, EventIds, InUse, OpenError, Opened, Owner, SessionId, Sessions};
+use stayput_core::{
+    EndReason, EventIds, InUse, OpenError, Opened, Owner, SessionId, Sessions, StoreError,
+};
 use stayput_upstream::{Links, SealKey, Server};
 
 use crate::{config::Tools, connections::Connections, identify, log::Log};
@@ -65,7 +67,13 @@ impl House {
                 }
                 // What is left of its former life goes before the next one begins.
                 let _ = self.links.end(id).await;
-                self.sessions.revive(owner, id).await.map(|Opened { session, .. }| session)
+                match self.sessions.revive(owner, id).await {
+                    // Its name has a session again, which is the one that is meant.
+                    Err(OpenError::Store(StoreError::Taken { by })) => {
+                        self.sessions.by_id(owner, by).await
+                    }
+                    revived => revived.map(|Opened { session, .. }| session),
+                }
             }
             found => found,
         }

@@ -109,8 +109,6 @@ pub(crate) enum Which {
 pub(crate) struct Found {
     pub(crate) session: InUse,
     pub(crate) origin: Origin,
-    /// The message without what only named the session, if anything had to be taken out.
-    pub(crate) text: Option<String>,
     /// The handle that named it, if one did.
     pub(crate) handle: Option<Handle>,
 }
@@ -119,23 +117,34 @@ impl Found {
     /// A session of before, in use.
     fn kept(session: InUse) -> Self {
         let origin = session.lost().map_or(Origin::Kept, Origin::Lost);
-        Self { session, origin, text: None, handle: None }
+        Self { session, origin, handle: None }
     }
+}
+
+/// What a request names by itself.
+pub(crate) struct Named {
+    /// The session, if it names one.
+    pub(crate) found: Option<Found>,
+    /// The message without what only names a session, if anything had to be taken out.
+    text: Option<String>,
 }
 
 /// The session that a request means.
 pub(crate) async fn which(house: &Arc<House>, claim: Claim<'_>) -> Which {
-    let found = match named(house, &claim, false).await {
-        Ok(None) => connection::session(house, &claim).await,
-        found => found,
+    let done = async {
+        let Named { found, text } = named(house, &claim, false).await?;
+        let found = match found {
+            None => connection::session(house, &claim).await?,
+            found => found,
+        };
+        Ok::<_, Refusal>(match found {
+            Some(Found { session, origin, .. }) => {
+                Which::Session { session, origin, text, given: None, fleeting: false }
+            }
+            None => policy::apply(house, &claim, text).await,
+        })
     };
-    match found {
-        Ok(Some(Found { session, origin, text, .. })) => {
-            Which::Session { session, origin, text, given: None, fleeting: false }
-        }
-        Ok(None) => policy::apply(house, &claim).await,
-        Err(refusal) => Which::Answer(refusal.answer(claim.asked(), claim.era())),
-    }
+    done.await.unwrap_or_else(|refusal| Which::Answer(refusal.answer(claim.asked(), claim.era())))
 }
 
 /// The session that a client names when it shakes hands: its connection leads there.
@@ -153,7 +162,7 @@ pub(crate) async fn greeted(
 
 /// The session that a call of one of our own tools is about.
 pub(crate) async fn current(house: &Arc<House>, claim: &Claim<'_>) -> Result<Found, Refusal> {
-    let found = match named(house, claim, true).await? {
+    let found = match named(house, claim, true).await?.found {
         None => connection::session(house, claim).await?,
         found => found,
     };
@@ -172,20 +181,20 @@ pub(crate) async fn named(
     house: &Arc<House>,
     claim: &Claim<'_>,
     own: bool,
-) -> Result<Option<Found>, Refusal> {
+) -> Result<Named, Refusal> {
     let meta = meta::members(claim.message);
     let explicit = explicit::read(house, claim, &meta, own).await?;
+    let text = explicit.rest(claim.message)?;
     let name = match explicit.said.is_empty() {
         false => Some(explicit.one(house, claim).await?),
         true => hint::read(&house.identify.configured.hints, &meta)?.map(name::Name::Key),
     };
-    let Some(name) = name else { return Ok(None) };
+    let Some(name) = name else { return Ok(Named { found: None, text }) };
     if claim.connection.is_some() && !own && !house.keeps(claim).await {
         // What everybody shares is the same in every session.
-        return Ok(None);
+        return Ok(Named { found: None, text });
     }
-    let mut found = open::named(house, claim, name).await?;
-    found.text = explicit.rest(claim.message)?;
+    let found = open::named(house, claim, name).await?;
     connection::noted(claim, &found.session);
-    Ok(Some(found))
+    Ok(Named { found: Some(found), text })
 }

@@ -59,7 +59,10 @@ pub(crate) async fn request(
         };
         return Outcome::Done(Done::new(reply::result(&id, &page)));
     }
-    if method != "tools/list" {
+    let rules = &house.identify;
+    let front = claim.front();
+    let added = rules.takes_argument(name, front) || rules.shows_tools(name, front);
+    if method != "tools/list" || (tools.is_none() && !added) {
         return Errand::run(house, connection, server, message, along).await;
     }
     // At once and not on a stream, so that it can be looked through.

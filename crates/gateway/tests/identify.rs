@@ -168,7 +168,8 @@ async fn the_server_sees_its_own_arguments_only() {
     let gateway = Gateway::start(json!({ "test": server })).await;
     let client = gateway.client("test").await;
     for (sent, seen) in [
-        (r#"{"a":1.10, "session_id":"key:x","b":1e400}"#, r#"{"a":1.10, "b":1e400}"#),
+        (r#"{"a":1.10, "session_id":"key:x","b":1.0e+2}"#, r#"{"a":1.10, "b":1.0e+2}"#),
+        (r#"{"session_id":"","c":[ ]}"#, r#"{"c":[ ]}"#),
         (
             r#"{"session_id":"theirs","n":12345678901234567890}"#,
             r#"{"session_id":"theirs","n":12345678901234567890}"#,
@@ -226,6 +227,21 @@ async fn an_expired_session_is_told_by_every_name() {
     let over = call(&gateway, &client, &[], by_handle).await;
     assert_eq!(over["result"]["isError"], true);
     assert!(text(&over).contains("expired after 6 s idle"), "{over}");
+}
+
+/// A connection whose session has a name goes on with whatever session has that name by now.
+#[tokio::test]
+async fn a_connection_on_a_name_outlives_its_session() {
+    let mark = mark("again");
+    let settings = json!({ "expiry": { "idle": "6s" } });
+    let gateway = Gateway::with(json!({ "test": stdio(&mark, &[]) }), settings).await;
+    let old = gateway.client("test/~chat").await;
+    let plain = Client { server: "test".into(), id: old.id.clone(), greeting: json!({}) };
+    assert_eq!(count(&gateway, &plain, &[], json!({})).await, "1");
+    tokio::time::sleep(Duration::from_millis(6_500)).await;
+    let other = gateway.client("test/~chat").await;
+    assert_eq!(count_after_a_loss(&gateway, &other, &json!({})).await, "1");
+    assert_eq!(count(&gateway, &plain, &[], json!({})).await, "2");
 }
 
 /// R150–R155: what a model sees on a legacy connection with handles, and what it can do with it.

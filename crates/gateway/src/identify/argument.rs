@@ -11,6 +11,12 @@ pub(super) fn read<'a>(message: &Message<'a>, name: &str) -> Option<Cow<'a, str>
     arguments(message)?.find(&[name])?.text()
 }
 
+/// Whether the argument `name` of a call is there and says nothing.
+pub(super) fn is_empty(message: &Message<'_>, name: &str) -> bool {
+    let said = arguments(message).and_then(|arguments| arguments.find(&[name]));
+    said.is_some_and(|said| said.is_null() || said.as_str() == "\"\"")
+}
+
 /// Whether a call has an argument that may be ours; which one is, depends on the server.
 pub(super) fn is_there(message: &Message<'_>) -> bool {
     let is_one = |(name, _): (Raw<'_>, Raw<'_>)| {

@@ -39,7 +39,7 @@ pub(super) async fn session(house: &Arc<House>, claim: &Claim<'_>) -> Result<Fou
     let Some(said) = read(claim.headers) else {
         let opened = house.sessions.open(&Wish::new(claim.owner.clone())).await;
         let Opened { session, origin } = opened.map_err(failed)?;
-        return Ok(Found { session, origin, text: None, handle: None });
+        return Ok(Found { session, origin, handle: None });
     };
     let handle: Handle = said.parse().map_err(|_| failed(OpenError::Unknown))?;
     let found = house.patiently(|| house.sessions.by_handle(claim.owner, &handle)).await;

@@ -85,7 +85,10 @@ impl Explicit {
         };
         let Some(argument) = argument else { return Ok(()) };
         let said = argument::read(claim.message, argument);
-        if let Some(name) = said.as_deref().and_then(Name::read) {
+        if argument::is_empty(claim.message, argument) {
+            // Models fill in what they have nothing for. No tool of this server asked for it.
+            self.argument = Some(argument);
+        } else if let Some(name) = said.as_deref().and_then(Name::read) {
             self.argument = Some(argument);
             self.add(format!("the argument `{argument}`").into(), name)?;
         }

@@ -22,7 +22,9 @@ impl Fleeting {
 impl Drop for Fleeting {
     fn drop(&mut self) {
         let (house, session) = (self.house.clone(), self.session.clone());
-        tokio::runtime::Handle::current().spawn(async move {
+        // Without a runtime everything ends.
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
+        runtime.spawn(async move {
             // If this fails, it idles out.
             let _ = house.sessions.end(&session).await;
             let _ = house.links.end(session.id()).await;

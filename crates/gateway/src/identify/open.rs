@@ -17,7 +17,7 @@ pub(super) async fn named(
     let found = match name {
         Name::Key(key) => keyed(house, claim, Agent::none(), key).await.map(|opened| {
             let Opened { session, origin } = opened;
-            Found { session, origin, text: None, handle: None }
+            Found { session, origin, handle: None }
         }),
         Name::Handle(handle) => {
             let found = house.patiently(|| house.sessions.by_handle(claim.owner, &handle)).await;

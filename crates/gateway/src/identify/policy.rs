@@ -16,7 +16,7 @@ use crate::{config::Unidentified, handles, house::House, reply};
 const FLEETING: Duration = Duration::from_secs(2 * 60);
 
 /// Does what is configured for a request without a session.
-pub(super) async fn apply(house: &Arc<House>, claim: &Claim<'_>) -> Which {
+pub(super) async fn apply(house: &Arc<House>, claim: &Claim<'_>, text: Option<String>) -> Which {
     let policy = house.identify.configured.unidentified;
     // Only a tool has an argument that can bring a handle back.
     let tool = claim.asked().method == "tools/call";
@@ -27,10 +27,16 @@ pub(super) async fn apply(house: &Arc<House>, claim: &Claim<'_>) -> Which {
         Unidentified::Owner => of_owner(house, claim).await,
         Unidentified::Refuse => Ok(Which::Answer(refused(house, claim).await)),
     };
-    done.unwrap_or_else(|error| {
-        let refusal = Refusal::of(&error, "Try again later.");
-        Which::Answer(refusal.answer(claim.asked(), claim.era()))
-    })
+    match done {
+        Ok(Which::Session { session, origin, given, fleeting, .. }) => {
+            Which::Session { session, origin, text, given, fleeting }
+        }
+        Ok(answer) => answer,
+        Err(error) => {
+            let refusal = Refusal::of(&error, "Try again later.");
+            Which::Answer(refusal.answer(claim.asked(), claim.era()))
+        }
+    }
 }
 
 /// A session that ends soon unless its handle comes back.

@@ -16,7 +16,7 @@ pub(super) async fn call(house: &Arc<House>, claim: &Claim<'_>) -> Result<Told, 
     let found = match argument(claim, "name")? {
         // A session that is named in another way is not looked for: a name is a wish.
         Some(name) if argument(claim, ARGUMENT)?.is_none() => by_name(house, claim, &name).await?,
-        _ => match identify::named(house, claim, true).await? {
+        _ => match identify::named(house, claim, true).await?.found {
             Some(found) => found,
             None => fresh(house, claim).await?,
         },
@@ -70,7 +70,7 @@ async fn by_name(house: &Arc<House>, claim: &Claim<'_>, name: &str) -> Result<Fo
 
 fn found(opened: Result<Opened, OpenError>) -> Result<Found, Refusal> {
     match opened {
-        Ok(Opened { session, origin }) => Ok(Found { session, origin, text: None, handle: None }),
+        Ok(Opened { session, origin }) => Ok(Found { session, origin, handle: None }),
         Err(error) => Err(Refusal::of(&error, "Try again later.")),
     }
 }

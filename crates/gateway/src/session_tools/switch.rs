@@ -16,7 +16,7 @@ pub(super) async fn call(house: &Arc<House>, claim: &Claim<'_>) -> Result<Told, 
         Refusal::caller(sentence)
     };
     argument(claim, ARGUMENT)?.ok_or_else(missing)?;
-    let found = identify::named(house, claim, true).await?.ok_or_else(missing)?;
+    let found = identify::named(house, claim, true).await?.found.ok_or_else(missing)?;
     let led = identify::lead(house, claim, &found.session).await;
     led.map_err(|error| Refusal::of(&error, "Try again."))?;
     let structure = told::session(&found.session, found.origin);

@@ -230,6 +230,15 @@ async fn what_only_named_the_session_is_taken_out() {
             Some(r#"{"name":"t","_meta":{"x":1.0}}"#),
         ),
         (r#"{"name":"t","_meta":{"dev.stayput/session":"key:a"}}"#, Some(r#"{"name":"t"}"#)),
+        // What a model had nothing for.
+        (
+            r#"{"name":"t","arguments":{"a":1.10,"session_id":""},"_meta":{"threadId":"a"}}"#,
+            Some(r#"{"name":"t","arguments":{"a":1.10},"_meta":{"threadId":"a"}}"#),
+        ),
+        (
+            r#"{"name":"t","arguments":{"session_id":null},"_meta":{"threadId":"a"}}"#,
+            Some(r#"{"name":"t","arguments":{},"_meta":{"threadId":"a"}}"#),
+        ),
         // The tool's own: not of the form of a name.
         (r#"{"name":"t","arguments":{"session_id":"7"},"_meta":{"threadId":"a"}}"#, None),
         (r#"{"name":"t","arguments":{"session_id":7},"_meta":{"threadId":"a"}}"#, None),
