@@ -35,7 +35,9 @@ use crate::{
     connection::Connection,
     forward::{Done, Errand, Outcome},
     house::House,
-    reply, transparent,
+    reply,
+    request::Along,
+    transparent,
 };
 
 /// How long each server may take to take in a log level.
@@ -113,7 +115,7 @@ pub(crate) async fn request(
     house: &Arc<House>,
     connection: &Arc<Connection>,
     message: &Message<'_>,
-    streams: bool,
+    along: Along<'_>,
 ) -> Outcome {
     let id = message.id().map_or("null", |id| id.as_str());
     let method = message.method().unwrap_or_default();
@@ -138,10 +140,10 @@ pub(crate) async fn request(
         Err(refusal) => return Outcome::Done(Done::new(refusal.answer(id, Era::Legacy))),
     };
     let Some(text) = text else {
-        return Errand::run(house, connection, server, message, streams).await;
+        return Errand::run(house, connection, server, message, along).await;
     };
     match Message::parse(text.as_bytes()) {
-        Ok(message) => Errand::run(house, connection, server, &message, streams).await,
+        Ok(message) => Errand::run(house, connection, server, &message, along).await,
         Err(error) => Outcome::Done(Done::new(error.answer())),
     }
 }

@@ -11,6 +11,7 @@ mod env_file;
 mod environment;
 mod error;
 mod expand;
+mod identify;
 mod keys;
 mod nearest;
 mod settings;
@@ -39,9 +40,10 @@ use self::{
     spot::{Member, Read, Spot, Table},
 };
 pub(crate) use self::{
-    choices::{OnLoss, Tools},
+    choices::{Handles, OnLoss, Tools},
     environment::Environment,
     error::ConfigError,
+    identify::{Also, Hints, Identify, SessionTools, Unidentified},
     settings::{Limits, address},
 };
 
@@ -64,6 +66,8 @@ pub(crate) struct Config {
     pub(crate) expiry: Expiry,
     /// How much there may be.
     pub(crate) limits: Limits,
+    /// How requests say which session they mean.
+    pub(crate) identify: Identify,
     /// What was passed over, as sentences.
     pub(crate) warnings: Vec<String>,
 }
@@ -77,6 +81,8 @@ pub(crate) struct Configured {
     pub(crate) on_loss: OnLoss,
     /// Which of its tools are passed on.
     pub(crate) tools: Tools,
+    /// Whose clients pass handles as an argument of its tools.
+    pub(crate) handles: Handles,
 }
 
 impl Config {
@@ -150,6 +156,7 @@ impl Config {
             allowed_hosts: settings.allowed_hosts,
             expiry: settings.expiry,
             limits: settings.limits,
+            identify: settings.identify,
             warnings: servers.warnings,
         })
     }
@@ -172,6 +179,7 @@ impl fmt::Debug for Config {
             .field("allowed_hosts", &self.allowed_hosts)
             .field("expiry", &self.expiry)
             .field("limits", &self.limits)
+            .field("identify", &self.identify)
             .field("warnings", &self.warnings)
             .finish()
     }
@@ -229,7 +237,8 @@ impl Servers {
             self.warnings
                 .push(format!("{key:?} has no effect on the server {name:?}, which {why}"));
         }
-        self.found.push(Configured { server, on_loss: choices.on_loss, tools: choices.tools });
+        let Choices { on_loss, tools, handles, .. } = choices;
+        self.found.push(Configured { server, on_loss, tools, handles });
         Ok(())
     }
 }

@@ -2,7 +2,7 @@
 
 use std::{
     borrow::Cow,
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, HashMap, VecDeque},
     fmt,
     sync::{
         Arc, Mutex, MutexGuard, OnceLock, PoisonError,
@@ -12,7 +12,7 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 use stayput_core::{Generation, Handle, Owner, SessionId};
-use stayput_upstream::{Asked, Canceller, Hello, Place};
+use stayput_upstream::{Asked, Canceller, Hello, LinkKey, Place};
 use stayput_wire::{Message, Version};
 use tokio::task::AbortHandle;
 
@@ -30,16 +30,33 @@ use crate::{
 /// A client that shook hands. `Mcp-Session-Id` names it; the session is another thing.
 pub(crate) struct Connection {
     pub(crate) owner: Owner,
+    /// The session that it was made with, or led to before a restart.
     pub(crate) session: SessionId,
     pub(crate) target: Target,
     pub(crate) version: Version,
     pub(crate) hello: Hello,
+    /// Whether it is over standard input and output, which is no conversation.
+    pub(crate) stdio: bool,
+    /// Which other sessions it has to do with.
+    reach: Mutex<Reach>,
     under_way: Mutex<UnderWay>,
     pub(crate) streams: Streams,
     /// The one stream of a client of 2024-11-05: all that it hears comes there.
     line: OnceLock<Arc<Stream>>,
     next_ask: AtomicU64,
     name: OnceLock<Handle>,
+}
+
+/// The most sessions that a connection is known to have to do with.
+const SESSIONS: usize = 256;
+
+/// The sessions that a connection has to do with, beside the one that it was made with.
+#[derive(Default)]
+struct Reach {
+    /// The one that calls go to which name none, if it is another one now.
+    led: Option<SessionId>,
+    /// Those that calls have named, the latest last.
+    used: VecDeque<SessionId>,
 }
 
 #[derive(Default)]
@@ -54,10 +71,10 @@ struct UnderWay {
     ear: Option<Arc<Stream>>,
     /// What the client wants to hear, as it was asked for.
     wishes: Wishes,
-    /// Which link to each server knows of the client.
-    met: HashMap<Box<str>, Generation>,
-    /// Who passes on what servers say outside of calls, by the server.
-    hearing: HashMap<Box<str>, AbortHandle>,
+    /// Which of its links know of the client.
+    met: HashMap<LinkKey, Generation>,
+    /// Who passes on what servers say outside of calls, for each link.
+    hearing: HashMap<LinkKey, AbortHandle>,
     /// What servers listed to this client after something had changed.
     seen: Seen,
 }
@@ -110,6 +127,8 @@ impl Connection {
             target,
             version,
             hello,
+            stdio: false,
+            reach: Mutex::default(),
             under_way: Mutex::default(),
             streams: Streams::default(),
             line: OnceLock::new(),
@@ -153,7 +172,42 @@ impl Connection {
 
     /// For whom servers are asked.
     pub(crate) fn place(&self) -> Place {
-        Place::new(self.owner.clone(), self.session)
+        Place::new(self.owner.clone(), self.default_session())
+    }
+
+    fn reach(&self) -> MutexGuard<'_, Reach> {
+        self.reach.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The session that calls go to which name none.
+    pub(crate) fn default_session(&self) -> SessionId {
+        self.reach().led.unwrap_or(self.session)
+    }
+
+    /// Calls that name no session go to this one from now on.
+    pub(crate) fn lead(&self, session: SessionId) {
+        self.reach().led = Some(session);
+    }
+
+    /// A call named this session.
+    pub(crate) fn uses(&self, session: SessionId) {
+        let mut reach = self.reach();
+        if reach.used.back() == Some(&session) {
+            return;
+        }
+        reach.used.retain(|used| *used != session);
+        reach.used.push_back(session);
+        if reach.used.len() > SESSIONS {
+            reach.used.pop_front();
+        }
+    }
+
+    /// All sessions that it has to do with.
+    pub(crate) fn sessions(&self) -> Vec<SessionId> {
+        let own = self.default_session();
+        let reach = self.reach();
+        let others = reach.used.iter().copied().filter(|used| *used != own);
+        std::iter::once(own).chain(others).collect()
     }
 
     fn under_way(&self) -> MutexGuard<'_, UnderWay> {
@@ -195,18 +249,21 @@ impl Connection {
         !self.under_way().calls.is_empty()
     }
 
-    /// Who passes on what this server says from now on; who did it before stops.
-    pub(crate) fn hear(&self, server: &str, task: AbortHandle) {
-        let before = self.under_way().hearing.insert(server.into(), task);
+    /// Who passes on what is said over a link from now on; who did it before stops.
+    pub(crate) fn hear(&self, link: LinkKey, task: AbortHandle) {
+        let mut under_way = self.under_way();
+        under_way.hearing.retain(|_, task| !task.is_finished());
+        let before = under_way.hearing.insert(link, task);
+        drop(under_way);
         if let Some(before) = before {
             before.abort();
         }
     }
 
-    /// Whether the client listens, and what this server says was never passed on.
-    pub(crate) fn is_deaf_to(&self, server: &str) -> bool {
+    /// Whether the client listens, and what is said over this link was never passed on.
+    pub(crate) fn is_deaf_to(&self, link: &LinkKey) -> bool {
         let under_way = self.under_way();
-        under_way.ear.is_some() && !under_way.hearing.contains_key(server)
+        under_way.ear.is_some() && !under_way.hearing.contains_key(link)
     }
 
     /// What a server listed to this client after something had changed.
@@ -303,12 +360,16 @@ impl Connection {
     }
 
     /// Whether the client meets this link for the first time.
-    pub(crate) fn meets(&self, server: &str, generation: Generation) -> bool {
+    pub(crate) fn meets(&self, link: &LinkKey, generation: Generation) -> bool {
         let mut under_way = self.under_way();
-        if under_way.met.get(server) == Some(&generation) {
+        if under_way.met.get(link) == Some(&generation) {
             return false;
         }
-        under_way.met.insert(server.into(), generation);
+        if under_way.met.len() >= SESSIONS {
+            // To be introduced twice does no harm.
+            under_way.met.clear();
+        }
+        under_way.met.insert(link.clone(), generation);
         true
     }
 
@@ -384,9 +445,4 @@ fn first_question() -> u64 {
     // Without randomness they begin at one.
     let _ = getrandom::fill(&mut bytes);
     u64::from(u32::from_be_bytes(bytes)) * 1_000 + 1
-}
-
-/// The secret name of a connection, out of its header. What cannot be one leads nowhere.
-pub(crate) fn name(header: &str) -> Option<Handle> {
-    header.parse().ok()
 }

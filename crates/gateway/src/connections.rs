@@ -7,7 +7,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use stayput_core::{EndReason, Handle, HandleHash, OpenError, Owner, SessionId};
+use stayput_core::{EndReason, Handle, HandleHash, OpenError, Owner, Session, SessionId};
 
 use crate::{connection::Connection, event::Event, house::House, target::Target};
 
@@ -30,10 +30,10 @@ impl Connections {
         self.0.write().unwrap_or_else(PoisonError::into_inner).remove(hash)
     }
 
-    /// Takes out the connections of a session that is over. The store still knows them: whoever comes
-    /// back on one is told of the loss.
+    /// Takes out the connections of a session that is over, unless something is under way on one: it may
+    /// be for another session. The store still knows them: whoever comes back is told of the loss.
     pub(crate) fn forget_session(&self, session: SessionId) {
-        self.forget(|connection| connection.session == session);
+        self.forget(|it| it.default_session() == session && it.is_idle());
     }
 
     /// The server of a session, if a connection to it is known.
@@ -46,7 +46,7 @@ impl Connections {
     /// Takes out connections that nobody uses, of the sessions that `held` does not know.
     pub(crate) fn forget_idle(&self, held: impl Fn(SessionId) -> bool) {
         // Whoever has just found one holds it: here nobody can find one meanwhile.
-        self.forget(|it| Arc::strong_count(it) == 1 && !held(it.session) && it.is_idle());
+        self.forget(|it| Arc::strong_count(it) == 1 && !held(it.default_session()) && it.is_idle());
     }
 
     /// Takes out connections, and ends what is under way on them.
@@ -131,15 +131,17 @@ impl House {
         self.sessions.connect(&session, name, &connection.to_bytes()).await
     }
 
-    /// Ends a connection, and the session that was made with it.
+    /// Ends a connection, and the session that was made with it, if nothing else ever named that.
     pub(crate) async fn disconnect(&self, owner: &Owner, name: &Handle) -> Result<bool, OpenError> {
         let Some(connection) = self.connection(owner, name).await? else { return Ok(false) };
+        let mut ended = true;
         // The session first: whatever happens after that, nothing of it lives on.
         match self.sessions.by_id(owner, connection.session).await {
+            Ok(session) if is_known_elsewhere(&session) => ended = false,
             Ok(session) => {
-                let ended = session.session().clone();
+                let own = session.session().clone();
                 drop(session);
-                self.sessions.end(&ended).await?;
+                self.sessions.end(&own).await?;
                 let (server, reason) = (Some(connection.target.label()), EndReason::Closed);
                 self.note(connection.session, Event::Ended { server, reason });
             }
@@ -149,7 +151,15 @@ impl House {
         self.sessions.disconnect(owner, name).await?;
         self.connections.remove(&name.hash(owner));
         connection.close();
-        let _ = self.links.end(connection.session).await;
+        if ended {
+            let _ = self.links.end(connection.session).await;
+        }
         Ok(true)
     }
+}
+
+/// Whether somebody beside the connection it was made with may count on a session.
+fn is_known_elsewhere(session: &Session) -> bool {
+    let record = session.record();
+    record.key.is_some() || record.named
 }

@@ -4,16 +4,18 @@ use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use http::Response;
-use stayput_core::{Generation, InUse, Topic};
+use stayput_core::{Generation, Handle, InUse, Topic};
 use stayput_upstream::{Call, CallError, CallOptions, Held, Incoming, LossReason, Server};
 use stayput_wire::{Code, Era, Message, Raw};
 
 use crate::{
     connection::{Connection, InFlight, Wishes},
     house::House,
+    identify::{self, Claim, Fleeting, Which},
     losses,
     metrics::Timing,
     reply::{self, Reply, Then},
+    request::Along,
     stream::Stream,
     visit::{Asked, Visit},
 };
@@ -34,6 +36,10 @@ pub(crate) struct Errand {
     again: Option<Bytes>,
     /// The loss that its answer has to tell of.
     lost: Option<Generation>,
+    /// A handle that the answer gives out.
+    given: Option<Handle>,
+    /// Ends a session that was for this call alone. Behind the visit, which uses it.
+    _fleeting: Option<Fleeting>,
 }
 
 /// How a request ended, before it has become bytes.
@@ -59,13 +65,13 @@ pub(crate) enum Outcome {
 }
 
 impl Errand {
-    /// Sends a request of a connection to a server. `streams` says whether the client reads streams.
+    /// Sends a request of a connection to a server, on the session that it means.
     pub(crate) async fn run(
         house: &Arc<House>,
         connection: &Arc<Connection>,
         server: &Server,
         message: &Message<'_>,
-        streams: bool,
+        along: Along<'_>,
     ) -> Outcome {
         let id = message.id().map(|id| id.as_str().to_owned()).unwrap_or_default();
         let method = message.method().unwrap_or_default().to_owned();
@@ -76,18 +82,25 @@ impl Errand {
             let sentence = "a request with this id is in flight; each needs an id of its own";
             return Outcome::Done(Done::new(reply::error(&id, Code::INVALID_REQUEST, sentence)));
         };
-        let failed = |why: &str, sentence: String| {
-            house.metrics.refused(why);
-            Outcome::Done(Done::new(reply::failure(asked, Era::Legacy, &sentence)))
-        };
-        let session = match house.session(&connection.owner, connection.session).await {
-            Ok(session) => session,
-            Err(error) => return failed("no_session", error.to_string()),
+        let Along { headers, path_key, streams } = along;
+        let owner = &connection.owner;
+        let connected = Some(connection);
+        let claim = Claim { owner, server, headers, path_key, message, connection: connected };
+        let (session, text, given, fleeting) = match identify::which(house, claim).await {
+            Which::Answer(text) => return Outcome::Done(Done::new(text)),
+            Which::Session { session, text, given, fleeting, .. } => {
+                let fleeting = fleeting.then(|| Fleeting::of(house, session.session()));
+                (session, text, given, fleeting)
+            }
         };
         let visit = visit(house, connection, server, session);
         let link = match reach(&visit, connection, asked).await {
             Ok(link) => link,
-            Err(sentence) => return failed("no_link", sentence),
+            Err(sentence) => {
+                house.metrics.refused("no_link");
+                let failure = reply::failure(asked, Era::Legacy, &sentence);
+                return Outcome::Done(Done::new(failure));
+            }
         };
         let mut lost = None;
         if let Some(told) = visit.pending_loss(&link, asked) {
@@ -99,11 +112,27 @@ impl Errand {
         if in_flight.is_cancelled() {
             return Outcome::Cancelled;
         }
+        let sent = text.as_deref().unwrap_or(message.text());
         let again = (visit.restarts() && losses::depends_on_state(&method))
-            .then(|| Bytes::copy_from_slice(message.text().as_bytes()));
-        let errand =
-            Self { visit, connection: connection.clone(), id, method, timing: None, again, lost };
-        errand.send(link, message, in_flight, streams).await
+            .then(|| Bytes::copy_from_slice(sent.as_bytes()));
+        let connection = connection.clone();
+        let errand = Self {
+            visit,
+            connection,
+            id,
+            method,
+            timing: None,
+            again,
+            lost,
+            given,
+            _fleeting: fleeting,
+        };
+        match text.as_deref().map(|text| Message::parse(text.as_bytes())) {
+            None => errand.send(link, message, in_flight, streams).await,
+            Some(Ok(rest)) => errand.send(link, &rest, in_flight, streams).await,
+            // It was a message before something was taken out of it, so it still is.
+            Some(Err(error)) => Outcome::Done(Done::new(error.answer())),
+        }
     }
 
     fn asked(&self) -> Asked<'_> {
@@ -155,11 +184,20 @@ impl Errand {
         Some((link, call))
     }
 
+    /// The answer, with the handle that it gives out.
+    fn giving(&self, answer: Bytes) -> Done {
+        let given = self.given.as_ref().and_then(|handle| {
+            let answer = str::from_utf8(&answer).ok()?;
+            identify::give(answer, handle)
+        });
+        Done::new(given.map_or(answer, Bytes::from))
+    }
+
     fn ended(&self, link: &Held, end: Result<stayput_upstream::Answer, CallError>) -> Option<Done> {
         match end {
             Ok(answer) => Some(match self.lost {
                 Some(generation) => self.visit.marked(answer.into_bytes(), generation),
-                None => Done::new(answer.into_bytes()),
+                None => self.giving(answer.into_bytes()),
             }),
             Err(CallError::Cancelled) => None,
             Err(error) => Some(self.visit.failed(link, self.asked(), &error)),
@@ -183,7 +221,7 @@ pub(crate) async fn link_of(
     connection: &Arc<Connection>,
     server: &Server,
 ) -> Option<Held> {
-    let session = house.session(&connection.owner, connection.session).await.ok()?;
+    let session = house.session(&connection.owner, connection.default_session()).await.ok()?;
     let asked = Asked { id: "null", method: "" };
     reach(&visit(house, connection, server, session), connection, asked).await.ok()
 }
@@ -198,8 +236,8 @@ async fn reach(
         Some(link) => (link, false),
         None => (visit.open().await?, true),
     };
-    let deaf = connection.is_deaf_to(visit.server.name());
-    if connection.meets(visit.server.name(), link.generation()) || opened || deaf {
+    let deaf = connection.is_deaf_to(link.key());
+    if connection.meets(link.key(), link.generation()) || opened || deaf {
         introduce(connection, &link, opened).await;
     }
     visit.depend(&link, asked).await?;
@@ -223,6 +261,17 @@ async fn introduce(connection: &Arc<Connection>, link: &Held, opened: bool) {
     };
     let _ = tokio::time::timeout(GREETING, asking).await;
     crate::listening::start(connection, link).await;
+}
+
+/// Tells a server which log messages the client wants.
+pub(crate) async fn tell_level(connection: &Connection, link: &Held) {
+    let options = CallOptions { limit: Some(GREETING), ..CallOptions::default() };
+    if let Some(level) = connection.wishes().log_level
+        && link.greeting().has("logging")
+        && let Ok(call) = link.call("logging/setLevel", Some(&level), options).await
+    {
+        let _ = call.answer().await;
+    }
 }
 
 /// A call that is waited for. Dropped before its end, because the client went away, it goes on in the

@@ -2,12 +2,20 @@
 
 use std::sync::Arc;
 
-use stayput_core::{Handle, OpenError, Owner, Session, Wish};
+use stayput_core::{Handle, InUse, OpenError, Owner, Session, Wish};
 use stayput_upstream::{Hello, Place};
 use stayput_wire::{Code, Era, Message, Version};
 
 use crate::{
-    aggregate, connection::Connection, event::Event, house::House, lists, reply, target::Target,
+    aggregate,
+    connection::Connection,
+    event::Event,
+    house::House,
+    identify::{self, Claim, Refusal},
+    lists, reply,
+    request::Along,
+    target::Target,
+    visit::Asked,
 };
 
 /// How a client was greeted.
@@ -26,30 +34,34 @@ impl Greeted {
 }
 
 /// Why nobody can be greeted.
-struct Refused {
-    sentence: String,
-    later: bool,
+enum Refused {
+    /// What the client says of its session leads nowhere.
+    Named(Refusal),
+    /// It cannot be had here, or not now.
+    Here { sentence: String, later: bool },
 }
 
 impl From<OpenError> for Refused {
     fn from(error: OpenError) -> Self {
         let later = matches!(error, OpenError::Store(_) | OpenError::LeaseLost);
-        Self { sentence: error.to_string(), later }
+        Self::Here { sentence: error.to_string(), later }
     }
 }
 
 impl From<String> for Refused {
     fn from(sentence: String) -> Self {
-        Self { sentence, later: false }
+        Self::Here { sentence, later: false }
     }
 }
 
-/// Shakes hands: a new connection, and a new session behind it. Both are kept before the answer leaves.
+/// Shakes hands: a new connection, and behind it a new session or the one that the client names. Both are
+/// kept before the answer leaves.
 pub(crate) async fn initialize(
     house: &Arc<House>,
     owner: &Owner,
     target: &Target,
     message: &Message<'_>,
+    along: Along<'_>,
 ) -> Greeted {
     let id = message.id().map_or("null".to_owned(), |id| id.as_str().to_owned());
     let params = message.params();
@@ -69,12 +81,25 @@ pub(crate) async fn initialize(
             return Greeted::refused(reply::error(&id, Code::INVALID_PARAMS, &sentence));
         }
     };
-    match open(house, owner, target, (version, hello)).await {
+    let server = match target {
+        Target::Server(name) => house.servers.get(&**name),
+        Target::All => None,
+    };
+    let Along { headers, path_key, .. } = along;
+    // What stands for all servers keeps a session for each connection.
+    let claim =
+        server.map(|server| Claim { owner, server, headers, path_key, message, connection: None });
+    match open(house, owner, (target, claim.as_ref()), (version, hello)).await {
         Ok((name, greeting)) => {
             let answer = reply::result(&id, &greeting);
             Greeted { answer, name: Some(name), later: false }
         }
-        Err(Refused { sentence, later }) => {
+        Err(Refused::Named(refusal)) => {
+            house.metrics.refused("no_session");
+            let asked = Asked { id: &id, method: "initialize" };
+            Greeted::refused(refusal.answer(asked, Era::Legacy))
+        }
+        Err(Refused::Here { sentence, later }) => {
             house.metrics.refused("no_session");
             let answer = reply::error(&id, Code::INTERNAL_ERROR, &sentence);
             Greeted { later, ..Greeted::refused(answer) }
@@ -95,11 +120,10 @@ fn spoken(said: &str) -> Version {
 async fn open(
     house: &Arc<House>,
     owner: &Owner,
-    target: &Target,
+    (target, claim): (&Target, Option<&Claim<'_>>),
     (version, hello): (Version, Hello),
 ) -> Result<(Handle, String), Refused> {
-    let session = house.sessions.open(&Wish::new(owner.clone())).await?.session;
-    let unclaimed = Unclaimed { house, session: Some(session.session().clone()) };
+    let (session, unclaimed) = session(house, owner, claim).await?;
     let place = Place::new(owner.clone(), session.id());
     let greeting = greeting(house, target, &place, (&version, &hello)).await?;
     let connection = Connection::new(owner.clone(), session.id(), target.clone(), version, hello);
@@ -127,6 +151,22 @@ async fn greeting(
     let profile = house.links.profile_for(server, place, hello).await;
     let profile = profile.map_err(|error| house.blame(&error))?;
     Ok(lists::greeting(&profile, version))
+}
+
+/// The session that the client names, or else a new one, which ends if nothing comes of it.
+async fn session<'a>(
+    house: &'a Arc<House>,
+    owner: &Owner,
+    claim: Option<&Claim<'_>>,
+) -> Result<(InUse, Unclaimed<'a>), Refused> {
+    if let Some(claim) = claim
+        && let Some(found) = identify::greeted(house, claim).await.map_err(Refused::Named)?
+    {
+        return Ok((found.session, Unclaimed { house, session: None }));
+    }
+    let session = house.sessions.open(&Wish::new(owner.clone())).await?.session;
+    let unclaimed = Unclaimed { house, session: Some(session.session().clone()) };
+    Ok((session, unclaimed))
 }
 
 /// A session that no connection leads to yet. Dropped, because its client went away or its server cannot

@@ -1,5 +1,6 @@
 //! What a client says without asking for an answer.
 
+use stayput_upstream::Place;
 use stayput_wire::{Kind, Message};
 
 use crate::{connection::Connection, house::House};
@@ -26,11 +27,15 @@ pub(crate) fn heed(house: &House, connection: &Connection, message: &Message<'_>
     }
 }
 
-/// Other notifications go to the server, if there is a link to it: a child is not started for one.
+/// Other notifications go to the server, over every link that the connection has to do with: a child is not
+/// started for one.
 fn pass_on(house: &House, connection: &Connection, message: &Message<'_>) {
-    let place = connection.place();
     let servers = house.servers.values().filter(|server| connection.target.has(server.name()));
-    for link in servers.filter_map(|server| house.links.find(server, &place)) {
-        let _ = link.tell(message);
+    let servers: Vec<_> = servers.collect();
+    for session in connection.sessions() {
+        let place = Place::new(connection.owner.clone(), session);
+        for link in servers.iter().filter_map(|server| house.links.find(server, &place)) {
+            let _ = link.tell(message);
+        }
     }
 }

@@ -7,14 +7,14 @@ use std::{
 };
 
 use stayput_core::{
-    EndReason, EventIds, InUse, OpenError, Opened, Owner, SessionId, Sessions, Wish,
+    EndReason, EventIds, InUse, OpenError, Opened, Owner, SessionId, Sessions, StoreError,
 };
 use stayput_upstream::{Links, SealKey, Server};
 use tokio::sync::watch;
 
 use crate::{
     aggregate::Aggregate, config::Tools, connections::Connections, front::sse::Callers,
-    health::Health, log::Log, losses::Telling, metrics::Metrics, streams::Shelf,
+    health::Health, identify, log::Log, losses::Telling, metrics::Metrics, streams::Shelf,
 };
 
 /// How long a session that another process has is waited for: a process that was killed has it for as
@@ -46,6 +46,8 @@ pub(crate) struct House {
     /// What this process is told from those before it by.
     pub(crate) life: String,
     pub(crate) rules: Rules,
+    /// How requests say which session they mean.
+    pub(crate) identify: identify::Rules,
     pub(crate) log: Log,
     pub(crate) metrics: Metrics,
     pub(crate) health: Health,
@@ -89,37 +91,40 @@ impl House {
         error.brief()
     }
 
-    /// The session that is wished for, found or created. One that another process has is waited for.
-    pub(crate) async fn open(&self, wish: &Wish) -> Result<Opened, OpenError> {
-        let mut waited = Duration::ZERO;
-        loop {
-            match self.sessions.open(wish).await {
-                Err(OpenError::HeldElsewhere { .. }) if waited < TAKEOVER => {
-                    tokio::time::sleep(PAUSE).await;
-                    waited += PAUSE;
+    /// The session of a connection, in use. One that is over is begun anew, and the loss is told.
+    pub(crate) async fn session(&self, owner: &Owner, id: SessionId) -> Result<InUse, OpenError> {
+        self.patiently(|| self.found_or_revived(owner, id)).await
+    }
+
+    async fn found_or_revived(&self, owner: &Owner, id: SessionId) -> Result<InUse, OpenError> {
+        match self.sessions.by_id(owner, id).await {
+            Err(OpenError::Over(over)) => {
+                if over.ended.is_some_and(|ended| ended.reason == EndReason::Closed) {
+                    // Its client said goodbye: it is not for us to call it back.
+                    return Err(OpenError::Unknown);
                 }
-                opened => return opened,
+                // What is left of its former life goes before the next one begins.
+                let _ = self.links.end(id).await;
+                match self.sessions.revive(owner, id).await {
+                    // Its name has a session again, which is the one that is meant.
+                    Err(OpenError::Store(StoreError::Taken { by })) => {
+                        self.sessions.by_id(owner, by).await
+                    }
+                    revived => revived.map(|Opened { session, .. }| session),
+                }
             }
+            found => found,
         }
     }
 
-    /// The session of a connection, in use. One that is over is begun anew, and the loss is told.
-    pub(crate) async fn session(&self, owner: &Owner, id: SessionId) -> Result<InUse, OpenError> {
+    /// What `attempt` gives. A session that another process has is waited for.
+    pub(crate) async fn patiently<T, A>(&self, attempt: impl Fn() -> A) -> Result<T, OpenError>
+    where
+        A: Future<Output = Result<T, OpenError>>,
+    {
         let mut waited = Duration::ZERO;
         loop {
-            let found = match self.sessions.by_id(owner, id).await {
-                Err(OpenError::Over(over)) => {
-                    if over.ended.is_some_and(|ended| ended.reason == EndReason::Closed) {
-                        // Its client said goodbye: it is not for us to call it back.
-                        return Err(OpenError::Unknown);
-                    }
-                    // What is left of its former life goes before the next one begins.
-                    let _ = self.links.end(id).await;
-                    self.sessions.revive(owner, id).await.map(|Opened { session, .. }| session)
-                }
-                found => found,
-            };
-            match found {
+            match attempt().await {
                 Err(OpenError::HeldElsewhere { .. }) if waited < TAKEOVER => {
                     tokio::time::sleep(PAUSE).await;
                     waited += PAUSE;

@@ -1,13 +1,44 @@
-//! Who asks, and which session that leads to.
+//! Who asks, and which session is meant.
+//!
+//! Four classes of carriers, a file each: an explicit name goes before a host's hint, a hint before the
+//! session of the connection, and that before the policy. The higher one wins without a word; two
+//! different values inside one class are an error.
+
+pub(crate) mod cookie;
+pub(crate) mod path;
+
+mod also;
+mod argument;
+mod connection;
+mod explicit;
+mod fleeting;
+mod header;
+mod hint;
+mod meta;
+mod name;
+mod open;
+mod policy;
+mod refusal;
+mod rules;
+#[cfg(test)]
+pub(crate) mod tests;
 
 use std::sync::Arc;
 
 use http::HeaderMap;
-use stayput_core::{Agent, Handle, InUse, Key, Opened, Origin, Owner, Wish};
+use stayput_core::{Handle, InUse, Origin, Owner};
 use stayput_upstream::Server;
-use stayput_wire::{Era, Message, header as mcp};
+use stayput_wire::{Era, Message};
 
-use crate::{connection::Connection, house::House, reply, visit::Asked};
+pub(crate) use self::{
+    connection::lead,
+    fleeting::Fleeting,
+    open::keyed,
+    policy::give,
+    refusal::Refusal,
+    rules::{Front, Rules},
+};
+use crate::{connection::Connection, house::House, visit::Asked};
 
 /// The owner of what a request does. Nobody says who they are yet.
 pub(crate) fn owner(_headers: &HeaderMap) -> Owner {
@@ -15,7 +46,7 @@ pub(crate) fn owner(_headers: &HeaderMap) -> Owner {
 }
 
 /// What a request brings along to say which session it means.
-#[allow(dead_code, reason = "only the header is looked at yet")]
+#[derive(Clone, Copy)]
 pub(crate) struct Claim<'a> {
     pub(crate) owner: &'a Owner,
     pub(crate) server: &'a Server,
@@ -25,46 +56,144 @@ pub(crate) struct Claim<'a> {
     pub(crate) connection: Option<&'a Arc<Connection>>,
 }
 
-/// The session that a request means.
+impl Claim<'_> {
+    /// The request that an answer is for.
+    pub(crate) fn asked(&self) -> Asked<'_> {
+        let id = self.message.id().map_or("null", |id| id.as_str());
+        Asked { id, method: self.message.method().unwrap_or_default() }
+    }
+
+    /// Over what the client came.
+    pub(crate) fn front(&self) -> Front {
+        match self.connection {
+            None => Front::Modern,
+            Some(connection) if connection.stdio => Front::Stdio,
+            Some(_) => Front::Legacy,
+        }
+    }
+
+    /// How the client is spoken to.
+    pub(crate) fn era(&self) -> Era {
+        let modern = || {
+            let version = [stayput_wire::meta::META, stayput_wire::meta::PROTOCOL_VERSION];
+            self.message.params().is_some_and(|params| params.find(&version).is_some())
+        };
+        match self.front() {
+            Front::Modern => Era::Modern,
+            Front::Stdio if modern() => Era::Modern,
+            Front::Stdio | Front::Legacy => Era::Legacy,
+        }
+    }
+}
+
+/// Which session a request means.
 pub(crate) enum Which {
-    /// This session. `text`: the message without what only named the session, if anything had to be taken
-    /// out. `given`: a handle minted for it that the answer gives out. `fleeting`: nothing named one, it
-    /// ends with this call.
+    /// This session.
     Session {
         session: InUse,
+        /// Whether what its client remembers can still be true.
         origin: Origin,
+        /// The message without what only named the session, if anything had to be taken out.
         text: Option<String>,
+        /// A handle minted for it that the answer gives out.
         given: Option<Handle>,
+        /// Nothing named one, it ends with this call.
         fleeting: bool,
     },
-    /// Nothing is run: this is the answer, a tool error or an error, as JSON-RPC text.
+    /// Nothing is run: this is the answer (a tool error or an error, as JSON-RPC text).
     Answer(String),
 }
 
-/// Which session a request means, by the header `Stayput-Session: key:NAME`.
-pub(crate) async fn which(house: &Arc<House>, claim: Claim<'_>) -> Which {
-    let id = claim.message.id().map_or("null", |id| id.as_str());
-    let method = claim.message.method().unwrap_or_default();
-    let refused =
-        |sentence: &str| Which::Answer(reply::failure(Asked { id, method }, Era::Modern, sentence));
-    let named = claim.headers.get(mcp::STAYPUT_SESSION).and_then(|name| name.to_str().ok());
-    let named = named.and_then(|name| name.strip_prefix("key:"));
-    let owner = claim.owner.clone();
-    let (wish, fleeting) = match named.map(Key::named) {
-        Some(Ok(key)) => (Wish::keyed(owner, Agent::default(), key), false),
-        Some(Err(error)) => return refused(&error.to_string()),
-        None if method == "tools/call" => {
-            let sentence = "This server keeps state, and nothing says which session is meant. Nothing was \
-                            done. Send the header `Stayput-Session: key:NAME`, with a name of your own for \
-                            this conversation.";
-            return refused(sentence);
-        }
-        None => (Wish::new(owner).provisional(), true),
-    };
-    match house.open(&wish).await {
-        Ok(Opened { session, origin }) => {
-            Which::Session { session, origin, text: None, given: None, fleeting }
-        }
-        Err(error) => refused(&error.to_string()),
+/// A session that something named.
+pub(crate) struct Found {
+    pub(crate) session: InUse,
+    pub(crate) origin: Origin,
+    /// The handle that named it, if one did.
+    pub(crate) handle: Option<Handle>,
+}
+
+impl Found {
+    /// A session of before, in use.
+    fn kept(session: InUse) -> Self {
+        let origin = session.lost().map_or(Origin::Kept, Origin::Lost);
+        Self { session, origin, handle: None }
     }
+}
+
+/// What a request names by itself.
+pub(crate) struct Named {
+    /// The session, if it names one.
+    pub(crate) found: Option<Found>,
+    /// The message without what only names a session, if anything had to be taken out.
+    text: Option<String>,
+}
+
+/// The session that a request means.
+pub(crate) async fn which(house: &Arc<House>, claim: Claim<'_>) -> Which {
+    let done = async {
+        let Named { found, text } = named(house, &claim, false).await?;
+        let found = match found {
+            None => connection::session(house, &claim).await?,
+            found => found,
+        };
+        Ok::<_, Refusal>(match found {
+            Some(Found { session, origin, .. }) => {
+                Which::Session { session, origin, text, given: None, fleeting: false }
+            }
+            None => policy::apply(house, &claim, text).await,
+        })
+    };
+    done.await.unwrap_or_else(|refusal| Which::Answer(refusal.answer(claim.asked(), claim.era())))
+}
+
+/// The session that a client names when it shakes hands: its connection leads there.
+pub(crate) async fn greeted(
+    house: &Arc<House>,
+    claim: &Claim<'_>,
+) -> Result<Option<Found>, Refusal> {
+    let explicit = explicit::read(house, claim, &meta::members(claim.message), false).await?;
+    if explicit.said.is_empty() || !house.keeps(claim).await {
+        return Ok(None);
+    }
+    let name = explicit.one(house, claim).await?;
+    open::named(house, claim, name).await.map(Some)
+}
+
+/// The session that a call of one of our own tools is about.
+pub(crate) async fn current(house: &Arc<House>, claim: &Claim<'_>) -> Result<Found, Refusal> {
+    let found = match named(house, claim, true).await?.found {
+        None => connection::session(house, claim).await?,
+        found => found,
+    };
+    match found {
+        Some(found) => Ok(found),
+        None => {
+            let way_out = open::way_out(house, claim).await;
+            Err(Refusal::caller(format!("Nothing says which session is meant. {way_out}")))
+        }
+    }
+}
+
+/// The session that a request names by itself, by an explicit name or by the hint of its host. `own` is
+/// set for a call of one of our own tools, whose argument is always ours.
+pub(crate) async fn named(
+    house: &Arc<House>,
+    claim: &Claim<'_>,
+    own: bool,
+) -> Result<Named, Refusal> {
+    let meta = meta::members(claim.message);
+    let explicit = explicit::read(house, claim, &meta, own).await?;
+    let text = explicit.rest(claim.message)?;
+    let name = match explicit.said.is_empty() {
+        false => Some(explicit.one(house, claim).await?),
+        true => hint::read(&house.identify.configured.hints, &meta)?.map(name::Name::Key),
+    };
+    let Some(name) = name else { return Ok(Named { found: None, text }) };
+    if claim.connection.is_some() && !own && !house.keeps(claim).await {
+        // What everybody shares is the same in every session.
+        return Ok(Named { found: None, text });
+    }
+    let found = open::named(house, claim, name).await?;
+    connection::noted(claim, &found.session);
+    Ok(Named { found: Some(found), text })
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use stayput_upstream::{Held, Incoming, Listener};
+use stayput_upstream::{Held, Incoming, Listener, Place};
 
 use crate::{
     connection::Connection,
@@ -25,10 +25,13 @@ pub(crate) async fn open(house: &Arc<House>, connection: &Arc<Connection>) -> Ar
 
 /// The client listens again, or for the first time: every link that is there is heard.
 pub(crate) async fn resume(house: &Arc<House>, connection: &Arc<Connection>) {
-    let place = connection.place();
     let servers = house.servers.values().filter(|server| connection.target.has(server.name()));
-    for link in servers.filter_map(|server| house.links.find(server, &place)) {
-        start(connection, &link).await;
+    let servers: Vec<_> = servers.collect();
+    for session in connection.sessions() {
+        let place = Place::new(connection.owner.clone(), session);
+        for link in servers.iter().filter_map(|server| house.links.find(server, &place)) {
+            start(connection, &link).await;
+        }
     }
 }
 
@@ -40,7 +43,7 @@ pub(crate) async fn start(connection: &Arc<Connection>, link: &Held) {
     let server = link.key().server();
     let hearing = hear(connection.clone(), server.into(), stream, listener);
     let task = tokio::runtime::Handle::current().spawn(hearing);
-    connection.hear(server, task.abort_handle());
+    connection.hear(link.key().clone(), task.abort_handle());
 }
 
 async fn hear(

@@ -3,12 +3,12 @@
 //! | room | where |
 //! |---|---|
 //! | listen | `front/`: what clients send over HTTP |
-//! | identify | `identify.rs`, `handshake.rs`, `connection.rs`, `connections.rs`: who it is, and which session that leads to |
+//! | identify | `identify.rs`, `identify/`, `handles.rs`, `session_tools/`, `handshake.rs`, `connection.rs`, `connections.rs`: who it is, and which session that leads to |
 //! | open | `house.rs`, `visit.rs`, `shared.rs`, `keeper.rs`: the session, its link, and what is needed to come back to its servers |
 //! | route | `target.rs`, `request.rs`, `transparent.rs`, `aggregate.rs`, `heed.rs`: to which server, under which name |
 //! | send | `forward.rs`, `listening.rs`: to the server, and what comes back |
 //! | modern | `modern/`: the same for clients whose protocol has no session |
-//! | reply | `reply.rs`, `stream.rs`, `streams.rs`, `lists.rs`, `tools.rs`, `losses.rs`: as the client expects it |
+//! | reply | `reply.rs`, `stream.rs`, `streams.rs`, `lists.rs`, `tools.rs`, `sight.rs`, `losses.rs`, `moment.rs`: as the client expects it |
 //!
 //! `event.rs`, `metrics.rs`, `health.rs` and `log.rs` tell whoever runs it how it goes.
 //! `serve.rs` opens and closes the house, `config.rs` reads what users write, `demo.rs` is a small server
@@ -23,6 +23,7 @@ mod demo;
 mod event;
 mod forward;
 mod front;
+mod handles;
 mod handshake;
 mod health;
 mod heed;
@@ -35,10 +36,13 @@ mod log;
 mod losses;
 mod metrics;
 mod modern;
+mod moment;
 mod reply;
 mod request;
 mod serve;
+mod session_tools;
 mod shared;
+mod sight;
 mod story;
 mod stream;
 mod streams;

@@ -21,8 +21,10 @@ use stayput_wire::{Code, Era, Kind, Message, Version, header as mcp, meta};
 use crate::{
     config::Tools,
     house::House,
-    identify,
+    identify::{self, Claim},
     reply::{self, Reply},
+    request::Along,
+    session_tools,
     target::Target,
     visit::Asked,
 };
@@ -57,6 +59,8 @@ struct Request<'a> {
     house: &'a Arc<House>,
     server: &'a Server,
     headers: &'a HeaderMap,
+    /// The session in the path.
+    path_key: Option<&'a str>,
     message: &'a Message<'a>,
     owner: Owner,
     /// The client's id as it was written.
@@ -67,6 +71,18 @@ struct Request<'a> {
 impl Request<'_> {
     fn asked(&self) -> Asked<'_> {
         Asked { id: self.id, method: self.method }
+    }
+
+    /// What says which session is meant.
+    fn claim(&self) -> Claim<'_> {
+        Claim {
+            owner: &self.owner,
+            server: self.server,
+            headers: self.headers,
+            path_key: self.path_key,
+            message: self.message,
+            connection: None,
+        }
     }
 
     /// Which tools of the server are passed on, if not all are.
@@ -87,8 +103,8 @@ impl Request<'_> {
 pub(crate) async fn take(
     house: &Arc<House>,
     target: &Target,
-    headers: &HeaderMap,
     message: &Message<'_>,
+    Along { headers, path_key, .. }: Along<'_>,
 ) -> Response<Reply> {
     let (id, method) = match message.kind() {
         Kind::Request { id, method, .. } => (id.as_str(), &**method),
@@ -111,7 +127,7 @@ pub(crate) async fn take(
         return Refused::new(Code::INTERNAL_ERROR, &sentence).response(Some(id));
     };
     let owner = identify::owner(headers);
-    Request { house, server, headers, message, owner, id, method }.answer().await
+    Request { house, server, headers, path_key, message, owner, id, method }.answer().await
 }
 
 impl Request<'_> {
@@ -132,12 +148,15 @@ impl Request<'_> {
             let sentence = format!("the server has no `{}`", self.method);
             return self.refused(Code::METHOD_NOT_FOUND, &sentence);
         }
+        if let Some(done) = session_tools::call(self.house, self.claim()).await {
+            return reply::message_then(done.text, done.then);
+        }
         if let Some(refused) = self.denied(&profile, link.as_ref()) {
             return refused;
         }
         let known = match self.method {
             "server/discover" => discover::known(self, &profile),
-            method if lists::is_list(method) => lists::known(self, &profile),
+            method if lists::is_list(method) => lists::known(self, &profile).await,
             _ if self.server.isolation(era) == Isolation::Shared => None,
             _ => return kept::call(self, &profile).await,
         };

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use http::HeaderMap;
 use stayput_wire::Message;
 
 use crate::{
@@ -14,21 +15,29 @@ use crate::{
     transparent,
 };
 
-/// One request of a client that shook hands. `streams` says whether it reads streams.
+/// What came along with a message.
+#[derive(Clone, Copy)]
+pub(crate) struct Along<'a> {
+    pub(crate) headers: &'a HeaderMap,
+    /// The session in the path.
+    pub(crate) path_key: Option<&'a str>,
+    /// Whether the client reads streams.
+    pub(crate) streams: bool,
+}
+
+/// One request of a client that shook hands.
 pub(crate) async fn answer(
     house: &Arc<House>,
     connection: &Arc<Connection>,
     message: &Message<'_>,
-    streams: bool,
+    along: Along<'_>,
 ) -> Outcome {
     let id = message.id().map_or("null", |id| id.as_str());
     if message.method() == Some("ping") {
         return Outcome::Done(Done::new(reply::result(id, "{}")));
     }
     match &connection.target {
-        Target::Server(name) => {
-            transparent::request(house, connection, name, message, streams).await
-        }
-        Target::All => aggregate::request(house, connection, message, streams).await,
+        Target::Server(name) => transparent::request(house, connection, name, message, along).await,
+        Target::All => aggregate::request(house, connection, message, along).await,
     }
 }

@@ -23,15 +23,17 @@ use tokio::{net::TcpListener, runtime::Handle, sync::watch};
 
 use crate::{
     aggregate::Aggregate,
-    config::{Config, Configured, OnLoss},
+    config::{Config, Configured, Identify, OnLoss},
     connections::Connections,
     event::Event,
     front::{self, door::Door},
     health::Health,
     house::{House, Rules},
+    identify,
     log::{Level, Log},
     losses::Telling,
     metrics::Metrics,
+    sight::Sights,
     streams::Shelf,
 };
 
@@ -52,6 +54,7 @@ pub(crate) struct Plan {
     pub(crate) limits: Limits,
     pub(crate) expiry: Expiry,
     pub(crate) sessions: SessionLimits,
+    pub(crate) identify: Identify,
     /// Where keys and private folders are.
     pub(crate) data: PathBuf,
 }
@@ -75,6 +78,7 @@ impl Plan {
             limits: config.limits.links,
             expiry: config.expiry,
             sessions: config.limits.sessions,
+            identify: config.identify,
         })
     }
 }
@@ -189,6 +193,13 @@ impl Gateway {
         let key = plan.data.join("key");
         let seal = SealKey::at(&key)?;
         let tools = plan.servers.iter().map(|it| (it.server.name().to_owned(), it.tools.clone()));
+        let handles = plan.servers.iter().map(|it| (it.server.name().to_owned(), it.handles));
+        let identify = identify::Rules {
+            configured: plan.identify,
+            handles: handles.collect(),
+            expiry: plan.expiry,
+            sights: Sights::default(),
+        };
         let metrics = Metrics::new(plan.servers.iter().map(|it| it.server.name()));
         let restarting = plan.servers.iter().filter(|it| it.on_loss == OnLoss::Restart);
         let restarting = restarting.map(|it| it.server.name().to_owned()).collect();
@@ -211,6 +222,7 @@ impl Gateway {
             seal,
             life: stayput_core::content_digest(&secret()).to_hex(),
             rules: plan.rules,
+            identify,
             log,
             closing,
         };

@@ -1,16 +1,19 @@
 //! Requests to one server, whose names and results pass as they are.
 
-use std::sync::Arc;
+use std::{borrow::Cow, sync::Arc};
 
-use stayput_upstream::Place;
+use stayput_upstream::{Place, Server};
 use stayput_wire::{Code, Era, Message};
 
 use crate::{
     config::Tools,
     connection::Connection,
-    forward::{Done, Errand, Outcome},
+    forward::{self, Done, Errand, Outcome},
     house::House,
+    identify::Claim,
     lists, reply,
+    request::Along,
+    session_tools,
     visit::Asked,
 };
 
@@ -20,7 +23,7 @@ pub(crate) async fn request(
     connection: &Arc<Connection>,
     name: &str,
     message: &Message<'_>,
-    streams: bool,
+    along: Along<'_>,
 ) -> Outcome {
     let id = message.id().map(|id| id.as_str().to_owned()).unwrap_or_default();
     let method = message.method().unwrap_or_default();
@@ -29,6 +32,12 @@ pub(crate) async fn request(
         let sentence = format!("there is no server `{name}` any more");
         return Outcome::Done(Done::new(reply::failure(asked, Era::Legacy, &sentence)));
     };
+    let Along { headers, path_key, .. } = along;
+    let (owner, connected) = (&connection.owner, Some(connection));
+    let claim = Claim { owner, server, headers, path_key, message, connection: connected };
+    if let Some(done) = session_tools::call(house, claim).await {
+        return Outcome::Done(done);
+    }
     let tools = house.tools.get(name).filter(|tools| !tools.passes_all());
     if let Some(tools) = tools.filter(|_| method == "tools/call")
         && !named_tool(message).is_some_and(|name| tools.allows(&name))
@@ -38,29 +47,31 @@ pub(crate) async fn request(
         let sentence = "Unknown tool";
         return Outcome::Done(Done::new(reply::error(&id, Code::INVALID_PARAMS, sentence)));
     }
-    let place = Place::new(connection.owner.clone(), connection.session);
-    if method == "logging/setLevel" && house.links.find(server, &place).is_none() {
-        wish(house, connection, message).await;
-        return Outcome::Done(Done::new(reply::result(&id, "{}")));
+    if method == "logging/setLevel" {
+        return set_level(house, connection, server, (message, along)).await;
     }
+    let place = Place::new(connection.owner.clone(), connection.default_session());
     if method.ends_with("/list")
         && let Some(page) = lists::known(house, server, (&place, &connection.hello), message).await
     {
-        let page =
-            tools.filter(|_| method == "tools/list").map_or((&*page).into(), |it| it.filter(&page));
+        let page = match method {
+            "tools/list" => shown(house, claim, tools, &page).await,
+            _ => page.into(),
+        };
         return Outcome::Done(Done::new(reply::result(&id, &page)));
     }
-    match tools.filter(|_| method == "tools/list") {
-        // At once and not on a stream, so that it can be looked through.
-        Some(tools) => {
-            without_denied(tools, Errand::run(house, connection, server, message, false).await)
-        }
-        None => {
-            let outcome = Errand::run(house, connection, server, message, streams).await;
-            wish(house, connection, message).await;
-            outcome
-        }
+    let rules = &house.identify;
+    let front = claim.front();
+    let added = rules.takes_argument(name, front) || rules.shows_tools(name, front);
+    if method != "tools/list" || (tools.is_none() && !added) {
+        let outcome = Errand::run(house, connection, server, message, along).await;
+        wish(house, connection, message).await;
+        return outcome;
     }
+    // At once and not on a stream, so that it can be looked through.
+    let whole = Along { streams: false, ..along };
+    let listed = Errand::run(house, connection, server, message, whole).await;
+    edited(house, claim, tools, listed).await
 }
 
 /// Keeps what a client wants from every link, before it is told that it will get it.
@@ -72,22 +83,59 @@ pub(crate) async fn wish(house: &House, connection: &Connection, message: &Messa
     }
 }
 
+/// A page of tools without those that are not passed on, and with what we add.
+async fn shown<'a>(
+    house: &Arc<House>,
+    claim: Claim<'_>,
+    tools: Option<&Tools>,
+    page: &'a str,
+) -> Cow<'a, str> {
+    let page = tools.map_or(page.into(), |tools| tools.filter(page));
+    house.shown(&claim, &page).await.map_or(page, Cow::Owned)
+}
+
+/// The level holds for every session of the connection. Where there is no link yet, it is told when
+/// there is one.
+async fn set_level(
+    house: &Arc<House>,
+    connection: &Arc<Connection>,
+    server: &Server,
+    (message, along): (&Message<'_>, Along<'_>),
+) -> Outcome {
+    wish(house, connection, message).await;
+    let own = connection.default_session();
+    let find = |session| house.links.find(server, &Place::new(connection.owner.clone(), session));
+    for link in connection.sessions().into_iter().filter(|it| *it != own).filter_map(find) {
+        forward::tell_level(connection, &link).await;
+    }
+    if find(own).is_some() {
+        return Errand::run(house, connection, server, message, along).await;
+    }
+    let id = message.id().map_or("null", |id| id.as_str());
+    Outcome::Done(Done::new(reply::result(id, "{}")))
+}
+
 /// The tool that a call names; none if it names two.
 fn named_tool(message: &Message<'_>) -> Option<String> {
     let name = message.params()?.find_unique(&["name"]).ok()??;
-    name.text().map(std::borrow::Cow::into_owned)
+    name.text().map(Cow::into_owned)
 }
 
-/// A list of tools without those that are not passed on.
-fn without_denied(tools: &Tools, outcome: Outcome) -> Outcome {
+/// An answer to `tools/list` as it is to be shown.
+async fn edited(
+    house: &Arc<House>,
+    claim: Claim<'_>,
+    tools: Option<&Tools>,
+    outcome: Outcome,
+) -> Outcome {
     let Outcome::Done(done) = outcome else { return outcome };
-    let filtered = Message::parse(&done.text).ok().and_then(|answer| {
-        let result = answer.result()?;
-        let mut edits = answer.edit();
-        edits.replace(result, &tools.filter(result.as_str()));
-        Some(edits.apply().ok()?.into_owned())
-    });
-    match filtered {
+    let Some(answer) = Message::parse(&done.text).ok() else { return Outcome::Done(done) };
+    let Some(result) = answer.result() else { return Outcome::Done(done) };
+    let page = shown(house, claim, tools, result.as_str()).await;
+    let mut edits = answer.edit();
+    edits.replace(result, &page);
+    let text = edits.apply().ok().map(Cow::into_owned);
+    match text {
         Some(text) => Outcome::Done(Done { text: text.into(), ..done }),
         None => Outcome::Done(done),
     }

@@ -26,6 +26,18 @@ pub(crate) struct Tools {
     pub(crate) deny: Vec<String>,
 }
 
+/// Which clients get an argument for the handle of a session in a server's tools.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Handles {
+    /// Those whose connection is not a conversation.
+    #[default]
+    Auto,
+    /// All.
+    Always,
+    /// None.
+    Never,
+}
+
 /// What was read, with defaults for the rest.
 #[derive(Default)]
 pub(super) struct Choices {
@@ -33,6 +45,7 @@ pub(super) struct Choices {
     pub(super) inherit: Vec<String>,
     pub(super) on_loss: OnLoss,
     pub(super) tools: Tools,
+    pub(super) handles: Handles,
     /// Which keys have no effect on a server that is reached by URL, or on a process.
     pub(super) only_process: Vec<&'static str>,
     pub(super) only_url: Vec<&'static str>,
@@ -48,6 +61,9 @@ const ERAS: [(&str, EraChoice); 3] =
     [("auto", EraChoice::Auto), ("legacy", EraChoice::Legacy), ("modern", EraChoice::Modern)];
 
 const ON_LOSS: [(&str, OnLoss); 2] = [("error", OnLoss::Error), ("restart", OnLoss::Restart)];
+
+const HANDLES: [(&str, Handles); 3] =
+    [("auto", Handles::Auto), ("always", Handles::Always), ("never", Handles::Never)];
 
 impl Choices {
     pub(super) fn read(spot: &Spot<'_>) -> Read<Self> {
@@ -69,6 +85,7 @@ impl Choices {
             inherit: table.read("inherit", Spot::texts)?.unwrap_or_default(),
             on_loss: table.read("on_loss", |it| it.choice(&ON_LOSS))?.unwrap_or_default(),
             tools: table.read("tools", tools)?.unwrap_or_default(),
+            handles: table.read("handles", |it| it.choice(&HANDLES))?.unwrap_or_default(),
             only_process: there(&["inherit", "grace"]),
             only_url: there(&["delete_on_end"]),
         })

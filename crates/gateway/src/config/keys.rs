@@ -23,6 +23,7 @@ pub(super) const SERVER: &[&str] = &[
     "inherit",
     "delete_on_end",
     "tools",
+    "handles",
 ];
 
 /// Of `warm`.
@@ -32,8 +33,22 @@ pub(super) const WARM: &[&str] = &["count", "max_age"];
 pub(super) const TOOLS: &[&str] = &["allow", "deny"];
 
 /// Of `stayput` in the file.
-pub(super) const FILE: &[&str] =
-    &["listen", "store", "allowed_origins", "allowed_hosts", "expiry", "limits"];
+pub(super) const FILE: &[&str] = &[
+    "listen",
+    "store",
+    "allowed_origins",
+    "allowed_hosts",
+    "expiry",
+    "limits",
+    "identify",
+    "hints",
+    "unidentified",
+    "session_tools",
+];
+
+/// Of `identify`.
+pub(super) const IDENTIFY: &[&str] =
+    &["argument", "meta", "header", "path", "connection", "cookie", "also"];
 
 /// Of `expiry`.
 pub(super) const EXPIRY: &[&str] = &["idle", "absolute"];

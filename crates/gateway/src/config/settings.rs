@@ -10,6 +10,7 @@ use stayput_wire::Message;
 use super::{
     environment::Environment,
     error::Problem,
+    identify::Identify,
     keys,
     spot::{Read, Spot, Table},
 };
@@ -42,6 +43,7 @@ pub(super) struct Settings {
     pub(super) allowed_hosts: Vec<String>,
     pub(super) expiry: Expiry,
     pub(super) limits: Limits,
+    pub(super) identify: Identify,
 }
 
 impl Default for Settings {
@@ -53,6 +55,7 @@ impl Default for Settings {
             allowed_hosts: Vec::new(),
             expiry: Expiry::default(),
             limits: Limits::default(),
+            identify: Identify::default(),
         }
     }
 }
@@ -68,6 +71,7 @@ impl Settings {
             allowed_hosts: texts(&table, "allowed_hosts", host)?,
             expiry: table.read("expiry", expiry)?.unwrap_or_default(),
             limits: table.read("limits", limits)?.unwrap_or_default(),
+            identify: Identify::read(&table)?,
         })
     }
 }

@@ -171,6 +171,33 @@ fn each_server_has_choices() {
 }
 
 #[test]
+fn how_requests_are_told_apart_can_be_chosen() {
+    let own = server(r#"{"command": "x"}"#);
+    assert_eq!(own.identify, Identify::default());
+    assert_eq!(own.servers[0].handles, Handles::Auto);
+    assert_eq!(own.identify.unidentified, Unidentified::Offer);
+    assert!(own.identify.carriers.connection && !own.identify.carriers.cookie);
+    assert_eq!(own.identify.hints.0.len(), 6);
+    let config = parse(
+        r#"{"mcpServers": {"it": {"command": "x", "stayput": {"handles": "never"}}}, "stayput": {
+            "identify": {"meta": false, "cookie": true,
+                "also": ["header:X-Chat-Id", "meta:chat", "claim:conversation"]},
+            "hints": ["vscode"], "unidentified": "mint", "session_tools": "all"}}"#,
+    )
+    .unwrap();
+    let Identify { carriers, hints, unidentified, session_tools } = config.identify;
+    assert!(!carriers.meta && carriers.cookie && carriers.header);
+    let header = Also::Header(http::HeaderName::from_static("x-chat-id"));
+    assert_eq!(
+        carriers.also,
+        [header, Also::Meta("chat".into()), Also::Claim("conversation".into())]
+    );
+    assert_eq!(hints.0, ["vscode"]);
+    assert_eq!((unidentified, session_tools), (Unidentified::Mint, SessionTools::All));
+    assert_eq!(config.servers[0].handles, Handles::Never);
+}
+
+#[test]
 fn values_are_filled_in_everywhere() {
     let it = launch(
         r#"{"command": "${stayput}", "args": ["-t", "${env:TOKEN}", "${NO:-d}", "${session.dir}/p"],

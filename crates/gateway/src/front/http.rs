@@ -12,9 +12,10 @@ use tokio::net::TcpStream;
 
 use super::{post, sse};
 use crate::{
-    connection::{self, Connection},
+    connection::Connection,
     house::{House, Rules},
-    identify, listening, modern,
+    identify::{self, cookie, path},
+    listening, modern,
     reply::{self, Reply},
     target::Target,
 };
@@ -63,7 +64,8 @@ async fn answer(house: &Arc<House>, request: Request<Incoming>) -> Response<Repl
 
 /// Who is not from elsewhere gets to its server.
 async fn enter(house: &Arc<House>, request: Request<Incoming>) -> Response<Reply> {
-    let path = request.uri().path();
+    let uri = request.uri().clone();
+    let path = uri.path();
     if let Some(refusal) =
         too_large(request.headers()).or_else(|| foreign(&house.rules, request.headers()))
     {
@@ -80,11 +82,15 @@ async fn enter(house: &Arc<House>, request: Request<Incoming>) -> Response<Reply
     if let Some(at) = sse::At::of(path) {
         return sse::answer(house, at, request).await;
     }
+    let path::Split { path, key } = match split(house, path) {
+        Ok(split) => split,
+        Err(refused) => return refused,
+    };
     let Some(target) = target(house, path) else {
         return nowhere(house);
     };
     match *request.method() {
-        Method::POST => post(house, &target, request).await,
+        Method::POST => post(house, &At { target, key }, request).await,
         // What a modern client has to say it posts.
         _ if modern::is_named(request.headers()) => only("POST"),
         Method::GET => get(house, &target, request.headers()).await,
@@ -106,6 +112,24 @@ pub(super) fn only(methods: &'static str) -> Response<Reply> {
     let mut refused = reply::status(StatusCode::METHOD_NOT_ALLOWED);
     refused.headers_mut().insert(header::ALLOW, HeaderValue::from_static(methods));
     refused
+}
+
+/// Where a request goes.
+pub(super) struct At {
+    pub(super) target: Target,
+    /// The session in the path.
+    pub(super) key: Option<String>,
+}
+
+/// A path, and the session in it, if a path can name one.
+fn split<'a>(house: &House, path: &'a str) -> Result<path::Split<'a>, Response<Reply>> {
+    if !house.identify.configured.carriers.path {
+        return Ok(path::Split { path, key: None });
+    }
+    path::split(path).map_err(|error| {
+        let status = StatusCode::BAD_REQUEST;
+        reply::refusal(status, None, Code::INVALID_REQUEST, &error.to_string())
+    })
 }
 
 /// Where a path leads; nowhere if there is no such server.
@@ -173,13 +197,13 @@ fn is_local(host: &str) -> bool {
     matches!(name, "localhost" | "127.0.0.1" | "::1")
 }
 
-async fn post(house: &Arc<House>, target: &Target, request: Request<Incoming>) -> Response<Reply> {
+async fn post(house: &Arc<House>, at: &At, request: Request<Incoming>) -> Response<Reply> {
     let (head, body) = request.into_parts();
     let body = match read(body, house.rules.body_limit).await {
         Ok(body) => body,
         Err(refused) => return refused,
     };
-    post::take(house, target, &head.headers, &body).await
+    post::take(house, at, &head.headers, &body).await
 }
 
 /// The whole body. Of one that is too large some more is read and dropped: a client that is still sending
@@ -223,17 +247,18 @@ pub(super) async fn named(
     target: &Target,
     headers: &HeaderMap,
 ) -> Result<Arc<Connection>, Response<Reply>> {
-    let Some(id) = headers.get(mcp::SESSION_ID) else {
+    let by_cookie = cookie::is_on(house) && cookie::read(headers).is_some();
+    if !by_cookie && !headers.contains_key(mcp::SESSION_ID) {
         let sentence = "Mcp-Session-Id is missing: begin with `initialize`, and send the id that its \
                         answer carries";
         let status = StatusCode::BAD_REQUEST;
         return Err(reply::refusal(status, None, Code::INVALID_REQUEST, sentence));
-    };
+    }
     let unknown = || {
         let sentence = "Session not found: it was ended, or never was; begin with `initialize`";
         reply::refusal(StatusCode::NOT_FOUND, None, Code::INVALID_REQUEST, sentence)
     };
-    let name = id.to_str().ok().and_then(connection::name).ok_or_else(unknown)?;
+    let name = cookie::connection(house, headers).ok_or_else(unknown)?;
     let found = match house.connection(&identify::owner(headers), &name).await {
         Ok(found) => found,
         Err(error) => {
@@ -262,12 +287,13 @@ async fn get(house: &Arc<House>, target: &Target, headers: &HeaderMap) -> Respon
             return reply::stream(stream.read_after(number, &house.ids));
         }
         if !stream.has_ended() {
-            let session = house.sessions.by_id(&connection.owner, connection.session).await.ok();
+            let session =
+                house.sessions.by_id(&connection.owner, connection.default_session()).await.ok();
             listening::resume(house, &connection).await;
             return reply::stream(stream.read_after(number, &house.ids).keeping(session));
         }
     }
-    let session = house.sessions.by_id(&connection.owner, connection.session).await.ok();
+    let session = house.sessions.by_id(&connection.owner, connection.default_session()).await.ok();
     let stream = listening::open(house, &connection).await;
     reply::stream(stream.read_after(0, &house.ids).keeping(session))
 }
@@ -276,8 +302,7 @@ async fn delete(house: &Arc<House>, target: &Target, headers: &HeaderMap) -> Res
     if let Err(refused) = named(house, target, headers).await {
         return refused;
     }
-    let name = headers.get(mcp::SESSION_ID).and_then(|id| id.to_str().ok());
-    let Some(name) = name.and_then(connection::name) else {
+    let Some(name) = cookie::connection(house, headers) else {
         return reply::status(StatusCode::NOT_FOUND);
     };
     // In a task of its own: a client that does not wait for the answer has said goodbye all the same.

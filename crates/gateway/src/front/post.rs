@@ -2,25 +2,26 @@
 
 use std::sync::Arc;
 
-use http::{HeaderMap, HeaderValue, Response, StatusCode};
+use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
+use stayput_core::Handle;
 use stayput_wire::{Batch, Code, Kind, Message, Version, header as mcp};
 
-use super::http::{accepts, named};
+use super::http::{At, accepts, named};
 use crate::{
     forward::{self, Done, Outcome},
     handshake::{self, Greeted},
     heed::heed,
     house::House,
-    identify, modern,
+    identify::{self, cookie},
+    modern,
     reply::{self, Reply},
-    request,
-    target::Target,
+    request::{self, Along},
 };
 
 /// Takes in the body of a POST.
 pub(super) async fn take(
     house: &Arc<House>,
-    target: &Target,
+    at: &At,
     headers: &HeaderMap,
     body: &[u8],
 ) -> Response<Reply> {
@@ -29,24 +30,27 @@ pub(super) async fn take(
         let status = StatusCode::BAD_REQUEST;
         return reply::refusal(status, None, Code::INVALID_REQUEST, sentence);
     }
+    let streams = accepts(headers, mcp::EVENT_STREAM);
+    let along = Along { headers, path_key: at.key.as_deref(), streams };
     if Batch::is_batch(body) {
-        return take_batch(house, target, headers, body).await;
+        return take_batch(house, at, along, body).await;
     }
     let message = match Message::parse(body) {
         Ok(message) => message,
         Err(error) => return bad(error.answer()),
     };
     if modern::is_spoken(headers, &message) {
-        return modern::take(house, target, headers, &message).await;
+        return modern::take(house, &at.target, &message, along).await;
     }
     if message.method() == Some("initialize") && message.id().is_some() {
         let owner = identify::owner(headers);
-        return greeted(handshake::initialize(house, &owner, target, &message).await);
+        let done = handshake::initialize(house, &owner, &at.target, &message, along).await;
+        return greeted(house, done);
     }
     if let Some(refused) = unknown_version(headers) {
         return refused;
     }
-    let connection = match named(house, target, headers).await {
+    let connection = match named(house, &at.target, headers).await {
         Ok(connection) => connection,
         Err(refused) => return refused,
     };
@@ -54,21 +58,32 @@ pub(super) async fn take(
         heed(house, &connection, &message);
         return reply::status(StatusCode::ACCEPTED);
     }
-    let streams = accepts(headers, mcp::EVENT_STREAM);
-    let outcome = request::answer(house, &connection, &message, streams).await;
-    forward::respond(house, outcome)
+    let outcome = request::answer(house, &connection, &message, along).await;
+    let mut response = forward::respond(house, outcome);
+    cookied(house, cookie::connection(house, headers).as_ref(), &mut response);
+    response
 }
 
-fn greeted(Greeted { answer, name, later }: Greeted) -> Response<Reply> {
+fn greeted(house: &House, Greeted { answer, name, later }: Greeted) -> Response<Reply> {
     let mut response = reply::message(answer);
     if later {
         return reply::later(response);
     }
-    let name = name.and_then(|name| HeaderValue::from_str(name.expose()).ok());
-    if let Some(name) = name {
-        response.headers_mut().insert(mcp::SESSION_ID, name);
+    let Some(name) = name else { return response };
+    if let Ok(id) = HeaderValue::from_str(name.expose()) {
+        response.headers_mut().insert(mcp::SESSION_ID, id);
     }
+    cookied(house, Some(&name), &mut response);
     response
+}
+
+/// R046: the cookie is set with every answer, so that it lives as long as what it names.
+fn cookied(house: &House, name: Option<&Handle>, response: &mut Response<Reply>) {
+    if let Some(line) =
+        name.filter(|_| cookie::is_on(house)).and_then(|it| cookie::line(house, Some(it)))
+    {
+        response.headers_mut().insert(header::SET_COOKIE, line);
+    }
 }
 
 fn bad(answer: String) -> Response<Reply> {
@@ -87,13 +102,8 @@ fn unknown_version(headers: &HeaderMap) -> Option<Response<Reply>> {
 }
 
 /// Several messages at once, as 2025-03-26 had them: their answers come together.
-async fn take_batch(
-    house: &Arc<House>,
-    target: &Target,
-    headers: &HeaderMap,
-    body: &[u8],
-) -> Response<Reply> {
-    let connection = match named(house, target, headers).await {
+async fn take_batch(house: &Arc<House>, at: &At, along: Along<'_>, body: &[u8]) -> Response<Reply> {
+    let connection = match named(house, &at.target, along.headers).await {
         Ok(connection) => connection,
         Err(refused) => return refused,
     };
@@ -106,12 +116,13 @@ async fn take_batch(
         }
         Err(error) => return bad(error.answer()),
     };
+    let whole = Along { streams: false, ..along };
     let mut answers: Vec<Done> = Vec::new();
     for text in batch.messages() {
         match Message::parse(text.as_bytes()) {
             Ok(message) if matches!(message.kind(), Kind::Request { .. }) => {
                 if let Outcome::Done(done) =
-                    request::answer(house, &connection, &message, false).await
+                    request::answer(house, &connection, &message, whole).await
                 {
                     answers.push(done);
                 }

@@ -13,21 +13,21 @@ use std::{
 };
 
 use bytes::Bytes;
-use http::{Method, Request, Response, StatusCode};
+use http::{HeaderMap, Method, Request, Response, StatusCode};
 use hyper::body::Incoming;
 use stayput_core::{Handle, HandleHash, InUse, Owner};
 use stayput_wire::{Batch, Code, Kind, Message, header as mcp};
 
 use super::http::{accepts, nowhere, only, read, server};
 use crate::{
-    connection::{self, Connection},
+    connection::Connection,
     forward::Outcome,
     handshake,
     heed::heed,
     house::House,
     identify,
     reply::{self, Reply},
-    request,
+    request::{self, Along},
     stream::Stream,
     target::Target,
 };
@@ -156,7 +156,8 @@ async fn post(house: &Arc<House>, target: &Target, request: Request<Incoming>) -
     let owner = identify::owner(request.headers());
     let query = request.uri().query().unwrap_or_default();
     let mut pairs = query.split('&').filter_map(|pair| pair.split_once('='));
-    let secret = pairs.find(|(name, _)| *name == SESSION).and_then(|(_, it)| connection::name(it));
+    let secret =
+        pairs.find(|(name, _)| *name == SESSION).and_then(|(_, it)| it.parse::<Handle>().ok());
     let caller = secret.and_then(|secret| house.callers.get(&secret.hash(&owner)));
     // On another path it is as good as unknown.
     let Some(caller) = caller.filter(|it| it.target == *target) else {
@@ -247,7 +248,9 @@ impl Caller {
             return heed(house, &connection, &message);
         }
         // A stream is the line itself: the answer comes there by itself.
-        if let Outcome::Done(done) = request::answer(house, &connection, &message, true).await {
+        let headers = HeaderMap::new();
+        let along = Along { headers: &headers, path_key: None, streams: true };
+        if let Outcome::Done(done) = request::answer(house, &connection, &message, along).await {
             self.line.room().await;
             self.line.push_then(done.text, done.then);
         }
@@ -265,7 +268,11 @@ impl Caller {
             let sentence = "`initialize` was sent before; open a new stream to begin anew";
             return self.say(reply::error(id, Code::INVALID_REQUEST, sentence)).await;
         }
-        let greeted = handshake::initialize(house, &self.owner, &self.target, message).await;
+        let greeted = {
+            let headers = HeaderMap::new();
+            let along = Along { headers: &headers, path_key: None, streams: true };
+            handshake::initialize(house, &self.owner, &self.target, message, along).await
+        };
         let made = match greeted.name {
             Some(name) => match house.connection(&self.owner, &name).await {
                 Ok(Some(connection)) => Some((name, connection)),

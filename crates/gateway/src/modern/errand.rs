@@ -10,11 +10,12 @@ use stayput_upstream::{
 };
 use stayput_wire::{Code, Era, Message, Raw, meta};
 
-use super::{Following, Nobody, Request, answer::Finish, bridge, kept::Fleeting, state};
+use super::{Following, Nobody, Request, answer::Finish, bridge, state};
 use crate::{
     config::Tools,
     forward::Done,
     house::House,
+    identify::Fleeting,
     losses::{self, Told},
     reply::{self, Reply},
     visit::{Asked, Visit},

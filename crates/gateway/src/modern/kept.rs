@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use http::Response;
-use stayput_core::Session;
 use stayput_upstream::Profile;
 use stayput_wire::{Era, Message};
 
@@ -13,36 +12,16 @@ use super::{
     validate,
 };
 use crate::{
-    house::House,
-    identify::{self, Claim, Which},
+    identify::{self, Fleeting, Which},
     reply::{self, Reply},
     visit::Visit,
 };
 
-/// A session that ends with its call, because nothing named it.
-pub(super) struct Fleeting {
-    house: Arc<House>,
-    session: Arc<Session>,
-}
-
-impl Drop for Fleeting {
-    fn drop(&mut self) {
-        let (house, session) = (self.house.clone(), self.session.clone());
-        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
-            runtime.spawn(async move {
-                // If this fails, it idles out.
-                let _ = house.sessions.end(&session).await;
-                let _ = house.links.end(session.id()).await;
-            });
-        }
-    }
-}
-
 /// A request that depends on the state of a session.
 pub(super) async fn call(request: &Request<'_>, profile: &Arc<Profile>) -> Response<Reply> {
-    let Request { house, server, headers, message, owner, .. } = request;
-    let claim = Claim { owner, server, headers, path_key: None, message, connection: None };
-    let (session, origin, text, given, fleeting) = match identify::which(house, claim).await {
+    let Request { house, server, message, .. } = request;
+    let which = identify::which(house, request.claim()).await;
+    let (session, origin, text, given, fleeting) = match which {
         Which::Session { session, origin, text, given, fleeting } => {
             (session, origin, text, given, fleeting)
         }
@@ -53,8 +32,7 @@ pub(super) async fn call(request: &Request<'_>, profile: &Arc<Profile>) -> Respo
             return response;
         }
     };
-    let fleeting =
-        fleeting.then(|| Fleeting { house: (*house).clone(), session: session.session().clone() });
+    let fleeting = fleeting.then(|| Fleeting::of(house, session.session()));
     let visit = Visit {
         house: (*house).clone(),
         server: (*server).clone(),
@@ -69,6 +47,9 @@ pub(super) async fn call(request: &Request<'_>, profile: &Arc<Profile>) -> Respo
             Err(sentence) => return request.failed(&sentence),
         },
     };
+    if let Err(sentence) = visit.depend(&link, request.asked()).await {
+        return request.failed(&sentence);
+    }
     if let Some(told) = visit.pending_loss(&link, request.asked()) {
         return reply::message_then(told.text, told.then);
     }

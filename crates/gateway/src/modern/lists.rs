@@ -37,15 +37,21 @@ pub(super) fn is_fresh(request: &Request<'_>, profile: &Profile, result: &str) -
 
 /// One page of a list, as far as it is known. Who has a link for each session is not asked for a page that
 /// it did not announce: that would take a link.
-pub(super) fn known(request: &Request<'_>, profile: &Profile) -> Option<Response<Reply>> {
+pub(super) async fn known(request: &Request<'_>, profile: &Profile) -> Option<Response<Reply>> {
     let Some(page) = lists::page(profile, request.method, request.message.params()) else {
         let isolation = request.server.isolation(profile.way().era());
         let listed = !profile.pages(request.method).is_empty();
         let refused = || request.refused(Code::INVALID_PARAMS, "there is no such cursor");
         return (listed && isolation == Isolation::PerSession).then(refused);
     };
-    is_fresh(request, profile, page).then(|| {
-        let finish = Finish::new(request.asked(), profile).passing(request.tools());
-        reply::message(reply::result(request.id, &finish.result(page)))
-    })
+    if !is_fresh(request, profile, page) {
+        return None;
+    }
+    let finish = Finish::new(request.asked(), profile).passing(request.tools());
+    let listed = finish.result(page);
+    let shown = match request.method {
+        "tools/list" => request.house.shown(&request.claim(), &listed).await,
+        _ => None,
+    };
+    Some(reply::message(reply::result(request.id, shown.as_deref().unwrap_or(&listed))))
 }

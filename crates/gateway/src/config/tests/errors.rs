@@ -70,6 +70,11 @@ fn every_problem_is_a_sentence_with_its_place() {
         (r#"{"limits": {"sessions_per_owner": 0}}"#, "this must be a whole number from 1"),
         (r#"{"allowed_origins": ["https://h/"]}"#, "stayput.allowed_origins.0: this must be an"),
         (r#"{"allowed_hosts": ["https://h"]}"#, "stayput.allowed_hosts.0: this must be a host"),
+        (r#"{"identify": {"also": ["chat"]}}"#, "identify.also.0: this must be \"header:NAME\""),
+        (r#"{"identify": {"also": ["header:a b"]}}"#, "identify.also.0: this must be"),
+        (r#"{"identify": {"also": ["meta:"]}}"#, "identify.also.0: this must be"),
+        (r#"{"hints": ["vs-code"]}"#, "hints.0: there is no such value; the nearest that there is"),
+        (r#"{"hints": true}"#, "hints: this must be a list"),
         ("[]", "stayput: this must be an object"),
     ] {
         let said = settings_say(stayput);

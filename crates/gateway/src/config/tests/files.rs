@@ -63,6 +63,7 @@ fn the_first_example_is_the_built_in_server() {
 fn every_key_is_explained() {
     let page = read("docs/configuration.md");
     let all = [keys::ENTRY, keys::SERVER, keys::WARM, keys::TOOLS, keys::FILE, keys::EXPIRY];
+    let all = [all.concat(), keys::IDENTIFY.to_vec()];
     for key in all.concat().iter().chain(keys::LIMITS).chain(keys::PER_OWNER).chain(&keys::SERVERS)
     {
         // Not as a part of an example, which explains nothing.

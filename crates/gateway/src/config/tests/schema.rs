@@ -117,6 +117,12 @@ fn what_is_refused_does_not_fit_the_schema() {
         r#"{"mcpServers": {}, "stayput": {"limits": {"x": 1}}}"#,
         r#"{"mcpServers": {}, "stayput": {"limits": {"sessions_per_owner": 0}}}"#,
         r#"{"mcpServers": {}, "stayput": {"limits": {"processes": 1.5}}}"#,
+        r#"{"mcpServers": {}, "stayput": {"identify": {"x": true}}}"#,
+        r#"{"mcpServers": {}, "stayput": {"identify": {"meta": 1}}}"#,
+        r#"{"mcpServers": {}, "stayput": {"hints": ["x"]}}"#,
+        r#"{"mcpServers": {}, "stayput": {"unidentified": "x"}}"#,
+        r#"{"mcpServers": {}, "stayput": {"session_tools": "x"}}"#,
+        r#"{"mcpServers": {"a": {"command": "x", "stayput": {"handles": "x"}}}}"#,
     ] {
         assert!(parse(text).is_err(), "the program takes {text}");
         assert!(judged(text).is_err(), "the schema takes {text}");
@@ -159,6 +165,9 @@ fn the_schema_has_the_keys_that_the_program_has() {
     assert_eq!(inner(server, "tools"), sorted(keys::TOOLS));
     assert_eq!(inner(file, "expiry"), sorted(keys::EXPIRY));
     assert_eq!(inner(file, "limits"), sorted(keys::LIMITS));
+    assert_eq!(inner(file, "identify"), sorted(keys::IDENTIFY));
+    let hints = &schema["definitions"]["settings"]["properties"]["hints"]["items"]["enum"];
+    assert_eq!(*hints, serde_json::json!(identify::HINTS));
     let limits =
         target(&schema, &target(&schema, &schema["properties"]["stayput"])["properties"]["limits"]);
     let per_owner = target(&schema, &limits["properties"]["per_owner"]);

@@ -1,0 +1,120 @@
+//! The cookie `mcp_session_id`, where it is switched on.
+//!
+//! To a client with a handshake it is what `Mcp-Session-Id` is. To one without it is a session's handle
+//! that its model never sees.
+
+use std::{fmt::Write as _, sync::Arc};
+
+use http::{HeaderMap, HeaderValue, header};
+use stayput_core::{EndReason, Handle, OpenError, Opened, Session, Wish};
+use stayput_wire::header as mcp;
+
+use super::{Claim, Found, refusal::Refusal};
+use crate::house::House;
+
+/// What the cookie of a request says.
+pub(crate) fn read(headers: &HeaderMap) -> Option<&str> {
+    let lines = headers.get_all(header::COOKIE).iter().filter_map(|line| line.to_str().ok());
+    let pairs =
+        lines.flat_map(|line| line.split(';')).filter_map(|pair| pair.trim().split_once('='));
+    pairs.filter(|(name, _)| *name == mcp::SESSION_COOKIE).map(|(_, value)| value).next()
+}
+
+/// The secret name of the connection that a request came on, out of its header or else its cookie.
+/// What cannot be one leads nowhere.
+pub(crate) fn connection(house: &House, headers: &HeaderMap) -> Option<Handle> {
+    let by_header = headers.get(mcp::SESSION_ID).map(|id| id.to_str().unwrap_or_default());
+    let by_cookie = || read(headers).filter(|_| is_on(house));
+    by_header.or_else(by_cookie)?.parse().ok()
+}
+
+/// Whether cookies count.
+pub(crate) fn is_on(house: &House) -> bool {
+    house.identify.configured.carriers.cookie
+}
+
+/// The session of a client that has no connection: a new one for whoever comes without a cookie.
+pub(super) async fn session(house: &Arc<House>, claim: &Claim<'_>) -> Result<Found, Refusal> {
+    let failed = |error: OpenError| Refusal::of(&error, "Try again: you get a new session.");
+    let Some(said) = read(claim.headers) else {
+        let opened = house.sessions.open(&Wish::new(claim.owner.clone())).await;
+        let Opened { session, origin } = opened.map_err(failed)?;
+        return Ok(Found { session, origin, handle: None });
+    };
+    let handle: Handle = said.parse().map_err(|_| failed(OpenError::Unknown))?;
+    let found = house.patiently(|| house.sessions.by_handle(claim.owner, &handle)).await;
+    let found = match found {
+        // As for a connection: it begins anew, and the loss is told.
+        Err(OpenError::Over(over))
+            if over.ended.is_none_or(|it| it.reason != EndReason::Closed) =>
+        {
+            house.session(claim.owner, over.id).await
+        }
+        found => found,
+    };
+    found.map(Found::kept).map_err(failed)
+}
+
+/// What `Set-Cookie` says on the answer to a client that has no connection, if cookies are on: the
+/// session of this call, or that what the client has is no good.
+#[allow(dead_code, reason = "for fronts without a handshake")]
+pub(crate) async fn given(
+    house: &House,
+    headers: &HeaderMap,
+    session: Option<&Session>,
+) -> Option<HeaderValue> {
+    if !is_on(house) {
+        return None;
+    }
+    let Some(session) = session else { return line(house, None) };
+    let known = read(headers).and_then(|said| said.parse::<Handle>().ok());
+    let known = match known {
+        Some(handle) => {
+            let led = house.sessions.by_handle(session.owner(), &handle).await;
+            led.ok().filter(|led| led.id() == session.id()).map(|_| handle)
+        }
+        None => None,
+    };
+    match known {
+        // Set again, so that it lives on with its session.
+        Some(handle) => line(house, Some(&handle)),
+        None => line(house, Some(&house.sessions.issue_handle(session).await.ok()?)),
+    }
+}
+
+/// `Set-Cookie` for a secret, or to forget one. R046, R047: no script reads it, it goes over TLS and to
+/// this machine alone, to no other site, and it ends with the session.
+pub(crate) fn line(house: &House, secret: Option<&Handle>) -> Option<HeaderValue> {
+    let expiry = house.identify.expiry;
+    let age = [expiry.idle, expiry.absolute].into_iter().flatten().min();
+    let mut line = format!("{}={}", mcp::SESSION_COOKIE, secret.map_or("", Handle::expose));
+    line.push_str("; Path=/; HttpOnly; Secure; SameSite=Strict");
+    let age = if secret.is_some() { age.map(|age| age.as_secs()) } else { Some(0) };
+    if let Some(age) = age {
+        // Writing to a text does not fail.
+        let _ = write!(line, "; Max-Age={age}");
+    }
+    let mut line = HeaderValue::try_from(line).ok()?;
+    line.set_sensitive(true);
+    Some(line)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_cookie_is_found_among_others() {
+        let said = |lines: &[&'static str]| {
+            let mut headers = HeaderMap::new();
+            for line in lines {
+                headers.append(header::COOKIE, HeaderValue::from_static(line));
+            }
+            read(&headers).map(str::to_owned)
+        };
+        assert_eq!(said(&["a=b; mcp_session_id=sp_x; c=d"]).as_deref(), Some("sp_x"));
+        assert_eq!(said(&["a=b", "mcp_session_id=y"]).as_deref(), Some("y"));
+        assert_eq!(said(&["xmcp_session_id=y"]), None);
+        assert_eq!(said(&[]), None);
+    }
+}

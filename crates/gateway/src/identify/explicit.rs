@@ -1,0 +1,166 @@
+//! Names that somebody gave a session on purpose.
+
+use std::{borrow::Cow, sync::Arc};
+
+use stayput_core::{Agent, SessionId};
+use stayput_wire::{Message, header as mcp, meta as keys};
+
+use super::{
+    Claim, also, argument, header,
+    meta::{self, Member},
+    name::{Name, NoName},
+    path,
+    refusal::Refusal,
+};
+use crate::{handles::ARGUMENT, house::House};
+
+/// A name, and where it stands.
+pub(super) struct Said {
+    name: Name,
+    place: Cow<'static, str>,
+}
+
+/// All explicit names of a request.
+#[derive(Default)]
+pub(super) struct Explicit {
+    pub(super) said: Vec<Said>,
+    /// The argument that is not for the tool.
+    argument: Option<&'static str>,
+    /// Whether `_meta` holds what is not for the server.
+    meta: bool,
+}
+
+/// The names of a request, from every carrier that is on. `own` is set for a call of one of our tools.
+///
+/// # Errors
+/// If something stands where a name is expected, and is none.
+pub(super) async fn read(
+    house: &Arc<House>,
+    claim: &Claim<'_>,
+    members: &[Member<'_>],
+    own: bool,
+) -> Result<Explicit, Refusal> {
+    let carriers = &house.identify.configured.carriers;
+    let mut found = Explicit::default();
+    found.by_argument(house, claim, own).await?;
+    if carriers.meta {
+        for value in meta::session(members) {
+            found.meta = true;
+            let place = "`_meta[\"dev.stayput/session\"]`";
+            found.must_name(place, value.text().as_deref())?;
+        }
+    }
+    if carriers.header {
+        for value in header::values(claim.headers, mcp::STAYPUT_SESSION) {
+            found.must_name("the header Stayput-Session", value.ok().as_deref())?;
+        }
+    }
+    if let Some(key) = claim.path_key {
+        found.add("the path".into(), path::read(key))?;
+    }
+    for place in &carriers.also {
+        for (place, name) in also::read(place, claim.headers, members) {
+            found.add(place.into(), name)?;
+        }
+    }
+    Ok(found)
+}
+
+impl Explicit {
+    /// E39: only what has the form of a name is ours; everything else is the tool's own.
+    async fn by_argument(
+        &mut self,
+        house: &Arc<House>,
+        claim: &Claim<'_>,
+        own: bool,
+    ) -> Result<(), Refusal> {
+        let taken = house.identify.takes_argument(claim.server.name(), claim.front());
+        if !(own || taken) || !argument::is_there(claim.message) {
+            return Ok(());
+        }
+        let argument = match own {
+            true => Some(ARGUMENT),
+            // What everybody shares takes no handle.
+            false => house.sight(claim).await.filter(|it| it.kept).map(|it| it.argument.name()),
+        };
+        let Some(argument) = argument else { return Ok(()) };
+        let said = argument::read(claim.message, argument);
+        if argument::is_empty(claim.message, argument) {
+            // Models fill in what they have nothing for. No tool of this server asked for it.
+            self.argument = Some(argument);
+        } else if let Some(name) = said.as_deref().and_then(Name::read) {
+            self.argument = Some(argument);
+            self.add(format!("the argument `{argument}`").into(), name)?;
+        }
+        Ok(())
+    }
+
+    fn must_name(&mut self, place: &'static str, text: Option<&str>) -> Result<(), Refusal> {
+        let Some(name) = text.and_then(Name::read) else {
+            let sentence = "must be a session id (`sp_…`) as it was given out, or `key:` and a name of your choice";
+            return Err(Refusal::caller(format!("Nothing was run: {place} {sentence}.")));
+        };
+        self.add(place.into(), name)
+    }
+
+    fn add(&mut self, place: Cow<'static, str>, name: Result<Name, NoName>) -> Result<(), Refusal> {
+        let told =
+            |no: NoName| Refusal::caller(format!("Nothing was run: {place} {}.", no.sentence()));
+        let name = name.map_err(told)?;
+        self.said.push(Said { name, place });
+        Ok(())
+    }
+
+    /// The one session that all of them name.
+    ///
+    /// # Errors
+    /// If they do not agree.
+    pub(super) async fn one(&self, house: &House, claim: &Claim<'_>) -> Result<Name, Refusal> {
+        let Some((first, others)) = self.said.split_first() else {
+            return Err(Refusal::caller("Nothing names a session."));
+        };
+        for other in others.iter().filter(|other| !other.name.is(&first.name)) {
+            let led = led_to(house, claim, &first.name).await;
+            if led.is_none() || led != led_to(house, claim, &other.name).await {
+                let (one, other) = (&first.place, &other.place);
+                return Err(Refusal::caller(format!(
+                    "Nothing was run: {one} and {other} name two different sessions. Name one of them."
+                )));
+            }
+        }
+        Ok(first.name.clone())
+    }
+
+    /// The message without what only named the session; `None` if it is as it was.
+    ///
+    /// # Errors
+    /// If what has to be taken out stands there in a way that readers do not agree on.
+    pub(super) fn rest(&self, message: &Message<'_>) -> Result<Option<String>, Refusal> {
+        if self.argument.is_none() && !self.meta {
+            return Ok(None);
+        }
+        let mut edits = message.edit();
+        if let Some(argument) = self.argument {
+            edits.remove(&["params", "arguments", argument]);
+        }
+        if self.meta {
+            let alone = |(name, _): &Member<'_>| name == keys::SESSION;
+            match meta::members(message).iter().all(alone) {
+                true => edits.remove(&["params", keys::META]),
+                false => edits.remove(&["params", keys::META, keys::SESSION]),
+            };
+        }
+        let text =
+            edits.apply().map_err(|error| Refusal::caller(format!("Nothing was run: {error}.")))?;
+        Ok(Some(text.into_owned()))
+    }
+}
+
+/// The session that a name leads to, if there is one already.
+async fn led_to(house: &House, claim: &Claim<'_>, name: &Name) -> Option<SessionId> {
+    let found = match name {
+        Name::Handle(handle) => house.sessions.by_handle(claim.owner, handle).await,
+        Name::Key(key) => house.sessions.by_key(claim.owner, &Agent::none(), key).await,
+    };
+    found.ok().map(|session| session.id())
+}

@@ -1,0 +1,67 @@
+//! From a name to its session.
+
+use std::sync::Arc;
+
+use stayput_core::{Agent, Key, OpenError, Opened, Origin, Wish};
+
+use super::{Claim, Found, name::Name, refusal::Refusal};
+use crate::{house::House, session_tools};
+
+/// The session with this name. A key that nobody had makes one; a handle leads to what it was given
+/// out for, and nowhere else.
+pub(super) async fn named(
+    house: &Arc<House>,
+    claim: &Claim<'_>,
+    name: Name,
+) -> Result<Found, Refusal> {
+    let found = match name {
+        Name::Key(key) => keyed(house, claim, Agent::none(), key).await.map(|opened| {
+            let Opened { session, origin } = opened;
+            Found { session, origin, handle: None }
+        }),
+        Name::Handle(handle) => {
+            let found = house.patiently(|| house.sessions.by_handle(claim.owner, &handle)).await;
+            found.map(|session| Found { handle: Some(handle), ..Found::kept(session) })
+        }
+    };
+    match found {
+        Ok(found) => Ok(found),
+        Err(error) => Err(Refusal::of(&error, &way_out(house, claim).await)),
+    }
+}
+
+/// The session with this key, found or created.
+pub(crate) async fn keyed(
+    house: &Arc<House>,
+    claim: &Claim<'_>,
+    agent: Agent,
+    key: Key,
+) -> Result<Opened, OpenError> {
+    let shown = format!("{key:?}");
+    let wish = Wish::keyed(claim.owner.clone(), agent, key);
+    let opened = house.patiently(|| house.sessions.open(&wish)).await?;
+    if opened.origin == Origin::Fresh {
+        let (id, server) = (opened.session.id(), claim.server.name());
+        house.log.info(&format!("session {id} opened on {server} by {shown}"));
+    }
+    Ok(opened)
+}
+
+/// What can be done about a session that is not there.
+pub(crate) async fn way_out(house: &Arc<House>, claim: &Claim<'_>) -> String {
+    let (rules, server, front) = (&house.identify, claim.server.name(), claim.front());
+    // Who does not call tools cannot call ours.
+    let tool = claim.asked().method == "tools/call";
+    let sight = if tool { house.sight(claim).await.filter(|it| it.kept) } else { None };
+    match sight {
+        Some(sight) if rules.shows_tools(server, front) => {
+            let start = session_tools::name("session_start", sight.prefixed);
+            format!("Call `{start}` for a new session, and use the session_id that it returns.")
+        }
+        Some(sight) if rules.takes_argument(server, front) => {
+            let argument = sight.argument.name();
+            format!("Leave `{argument}` out once, and use the new one that you are given.")
+        }
+        _ => "Name another session, or none.".to_owned(),
+    }
+}

@@ -1,0 +1,82 @@
+//! What was configured, and what follows from it for one client.
+
+use std::{collections::BTreeMap, fmt};
+
+use stayput_core::Expiry;
+
+use crate::{
+    config::{Handles, Identify, SessionTools},
+    sight::Sights,
+};
+
+/// Over what a client came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Front {
+    /// HTTP, after a handshake: the connection usually is a conversation.
+    Legacy,
+    /// Standard input and output: one process for many conversations.
+    Stdio,
+    /// HTTP without a handshake: there is no connection.
+    Modern,
+}
+
+/// How sessions are told apart here.
+pub(crate) struct Rules {
+    pub(crate) configured: Identify,
+    /// Of each server.
+    pub(crate) handles: BTreeMap<String, Handles>,
+    /// How long sessions live.
+    pub(crate) expiry: Expiry,
+    /// What is known of the tools of each server.
+    pub(crate) sights: Sights,
+}
+
+impl Rules {
+    /// Whether the tools of a server take a handle from this client, if its state is kept at all.
+    pub(crate) fn takes_argument(&self, server: &str, front: Front) -> bool {
+        let carriers = &self.configured.carriers;
+        let handles = self.handles.get(server).copied().unwrap_or_default();
+        carriers.argument
+            && match handles {
+                Handles::Never => false,
+                Handles::Always => true,
+                Handles::Auto => front != Front::Legacy || !carriers.connection,
+            }
+    }
+
+    /// Whether tools of our own stand beside those of a server, if its state is kept at all.
+    pub(crate) fn shows_tools(&self, server: &str, front: Front) -> bool {
+        match self.configured.session_tools {
+            SessionTools::Off => false,
+            SessionTools::All => true,
+            SessionTools::Basic => self.takes_argument(server, front),
+        }
+    }
+
+    /// When a session ends by itself, in words.
+    pub(crate) fn lifetime(&self) -> String {
+        let words = |span: std::time::Duration| match span.as_secs() {
+            secs if secs >= 3_600 && secs % 3_600 == 0 => format!("{} h", secs / 3_600),
+            secs if secs >= 60 && secs % 60 == 0 => format!("{} min", secs / 60),
+            secs => format!("{secs} s"),
+        };
+        match (self.expiry.idle, self.expiry.absolute) {
+            (Some(idle), Some(age)) => {
+                format!(
+                    "ends {} after its last call, and {} after its start at the latest",
+                    words(idle),
+                    words(age)
+                )
+            }
+            (Some(idle), None) => format!("ends {} after its last call", words(idle)),
+            (None, Some(age)) => format!("ends {} after its start", words(age)),
+            (None, None) => "lives until it is ended".to_owned(),
+        }
+    }
+}
+
+impl fmt::Debug for Rules {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Rules").field("configured", &self.configured).finish_non_exhaustive()
+    }
+}

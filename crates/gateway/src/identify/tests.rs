@@ -1,0 +1,194 @@
+//! Which session a request of a client without a connection means, carrier by carrier.
+
+mod carriers;
+mod policies;
+mod tools;
+
+use std::{collections::BTreeMap, time::Duration};
+
+use serde_json::{Value, json};
+use stayput_core::{
+    EventIds, Expiry, Holder, ManualClock, MemoryStore, SessionId, Sessions, Settings, Timestamp,
+};
+use stayput_upstream::{
+    Folders, LinkSettings, Links, Place, Profile, SealKey, Stdio, process::Processes,
+};
+
+use super::*;
+use crate::{
+    config::{Handles, Identify},
+    connections::Connections,
+    log::Log,
+    sight::Sights,
+};
+
+/// A gateway in memory, with one server that is known and never started.
+pub(crate) struct World {
+    pub(crate) house: Arc<House>,
+    pub(crate) clock: Arc<ManualClock>,
+    pub(crate) server: Server,
+    _folder: tempfile::TempDir,
+}
+
+/// What a request brings along.
+#[derive(Clone, Debug)]
+pub(crate) struct Request {
+    pub(crate) owner: Owner,
+    pub(crate) headers: HeaderMap,
+    pub(crate) path: Option<String>,
+    pub(crate) method: &'static str,
+    pub(crate) params: Value,
+}
+
+impl Request {
+    /// A call of a tool that names no session.
+    pub(crate) fn call(owner: &Owner) -> Self {
+        Self {
+            owner: owner.clone(),
+            headers: HeaderMap::new(),
+            path: None,
+            method: "tools/call",
+            params: json!({ "name": "count", "arguments": {} }),
+        }
+    }
+
+    pub(crate) fn to_text(&self) -> String {
+        let params = &self.params;
+        format!(r#"{{"jsonrpc":"2.0","id":7,"method":"{}","params":{params}}}"#, self.method)
+    }
+}
+
+/// What became of it.
+#[derive(Debug)]
+pub(crate) enum Answer {
+    Session {
+        id: SessionId,
+        origin: Origin,
+        text: Option<String>,
+        given: Option<String>,
+        fleeting: bool,
+    },
+    Refused(Value),
+}
+
+impl Answer {
+    pub(crate) fn id(&self) -> SessionId {
+        match self {
+            Self::Session { id, .. } => *id,
+            Self::Refused(value) => panic!("{value}"),
+        }
+    }
+
+    pub(crate) fn origin(&self) -> Origin {
+        match self {
+            Self::Session { origin, .. } => *origin,
+            Self::Refused(value) => panic!("{value}"),
+        }
+    }
+
+    /// The words of a tool error.
+    pub(crate) fn refusal(&self) -> String {
+        let Self::Refused(value) = self else { panic!("{self:?}") };
+        assert_eq!(value["result"]["isError"], true, "{value}");
+        assert_eq!(value["result"]["resultType"], "complete", "{value}");
+        value["result"]["content"][0]["text"].as_str().unwrap().to_owned()
+    }
+}
+
+pub(crate) fn ann() -> Owner {
+    Owner::verified("https://id.example.com", "ann").unwrap()
+}
+
+pub(crate) fn eve() -> Owner {
+    Owner::verified("https://id.example.com", "eve").unwrap()
+}
+
+/// The tools of a server, in the form of a profile.
+pub(crate) fn profile(tools: &Value) -> Profile {
+    let text = json!({
+        "way": "legacy", "version": "2025-11-25", "greeting": { "capabilities": { "tools": {} } },
+        "lists": [["tools/list", [{ "tools": tools }]]],
+    });
+    Profile::from_text(&text.to_string()).unwrap()
+}
+
+impl World {
+    pub(crate) async fn new() -> Self {
+        Self::with(Identify::default(), Handles::Auto).await
+    }
+
+    pub(crate) async fn with(configured: Identify, handles: Handles) -> Self {
+        let tools = json!([{ "name": "count", "inputSchema": { "type": "object" } }]);
+        Self::of(configured, handles, &tools).await
+    }
+
+    pub(crate) async fn of(configured: Identify, handles: Handles, tools: &Value) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let clock = Arc::new(ManualClock::at(Timestamp::from_millis(1_800_000_000_000)));
+        let settings = Settings { lease: Duration::MAX, ..Settings::default() };
+        let store = Arc::new(MemoryStore::new(clock.clone()));
+        let sessions = Sessions::start(store, clock.clone(), Holder::unreachable(), settings);
+        let runtime = tokio::runtime::Handle::current();
+        let folders = Folders::new(&folder.path().join("folders")).unwrap();
+        let links = LinkSettings::new(Processes::local(runtime.clone()), folders);
+        let server = Server::new("test", Stdio::new("/no/such/program")).unwrap();
+        let identify = Rules {
+            configured,
+            handles: BTreeMap::from([("test".to_owned(), handles)]),
+            expiry: Expiry::default(),
+            sights: Sights::default(),
+        };
+        let house = House {
+            servers: BTreeMap::from([("test".to_owned(), server.clone())]),
+            tools: BTreeMap::new(),
+            sessions: sessions.await.unwrap(),
+            links: Links::new(links, runtime),
+            connections: Connections::default(),
+            ids: EventIds::new(&[0; 32]),
+            seal: SealKey::at(&folder.path().join("key")).unwrap(),
+            rules: crate::house::Rules::default(),
+            identify,
+            log: Log::default(),
+        };
+        let place = Place::new(ann(), SessionId::generate(Timestamp::from_millis(0)));
+        house.links.set_profile(&server, &place, profile(tools)).await;
+        Self { house: Arc::new(house), clock, server, _folder: folder }
+    }
+
+    pub(crate) async fn ask(&self, request: &Request) -> Answer {
+        let text = request.to_text();
+        let message = Message::parse(text.as_bytes()).unwrap();
+        match which(&self.house, self.claim(request, &message)).await {
+            Which::Session { session, origin, text, given, fleeting } => {
+                let given = given.map(|handle| handle.expose().to_owned());
+                Answer::Session { id: session.id(), origin, text, given, fleeting }
+            }
+            Which::Answer(text) => Answer::Refused(serde_json::from_str(&text).unwrap()),
+        }
+    }
+
+    pub(crate) fn claim<'a>(&'a self, request: &'a Request, message: &'a Message<'a>) -> Claim<'a> {
+        Claim {
+            owner: &request.owner,
+            server: &self.server,
+            headers: &request.headers,
+            path_key: request.path.as_deref(),
+            message,
+            connection: None,
+        }
+    }
+
+    /// A handle of a new session of `owner`.
+    pub(crate) async fn handle(&self, owner: &Owner) -> (SessionId, String) {
+        let wish = stayput_core::Wish::new(owner.clone());
+        let opened = self.house.sessions.open(&wish).await.unwrap();
+        let handle = self.house.sessions.issue_handle(&opened.session).await.unwrap();
+        (opened.session.id(), handle.expose().to_owned())
+    }
+
+    /// Time goes by, and what is over ends.
+    pub(crate) async fn pass(&self, minutes: u64) {
+        self.clock.advance(Duration::from_secs(minutes * 60));
+        let _ = self.house.sessions.sweep().await;
+    }
+}

@@ -1,0 +1,108 @@
+//! What becomes of requests that name no session.
+
+use super::*;
+use crate::config::Unidentified;
+
+async fn world(unidentified: Unidentified) -> World {
+    World::with(Identify { unidentified, ..Identify::default() }, Handles::Auto).await
+}
+
+fn reading() -> Request {
+    Request { method: "resources/read", params: json!({ "uri": "x:y" }), ..Request::call(&ann()) }
+}
+
+/// R156, E29: nothing runs, nothing starts, and the answer says how to go on.
+#[tokio::test]
+async fn an_offer_carries_a_handle_that_works() {
+    let world = world(Unidentified::Offer).await;
+    let Answer::Refused(offer) = world.ask(&Request::call(&ann())).await else { panic!() };
+    assert_eq!((&offer["id"], &offer["result"]["isError"]), (&json!(7), &json!(true)));
+    let handle = offer["result"]["_meta"]["dev.stayput/session"].as_str().unwrap();
+    let text = offer["result"]["content"][0]["text"].as_str().unwrap();
+    assert!(text.contains(&format!("`\"session_id\": \"{handle}\"`")), "{text}");
+    assert!(text.contains("not run") && text.contains("30 min after its last call"), "{text}");
+    assert!(world.house.links.status().is_empty());
+    let mut again = Request::call(&ann());
+    again.params["arguments"]["session_id"] = handle.into();
+    let id = world.ask(&again).await.id();
+    world.pass(20).await;
+    assert_eq!(world.ask(&again).await.id(), id, "it is wanted now, and lives as long as any");
+    let foreign = Request { owner: eve(), ..again };
+    assert!(world.ask(&foreign).await.refusal().contains("no such session"));
+}
+
+/// E40: whoever forgets every handle costs little.
+#[tokio::test]
+async fn offers_that_nobody_takes_up_are_few_and_short() {
+    let world = world(Unidentified::Offer).await;
+    for _ in 0..30 {
+        world.ask(&Request::call(&ann())).await.refusal();
+        world.clock.advance(Duration::from_millis(1));
+    }
+    assert_eq!(world.house.sessions.held().len(), 8);
+    world.pass(3).await;
+    assert!(world.house.sessions.held().is_empty());
+}
+
+#[tokio::test]
+async fn mint_runs_the_call_and_gives_the_handle() {
+    let world = world(Unidentified::Mint).await;
+    let answer = world.ask(&Request::call(&ann())).await;
+    let Answer::Session { id, given: Some(given), fleeting: false, .. } = answer else {
+        panic!("{answer:?}")
+    };
+    let mut again = Request::call(&ann());
+    again.params["arguments"]["session_id"] = given.into();
+    assert_eq!(world.ask(&again).await.id(), id);
+    assert_ne!(world.ask(&Request::call(&ann())).await.id(), id);
+}
+
+#[tokio::test]
+async fn owner_is_one_session_for_each_owner() {
+    let world = world(Unidentified::Owner).await;
+    let id = world.ask(&Request::call(&ann())).await.id();
+    assert_eq!(world.ask(&Request::call(&ann())).await.id(), id);
+    assert_eq!(world.ask(&reading()).await.id(), id);
+    assert_ne!(world.ask(&Request::call(&eve())).await.id(), id);
+    let mut named = Request::call(&ann());
+    named.path = Some("all".to_owned());
+    assert_ne!(world.ask(&named).await.id(), id, "no name leads there");
+}
+
+#[tokio::test]
+async fn refuse_runs_nothing_and_makes_nothing() {
+    let world = world(Unidentified::Refuse).await;
+    let told = world.ask(&Request::call(&ann())).await.refusal();
+    assert!(
+        told.contains("nothing says which session") && told.contains("session_start"),
+        "{told}"
+    );
+    let Answer::Refused(error) = world.ask(&reading()).await else { panic!() };
+    assert_eq!(error["error"]["code"], -32602);
+    assert!(world.house.sessions.held().is_empty());
+}
+
+/// What has no argument for a handle runs on a session of its own, which ends with the call.
+#[tokio::test]
+async fn what_cannot_carry_a_handle_runs_on_a_fleeting_session() {
+    for policy in [Unidentified::Offer, Unidentified::Mint] {
+        let world = world(policy).await;
+        for method in ["resources/read", "prompts/get", "completion/complete", "resources/list"] {
+            let request = Request { method, ..reading() };
+            let answer = world.ask(&request).await;
+            let Answer::Session { id, fleeting: true, given: None, .. } = answer else {
+                panic!("{answer:?}")
+            };
+            let session = world.house.sessions.by_id(&ann(), id).await.unwrap();
+            let guard = Fleeting::of(&world.house, session.session());
+            drop(session);
+            drop(guard);
+            let gone = async {
+                while world.house.sessions.by_id(&ann(), id).await.is_ok() {
+                    tokio::task::yield_now().await;
+                }
+            };
+            tokio::time::timeout(Duration::from_secs(30), gone).await.unwrap();
+        }
+    }
+}

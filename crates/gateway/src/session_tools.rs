@@ -1,0 +1,117 @@
+//! Tools of our own beside those of a server: to start, look at, list, switch and end sessions.
+
+mod end;
+mod info;
+mod list;
+mod listed;
+mod start;
+mod switch;
+mod told;
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use stayput_wire::Raw;
+
+pub(crate) use self::listed::listed;
+use crate::{
+    config::SessionTools,
+    forward::Done,
+    handles,
+    house::House,
+    identify::{Claim, Front, Refusal},
+};
+
+/// One of our tools.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Tool {
+    Start,
+    Info,
+    End,
+    List,
+    Switch,
+}
+
+/// All of them, as they are called where nobody else is called so.
+const TOOLS: [(&str, Tool); 5] = [
+    ("session_start", Tool::Start),
+    ("session_info", Tool::Info),
+    ("session_end", Tool::End),
+    ("session_list", Tool::List),
+    ("session_switch", Tool::Switch),
+];
+
+/// What their names begin with where a server has a tool that is called like one of them.
+const PREFIX: &str = "stayput_";
+
+/// How a tool of ours is called.
+pub(crate) fn name(tool: &str, prefixed: bool) -> String {
+    if prefixed { format!("{PREFIX}{tool}") } else { tool.to_owned() }
+}
+
+/// Whether a server has a tool that is called like one of ours.
+pub(crate) fn clash(pages: &[Bytes]) -> bool {
+    let pages = pages.iter().filter_map(|page| handles::list(str::from_utf8(page).ok()?));
+    pages.flat_map(Raw::elements).any(|tool| {
+        let name = tool.find(&["name"]).and_then(Raw::text);
+        name.is_some_and(|name| TOOLS.iter().any(|(own, _)| *own == name))
+    })
+}
+
+impl Tool {
+    /// Whether this client has it.
+    fn is_for(self, chosen: SessionTools, front: Front) -> bool {
+        match self {
+            Self::Start | Self::Info | Self::End => chosen != SessionTools::Off,
+            Self::List => chosen == SessionTools::All,
+            // Without a connection there is nothing that could be switched.
+            Self::Switch => chosen == SessionTools::All && front != Front::Modern,
+        }
+    }
+}
+
+/// The answer to a call of one of our tools; `None` if it is none of them.
+pub(crate) async fn call(house: &Arc<House>, claim: Claim<'_>) -> Option<Done> {
+    let tool = called(house, &claim).await?;
+    let done = match tool {
+        Tool::Start => start::call(house, &claim).await,
+        Tool::Info => info::call(house, &claim).await,
+        Tool::End => end::call(house, &claim).await,
+        Tool::List => list::call(house, &claim).await,
+        Tool::Switch => switch::call(house, &claim).await,
+    };
+    Some(match done {
+        Ok(told) => told.done(&claim),
+        Err(refusal) => Done::new(refusal.answer(claim.asked(), claim.era())),
+    })
+}
+
+/// Which of our tools is called, if one is.
+async fn called(house: &House, claim: &Claim<'_>) -> Option<Tool> {
+    if claim.asked().method != "tools/call" {
+        return None;
+    }
+    let said = claim.message.params()?.find_unique(&["name"]).ok()??.text()?;
+    let (prefixed, plain) = match said.strip_prefix(PREFIX) {
+        Some(plain) => (true, plain),
+        None => (false, &*said),
+    };
+    let (_, tool) = TOOLS.into_iter().find(|(name, _)| *name == plain)?;
+    let (rules, front) = (&house.identify, claim.front());
+    let shown = rules.shows_tools(claim.server.name(), front);
+    if !shown || !tool.is_for(rules.configured.session_tools, front) {
+        return None;
+    }
+    let sight = house.sight(claim).await?;
+    (sight.kept && sight.prefixed == prefixed).then_some(tool)
+}
+
+/// What an argument of a call says; nothing if it is not there or empty.
+fn argument(claim: &Claim<'_>, name: &str) -> Result<Option<String>, Refusal> {
+    let said = claim.message.params().and_then(|params| params.find(&["arguments", name]));
+    let Some(said) = said.filter(|said| !said.is_null()) else { return Ok(None) };
+    match said.text() {
+        Some(text) => Ok((!text.is_empty()).then(|| text.into_owned())),
+        None => Err(Refusal::caller(format!("Nothing was done: `{name}` must be a text."))),
+    }
+}

@@ -1,0 +1,46 @@
+//! `session_end`.
+
+use std::sync::Arc;
+
+use serde_json::json;
+use stayput_core::{OpenError, Wish};
+
+use super::told::Told;
+use crate::{
+    house::House,
+    identify::{self, Claim, Refusal},
+};
+
+/// Ends the session of a call, and what it has on servers.
+pub(super) async fn call(house: &Arc<House>, claim: &Claim<'_>) -> Result<Told, Refusal> {
+    let found = identify::current(house, claim).await?;
+    let session = found.session.session().clone();
+    drop(found);
+    let ended = async {
+        replace(house, claim, session.id()).await?;
+        house.sessions.end(&session).await
+    };
+    ended.await.map_err(|error: OpenError| Refusal::of(&error, "Try again."))?;
+    let id = session.id();
+    // A child that takes its time keeps nobody waiting.
+    let links = house.links.clone();
+    tokio::runtime::Handle::current().spawn(async move { links.end(id).await });
+    house.log.info(&format!("session {id} ended by its client"));
+    let text =
+        format!("Session {id} has ended. Its state is gone, and its session_id leads nowhere.");
+    Ok(Told::new(text, json!({ "session": id.to_string(), "ended": true })))
+}
+
+/// A connection always has a session: if its own one ends, it gets another.
+async fn replace(
+    house: &Arc<House>,
+    claim: &Claim<'_>,
+    ending: stayput_core::SessionId,
+) -> Result<(), OpenError> {
+    let own = claim.connection.filter(|connection| connection.default_session() == ending);
+    if own.is_some() {
+        let opened = house.sessions.open(&Wish::new(claim.owner.clone())).await?;
+        identify::lead(house, claim, &opened.session).await?;
+    }
+    Ok(())
+}

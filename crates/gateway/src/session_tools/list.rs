@@ -1,0 +1,81 @@
+//! `session_list`.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+use stayput_core::{Record, SessionId};
+
+use super::{argument, told, told::Told};
+use crate::{
+    house::House,
+    identify::{Claim, Front, Refusal},
+    moment,
+};
+
+/// The most sessions that are told at once.
+const PAGE: usize = 100;
+
+/// The sessions of the owner, or a new handle for one of them.
+pub(super) async fn call(house: &Arc<House>, claim: &Claim<'_>) -> Result<Told, Refusal> {
+    if let Some(id) = argument(claim, "session")? {
+        return issue(house, claim, read(&id)?).await;
+    }
+    let after = argument(claim, "after")?.map(|id| read(&id)).transpose()?;
+    let page = house.sessions.list(claim.owner, after, PAGE).await;
+    let page = page.map_err(|error| Refusal::of(&error, "Try again later."))?;
+    let more = page.len() == PAGE;
+    // Nobody has asked for a provisional one yet.
+    let shown: Vec<&Record> = page.iter().filter(|record| !record.provisional).collect();
+    let lines: Vec<String> = shown.iter().map(|record| line(record)).collect();
+    let mut text = match lines.is_empty() {
+        true => "You have no sessions.".to_owned(),
+        false => lines.join("\n"),
+    };
+    if more {
+        text.push_str("\nThere are more: call again with `after` and the last id.");
+    }
+    let sessions: Vec<Value> = shown.iter().map(|record| structure(record)).collect();
+    let last = page.last().filter(|_| more).map(|record| record.id.to_string());
+    Ok(Told::new(text, json!({ "sessions": sessions, "after": last })))
+}
+
+fn read(id: &str) -> Result<SessionId, Refusal> {
+    let wrong = |_| {
+        Refusal::caller("Nothing was done: this is not an id of a session; they are in the list.")
+    };
+    id.parse().map_err(wrong)
+}
+
+fn line(record: &Record) -> String {
+    let name = told::name(record).map(|name| format!(", name: {name}")).unwrap_or_default();
+    let (created, used) = (moment::text(record.created), moment::text(record.last_used));
+    format!("{}{name}, started {created}, last used {used}", record.id)
+}
+
+fn structure(record: &Record) -> Value {
+    let source = record.key.as_ref().map(|key| key.source().to_owned());
+    json!({
+        "session": record.id.to_string(),
+        "name": told::name(record),
+        "source": source,
+        "created": moment::text(record.created),
+        "last_used": moment::text(record.last_used),
+        "expires": record.deadline().map(moment::text),
+    })
+}
+
+/// Whoever comes without credentials is anybody: ids are no secrets, so they get no handle for one.
+async fn issue(house: &Arc<House>, claim: &Claim<'_>, id: SessionId) -> Result<Told, Refusal> {
+    let certain = claim.owner.issuer().is_some() || claim.front() == Front::Stdio;
+    if !certain {
+        return Err(Refusal::caller(
+            "Nothing was done: a session_id is given out again only to an owner who is authenticated, or \
+             on standard input and output. Give sessions a name, and get them back by `session_start`.",
+        ));
+    }
+    let failed = |error| Refusal::of(&error, "The list has those that there are.");
+    let session = house.sessions.by_id(claim.owner, id).await.map_err(failed)?;
+    let handle = house.sessions.issue_handle(&session).await.map_err(failed)?;
+    let text = format!("session_id of session {id}: {}", handle.expose());
+    Ok(Told::new(text, json!({ "session": id.to_string(), "session_id": handle.expose() })))
+}

@@ -1,0 +1,102 @@
+//! `session_start`.
+
+use std::sync::Arc;
+
+use stayput_core::{Agent, Handle, Key, OpenError, Opened, Origin, Wish};
+
+use super::{argument, name, told, told::Told};
+use crate::{
+    handles::ARGUMENT,
+    house::House,
+    identify::{self, Claim, Found, Front, Refusal},
+};
+
+/// The session that is asked for, and a handle for it.
+pub(super) async fn call(house: &Arc<House>, claim: &Claim<'_>) -> Result<Told, Refusal> {
+    let found = match argument(claim, "name")? {
+        // A session that is named in another way is not looked for: a name is a wish.
+        Some(name) if argument(claim, ARGUMENT)?.is_none() => by_name(house, claim, &name).await?,
+        _ => match identify::named(house, claim, true).await?.found {
+            Some(found) => found,
+            None => fresh(house, claim).await?,
+        },
+    };
+    let handle = match found.handle {
+        Some(handle) => handle,
+        None => {
+            let issued = house.sessions.issue_handle(&found.session).await;
+            issued.map_err(|error| Refusal::of(&error, "Try again."))?
+        }
+    };
+    let text = text(house, claim, found.origin, &handle).await;
+    let mut structure = told::session(&found.session, found.origin);
+    structure["session_id"] = handle.expose().into();
+    let then = match found.origin {
+        Origin::Lost(generation) => Some(told::told(house, found.session.session(), generation)),
+        Origin::Fresh | Origin::Kept => None,
+    };
+    Ok(Told { then, ..Told::new(text, structure) })
+}
+
+/// R148, E31: an id is minted here and never taken over from the caller.
+async fn fresh(house: &Arc<House>, claim: &Claim<'_>) -> Result<Found, Refusal> {
+    let opened = house.sessions.open(&Wish::new(claim.owner.clone())).await;
+    found(opened)
+}
+
+/// The session of a name: whoever lost a handle, and is its owner, gets it back by that.
+async fn by_name(house: &Arc<House>, claim: &Claim<'_>, name: &str) -> Result<Found, Refusal> {
+    let wrong = |what: &str| {
+        Refusal::caller(format!("Nothing was done: `{what}` must have 1 to 128 printable bytes."))
+    };
+    let agent = match argument(claim, "agent")? {
+        Some(agent) => Agent::named(&agent).map_err(|_| wrong("agent"))?,
+        None => Agent::none(),
+    };
+    if name.len() > 128 {
+        return Err(wrong("name"));
+    }
+    let key = match argument(claim, "project")? {
+        None => Key::named(name).map_err(|_| wrong("name"))?,
+        Some(project) => {
+            // So that the first slash is the one in between.
+            let plain = project.replace('%', "%25").replace('/', "%2F");
+            let key = Key::new("project", &format!("{plain}/{name}"));
+            key.map_err(|_| wrong("project"))?
+        }
+    };
+    found(identify::keyed(house, claim, agent, key).await)
+}
+
+fn found(opened: Result<Opened, OpenError>) -> Result<Found, Refusal> {
+    match opened {
+        Ok(Opened { session, origin }) => Ok(Found { session, origin, handle: None }),
+        Err(error) => Err(Refusal::of(&error, "Try again later.")),
+    }
+}
+
+async fn text(house: &Arc<House>, claim: &Claim<'_>, origin: Origin, handle: &Handle) -> String {
+    let what = match origin {
+        Origin::Fresh => "A new session was started.",
+        Origin::Kept => "The session is there.",
+        Origin::Lost(_) => {
+            "The state of this session was lost: whatever was open, logged in or noted is gone, and it \
+             has started afresh. Set up again what you need."
+        }
+    };
+    let sight = house.sight(claim).await;
+    let prefixed = sight.as_ref().is_some_and(|sight| sight.prefixed);
+    let how = if house.identify.takes_argument(claim.server.name(), claim.front()) {
+        let argument = sight.map_or(ARGUMENT, |sight| sight.argument.name());
+        format!("Pass it as `{argument}` in every later call of this conversation")
+    } else if claim.front() == Front::Modern {
+        "It goes into `_meta[\"dev.stayput/session\"]` of every later call".to_owned()
+    } else {
+        format!("Call `{}` with it to use it on this connection", name("session_switch", prefixed))
+    };
+    let lifetime = house.identify.lifetime();
+    format!(
+        "{what} session_id: {}\n{how}, and keep it when the conversation is summarised. The session {lifetime}.",
+        handle.expose()
+    )
+}
