@@ -91,12 +91,15 @@ async fn called(house: &House, claim: &Claim<'_>) -> Option<Tool> {
     if claim.asked().method != "tools/call" {
         return None;
     }
-    let said = claim.message.params()?.find_unique(&["name"]).ok()??.text()?;
+    let params = claim.message.params()?;
+    let said = params.find(&["name"])?.text()?;
     let (prefixed, plain) = match said.strip_prefix(PREFIX) {
         Some(plain) => (true, plain),
         None => (false, &*said),
     };
     let (_, tool) = TOOLS.into_iter().find(|(name, _)| *name == plain)?;
+    // What another reader could read as another tool is for the server to refuse.
+    params.find_unique(&["name"]).ok()?;
     let (rules, front) = (&house.identify, claim.front());
     let shown = rules.shows_tools(claim.server.name(), front);
     if !shown || !tool.is_for(rules.configured.session_tools, front) {

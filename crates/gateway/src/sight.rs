@@ -40,7 +40,10 @@ impl Sight {
 
 /// What was decided so far, for the profile that was seen last of each server.
 #[derive(Default)]
-pub(crate) struct Sights(RwLock<HashMap<String, (Arc<Profile>, Arc<Sight>)>>);
+pub(crate) struct Sights(RwLock<HashMap<String, Seen>>);
+
+/// What was decided, and for which profile.
+type Seen = (Arc<Profile>, Arc<Sight>);
 
 impl Sights {
     fn get(&self, server: &Server, profile: &Arc<Profile>) -> Arc<Sight> {

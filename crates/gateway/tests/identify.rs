@@ -349,6 +349,19 @@ async fn a_goodbye_ends_only_what_nobody_else_knows() {
     assert_eq!(processes::with_token(&mark).len(), 2, "its own session has ended");
     assert_eq!(count(&gateway, &ann, &[], hinted).await, "2", "the chat goes on");
     assert_eq!(count(&gateway, &ann, &[], json!({})).await, "2");
+    // Nor what a handle leads to.
+    let started = call(&gateway, &ann, &[], ("session_start", json!({}), json!({}))).await;
+    let handle = started["result"]["structuredContent"]["session_id"].as_str().unwrap().to_owned();
+    let hello = json!({ "jsonrpc": "2.0", "id": 0, "method": "initialize", "params": {
+        "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": { "name": "t", "version": "1" } } });
+    let headers = [("stayput-session", &*handle)];
+    let answer = gateway.post("test", &headers, &hello.to_string()).await;
+    let id = answer.header("mcp-session-id").to_owned();
+    let eve = Client { server: "test".into(), id, greeting: json!({}) };
+    assert_eq!(count(&gateway, &eve, &[], json!({})).await, "1");
+    assert_eq!(eve.delete(&gateway).await, 200);
+    let by_handle = ("count", json!({ "session_id": handle }), json!({}));
+    assert_eq!(text(&call(&gateway, &ann, &[], by_handle).await), "2");
 }
 
 /// R156, E29, E40: without any name nothing runs; the answer says how to go on, and that works.
@@ -464,7 +477,8 @@ async fn a_shared_server_is_left_as_it_is() {
     let choices = json!({ "isolation": "shared", "handles": "always" });
     let server = with(stdio(&mark, &[]), choices);
     let settings = json!({ "session_tools": "all" });
-    let gateway = Gateway::with(json!({ "test": server }), settings).await;
+    let servers = json!({ "test": server, "kept": stdio(&mark, &[]) });
+    let gateway = Gateway::with(servers, settings).await;
     let client = gateway.client("test").await;
     let listed = client.request(&gateway, "tools/list", json!({})).await.to_string();
     assert!(!listed.contains("session_start") && !listed.contains("session_id"), "{listed}");
@@ -474,4 +488,8 @@ async fn a_shared_server_is_left_as_it_is() {
     let echo = call(&gateway, &client, &[], ("echo", own, json!({}))).await;
     assert_eq!(text(&echo), r#"{"session_id":"key:theirs"}"#);
     assert_eq!(processes::with_token(&mark).len(), 1);
+    let other = gateway.client("kept").await;
+    let listed = call(&gateway, &other, &[], ("session_list", json!({}), json!({}))).await;
+    let sessions = listed["result"]["structuredContent"]["sessions"].as_array().unwrap();
+    assert_eq!(sessions.len(), 2, "the two connections', and none for a chat: {listed}");
 }

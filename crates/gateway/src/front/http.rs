@@ -84,7 +84,10 @@ async fn enter(house: &Arc<House>, request: Request<Incoming>) -> Response<Reply
     }
     let path::Split { path, key } = match split(house, path) {
         Ok(split) => split,
-        Err(refused) => return refused,
+        Err(error) => {
+            let (status, sentence) = (StatusCode::BAD_REQUEST, error.to_string());
+            return reply::refusal(status, None, Code::INVALID_REQUEST, &sentence);
+        }
     };
     let Some(target) = target(house, path) else {
         return nowhere(house);
@@ -122,14 +125,11 @@ pub(super) struct At {
 }
 
 /// A path, and the session in it, if a path can name one.
-fn split<'a>(house: &House, path: &'a str) -> Result<path::Split<'a>, Response<Reply>> {
-    if !house.identify.configured.carriers.path {
-        return Ok(path::Split { path, key: None });
+fn split<'a>(house: &House, path: &'a str) -> Result<path::Split<'a>, path::NoKey> {
+    match house.identify.configured.carriers.path {
+        true => path::split(path),
+        false => Ok(path::Split { path, key: None }),
     }
-    path::split(path).map_err(|error| {
-        let status = StatusCode::BAD_REQUEST;
-        reply::refusal(status, None, Code::INVALID_REQUEST, &error.to_string())
-    })
 }
 
 /// Where a path leads; nowhere if there is no such server.

@@ -23,12 +23,12 @@ pub(super) fn read<'a>(
             let texts = header::values(headers, header.as_str()).filter_map(Result::ok);
             let texts: Vec<Cow<'_, str>> = texts.collect();
             let place = format!("the header {header}");
-            named(place, "header", header.as_str(), texts.iter().map(|text| &**text))
+            named(&place, "header", header.as_str(), texts.iter().map(|text| &**text))
         }
         Also::Meta(key) => {
             let texts: Vec<_> = meta::values(members, key).filter_map(Raw::text).collect();
             let place = format!("`_meta[\"{key}\"]`");
-            named(place, "meta", key, texts.iter().map(|text| &**text))
+            named(&place, "meta", key, texts.iter().map(|text| &**text))
         }
         // Nobody has a token yet.
         Also::Claim(_) => Vec::new(),
@@ -38,7 +38,7 @@ pub(super) fn read<'a>(
 /// An id is a key with its place as source, so that no other place has the same; a name of ours is what
 /// it is anywhere.
 fn named<'a>(
-    place: String,
+    place: &str,
     source: &str,
     key: &str,
     ids: impl Iterator<Item = &'a str>,
@@ -46,7 +46,7 @@ fn named<'a>(
     let own =
         |id: &str| name::conversation(source, &format!("{key}:{id}")).map(|it| Ok(Name::Key(it)));
     let read = |id: &str| if id.is_empty() { None } else { Name::read(id).or_else(|| own(id)) };
-    ids.filter_map(read).map(|name| (place.clone(), name)).collect()
+    ids.filter_map(read).map(|name| (place.to_owned(), name)).collect()
 }
 
 #[cfg(test)]

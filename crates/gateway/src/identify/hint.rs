@@ -53,11 +53,11 @@ fn all<'m>(
 
 /// The conversation in the baggage of a trace (W3C Baggage: `key=value;property,key=value`).
 fn conversation(baggage: &str) -> Option<String> {
-    let members = baggage.split(',').filter_map(|member| {
+    let mut members = baggage.split(',').filter_map(|member| {
         let (key, value) = member.split(';').next()?.split_once('=')?;
         (key.trim() == keys::BAGGAGE_CONVERSATION).then(|| value.trim())
     });
-    members.last().and_then(path::decoded).filter(|id| !id.is_empty())
+    members.next_back().and_then(path::decoded).filter(|id| !id.is_empty())
 }
 
 fn two(one: &str, other: &str) -> Refusal {
