@@ -4,7 +4,10 @@ mod carriers;
 mod policies;
 mod tools;
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use serde_json::{Value, json};
 use stayput_core::{
@@ -16,10 +19,16 @@ use stayput_upstream::{
 
 use super::*;
 use crate::{
+    aggregate::Aggregate,
     config::{Handles, Identify},
     connections::Connections,
+    front::sse::Callers,
+    health::Health,
     log::Log,
+    losses::Telling,
+    metrics::Metrics,
     sight::Sights,
+    streams::Shelf,
 };
 
 /// A gateway in memory, with one server that is known and never started.
@@ -144,6 +153,15 @@ impl World {
             sessions: sessions.await.unwrap(),
             links: Links::new(links, runtime),
             connections: Connections::default(),
+            restarting: BTreeSet::new(),
+            callers: Callers::default(),
+            telling: Telling::default(),
+            aggregate: Aggregate::new(["test"]),
+            shelf: Shelf::default(),
+            life: String::new(),
+            metrics: Metrics::new(["test"].into_iter()),
+            health: Health::default(),
+            closing: tokio::sync::watch::channel(false).1,
             ids: EventIds::new(&[0; 32]),
             seal: SealKey::at(&folder.path().join("key")).unwrap(),
             rules: crate::house::Rules::default(),

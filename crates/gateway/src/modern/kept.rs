@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use http::Response;
+use stayput_core::Origin;
 use stayput_upstream::Profile;
 use stayput_wire::{Era, Message};
 
@@ -13,6 +14,7 @@ use super::{
 };
 use crate::{
     identify::{self, Fleeting, Which},
+    losses,
     reply::{self, Reply},
     visit::Visit,
 };
@@ -53,6 +55,9 @@ pub(super) async fn call(request: &Request<'_>, profile: &Arc<Profile>) -> Respo
     if let Some(told) = visit.pending_loss(&link, request.asked()) {
         return reply::message_then(told.text, told.then);
     }
+    // What was lost was told, or else the call would not be made, though that may not be noted yet.
+    let told = losses::depends_on_state(request.method) && matches!(origin, Origin::Lost(_));
+    let origin = if told { Origin::Kept } else { origin };
     let behind = Behind::Session(Box::new(OfSession { visit, origin, given, fleeting }));
     let errand = Errand::new(request, profile, link, behind);
     match text {

@@ -54,7 +54,7 @@ async fn a_key_is_found_or_made_for_its_owner() {
     let world = world().await;
     let names = NAMES.iter().map(|carrier| (carrier, format!("key:{}", carrier.0)));
     let ids = CONVERSATIONS.iter().map(|carrier| (carrier, "7".to_owned()));
-    let mut seen = std::collections::BTreeSet::new();
+    let mut seen = BTreeSet::new();
     for (carrier, name) in names.chain(ids) {
         let (mine, hers) = (with(carrier, &ann(), &name), with(carrier, &eve(), &name));
         let new = world.ask(&mine).await;
