@@ -100,9 +100,17 @@ impl Choices<'_> {
     }
 }
 
+/// A request as it goes over the wire.
+#[derive(Clone, Debug)]
+pub struct Request {
+    bytes: Vec<u8>,
+    /// Whether it has an end. If so there is an answer; if not, whoever sends it hangs up.
+    whole: bool,
+}
+
 /// A request that is nearly good, or not at all. `session` is the id of a client that is connected.
 #[must_use]
-pub fn request(data: &[u8], session: &str) -> Vec<u8> {
+pub fn request(data: &[u8], session: &str) -> Request {
     let mut choices = Choices(data);
     let method =
         choices.of(&["POST", "POST", "POST", "GET", "DELETE", "PUT", "OPTIONS", "get", "\u{1}"]);
@@ -116,7 +124,10 @@ pub fn request(data: &[u8], session: &str) -> Vec<u8> {
         head.push_str(choices.of(&HEADERS));
         head.push_str("\r\n");
     }
+    let mut whole = true;
     if choices.one_in(32) {
+        // It is refused before it was read, and who is still writing may not hear that.
+        whole = false;
         let _ = write!(head, "x-large: {}\r\n", "x".repeat(200 << 10));
     }
     let mut body = choices.of(&BODIES).as_bytes().to_vec();
@@ -127,19 +138,26 @@ pub fn request(data: &[u8], session: &str) -> Vec<u8> {
         mutate(&mut body, &mut choices);
     }
     match choices.byte() % 16 {
-        0 => head.push_str("transfer-encoding: chunked\r\n"),
-        1 => head.push_str("content-length: 99999999\r\n"),
-        2 => head.push_str("content-length: -1\r\n"),
+        13 => head.push_str("content-length: -1\r\n"),
+        14 => {
+            whole = false;
+            head.push_str("content-length: 99999999\r\n");
+        }
+        15 => {
+            whole = false;
+            head.push_str("transfer-encoding: chunked\r\n");
+        }
         _ => {
             let _ = write!(head, "content-length: {}\r\n", body.len());
         }
     }
     let head = head.replace("$SESSION", session);
-    let mut request = [head.as_bytes(), b"\r\n", &body].concat();
+    let mut bytes = [head.as_bytes(), b"\r\n", &body].concat();
     if choices.one_in(16) {
-        mutate(&mut request, &mut choices);
+        whole = false;
+        mutate(&mut bytes, &mut choices);
     }
-    request
+    Request { bytes, whole }
 }
 
 /// Changes, removes or repeats something somewhere.
@@ -159,12 +177,15 @@ fn mutate(bytes: &mut Vec<u8>, choices: &mut Choices<'_>) {
 }
 
 /// Sends a request and hangs up at the head of the answer; its status, if there was one.
-#[must_use]
-pub fn status(address: &str, request: &[u8]) -> Option<u16> {
+fn status(address: &str, request: &Request) -> Option<u16> {
+    let Request { bytes, whole } = request;
     let mut socket = TcpStream::connect(address).unwrap();
     socket.set_read_timeout(Some(PATIENCE)).unwrap();
     // Who is refused before the end need not read it all.
-    let _ = socket.write_all(request).and_then(|()| socket.shutdown(Shutdown::Write));
+    let _ = socket.write_all(bytes);
+    if !whole {
+        let _ = socket.shutdown(Shutdown::Write);
+    }
     let mut answer = BufReader::new(socket);
     let mut line = String::new();
     loop {
@@ -178,7 +199,7 @@ pub fn status(address: &str, request: &[u8]) -> Option<u16> {
             Ok(_) => return Some(line[9..12].parse().unwrap()),
             Err(error) => {
                 let waited = error.kind() == std::io::ErrorKind::WouldBlock;
-                assert!(!waited, "no answer to {:?}", String::from_utf8_lossy(request));
+                assert!(!waited, "no answer to {:?}", String::from_utf8_lossy(bytes));
                 return None;
             }
         }
@@ -186,10 +207,10 @@ pub fn status(address: &str, request: &[u8]) -> Option<u16> {
 }
 
 /// Whatever it is sent, a gateway says whose fault it is.
-pub fn check(address: &str, request: &[u8]) {
+pub fn check(address: &str, request: &Request) {
     let status = status(address, request);
-    let fine = status.is_none_or(|status| FAULTS.contains(&status));
-    assert!(fine, "{status:?} to {:?}", String::from_utf8_lossy(request));
+    let fine = status.map_or(!request.whole, |status| FAULTS.contains(&status));
+    assert!(fine, "{status:?} to {:?}", String::from_utf8_lossy(&request.bytes));
 }
 
 /// A new client of the gateway: its id.
@@ -228,9 +249,17 @@ fn running() -> &'static Running {
         let server = serde_json::json!({ "command": program, "args": ["demo-server"] });
         let text = serde_json::json!({ "mcpServers": { "test": server } });
         std::fs::write(&config, text.to_string()).unwrap();
-        let mut command = Command::new(&program);
+        // However the fuzzer ends, its end of the pipe is closed, and the gateway goes, with its folder.
+        let mut command = Command::new("sh");
+        command.args([
+            "-c",
+            r#""$@" & read -r _; kill $!; wait; rm -rf "$XDG_DATA_HOME""#,
+            "sh",
+            &program,
+        ]);
         command.args(["serve", "--listen", "127.0.0.1:0", "--store", "memory:", "--config"]);
-        command.arg(&config).env("XDG_DATA_HOME", folder.path()).stderr(Stdio::piped());
+        command.arg(&config).env("XDG_DATA_HOME", folder.path());
+        command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let mut lines = BufReader::new(child.stderr.take().unwrap()).lines().map_while(Result::ok);
         let found =
@@ -246,6 +275,7 @@ fn running() -> &'static Running {
 pub fn front(data: &[u8]) {
     let running = running();
     check(&running.address, &request(data, &running.session));
-    let ping = b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n";
-    assert_eq!(status(&running.address, ping), Some(200), "it does not live any more");
+    let bytes = b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n".to_vec();
+    let health = Request { bytes, whole: true };
+    assert_eq!(status(&running.address, &health), Some(200), "it does not live any more");
 }
