@@ -281,15 +281,6 @@ impl Sessions {
                         return Ok(session);
                     }
                 }
-                // Who takes a name again vouches that its earlier life is over: what that left need not
-                // run out first.
-                Err(StoreError::HeldBy { holder }) if holder.id == lease.holder => {
-                    stray.settled();
-                    let held = self.store.load(id).await?.and_then(|record| record.holder);
-                    if let Some(left) = held.filter(|it| it.holder == holder.id && *it != lease) {
-                        self.store.leave(left).await?;
-                    }
-                }
                 Err(StoreError::HeldBy { holder }) => {
                     stray.settled();
                     if holder.id != self.holder.id || !self.outlived(id, lease).await? {
