@@ -61,7 +61,7 @@ fn main() -> ExitCode {
         links::run();
     }
     if runs("soak") {
-        runtime.block_on(soak::run());
+        soak::run();
     }
     ExitCode::SUCCESS
 }

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use stayput_core::Generation;
 use stayput_wire::Version;
 
-use crate::{Identity, SealError, SealKey, Way};
+use crate::{Identity, Link, SealError, SealKey, Way};
 
 /// What is needed to come back to a link from another process.
 ///
@@ -59,6 +59,23 @@ struct Body {
 const CONTEXT: &str = "upstream session";
 
 impl Attachment {
+    /// What `link` leaves behind.
+    pub(crate) fn of(
+        link: &Link,
+        (generation, way): (Generation, Way),
+        identity: Identity,
+    ) -> Self {
+        Self {
+            generation,
+            way,
+            version: link.greeting().version().clone(),
+            identity,
+            greeting: link.greeting().result().to_owned(),
+            session: link.session().map(str::to_owned),
+            is_process: link.is_process(),
+        }
+    }
+
     /// As it is kept in the record of a session, with what is secret in it sealed.
     ///
     /// # Errors

@@ -52,7 +52,7 @@ pub(crate) async fn initialize(
     let version = version.ok_or_else(|| Refusal::Failed(nonsense(core, "initialize")))?;
     if version.era() != Era::Legacy {
         let offered = version.as_str().to_owned();
-        let server = core.server.to_string();
+        let server = core.server.name().to_owned();
         return Err(Refusal::OtherEra(OpenError::Version { server, offered }));
     }
     let greeting = Greeting::new(version.clone(), result);
@@ -83,7 +83,7 @@ pub(crate) async fn discover(
     };
     let supported = versions(result);
     if !supported.contains(&Version::LATEST) {
-        let server = core.server.to_string();
+        let server = core.server.name().to_owned();
         let offered = supported.iter().map(Version::as_str).collect::<Vec<_>>().join(", ");
         return Err(Refusal::OtherEra(OpenError::Version { server, offered }));
     }
@@ -136,7 +136,7 @@ async fn first_call(
         async { core.call(&message, options, Made::Handshake).await?.answer().await }.await;
     answer.map_err(|error| match error {
         CallError::TimedOut { limit } => {
-            let (server, method) = (core.server.to_string(), method.to_owned());
+            let (server, method) = (core.server.name().to_owned(), method.to_owned());
             OpenError::Silent { server, method, limit, hint: core.carrier.hint() }
         }
         error => OpenError::of_call(core, error),
@@ -146,12 +146,12 @@ async fn first_call(
 fn refused(core: &Core, answer: &Answer) -> OpenError {
     let code = answer.code().map_or(0, |code| code.0);
     let message = answer.error_message().unwrap_or_default();
-    OpenError::Refused { server: core.server.to_string(), code, message }
+    OpenError::Refused { server: core.server.name().to_owned(), code, message }
 }
 
 fn nonsense(core: &Core, method: &str) -> OpenError {
     let what = format!("its answer to `{method}` is not what the protocol asks for");
-    OpenError::Protocol { server: core.server.to_string(), what }
+    OpenError::Protocol { server: core.server.name().to_owned(), what }
 }
 
 fn read(result: &str, name: &str) -> Option<String> {

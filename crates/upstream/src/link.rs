@@ -6,6 +6,7 @@ mod call;
 mod carrier;
 mod core;
 mod declares;
+mod flight;
 mod hello;
 mod inbox;
 mod listener;
@@ -27,8 +28,9 @@ pub use answer::Answer;
 pub use asked::Asked;
 pub use call::{Call, CallError, Canceller};
 pub(crate) use carrier::{Carrier, cancellation};
-pub(crate) use core::{Core, expiry};
+pub(crate) use core::{Core, Home};
 pub use declares::Declares;
+pub(crate) use flight::{Flight, expiry};
 pub use hello::{Hello, InvalidHello};
 pub(crate) use inbox::Inbox;
 pub use inbox::Incoming;
@@ -103,10 +105,7 @@ impl Link {
         params: Option<&str>,
         options: CallOptions,
     ) -> Result<Call, CallError> {
-        let text = compose(method, params);
-        let message = Message::parse(text.as_bytes());
-        let message = message.map_err(|error| CallError::Invalid(error.to_string().into()))?;
-        self.core.call(&message, options, Made::Here).await
+        self.core.call_parts(method, params, options).await
     }
 
     /// Tells the server something: a whole message that asks for no answer.
@@ -180,14 +179,14 @@ impl Link {
     /// How often the server said that one of its lists changed, since they were last learned on this link.
     #[must_use]
     pub fn lists_changed(&self) -> u64 {
-        let counts = &self.core.counts;
+        let counts = self.core.counts();
         let known = counts.lists_known.load(Ordering::Relaxed);
         counts.lists_changed.load(Ordering::Relaxed).saturating_sub(known)
     }
 
     /// The lists are known as they are after this many more changes.
     pub(crate) fn lists_learned(&self, changes: u64) {
-        self.core.counts.lists_known.fetch_add(changes, Ordering::Relaxed);
+        self.core.counts().lists_known.fetch_add(changes, Ordering::Relaxed);
     }
 
     /// Which arguments of this tool travel as headers, as far as the tools were listed on this link.
@@ -199,7 +198,7 @@ impl Link {
     /// What happened on it that nobody was told of.
     #[must_use]
     pub fn counts(&self) -> LinkCounts {
-        let counts = &self.core.counts;
+        let counts = self.core.counts();
         LinkCounts {
             late: counts.late.load(Ordering::Relaxed),
             rubbish: counts.rubbish.load(Ordering::Relaxed),
@@ -224,6 +223,15 @@ impl Link {
     #[must_use]
     pub fn keeps_state(&self) -> bool {
         self.greeting.era() == stayput_wire::Era::Legacy && self.core.carrier.keeps_state()
+    }
+
+    pub(crate) fn is_process(&self) -> bool {
+        self.core.server.is_process()
+    }
+
+    /// See [`Core::settled`].
+    pub(crate) fn settled(&self) {
+        self.core.settled();
     }
 
     /// Begins to end it. Whatever is in flight fails at once.

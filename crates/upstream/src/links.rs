@@ -1,10 +1,12 @@
 //! Which session has which link.
 
+mod footing;
 mod held;
 mod open;
 mod slot;
 mod spares;
 mod table;
+mod trouble;
 
 use std::{fmt, sync::Arc, time::Duration};
 

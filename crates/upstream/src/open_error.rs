@@ -153,7 +153,7 @@ impl OpenError {
     }
 
     pub(crate) fn of_call(core: &Core, error: CallError) -> Self {
-        Self::of_first_call(&core.server, error)
+        Self::of_first_call(core.server.name(), error)
     }
 
     pub(crate) fn of_first_call(server: &str, error: CallError) -> Self {

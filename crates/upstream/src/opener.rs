@@ -15,14 +15,14 @@ use crate::{
     flag::Trace,
     handshake::{self, Refusal},
     http::{Client, ClientSettings, Proxy, Target, Trust},
-    link::{Carrier, Core, Terms},
+    link::{Carrier, Core, Home, Terms},
     lock::lock,
     process::{Processes, Program, StartError},
     seat::Seat,
     sse::{self, Sse},
     started::Started,
     stdio::Pump,
-    streamable::{self, Streamable, Wire},
+    streamable::{self, Route, Routes, Streamable, Wire},
 };
 
 /// Makes links. What is expensive and can be shared is made once: HTTP clients with their connections,
@@ -33,7 +33,10 @@ pub(crate) struct Opener {
     pub(crate) processes: Processes,
     pub(crate) folders: Folders,
     pub(crate) budget: Budget,
+    /// The same two, for links to share.
+    home: Arc<Home>,
     clients: Mutex<HashMap<(Trust, Proxy), Client>>,
+    routes: Routes,
     /// The largest message.
     limit: usize,
 }
@@ -64,7 +67,10 @@ impl Raw {
     }
 
     fn into_link(mut self, greeting: Greeting) -> Option<Link> {
-        self.0.take().map(|core| Link::new(core, greeting))
+        self.0.take().map(|core| {
+            let greeting = core.server.heard(greeting);
+            Link::new(core, greeting)
+        })
     }
 }
 
@@ -85,7 +91,9 @@ impl Opener {
         budget: Budget,
         limit: usize,
     ) -> Self {
-        Self { runtime, processes, folders, budget, clients: Mutex::default(), limit }
+        let home = Arc::new(Home { runtime: runtime.clone(), budget: budget.clone() });
+        let (clients, routes) = (Mutex::default(), Routes::default());
+        Self { runtime, processes, folders, budget, home, clients, routes, limit }
     }
 
     /// Opens a link in a way that is known, with the handshake that it needs.
@@ -133,7 +141,8 @@ impl Opener {
         let expansion = self.folders.expansion(plan.server, plan.scope).await?;
         let Resolved::Http(endpoint) = plan.server.resolve(&expansion)? else { return Ok(()) };
         let Some(session) = session(kept) else { return Ok(()) };
-        streamable::delete(&self.wire(plan, endpoint)?, &kept.version, session).await;
+        let wire = self.wire(plan, endpoint, &expansion)?;
+        streamable::delete(&wire, &kept.version, session).await;
         Ok(())
     }
 
@@ -165,13 +174,13 @@ impl Opener {
         &self,
         server: &Server,
         scope: &Scope,
-        trace: &Trace,
+        trace: Option<&Trace>,
     ) -> Result<Expansion, OpenError> {
         if !server.uses_session_dir() {
             return Ok(self.folders.expansion(server, scope).await?);
         }
         let (folders, of, scope) = (self.folders.clone(), server.clone(), scope.clone());
-        let trace = trace.clone();
+        let trace = trace.cloned();
         let made = self.runtime.spawn(async move {
             let expansion = folders.expansion(&of, &scope).await;
             drop(trace);
@@ -215,13 +224,13 @@ impl Opener {
                 self.over_pipes(plan.server, started)
             }
             (Resolved::Http(endpoint), Base::Seat(seat)) if way != Way::Sse => {
-                let wire = self.wire(plan, endpoint)?;
-                let delete = plan.server.options().delete_on_end;
-                let carrier = Carrier::Streamable(Streamable::new(wire, session, delete));
+                let wire = self.wire(plan, endpoint, &expansion)?;
+                let carrier = Carrier::Streamable(Streamable::new(wire, session));
                 Ok(Raw(Some(self.core(plan.server, carrier, seat))))
             }
             (Resolved::Http(endpoint) | Resolved::Sse(endpoint), Base::Seat(seat)) => {
-                self.over_sse(plan, endpoint, seat).await
+                let wire = self.wire(plan, endpoint, &expansion)?;
+                self.over_sse(plan, wire, seat).await
             }
             // Only processes are started ahead.
             (Resolved::Http(_) | Resolved::Sse(_), Base::Spare(_)) => Err(ended(plan.server)),
@@ -264,13 +273,7 @@ impl Opener {
         Ok(Raw(Some(core)))
     }
 
-    async fn over_sse(
-        &self,
-        plan: Plan<'_>,
-        endpoint: Endpoint,
-        seat: Seat,
-    ) -> Result<Raw, OpenError> {
-        let wire = self.wire(plan, endpoint)?;
+    async fn over_sse(&self, plan: Plan<'_>, wire: Wire, seat: Seat) -> Result<Raw, OpenError> {
         let name = plan.server.name().to_owned();
         let limit = plan.server.options().timeouts.open;
         let connected = tokio::time::timeout(limit, sse::connect(wire)).await;
@@ -289,27 +292,28 @@ impl Opener {
     }
 
     fn core(&self, server: &Server, carrier: Carrier, seat: Seat) -> Arc<Core> {
-        let limit = server.options().timeouts.call;
-        Core::new(server.shared_name(), carrier, self.runtime.clone(), limit)
-            .with_seat(seat, self.budget.clone())
+        Core::new(server.clone(), carrier, self.home.clone(), seat)
     }
 
-    fn wire(&self, plan: Plan<'_>, endpoint: Endpoint) -> Result<Wire, OpenError> {
-        let timeouts = plan.server.options().timeouts;
-        let client = self.client(&endpoint, timeouts.connect)?;
+    fn wire(
+        &self,
+        plan: Plan<'_>,
+        endpoint: Endpoint,
+        expansion: &Expansion,
+    ) -> Result<Wire, OpenError> {
+        let (server, scope) = (plan.server, plan.scope.clone());
+        let route = self.routes.get(server, expansion, || self.route(server.clone(), endpoint))?;
+        Ok(Wire { route, scope })
+    }
+
+    fn route(&self, server: Server, endpoint: Endpoint) -> Result<Route, OpenError> {
+        let client = self.client(&endpoint, server.options().timeouts.connect)?;
         let target = Target::parse(endpoint.url.as_str());
         let target = target.map_err(|error| OpenError::Protocol {
-            server: plan.server.name().to_owned(),
+            server: server.name().to_owned(),
             what: error.to_string(),
         })?;
-        Ok(Wire {
-            client,
-            target,
-            endpoint: Arc::new(endpoint),
-            server: plan.server.clone(),
-            scope: plan.scope.clone(),
-            limit: self.limit,
-        })
+        Ok(Route { client, target, endpoint, server, limit: self.limit })
     }
 
     /// One client, and with it one set of connections, for all servers that are reached alike.

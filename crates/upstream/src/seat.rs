@@ -10,21 +10,27 @@ use crate::{AtCapacity, Permit, flag::Trace};
 pub(crate) struct Seat {
     // Dropped in this order: who hears that nothing is left finds the place free.
     permit: Permit,
-    trace: Trace,
+    /// None once nobody waits for the beginning any more.
+    trace: Option<Trace>,
 }
 
 impl Seat {
     pub(crate) fn new(permit: Permit, trace: Trace) -> Self {
-        Self { permit, trace }
+        Self { permit, trace: Some(trace) }
     }
 
-    pub(crate) fn trace(&self) -> &Trace {
-        &self.trace
+    pub(crate) fn trace(&self) -> Option<&Trace> {
+        self.trace.as_ref()
+    }
+
+    /// What is in it was begun well. From now on who waits for its end waits for the link.
+    pub(crate) fn settle(&mut self) {
+        self.trace = None;
     }
 
     /// What is in it belongs to something else from now on.
     pub(crate) fn follow(&mut self, trace: Trace) {
-        self.trace = trace;
+        self.trace = Some(trace);
     }
 
     /// See [`Permit::leaving`].

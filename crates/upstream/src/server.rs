@@ -10,12 +10,12 @@ mod timeouts;
 
 use std::{
     fmt,
-    sync::{Arc, OnceLock},
+    sync::{Arc, Mutex, OnceLock},
 };
 
 use stayput_wire::Era;
 
-use crate::process::Grace;
+use crate::{Greeting, lock::lock, process::Grace};
 
 pub(crate) use self::expand::owner_hash;
 pub use self::{
@@ -60,6 +60,8 @@ struct Inner {
     /// Which names its templates use, each once.
     variables: Vec<Variable>,
     configuration: OnceLock<Identity>,
+    /// What it said of itself last, for links to share.
+    heard: Mutex<Option<Greeting>>,
 }
 
 enum Recipe {
@@ -231,8 +233,14 @@ impl Server {
             let (variable, isolation) = (variable.name(), isolation.as_str());
             return Err(failed(ServerProblem::Isolation { variable, isolation }));
         }
-        let configuration = OnceLock::new();
-        Ok(Self(Arc::new(Inner { name: name.into(), recipe, options, variables, configuration })))
+        Ok(Self(Arc::new(Inner {
+            name: name.into(),
+            recipe,
+            options,
+            variables,
+            configuration: OnceLock::new(),
+            heard: Mutex::default(),
+        })))
     }
 
     /// The name in the configuration.
@@ -243,6 +251,20 @@ impl Server {
 
     pub(crate) fn shared_name(&self) -> Arc<str> {
         self.0.name.clone()
+    }
+
+    /// What tells it from every other server that there is now, be it configured alike.
+    pub(crate) fn address(&self) -> usize {
+        Arc::as_ptr(&self.0).addr()
+    }
+
+    /// The greeting, shared with the last link that heard the same.
+    pub(crate) fn heard(&self, greeting: Greeting) -> Greeting {
+        let mut heard = lock(&self.0.heard);
+        match &*heard {
+            Some(known) if *known == greeting => known.clone(),
+            _ => heard.insert(greeting).clone(),
+        }
     }
 
     /// What was chosen for it.

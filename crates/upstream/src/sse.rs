@@ -19,7 +19,7 @@ use tokio::{sync::Notify, task::AbortHandle, time::sleep_until};
 use crate::{
     CallError, Delivery, Loss, LossReason,
     http::{Body, Target},
-    link::{Carrier, Core, Via},
+    link::{Carrier, Core, Flight, Via},
     lock::lock,
     streamable::{Ask, Wire, condemned, of_http, unauthorized},
     verdict,
@@ -51,6 +51,7 @@ pub(crate) async fn connect(wire: Wire) -> Result<(Sse, Stream), CallError> {
         body: Bytes::new(),
         // The stream is the session: it lives on while nobody asks anything.
         idle: Some(Duration::MAX),
+        watched: Duration::MAX,
     };
     let response = wire.send(&ask).await?;
     if !response.status.is_success() {
@@ -95,23 +96,19 @@ impl Sse {
     /// Reads the stream, in a task of its own, until it ends.
     pub(crate) fn start(core: &Arc<Core>, stream: Stream) {
         let Carrier::Sse(sse) = &core.carrier else { return };
-        let task = core.runtime.spawn(hear(core.clone(), stream));
+        let task = core.runtime().spawn(hear(core.clone(), stream));
         *lock(&sse.ear) = Some(task.abort_handle());
     }
 
-    pub(crate) fn request(&self, core: &Arc<Core>, number: u64, text: Bytes) {
-        let task = core.clone();
-        let posting = core.runtime.spawn(async move {
+    pub(crate) fn request(&self, core: &Arc<Core>, flight: &Arc<Flight>, text: Bytes) {
+        let (task, number) = (core.clone(), flight.number);
+        let posting = core.runtime().spawn(async move {
             let Carrier::Sse(sse) = &task.carrier else { return };
             if let Err(error) = sse.post(&task, text).await {
                 task.fail(number, error);
             }
         });
-        match lock(&core.pending).get_mut(number) {
-            Some(entry) => entry.driver = Some(posting.abort_handle()),
-            // The link ended meanwhile, and whoever ended it found nothing to stop.
-            None => posting.abort(),
-        }
+        core.driven(flight, posting.abort_handle());
     }
 
     pub(crate) fn message(&self, core: &Arc<Core>, text: Bytes) {
@@ -119,14 +116,14 @@ impl Sse {
             return;
         }
         let core = core.clone();
-        core.runtime.clone().spawn(async move {
+        core.runtime().clone().spawn(async move {
             let Carrier::Sse(sse) = &core.carrier else { return };
             let _ = sse.post(&core, text).await;
         });
     }
 
     /// Posts a message and waits until the server has it.
-    pub(crate) async fn post(&self, core: &Core, text: Bytes) -> Result<(), CallError> {
+    pub(crate) async fn post(&self, core: &Arc<Core>, text: Bytes) -> Result<(), CallError> {
         let json = (http::header::CONTENT_TYPE, HeaderValue::from_static(header::JSON));
         let ask = Ask {
             method: Method::POST,
@@ -134,6 +131,7 @@ impl Sse {
             headers: vec![json],
             body: text.slice(..text.len().saturating_sub(1)),
             idle: None,
+            watched: Duration::MAX,
         };
         let response = self.wire.send(&ask).await?;
         let (status, headers) = (response.status, response.headers);
@@ -207,7 +205,9 @@ fn take_in(core: &Arc<Core>, events: &mut Decoder, chunk: &[u8]) {
     let mut rest = chunk;
     while let Some(event) = events.next_event(&mut rest) {
         match event {
-            Ok(event) => core.receive(event.data(), Via::Link),
+            Ok(event) => {
+                core.receive(event.data(), Via::Link);
+            }
             Err(error) => core.fail_all(&CallError::TooLarge { limit: error.limit() }),
         }
     }

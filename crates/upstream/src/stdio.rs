@@ -10,14 +10,15 @@ use std::{
         atomic::{AtomicBool, Ordering},
     },
     task::Waker,
+    time::Duration,
 };
 
 use bytes::Bytes;
-use tokio::{sync::Notify, time::Instant};
+use tokio::sync::Notify;
 
 use crate::{
     Loss, LossReason,
-    link::{Core, cancellation},
+    link::{Core, cancellation, expiry},
     lock::lock,
     process::{Child, StderrTail},
 };
@@ -41,15 +42,15 @@ pub(crate) struct Stdio {
 
 impl Stdio {
     /// Waits while more waits for the child than it should, unless the link ends. Says whether it was
-    /// worth it before `until`.
-    pub(crate) async fn ready(&self, core: &Core, until: Instant) -> bool {
+    /// worth it within `limit`.
+    pub(crate) async fn ready(&self, core: &Core, limit: Duration) -> bool {
         if !self.is_full() {
             return true;
         }
         let patience = {
             // Whoever waits here may do so on another runtime, or on none.
-            let _entered = core.runtime.enter();
-            tokio::time::sleep_until(until)
+            let _entered = core.runtime().enter();
+            tokio::time::sleep_until(expiry(limit))
         };
         tokio::pin!(patience);
         loop {

@@ -5,9 +5,11 @@ mod drive;
 mod events;
 mod follow;
 mod listen;
+mod route;
 
 use std::{
     fmt,
+    ops::Deref,
     sync::{Arc, Mutex, OnceLock},
     time::Duration,
 };
@@ -18,12 +20,14 @@ use stayput_wire::{Era, Version, header};
 use tokio::task::AbortHandle;
 
 use crate::{
-    CallError, Delivery, Endpoint, HeaderAsk, Loss, LossReason, Scope, Server,
-    http::{Client, HttpError, Request, Response, Target},
-    link::{Core, Prepared, Routing, cancellation},
+    CallError, Delivery, HeaderAsk, Loss, LossReason, Scope,
+    http::{HttpError, Request, Response, Target},
+    link::{Core, Flight, Prepared, Routing, cancellation},
     lock::lock,
     verdict,
 };
+
+pub(crate) use route::{Route, Routes};
 
 /// How long a link that the server has given up waits for what is in flight: each call has its own
 /// verdict coming.
@@ -37,19 +41,20 @@ pub(crate) struct Streamable {
     session: OnceLock<HeaderValue>,
     /// Whoever listens.
     ear: Mutex<Option<AbortHandle>>,
-    delete_on_end: bool,
 }
 
-/// How requests to one server are made.
-#[derive(Clone)]
+/// How the requests of one link are made.
 pub(crate) struct Wire {
-    pub(crate) client: Client,
-    pub(crate) target: Target,
-    pub(crate) endpoint: Arc<Endpoint>,
-    pub(crate) server: Server,
+    pub(crate) route: Arc<Route>,
     pub(crate) scope: Scope,
-    /// The largest answer.
-    pub(crate) limit: usize,
+}
+
+impl Deref for Wire {
+    type Target = Route;
+
+    fn deref(&self) -> &Route {
+        &self.route
+    }
 }
 
 impl Wire {
@@ -69,18 +74,19 @@ impl Wire {
         question: HeaderAsk<'_>,
     ) -> Result<Response, CallError> {
         let headers = self.endpoint.request_headers(&question).await;
-        let mut headers = headers.map_err(|error| CallError::failed(error, Delivery::NotSent))?;
-        headers.extend(ask.headers.iter().map(|(name, value)| (Some(name.clone()), value.clone())));
+        let headers = headers.map_err(|error| CallError::failed(error, Delivery::NotSent))?;
         let timeouts = self.server.options().timeouts;
+        // What is watched as a whole needs no timer for its parts that would fire later.
+        let needed = |limit: Duration| if limit < ask.watched { limit } else { Duration::MAX };
         let request = Request {
             method: ask.method.clone(),
             url: ask.target.clone(),
             headers,
             body: ask.body.clone(),
-            first_byte: timeouts.first_byte,
-            idle: ask.idle.unwrap_or(timeouts.idle),
+            first_byte: needed(timeouts.first_byte),
+            idle: needed(ask.idle.unwrap_or(timeouts.idle)),
         };
-        self.client.send(request).await.map_err(|error| of_http(&error))
+        self.client.send_with(request, &ask.headers).await.map_err(|error| of_http(&error))
     }
 }
 
@@ -118,6 +124,8 @@ pub(crate) struct Ask<'a> {
     pub(crate) body: Bytes,
     /// How long its answer may be silent, if it is not as long as the server may be usually.
     pub(crate) idle: Option<Duration>,
+    /// After how long somebody else ends it, be it that it is silent or not begun.
+    pub(crate) watched: Duration,
 }
 
 /// Tells the server that a session is not needed any more. It may not allow that, and one that cannot
@@ -127,8 +135,8 @@ pub(crate) async fn delete(wire: &Wire, version: &Version, session: HeaderValue)
     let mut headers = vec![(SESSION, session)];
     headers.extend(version.map(|version| (VERSION, version)));
     let (method, body) = (Method::DELETE, Bytes::new());
-    let ask = Ask { method, target: &wire.target, headers, body, idle: None };
     let limit = wire.server.options().timeouts.close;
+    let ask = Ask { method, target: &wire.target, headers, body, idle: None, watched: limit };
     let _ = tokio::time::timeout(limit, wire.send(&ask)).await;
 }
 
@@ -150,12 +158,12 @@ pub(crate) fn of_http(error: &HttpError) -> CallError {
 }
 
 impl Streamable {
-    pub(crate) fn new(wire: Wire, session: Option<HeaderValue>, delete_on_end: bool) -> Self {
+    pub(crate) fn new(wire: Wire, session: Option<HeaderValue>) -> Self {
         let kept = OnceLock::new();
         if let Some(session) = session {
             let _ = kept.set(session);
         }
-        Self { wire, session: kept, ear: Mutex::default(), delete_on_end }
+        Self { wire, session: kept, ear: Mutex::default() }
     }
 
     pub(crate) fn session(&self) -> Option<&HeaderValue> {
@@ -166,8 +174,7 @@ impl Streamable {
     fn headers(&self, core: &Core, routing: Option<&Routing>) -> Vec<(HeaderName, HeaderValue)> {
         let mut headers = Vec::with_capacity(6);
         if let Some(terms) = core.terms.get() {
-            let version = HeaderValue::from_str(terms.version.as_str()).ok();
-            headers.extend(version.map(|version| (VERSION, version)));
+            headers.extend(terms.header().map(|version| (VERSION, version)));
             if terms.era == Era::Legacy {
                 headers.extend(self.session().map(|id| (SESSION, id.clone())));
             }
@@ -193,17 +200,14 @@ impl Streamable {
         // A modern server that is listened to may have nothing to say for hours.
         let listens = routing.is_some_and(|routing| &*routing.method == "subscriptions/listen");
         let idle = listens.then_some(Duration::MAX);
-        Ask { method: Method::POST, target: &self.wire.target, headers, body: text, idle }
+        let (target, watched) = (&self.wire.target, Duration::MAX);
+        Ask { method: Method::POST, target, headers, body: text, idle, watched }
     }
 
     /// Sends a request; a task of its own reads the answer.
-    pub(crate) fn request(&self, core: &Arc<Core>, number: u64, prepared: Prepared) {
-        let driver = core.runtime.spawn(drive::drive(core.clone(), number, prepared));
-        match lock(&core.pending).get_mut(number) {
-            Some(entry) => entry.driver = Some(driver.abort_handle()),
-            // The link ended meanwhile, and whoever ended it found nothing to stop.
-            None => driver.abort(),
-        }
+    pub(crate) fn request(&self, core: &Arc<Core>, flight: &Arc<Flight>, prepared: Prepared) {
+        let driver = core.runtime().spawn(drive::drive(core.clone(), flight.clone(), prepared));
+        core.driven(flight, driver.abort_handle());
     }
 
     /// Sends what asks for no answer, in the background.
@@ -212,7 +216,7 @@ impl Streamable {
             return;
         }
         let core = core.clone();
-        core.runtime.clone().spawn(async move {
+        core.runtime().clone().spawn(async move {
             let Some(http) = drive::streamable(&core) else { return };
             // It asks for no answer, so there is nobody to tell. A session that is gone is told to
             // the next call.
@@ -221,7 +225,7 @@ impl Streamable {
     }
 
     /// Sends what asks for no answer, and waits until the server has it.
-    pub(crate) async fn tell(&self, core: &Core, text: Bytes) -> Result<(), CallError> {
+    pub(crate) async fn tell(&self, core: &Arc<Core>, text: Bytes) -> Result<(), CallError> {
         let response = self.wire.send(&self.post(core, None, text)).await?;
         let (status, headers) = (response.status, response.headers);
         // The body is read so that the connection can be used again.
@@ -249,6 +253,16 @@ impl Streamable {
         }
     }
 
+    /// The server has given the link up. What is in flight has a moment for its own verdict: one task
+    /// sees to that for all of them, when it comes to it, and no call has to listen for it.
+    pub(crate) fn condemned(&self, core: &Arc<Core>) {
+        let last = core.clone();
+        core.runtime().spawn(async move {
+            condemned(&last).await;
+            last.fail_rest();
+        });
+    }
+
     /// Somebody began to listen, or ceased to. Which of them holds is looked at here: one who comes
     /// while another goes may be told of first.
     pub(crate) fn listen(&self, core: &Arc<Core>) {
@@ -260,7 +274,7 @@ impl Streamable {
             _ => {}
         }
         *ear = wanted.then(|| {
-            let task = core.runtime.spawn(listen::listen(Arc::downgrade(core)));
+            let task = core.runtime().spawn(listen::listen(Arc::downgrade(core)));
             task.abort_handle()
         });
     }
@@ -277,12 +291,13 @@ impl Streamable {
         if let Some(ear) = lock(&self.ear).take() {
             ear.abort();
         }
-        let last = first && self.delete_on_end && reason == LossReason::Ended;
+        let wanted = self.wire.server.options().delete_on_end;
+        let last = first && wanted && reason == LossReason::Ended;
         if !last || self.session().is_none() {
             return core.vanish();
         }
         let core = core.clone();
-        core.runtime.clone().spawn(async move {
+        core.runtime().clone().spawn(async move {
             if let Some(http) = drive::streamable(&core)
                 && let Some((session, terms)) = http.session().zip(core.terms.get())
             {

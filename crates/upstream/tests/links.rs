@@ -3,6 +3,7 @@
     clippy::unwrap_used,
     clippy::expect_used,
     clippy::panic,
+    clippy::print_stdout,
     reason = "a test stops at the first surprise"
 )]
 
@@ -12,6 +13,8 @@ mod end;
 mod flight;
 #[path = "links/keep.rs"]
 mod keep;
+#[path = "links/killed.rs"]
+mod killed;
 #[path = "links/room.rs"]
 mod room;
 #[path = "links/spares.rs"]

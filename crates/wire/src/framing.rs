@@ -97,6 +97,25 @@ impl LineSplitter {
     }
 }
 
+/// Makes one line of a JSON text, and ends it.
+///
+/// A line break between the values of a JSON text is as good as a space; inside a string it cannot
+/// stand. On stdio it would cut the message in two.
+///
+/// ```
+/// let mut line = b"{\"a\":\r\n1}".to_vec();
+/// stayput_wire::end_line(&mut line);
+/// assert_eq!(line, b"{\"a\":  1}\n");
+/// ```
+pub fn end_line(line: &mut Vec<u8>) {
+    let mut from = 0;
+    while let Some(at) = memchr::memchr2(b'\n', b'\r', &line[from..]) {
+        line[from + at] = b' ';
+        from += at + 1;
+    }
+    line.push(b'\n');
+}
+
 /// A line without the carriage return that ends it.
 fn trimmed(line: &[u8]) -> &[u8] {
     line.strip_suffix(b"\r").unwrap_or(line)

@@ -72,7 +72,7 @@ mod version;
 
 pub use batch::Batch;
 pub use code::Code;
-pub use framing::{LineSplitter, LineTooLong};
+pub use framing::{LineSplitter, LineTooLong, end_line};
 pub use id::{Id, IdBuf, InvalidId};
 pub use message::{Kind, Message, MessageError, Problem};
 pub use param::{InvalidMark, InvalidParam, MarkProblem, ParamHeaders, ParamProblem};

@@ -227,6 +227,26 @@ impl<'a> Envelope<'a> {
 
     fn take(&mut self, text: &'a str, slot: Slot) -> Result<(), Complaint> {
         let at = slot.key.start;
+        // Spelled as it should be, as nearly always.
+        let part = match &text[slot.key.clone()] {
+            r#""jsonrpc""# => Some(("jsonrpc", &mut self.jsonrpc)),
+            r#""id""# => Some(("id", &mut self.id)),
+            r#""method""# => Some(("method", &mut self.method)),
+            r#""params""# => Some(("params", &mut self.params)),
+            r#""result""# => Some(("result", &mut self.result)),
+            r#""error""# => Some(("error", &mut self.error)),
+            _ => None,
+        };
+        if let Some((name, part)) = part {
+            let before = part.replace(Raw::cut(text, slot.value));
+            return before.map_or(Ok(()), |_| Err((Problem::Twice(name), at)));
+        }
+        self.take_other(text, slot)
+    }
+
+    /// A member that may still be one of ours, in another spelling.
+    fn take_other(&mut self, text: &'a str, slot: Slot) -> Result<(), Complaint> {
+        let at = slot.key.start;
         let Some(said) = json::unquote(&text[slot.key]) else { return Ok(()) };
         let parts = [
             ("jsonrpc", &mut self.jsonrpc),

@@ -62,6 +62,15 @@ impl Version {
         &self.0
     }
 
+    /// The name of a revision that is known here, for as long as anybody wants it.
+    #[must_use]
+    pub fn known_name(&self) -> Option<&'static str> {
+        match self.0 {
+            Cow::Borrowed(name) => Some(name),
+            Cow::Owned(_) => None,
+        }
+    }
+
     /// The era it falls into.
     #[must_use]
     pub fn era(&self) -> Era {

@@ -10,8 +10,8 @@ use tokio::time::{Instant, timeout_at};
 use super::{HttpError, Phase, Target, error::reasons};
 use crate::Delivery;
 
-/// How much is reserved before any of it has come: a length is only a claim.
-const RESERVED: usize = 64 * 1024;
+/// How much is reserved before all of it has come: a length is only a claim.
+const RESERVED: usize = 1 << 20;
 
 /// The body of an answer, chunk by chunk as it comes. Dropped before its end, it closes its
 /// connection, which is how a server learns that nobody listens any more.

@@ -3,7 +3,7 @@
 use std::{error::Error, fmt, sync::Arc, time::Duration};
 
 use ::http::{
-    HeaderMap, StatusCode, Uri,
+    HeaderMap, HeaderName, HeaderValue, StatusCode, Uri,
     header::{AUTHORIZATION, PROXY_AUTHORIZATION},
     uri::Scheme,
 };
@@ -12,7 +12,10 @@ use hyper_util::{
     client::legacy::{Client as Pool, Error as PoolError},
     rt::TokioTimer,
 };
-use tokio::{runtime::Handle, time::timeout};
+use tokio::{
+    runtime::Handle,
+    time::{Instant, timeout_at},
+};
 
 use super::{
     Body, ClientError, ClientSettings, HttpError, Phase, Request, Target,
@@ -94,17 +97,36 @@ impl Client {
     /// # Errors
     /// If there is no head of an answer, or it sends the request to where it must not go.
     pub async fn send(&self, request: Request) -> Result<Response, HttpError> {
+        self.send_with(request, &[]).await
+    }
+
+    /// As [`Client::send`], with more headers, which win over those of the request. A map of them is
+    /// made when they are sent, and not before.
+    pub(crate) async fn send_with(
+        &self,
+        request: Request,
+        more: &[(HeaderName, HeaderValue)],
+    ) -> Result<Response, HttpError> {
         request.check()?;
         let (limit, to, taken) = (request.first_byte, request.url.clone(), Taken::default());
-        match timeout(limit, self.follow(request, &taken)).await {
+        // Too far away to be a time: no limit, and no timer.
+        let Some(deadline) = Instant::now().checked_add(limit) else {
+            return self.follow(request, more, &taken).await;
+        };
+        match timeout_at(deadline, self.follow(request, more, &taken)).await {
             Ok(outcome) => outcome,
             Err(_) => Err(late(&taken, &to, limit)),
         }
     }
 
-    async fn follow(&self, mut request: Request, taken: &Taken) -> Result<Response, HttpError> {
+    async fn follow(
+        &self,
+        mut request: Request,
+        more: &[(HeaderName, HeaderValue)],
+        taken: &Taken,
+    ) -> Result<Response, HttpError> {
         for _ in 0..=redirect::MOST {
-            let answer = self.once(&request, taken).await?;
+            let answer = self.once(&request, more, taken).await?;
             let Some(next) = redirect::next(&request, &answer)? else {
                 let (head, body) = answer.into_parts();
                 let body = Body::new(body, request.url, request.idle);
@@ -118,14 +140,20 @@ impl Client {
     async fn once(
         &self,
         request: &Request,
+        more: &[(HeaderName, HeaderValue)],
         taken: &Taken,
     ) -> Result<::http::Response<Incoming>, HttpError> {
         let mut outgoing = ::http::Request::new(Outgoing::new(request, taken.clone()));
         *outgoing.method_mut() = request.method.clone();
         *outgoing.uri_mut() = request.url.uri().clone();
         // The connection keeps what it is given, and a redirect needs them again.
-        *outgoing.headers_mut() = request.headers.clone();
-        self.sign(&request.url, outgoing.headers_mut());
+        let headers = outgoing.headers_mut();
+        *headers = request.headers.clone();
+        headers.reserve(more.len() + 1);
+        for (name, value) in more {
+            headers.insert(name, value.clone());
+        }
+        self.sign(&request.url, headers);
         let answer = self.pool.request(outgoing).await;
         answer.map_err(|error| failure(&error, taken.delivery(), &request.url))
     }
@@ -141,7 +169,7 @@ impl Client {
 
     /// What a proxy that reads the request itself wants to see in it. Where there is a tunnel, it was
     /// shown when that was made, and must not go further.
-    fn forwarding(&self, to: &Uri) -> Option<::http::HeaderValue> {
+    fn forwarding(&self, to: &Uri) -> Option<HeaderValue> {
         let proxies = self.proxies.as_ref().filter(|_| to.scheme() == Some(&Scheme::HTTP))?;
         proxies.on_the_way_to(to)?.authorization
     }

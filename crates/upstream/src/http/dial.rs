@@ -26,9 +26,12 @@ use super::{
     stream::Stream,
 };
 
-/// Makes connections for the pool.
+/// Makes connections for the pool, which has a clone of it for each request: so there is little of it.
 #[derive(Clone)]
-pub(super) struct Dial {
+pub(super) struct Dial(Arc<Means>);
+
+/// What a connection is made with.
+struct Means {
     https: HttpsConnector<Way>,
     limit: Duration,
     runtime: Handle,
@@ -72,7 +75,7 @@ impl Dial {
         tcp.set_keepalive_retries(settings.keep_alive.map(|_| 4));
         let to_proxy = HttpsConnector::from((tcp.clone(), tls.clone()));
         let https = HttpsConnector::from((Way { tcp, to_proxy, proxies }, tls));
-        Self { https, limit: settings.connect, runtime }
+        Self(Arc::new(Means { https, limit: settings.connect, runtime }))
     }
 }
 
@@ -86,7 +89,8 @@ impl Service<Uri> for Dial {
     }
 
     fn call(&mut self, to: Uri) -> Self::Future {
-        let (limit, connecting) = (self.limit, self.https.call(to));
+        let Means { https, limit, runtime } = &*self.0;
+        let (limit, connecting) = (*limit, https.clone().call(to));
         let connected = async move {
             match timeout(limit, connecting).await {
                 Ok(outcome) => outcome.map_err(DialError::last_step),
@@ -94,7 +98,7 @@ impl Service<Uri> for Dial {
             }
         };
         // A socket belongs to the runtime it was made on, and must outlive the one that asks.
-        let task = Owned(self.runtime.spawn(connected));
+        let task = Owned(runtime.spawn(connected));
         Box::pin(async move { task.await.unwrap_or_else(|_| Err(DialError::no_runtime())) })
     }
 }

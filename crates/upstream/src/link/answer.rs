@@ -18,18 +18,19 @@ impl Answer {
     pub(crate) fn under(message: &Message<'_>, id: &str) -> Option<Self> {
         match Places::of(message)? {
             places @ Places { id: Some(_), .. } => {
-                Some(Self::spliced(Cow::Borrowed(message.text().as_bytes()), places, id))
+                Some(Self::spliced(Cow::Borrowed(message.text().as_bytes()), places, Some(id)))
             }
             // The other side could not read the id, and wrote none or null.
             Places { id: None, .. } => Self::with_added_id(message, id),
         }
     }
 
-    /// The answer that stands in `text`, of which `places` were found. What is owned is edited where it
-    /// is: the largest answers come that way.
-    pub(super) fn spliced(text: Cow<'_, [u8]>, places: Places, id: &str) -> Self {
+    /// The answer that stands in `text`, of which `places` were found, under another id if there is
+    /// one. What is owned is edited where it is: the largest answers come that way.
+    pub(super) fn spliced(text: Cow<'_, [u8]>, places: Places, id: Option<&str>) -> Self {
         let Places { id: was, mut value, failed } = places;
-        let Some(was) = was.filter(|was| text[was.clone()] != *id.as_bytes()) else {
+        let changed = was.zip(id).filter(|(was, id)| text[was.clone()] != *id.as_bytes());
+        let Some((was, id)) = changed else {
             return Self { text: text.into_owned().into(), value, failed };
         };
         if value.start >= was.end {
@@ -153,7 +154,7 @@ mod tests {
             for id in ["17", "3", r#""a\/1""#] {
                 let borrowed = under(said, id);
                 let places = Places::of(&Message::parse(said.as_bytes()).unwrap()).unwrap();
-                let owned = Answer::spliced(Cow::Owned(said.as_bytes().to_vec()), places, id);
+                let owned = Answer::spliced(Cow::Owned(said.as_bytes().to_vec()), places, Some(id));
                 assert_eq!(owned.as_bytes(), &said.replace("17", id));
                 assert_eq!(owned.as_bytes(), borrowed.as_bytes());
                 assert_eq!(owned.result(), borrowed.result());

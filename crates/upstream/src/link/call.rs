@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use super::{Answer, Core, Inbox, Incoming};
+use super::{Answer, Core, Flight, Incoming};
 use crate::{Delivery, Loss};
 
 /// A call in flight.
@@ -17,8 +17,7 @@ use crate::{Delivery, Loss};
 /// cancels the call, once, in the way of the server's era.
 pub struct Call {
     pub(super) core: Arc<Core>,
-    pub(super) inbox: Arc<Inbox>,
-    pub(super) number: u64,
+    pub(super) flight: Arc<Flight>,
 }
 
 impl Call {
@@ -29,7 +28,7 @@ impl Call {
 
     /// As [`Call::next`], for whoever polls.
     pub fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Incoming>> {
-        self.inbox.poll_next(cx)
+        self.flight.inbox.poll_next(cx)
     }
 
     /// The answer alone. Whatever the server asks on the way to it is refused.
@@ -53,29 +52,30 @@ impl Call {
     /// Something that can cancel the call from elsewhere, while this follows it.
     #[must_use]
     pub fn canceller(&self) -> Canceller {
-        let (core, inbox) = (Arc::downgrade(&self.core), self.inbox.clone());
-        Canceller { core, inbox, number: self.number }
+        Canceller { core: Arc::downgrade(&self.core), flight: self.flight.clone() }
     }
 
     /// How many log messages this call missed because it did not read them.
     #[must_use]
     pub fn missed_logs(&self) -> u64 {
-        self.inbox.dropped()
+        self.flight.inbox.dropped()
     }
 }
 
 impl Drop for Call {
     fn drop(&mut self) {
-        if !self.inbox.has_ended() {
-            self.core.cancel(self.number);
+        let (ended, waiting) = self.flight.inbox.abandon();
+        if !ended {
+            self.core.cancel(self.flight.number);
         }
-        self.inbox.abandon();
+        // After that: what a cancelled call was asked needs no answer.
+        drop(waiting);
     }
 }
 
 impl fmt::Debug for Call {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Call({})", self.number)
+        write!(f, "Call({})", self.flight.number)
     }
 }
 
@@ -83,8 +83,7 @@ impl fmt::Debug for Call {
 #[derive(Clone)]
 pub struct Canceller {
     core: Weak<Core>,
-    inbox: Arc<Inbox>,
-    number: u64,
+    flight: Arc<Flight>,
 }
 
 impl Canceller {
@@ -92,15 +91,15 @@ impl Canceller {
     /// has its answer, nothing happens.
     pub fn cancel(&self) {
         if let Some(core) = self.core.upgrade() {
-            core.cancel(self.number);
+            core.cancel(self.flight.number);
         }
-        self.inbox.end(Err(CallError::Cancelled));
+        self.flight.inbox.end(Err(CallError::Cancelled));
     }
 }
 
 impl fmt::Debug for Canceller {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Canceller({})", self.number)
+        write!(f, "Canceller({})", self.flight.number)
     }
 }
 

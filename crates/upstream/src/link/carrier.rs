@@ -3,16 +3,15 @@
 use std::{fmt, sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use tokio::time::Instant;
 
-use super::{Core, prepare::Prepared};
+use super::{Core, Flight, prepare::Prepared};
 use crate::{CallError, LossReason, sse::Sse, stdio::Stdio, streamable::Streamable};
 
 /// What carries the messages of a link. All of it is synchronous, so that no caller can be cancelled
 /// in the middle of it.
 pub(crate) enum Carrier {
     /// The pipes of a child process.
-    Stdio(Stdio),
+    Stdio(Box<Stdio>),
     /// One POST for each message.
     Streamable(Streamable),
     /// One stream for all answers: the transport of 2024-11-05.
@@ -21,19 +20,19 @@ pub(crate) enum Carrier {
 
 impl Carrier {
     /// Waits until there is room for one more message. Says whether there is.
-    pub(crate) async fn ready(&self, core: &Core, until: Instant) -> bool {
+    pub(crate) async fn ready(&self, core: &Core, limit: Duration) -> bool {
         match self {
-            Self::Stdio(stdio) => stdio.ready(core, until).await,
+            Self::Stdio(stdio) => stdio.ready(core, limit).await,
             Self::Streamable(_) | Self::Sse(_) => true,
         }
     }
 
     /// Sends a request that is already in the table of what is in flight.
-    pub(crate) fn request(&self, core: &Arc<Core>, number: u64, prepared: Prepared) {
+    pub(crate) fn request(&self, core: &Arc<Core>, flight: &Arc<Flight>, prepared: Prepared) {
         match self {
-            Self::Stdio(stdio) => stdio.send(Some(number), prepared.text),
-            Self::Streamable(http) => http.request(core, number, prepared),
-            Self::Sse(sse) => sse.request(core, number, prepared.text),
+            Self::Stdio(stdio) => stdio.send(Some(flight.number), prepared.text),
+            Self::Streamable(http) => http.request(core, flight, prepared),
+            Self::Sse(sse) => sse.request(core, flight, prepared.text),
         }
     }
 
@@ -64,6 +63,15 @@ impl Carrier {
             Self::Sse(sse) => sse.rearm(),
             // Each call has a timer of its own.
             Self::Streamable(_) => {}
+        }
+    }
+
+    /// The server has given the link up.
+    pub(crate) fn condemned(&self, core: &Arc<Core>) {
+        match self {
+            Self::Streamable(http) => http.condemned(core),
+            // Whoever reads the stream sees to it. A child gives no verdicts.
+            Self::Sse(_) | Self::Stdio(_) => {}
         }
     }
 

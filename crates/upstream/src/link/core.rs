@@ -11,34 +11,38 @@ use std::{
 
 use bytes::Bytes;
 use stayput_wire::{IdBuf, Message};
-use tokio::{runtime::Handle, time::Instant};
+use tokio::{runtime::Handle, task::AbortHandle, time::Instant};
 
 use super::{
-    Call, CallError, CallOptions, Carrier, Inbox, Listeners, Made, Terms,
-    pending::{Entry, Pending},
+    Call, CallError, CallOptions, Carrier, Flight, Listeners, Made, Terms,
+    pending::Pending,
     prepare::{self, Prepared},
 };
-use crate::{Budget, Delivery, Loss, LossReason, flag::Flag, lock::lock, seat::Seat};
+use crate::{Budget, Delivery, Loss, LossReason, Server, flag::Flag, lock::lock, seat::Seat};
+
+/// Where links live: what all links of one table share.
+#[derive(Debug)]
+pub(crate) struct Home {
+    pub(crate) runtime: Handle,
+    pub(crate) budget: Budget,
+}
 
 /// What everybody who has to do with a link shares.
 pub(crate) struct Core {
-    /// The name of the server, for errors.
-    pub(crate) server: Arc<str>,
+    pub(crate) server: Server,
     pub(crate) carrier: Carrier,
-    pub(crate) runtime: Handle,
+    home: Arc<Home>,
     pub(crate) pending: Mutex<Pending>,
     pub(crate) listeners: Mutex<Listeners>,
     pub(crate) terms: OnceLock<Terms>,
-    pub(crate) counts: Counts,
+    counts: OnceLock<Box<Counts>>,
     /// Raised when the link is over.
     pub(crate) over: Flag,
     /// Raised when nothing of it is left: no process, no socket, no task.
     pub(crate) gone: Flag,
-    limit: Duration,
     next: AtomicU64,
     /// The place in the budget, until nothing of the link is left.
     seat: Mutex<Option<Seat>>,
-    budget: OnceLock<Budget>,
 }
 
 /// What happened on a link that nobody was told of.
@@ -59,33 +63,37 @@ pub(crate) struct Counts {
 }
 
 impl Core {
-    pub(crate) fn new(
-        server: Arc<str>,
-        carrier: Carrier,
-        runtime: Handle,
-        limit: Duration,
-    ) -> Arc<Self> {
+    pub(crate) fn new(server: Server, carrier: Carrier, home: Arc<Home>, seat: Seat) -> Arc<Self> {
         Arc::new(Self {
             server,
             carrier,
-            runtime,
+            home,
             pending: Mutex::default(),
             listeners: Mutex::default(),
             terms: OnceLock::new(),
-            counts: Counts::default(),
+            counts: OnceLock::new(),
             over: Flag::default(),
             gone: Flag::default(),
-            limit,
             next: AtomicU64::new(1),
-            seat: Mutex::default(),
-            budget: OnceLock::new(),
+            seat: Mutex::new(Some(seat)),
         })
     }
 
-    pub(crate) fn with_seat(self: Arc<Self>, seat: Seat, budget: Budget) -> Arc<Self> {
-        *lock(&self.seat) = Some(seat);
-        let _ = self.budget.set(budget);
-        self
+    /// Where its tasks and timers are, whoever calls.
+    pub(crate) fn runtime(&self) -> &Handle {
+        &self.home.runtime
+    }
+
+    /// What happened that nobody was told of. On most links nothing did, and they have no counters.
+    pub(crate) fn counts(&self) -> &Counts {
+        self.counts.get_or_init(Box::default)
+    }
+
+    /// Whoever opened it has it: it is not only begun any more.
+    pub(crate) fn settled(&self) {
+        if let Some(seat) = &mut *lock(&self.seat) {
+            seat.settle();
+        }
     }
 
     /// Nothing of it is left.
@@ -103,26 +111,26 @@ impl Core {
     }
 
     /// Takes calls out of the table. Whoever waits for an idle link is told of one.
-    fn settle<T>(&self, take: impl FnOnce(&mut Pending) -> T) -> T {
+    fn withdraw<T>(&self, take: impl FnOnce(&mut Pending) -> T) -> T {
         let (taken, idle) = {
             let mut pending = lock(&self.pending);
             (take(&mut pending), pending.len() == 0)
         };
-        if idle && let Some(budget) = self.budget.get() {
-            budget.idle();
+        if idle {
+            self.home.budget.idle();
         }
         taken
     }
 
     /// Takes a call out of the table.
-    pub(crate) fn take(&self, number: u64) -> Option<Entry> {
-        self.settle(|pending| pending.take(number))
+    pub(crate) fn take(&self, number: u64) -> Option<Arc<Flight>> {
+        self.withdraw(|pending| pending.take(number))
     }
 
     /// Ends all calls in flight with the same error.
     pub(crate) fn fail_all(&self, error: &CallError) {
-        for (_, entry) in self.settle(Pending::drain) {
-            entry.inbox.end(Err(error.clone()));
+        for flight in self.withdraw(Pending::drain) {
+            flight.inbox.end(Err(error.clone()));
         }
     }
 
@@ -133,45 +141,66 @@ impl Core {
         options: CallOptions,
         made: Made,
     ) -> Result<Call, CallError> {
-        let limit = options.limit.unwrap_or(self.limit);
-        if !self.carrier.ready(self, expiry(limit)).await {
-            return Err(untaken(limit));
-        }
+        let limit = self.ready(options).await?;
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let mut prepared = prepare::request(message, number, self.terms.get())?;
         prepared.handshake = made == Made::Handshake;
         let id = message.id().filter(|_| made == Made::Elsewhere).map(stayput_wire::Id::to_buf);
-        self.admit(number, id, prepared, options)
+        let flight = Flight::new(number, id, &mut prepared, options, limit);
+        self.admit(flight, prepared)
+    }
+
+    /// The same for a request that is made from its parts.
+    pub(crate) async fn call_parts(
+        self: &Arc<Self>,
+        method: &str,
+        params: Option<&str>,
+        options: CallOptions,
+    ) -> Result<Call, CallError> {
+        let limit = self.ready(options).await?;
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        let mut prepared = match prepare::plain(method, params, number, self.terms.get()) {
+            Some(prepared) => prepared,
+            None => {
+                let text = prepare::compose(method, params);
+                let message = Message::parse(text.as_bytes());
+                let message =
+                    message.map_err(|error| CallError::Invalid(error.to_string().into()))?;
+                prepare::request(&message, number, self.terms.get())?
+            }
+        };
+        let flight = Flight::new(number, None, &mut prepared, options, limit);
+        self.admit(flight, prepared)
+    }
+
+    /// Waits until there is room for one more. Says how long the call may take.
+    async fn ready(&self, options: CallOptions) -> Result<Duration, CallError> {
+        let limit = options.limit.unwrap_or(self.server.options().timeouts.call);
+        match self.carrier.ready(self, limit).await {
+            true => Ok(limit),
+            false => Err(untaken(limit)),
+        }
     }
 
     /// From here to the end nothing is waited for: a caller that is cancelled leaves a whole call or
     /// none.
-    fn admit(
-        self: &Arc<Self>,
-        number: u64,
-        id: Option<IdBuf>,
-        mut prepared: Prepared,
-        options: CallOptions,
-    ) -> Result<Call, CallError> {
-        let inbox = Arc::new(Inbox::default());
-        let limit = options.limit.unwrap_or(self.limit);
-        let entry = Entry {
-            inbox: inbox.clone(),
-            id,
-            token: prepared.token.take(),
-            declares: options.declares,
-            limit,
-            expires: expiry(limit),
-            driver: None,
-            silent: prepared.handshake,
-        };
-        let earlier = lock(&self.pending).add(number, entry)?;
-        let call = Call { core: self.clone(), inbox, number };
-        self.carrier.request(self, number, prepared);
+    fn admit(self: &Arc<Self>, flight: Arc<Flight>, prepared: Prepared) -> Result<Call, CallError> {
+        let earlier = lock(&self.pending).add(flight.clone())?;
+        let call = Call { core: self.clone(), flight };
+        self.carrier.request(self, &call.flight, prepared);
         if earlier {
             self.carrier.rearm();
         }
         Ok(call)
+    }
+
+    /// A task reads the answer of this call.
+    pub(crate) fn driven(&self, flight: &Flight, driver: AbortHandle) {
+        flight.driven_by(driver);
+        if !lock(&self.pending).is_in_flight(flight.number) {
+            // The link ended meanwhile, and whoever ended it found nothing to stop.
+            flight.stop_driver();
+        }
     }
 
     /// Tells the server something. On a link that is over it is lost, as everything else.
@@ -189,46 +218,41 @@ impl Core {
 
     /// The caller does not want the answer any more.
     pub(crate) fn cancel(self: &Arc<Self>, number: u64) {
-        let entry = self.take(number);
-        if let Some(entry) = entry {
-            let _ = self.stop(number, &entry, "the caller does not need the answer any more");
+        if let Some(flight) = self.take(number) {
+            let _ = self.stop(&flight, "the caller does not need the answer any more");
         }
     }
 
     /// Ends one call with an error, and tells the server that nobody waits for it.
     pub(crate) fn give_up(self: &Arc<Self>, number: u64, error: CallError) {
-        let entry = self.take(number);
-        if let Some(entry) = entry {
+        if let Some(flight) = self.take(number) {
             let reason = error.to_string();
-            entry.inbox.end(Err(error));
-            let _ = self.stop(number, &entry, &reason);
+            flight.inbox.end(Err(error));
+            let _ = self.stop(&flight, &reason);
         }
     }
 
     /// Ends one call with an error; the server knows, or does not have to.
     pub(crate) fn fail(&self, number: u64, error: CallError) {
-        let entry = self.take(number);
-        if let Some(entry) = entry {
-            entry.inbox.end(Err(error));
+        if let Some(flight) = self.take(number) {
+            flight.inbox.end(Err(error));
         }
     }
 
     /// Tells the server, if there is anything to tell. Says whether nothing of the call was sent.
-    fn stop(self: &Arc<Self>, number: u64, entry: &Entry, reason: &str) -> bool {
-        let unsent = !entry.silent && self.carrier.cancel(self, number, reason);
-        if let Some(driver) = &entry.driver {
-            driver.abort();
-        }
+    fn stop(self: &Arc<Self>, flight: &Flight, reason: &str) -> bool {
+        let unsent = !flight.silent && self.carrier.cancel(self, flight.number, reason);
+        flight.stop_driver();
         unsent
     }
 
     /// Ends the calls that took too long.
     pub(crate) fn expire(self: &Arc<Self>) {
-        for (number, entry) in self.settle(|pending| pending.expire(Instant::now())) {
-            let unsent = self.stop(number, &entry, "it took too long");
-            let limit = entry.limit;
+        for flight in self.withdraw(|pending| pending.expire(Instant::now())) {
+            let unsent = self.stop(&flight, "it took too long");
+            let limit = flight.limit;
             let error = if unsent { untaken(limit) } else { CallError::TimedOut { limit } };
-            entry.inbox.end(Err(error));
+            flight.inbox.end(Err(error));
         }
     }
 
@@ -247,12 +271,11 @@ impl Core {
         };
         self.leave();
         self.over.raise();
-        for (number, entry) in failed {
-            let delivery = if not_sent(number) { Delivery::NotSent } else { Delivery::Unknown };
-            entry.inbox.end(Err(CallError::Lost { loss: loss.clone(), delivery }));
-            if let Some(driver) = entry.driver {
-                driver.abort();
-            }
+        for flight in failed {
+            let unsent = not_sent(flight.number);
+            let delivery = if unsent { Delivery::NotSent } else { Delivery::Unknown };
+            flight.inbox.end(Err(CallError::Lost { loss: loss.clone(), delivery }));
+            flight.stop_driver();
         }
         self.end_listeners(&loss);
         true
@@ -260,15 +283,27 @@ impl Core {
 
     /// The link is over by the server's verdict. What is in flight has its own verdict coming, and may
     /// wait for it a moment: that says more than that nobody knows.
-    pub(crate) fn condemn(&self, detail: &str) -> Arc<Loss> {
+    pub(crate) fn condemn(self: &Arc<Self>, detail: &str) -> Arc<Loss> {
         let loss = Arc::new(Loss::new(LossReason::Verdict, detail));
         let mut pending = lock(&self.pending);
-        pending.close(&loss);
+        let first = pending.close(&loss);
         let loss = pending.closed().cloned().unwrap_or(loss);
         drop(pending);
         self.over.raise();
         self.end_listeners(&loss);
+        if first {
+            self.carrier.condemned(self);
+        }
         loss
+    }
+
+    /// Ends what is still in flight on a link that is over.
+    pub(crate) fn fail_rest(&self) {
+        let Some(error) = self.lost(Delivery::Unknown) else { return };
+        for flight in self.withdraw(Pending::drain) {
+            flight.inbox.end(Err(error.clone()));
+            flight.stop_driver();
+        }
     }
 
     fn end_listeners(&self, loss: &Arc<Loss>) {
@@ -306,16 +341,9 @@ fn untaken(limit: Duration) -> CallError {
     CallError::failed(what, Delivery::NotSent)
 }
 
-/// When a call that makes no progress is over.
-pub(crate) fn expiry(limit: Duration) -> Instant {
-    let now = Instant::now();
-    // A limit of centuries is none, and none fits into the clock.
-    now.checked_add(limit).unwrap_or_else(|| now + Duration::from_secs(365 * 86_400))
-}
-
 impl fmt::Debug for Core {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { server, carrier, .. } = self;
+        let (server, carrier) = (self.server.name(), &self.carrier);
         write!(f, "Core({server} over {carrier:?}, {} in flight)", self.in_flight())
     }
 }

@@ -45,10 +45,15 @@ pub(crate) struct Overflow;
 #[derive(Debug, Default)]
 pub(crate) struct Inbox(Mutex<Queue>);
 
+/// What came and was not read.
+type Waiting = VecDeque<(Worth, Incoming)>;
+
 #[derive(Debug, Default)]
 struct Queue {
-    waiting: VecDeque<(Worth, Incoming)>,
+    waiting: Waiting,
     bytes: usize,
+    /// How much of it is progress.
+    progress: usize,
     /// The end stays outside the queue: most calls have nothing else.
     end: Option<Result<Answer, CallError>>,
     ended: bool,
@@ -75,6 +80,7 @@ impl Inbox {
                 return Err(Overflow);
             }
             queue.bytes += text.len();
+            queue.progress += usize::from(worth == Worth::Progress);
             queue.waiting.push_back((worth, Incoming::Notification(text)));
             queue.waker.take()
         };
@@ -118,26 +124,18 @@ impl Inbox {
         wake(waker);
     }
 
-    /// Whether the end is known, read or not.
-    pub(crate) fn has_ended(&self) -> bool {
-        lock(&self.0).ended
-    }
-
     /// Whether anything came before the end.
     pub(crate) fn has_begun(&self) -> bool {
         lock(&self.0).begun
     }
 
-    /// Nobody reads any more. What waits is dropped, outside the lock: questions are refused by it.
-    pub(crate) fn abandon(&self) {
-        let waiting = {
-            let mut queue = lock(&self.0);
-            queue.ended = true;
-            queue.waker = None;
-            queue.bytes = 0;
-            std::mem::take(&mut queue.waiting)
-        };
-        drop(waiting);
+    /// Nobody reads any more. Says whether the end was known, read or not, and what waited: dropped,
+    /// questions are refused.
+    pub(crate) fn abandon(&self) -> (bool, Waiting) {
+        let mut queue = lock(&self.0);
+        queue.waker = None;
+        (queue.bytes, queue.progress) = (0, 0);
+        (std::mem::replace(&mut queue.ended, true), std::mem::take(&mut queue.waiting))
     }
 
     /// How many log messages were dropped because nobody read.
@@ -147,8 +145,9 @@ impl Inbox {
 
     pub(crate) fn poll_next(&self, cx: &mut Context<'_>) -> Poll<Option<Incoming>> {
         let mut queue = lock(&self.0);
-        if let Some((_, incoming)) = queue.waiting.pop_front() {
+        if let Some((worth, incoming)) = queue.waiting.pop_front() {
             queue.bytes -= incoming.size();
+            queue.progress -= usize::from(worth == Worth::Progress);
             return Poll::Ready(Some(incoming));
         }
         if let Some(end) = queue.end.take() {
@@ -171,6 +170,11 @@ impl Queue {
         if self.bytes + size <= QUEUE_LIMIT {
             return true;
         }
+        if worth == Worth::Log && self.progress <= 1 {
+            // There is nothing to look for, and a flood of logs would have all of it looked through for
+            // each of them.
+            return false;
+        }
         let latest = match worth {
             Worth::Progress => None,
             _ => self.waiting.iter().rposition(|(worth, _)| *worth == Worth::Progress),
@@ -188,6 +192,7 @@ impl Queue {
             keep
         });
         self.bytes = bytes;
+        self.progress = usize::from(latest.is_some());
         self.dropped += logs;
         bytes + size <= QUEUE_LIMIT
     }

@@ -60,7 +60,7 @@ impl Drop for Listener {
         if let Source::Link { core, inbox } = &self.source {
             lock(&core.listeners).0.retain(|(held, _)| !Arc::ptr_eq(held, inbox));
             core.carrier.listen(core);
-            inbox.abandon();
+            drop(inbox.abandon());
         }
     }
 }

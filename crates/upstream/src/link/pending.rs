@@ -1,17 +1,24 @@
 //! The calls in flight on one link.
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{
+    collections::HashMap,
+    hash::{BuildHasherDefault, Hasher},
+    sync::Arc,
+};
 
 use stayput_wire::IdBuf;
-use tokio::{task::AbortHandle, time::Instant};
+use tokio::time::Instant;
 
-use super::{CallError, Declares, Inbox};
+use super::{CallError, Declares, Flight};
 use crate::Loss;
+
+/// A table for more calls at once than this is not kept for the next ones.
+const KEPT: usize = 64;
 
 /// Which call is which. A call lives here, not in its caller's future.
 #[derive(Debug, Default)]
 pub(crate) struct Pending {
-    calls: HashMap<u64, Entry>,
+    calls: Calls,
     /// Set once, when the link is over. From then on no call comes in.
     closed: Option<Arc<Loss>>,
     /// When somebody looks for calls that took too long. Kept while calls come and go: with limits
@@ -23,53 +30,42 @@ pub(crate) struct Pending {
     quiet: Option<Instant>,
 }
 
-/// One call in flight.
-#[derive(Debug)]
-pub(crate) struct Entry {
-    pub(crate) inbox: Arc<Inbox>,
-    /// The id under which the answer goes back; none if the caller gave none.
-    pub(crate) id: Option<IdBuf>,
-    /// The caller's progress token, as it was written.
-    pub(crate) token: Option<Box<str>>,
-    pub(crate) declares: Declares,
-    /// The time without progress after which it fails.
-    pub(crate) limit: Duration,
-    pub(crate) expires: Instant,
-    /// Reads the answer, where each call has a stream of its own.
-    pub(crate) driver: Option<AbortHandle>,
-    /// A handshake is never cancelled on the wire.
-    pub(crate) silent: bool,
-}
-
 impl Pending {
     /// Takes in a call. Says whether the timer has to be set earlier for it.
-    pub(crate) fn add(&mut self, number: u64, entry: Entry) -> Result<bool, CallError> {
+    pub(crate) fn add(&mut self, flight: Arc<Flight>) -> Result<bool, CallError> {
         if let Some(loss) = &self.closed {
             let delivery = crate::Delivery::NotSent;
             return Err(CallError::Lost { loss: loss.clone(), delivery });
         }
-        let earlier = self.armed.is_none_or(|armed| entry.expires < armed);
+        let expires = flight.expires();
+        let earlier = self.armed.is_none_or(|armed| expires < armed);
         if earlier {
-            self.armed = Some(entry.expires);
+            self.armed = Some(expires);
         }
-        self.calls.insert(number, entry);
+        self.calls.insert(flight);
         Ok(earlier)
     }
 
     /// Takes out a call: it has its answer, or will have none.
-    pub(crate) fn take(&mut self, number: u64) -> Option<Entry> {
-        let entry = self.calls.remove(&number);
-        if entry.is_some() && !self.asked.is_empty() {
+    pub(crate) fn take(&mut self, number: u64) -> Option<Arc<Flight>> {
+        let flight = self.calls.remove(number)?;
+        if !self.asked.is_empty() {
             self.asked.retain(|(_, call)| *call != Some(number));
         }
-        if entry.is_some() && self.calls.is_empty() {
-            self.quiet = Some(Instant::now());
+        if self.calls.len() == 0 {
+            self.rest();
         }
-        entry
+        Some(flight)
     }
 
-    pub(crate) fn get_mut(&mut self, number: u64) -> Option<&mut Entry> {
-        self.calls.get_mut(&number)
+    /// Nothing is in flight any more.
+    fn rest(&mut self) {
+        self.quiet = Some(Instant::now());
+        self.calls.rest();
+    }
+
+    pub(crate) fn get(&self, number: u64) -> Option<&Arc<Flight>> {
+        self.calls.get(number)
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -78,11 +74,11 @@ impl Pending {
 
     /// Since when nothing is in flight; none if something is, or never was.
     pub(crate) fn quiet_since(&self) -> Option<Instant> {
-        self.quiet.filter(|_| self.calls.is_empty())
+        self.quiet.filter(|_| self.calls.len() == 0)
     }
 
     pub(crate) fn is_in_flight(&self, number: u64) -> bool {
-        self.calls.contains_key(&number)
+        self.calls.get(number).is_some()
     }
 
     pub(crate) fn closed(&self) -> Option<&Arc<Loss>> {
@@ -99,10 +95,11 @@ impl Pending {
     }
 
     /// Takes out all calls.
-    pub(crate) fn drain(&mut self) -> Vec<(u64, Entry)> {
+    pub(crate) fn drain(&mut self) -> Vec<Arc<Flight>> {
         self.asked.clear();
-        self.quiet = Some(Instant::now());
-        self.calls.drain().collect()
+        let all = std::mem::take(&mut self.calls).into_all();
+        self.rest();
+        all
     }
 
     /// When to look for calls that took too long.
@@ -111,20 +108,20 @@ impl Pending {
     }
 
     /// Takes out the calls that took too long, and sets the timer for the next.
-    pub(crate) fn expire(&mut self, now: Instant) -> Vec<(u64, Entry)> {
-        let late: Vec<u64> = self.numbers(|entry| entry.expires <= now);
-        let late = late.into_iter().filter_map(|n| Some((n, self.take(n)?))).collect();
-        self.armed = self.calls.values().map(|entry| entry.expires).min();
+    pub(crate) fn expire(&mut self, now: Instant) -> Vec<Arc<Flight>> {
+        let late = self.numbers(|flight| flight.expires() <= now);
+        let late = late.into_iter().filter_map(|number| self.take(number)).collect();
+        self.armed = self.calls.all().map(|flight| flight.expires()).min();
         late
     }
 
-    fn numbers(&self, which: impl Fn(&Entry) -> bool) -> Vec<u64> {
-        self.calls.iter().filter(|(_, entry)| which(entry)).map(|(number, _)| *number).collect()
+    fn numbers(&self, which: impl Fn(&Flight) -> bool) -> Vec<u64> {
+        self.calls.all().filter(|flight| which(flight)).map(|flight| flight.number).collect()
     }
 
     /// The only call in flight whose client said that it can answer this.
     pub(crate) fn able(&self, needed: Declares) -> Option<u64> {
-        match self.numbers(|entry| entry.declares.includes(needed))[..] {
+        match self.numbers(|flight| flight.declares.includes(needed))[..] {
             [number] => Some(number),
             _ => None,
         }
@@ -132,9 +129,9 @@ impl Pending {
 
     /// The only call in flight.
     pub(crate) fn only(&self) -> Option<u64> {
-        let mut numbers = self.calls.keys();
-        let first = numbers.next().copied();
-        first.filter(|_| numbers.next().is_none())
+        let mut all = self.calls.all();
+        let first = all.next().map(|flight| flight.number);
+        first.filter(|_| all.next().is_none())
     }
 
     /// Notes a question of the server.
@@ -146,5 +143,73 @@ impl Pending {
     pub(crate) fn answered(&mut self, id: &str) -> Option<Option<u64>> {
         let at = self.asked.iter().position(|(asked, _)| asked.as_str() == id)?;
         Some(self.asked.swap_remove(at).1)
+    }
+}
+
+/// Calls by their numbers. The first has a place of its own: most links have one call at a time, and
+/// an idle one then keeps no table.
+#[derive(Debug, Default)]
+struct Calls {
+    first: Option<Arc<Flight>>,
+    others: HashMap<u64, Arc<Flight>, BuildHasherDefault<Spread>>,
+}
+
+impl Calls {
+    fn insert(&mut self, flight: Arc<Flight>) {
+        if self.first.is_none() {
+            self.first = Some(flight);
+        } else {
+            self.others.insert(flight.number, flight);
+        }
+    }
+
+    fn get(&self, number: u64) -> Option<&Arc<Flight>> {
+        let first = self.first.as_ref().filter(|flight| flight.number == number);
+        first.or_else(|| self.others.get(&number))
+    }
+
+    fn remove(&mut self, number: u64) -> Option<Arc<Flight>> {
+        let first = self.first.take_if(|flight| flight.number == number);
+        first.or_else(|| self.others.remove(&number))
+    }
+
+    fn len(&self) -> usize {
+        usize::from(self.first.is_some()) + self.others.len()
+    }
+
+    fn all(&self) -> impl Iterator<Item = &Arc<Flight>> {
+        self.first.iter().chain(self.others.values())
+    }
+
+    fn into_all(self) -> Vec<Arc<Flight>> {
+        self.first.into_iter().chain(self.others.into_values()).collect()
+    }
+
+    /// Lets go of a table that was for many.
+    fn rest(&mut self) {
+        if self.others.capacity() > KEPT {
+            self.others = HashMap::default();
+        }
+    }
+}
+
+/// Spreads numbers that count up. They are given out here, one after the other, so nobody can choose
+/// them to fall together; a server can only ask for some.
+#[derive(Debug, Default)]
+struct Spread(u64);
+
+impl Hasher for Spread {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.write_u64(u64::from(*byte));
+        }
+    }
+
+    fn write_u64(&mut self, number: u64) {
+        self.0 = (self.0.rotate_left(5) ^ number).wrapping_mul(0x9E37_79B9_7F4A_7C15);
     }
 }

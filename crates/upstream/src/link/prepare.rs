@@ -1,7 +1,7 @@
 //! A request on its way out: our id, our progress token, and what its era wants in it.
 
 use bytes::Bytes;
-use stayput_wire::{Era, Kind, Message, Raw, header, meta};
+use stayput_wire::{Era, Kind, Message, Raw, end_line, header, meta};
 
 use super::{CallError, Terms};
 
@@ -93,15 +93,58 @@ fn routing(method: &str, params: Option<Raw<'_>>, terms: &Terms) -> Result<Routi
     Ok(Routing { method: method.into(), name, params })
 }
 
+/// A request made from its parts, if it is one that nothing has to be put into but its number: to a
+/// legacy server, without a progress token, and with parameters that are an object.
+pub(crate) fn plain(
+    method: &str,
+    params: Option<&str>,
+    number: u64,
+    terms: Option<&Terms>,
+) -> Option<Prepared> {
+    if terms.is_some_and(|terms| terms.era == Era::Modern) {
+        return None;
+    }
+    let special = |byte: u8| byte < b' ' || matches!(byte, b'"' | b'\\');
+    if method.bytes().any(special) {
+        return None;
+    }
+    if let Some(params) = params {
+        let params = Raw::parse(params).ok().filter(|params| params.is_object())?;
+        if params.find(&[meta::META, meta::PROGRESS_TOKEN]).is_some() {
+            return None;
+        }
+    }
+    let (params, name) = match params {
+        Some(params) => (params, r#","params":"#),
+        None => ("", ""),
+    };
+    let parts = [r#","method":""#, method, r#"""#, name, params, "}"];
+    let head = br#"{"jsonrpc":"2.0","id":"#;
+    let length = parts.iter().map(|part| part.len()).sum::<usize>();
+    let mut line = Vec::with_capacity(head.len() + digits(number) + length + 1);
+    line.extend_from_slice(head);
+    push_number(&mut line, number);
+    parts.iter().for_each(|part| line.extend_from_slice(part.as_bytes()));
+    end_line(&mut line);
+    Some(Prepared { text: line.into(), token: None, handshake: false, routing: None })
+}
+
+/// Exactly as much as it takes: what is longer than it has to be is shared at a price.
+fn digits(number: u64) -> usize {
+    number.checked_ilog10().map_or(1, |log| log as usize + 1)
+}
+
+fn push_number(line: &mut Vec<u8>, number: u64) {
+    // Writing to a vector does not fail.
+    let _ = std::io::Write::write_fmt(line, format_args!("{number}"));
+}
+
 /// The text with another id, as one line. This is the way of nearly every call.
 fn line(text: &str, id: Raw<'_>, number: u64) -> Bytes {
     let id = id.range();
-    let digits = number.checked_ilog10().map_or(1, |log| log as usize + 1);
-    // Exactly as much as it takes: what is longer than it has to be is shared at a price.
-    let mut line = Vec::with_capacity(text.len() - id.len() + digits + 1);
+    let mut line = Vec::with_capacity(text.len() - id.len() + digits(number) + 1);
     line.extend_from_slice(&text.as_bytes()[..id.start]);
-    // Writing to a vector does not fail.
-    let _ = std::io::Write::write_fmt(&mut line, format_args!("{number}"));
+    push_number(&mut line, number);
     line.extend_from_slice(&text.as_bytes()[id.end..]);
     end_line(&mut line);
     line.into()
@@ -113,15 +156,6 @@ pub(crate) fn one_line(text: &str) -> Bytes {
     line.extend_from_slice(text.as_bytes());
     end_line(&mut line);
     line.into()
-}
-
-/// A line break between the values of a JSON text is as good as a space; inside a string it cannot
-/// stand. On stdio it would cut the message in two.
-fn end_line(line: &mut Vec<u8>) {
-    for byte in line.iter_mut().filter(|byte| matches!(byte, b'\n' | b'\r')) {
-        *byte = b' ';
-    }
-    line.push(b'\n');
 }
 
 /// A request made from its parts. It has no id of its own.
@@ -159,6 +193,23 @@ mod tests {
         let made = prepared(said, None);
         assert_eq!(made.text, said.replace("\"a\"", "17") + "\n");
         assert!(made.token.is_none() && made.routing.is_none());
+    }
+
+    /// Whoever is spared the way over a message gets the same.
+    #[test]
+    fn a_request_from_its_parts_is_the_same_by_either_way() {
+        let legacy = Terms::new(stayput_wire::Version::LATEST_LEGACY, &Default::default());
+        for params in [None, Some("{}"), Some("{\"a\":\n[1.10]}"), Some(r#"{"_meta":{"x":1}}"#)] {
+            let quick = plain("tools/call", params, 17, Some(&legacy)).unwrap();
+            let text = compose("tools/call", params);
+            assert_eq!(quick.text, prepared(&text, Some(&legacy)).text);
+        }
+        let modern = Terms::new(stayput_wire::Version::LATEST, &Default::default());
+        assert!(plain("ping", None, 17, Some(&modern)).is_none());
+        assert!(plain("pi\"ng", None, 17, None).is_none());
+        for params in ["{", "[]", "null", "{} {}", r#"{"_meta":{"progressToken":1}}"#] {
+            assert!(plain("ping", Some(params), 17, None).is_none(), "{params}");
+        }
     }
 
     #[test]

@@ -6,15 +6,13 @@ use std::{
 };
 
 use bytes::Bytes;
-use stayput_wire::{Batch, Code, Kind, Message, meta};
+use stayput_wire::{Batch, Code, IdBuf, Kind, Message, meta};
 
 use super::{
-    Answer, Asked, Core, Declares,
+    Answer, Asked, Core, Declares, Flight,
     answer::Places,
     asked::{NOBODY, refusal},
-    core::expiry,
-    inbox::{Overflow, Worth},
-    pending::Entry,
+    inbox::{Inbox, Overflow, Worth},
     prepare,
 };
 use crate::{CallError, Delivery, lock::lock, verdict};
@@ -29,49 +27,59 @@ pub(crate) enum Via {
 }
 
 impl Core {
-    /// Takes in what the server sent. What cannot be read is counted and passed over: one server that
-    /// prints to its output must not cost anybody a session.
-    pub(crate) fn receive<'a>(self: &Arc<Self>, bytes: impl Into<Cow<'a, [u8]>>, via: Via) {
+    /// Takes in what the server sent, and says how many calls have their answer by it. What cannot be
+    /// read is counted and passed over: one server that prints to its output must not cost anybody a
+    /// session.
+    pub(crate) fn receive<'a>(
+        self: &Arc<Self>,
+        bytes: impl Into<Cow<'a, [u8]>>,
+        via: Via,
+    ) -> usize {
         let bytes = bytes.into();
-        if Batch::is_batch(&bytes) {
-            match Batch::split(&bytes) {
-                Ok(batch) => {
-                    let messages = batch.messages();
-                    messages.for_each(|one| self.receive_one(one.as_bytes().into(), via));
-                }
-                Err(_) => self.count_rubbish(),
-            }
-        } else {
-            self.receive_one(bytes, via);
+        if !Batch::is_batch(&bytes) {
+            return usize::from(self.receive_one(bytes, via));
         }
+        let Ok(batch) = Batch::split(&bytes) else {
+            self.count_rubbish();
+            return 0;
+        };
+        let messages = batch.messages();
+        messages.filter(|one| self.receive_one(one.as_bytes().into(), via)).count()
     }
 
-    fn receive_one(self: &Arc<Self>, bytes: Cow<'_, [u8]>, via: Via) {
-        let Ok(message) = Message::parse(&bytes) else { return self.count_rubbish() };
+    /// Says whether a call has its answer by it.
+    fn receive_one(self: &Arc<Self>, bytes: Cow<'_, [u8]>, via: Via) -> bool {
+        let Ok(message) = Message::parse(&bytes) else {
+            self.count_rubbish();
+            return false;
+        };
         match message.kind() {
             Kind::Response { .. } | Kind::Error { .. } => {
-                let Some((number, entry)) = self.answered(&message, via) else { return };
-                let id = entry.id.unwrap_or_else(|| number.into());
+                let Some(flight) = self.answered(&message, via) else { return false };
                 // One without an id is small; any other goes on in the bytes it came in.
                 let places = Places::of(&message).filter(|places| places.id.is_some());
                 let answer = match places {
-                    Some(places) => Some(Answer::spliced(bytes, places, id.as_str())),
-                    None => Answer::under(&message, id.as_str()),
+                    Some(places) => {
+                        Some(Answer::spliced(bytes, places, flight.id.as_ref().map(IdBuf::as_str)))
+                    }
+                    None => Answer::under(&message, &flight.id_back()),
                 };
                 let nonsense = || CallError::failed("the answer cannot be read", Delivery::Unknown);
-                entry.inbox.end(answer.ok_or_else(nonsense));
+                flight.inbox.end(answer.ok_or_else(nonsense));
+                return true;
             }
             Kind::Notification { method, .. } => self.receive_notification(method, &message, via),
             Kind::Request { method, .. } => self.receive_request(method, &message, via),
         }
+        false
     }
 
     fn count_rubbish(&self) {
-        self.counts.rubbish.fetch_add(1, Ordering::Relaxed);
+        self.counts().rubbish.fetch_add(1, Ordering::Relaxed);
     }
 
     /// The call that this answers. If the answer is that its session is gone, the call has ended.
-    fn answered(&self, message: &Message<'_>, via: Via) -> Option<(u64, Entry)> {
+    fn answered(self: &Arc<Self>, message: &Message<'_>, via: Via) -> Option<Arc<Flight>> {
         let number = match (message.id(), via) {
             (Some(id), Via::Link) => id.number(),
             (Some(id), Via::Call(own)) => id.number().filter(|number| *number == own),
@@ -79,21 +87,20 @@ impl Core {
             (None, Via::Link) => lock(&self.pending).only(),
             (None, Via::Call(own)) => Some(own),
         };
-        let entry = number.and_then(|number| self.take(number));
-        let Some((number, entry)) = number.zip(entry) else {
-            self.counts.late.fetch_add(1, Ordering::Relaxed);
+        let Some(flight) = number.and_then(|number| self.take(number)) else {
+            self.counts().late.fetch_add(1, Ordering::Relaxed);
             return None;
         };
         let attached = self.carrier.session().is_some();
         if attached && message.error().is_some_and(verdict::of_error) {
             let loss = self.condemn("it answered that it does not know the session");
             // Who told something about the call had begun with it.
-            let begun = entry.inbox.has_begun();
+            let begun = flight.inbox.has_begun();
             let delivery = if begun { Delivery::Unknown } else { Delivery::Refused };
-            entry.inbox.end(Err(CallError::Lost { loss, delivery }));
+            flight.inbox.end(Err(CallError::Lost { loss, delivery }));
             return None;
         }
-        Some((number, entry))
+        Some(flight)
     }
 
     fn receive_notification(self: &Arc<Self>, method: &str, message: &Message<'_>, via: Via) {
@@ -103,7 +110,7 @@ impl Core {
             "notifications/message" => self.deliver(message, via, Worth::Log),
             _ => {
                 if method.ends_with("/list_changed") {
-                    self.counts.lists_changed.fetch_add(1, Ordering::Relaxed);
+                    self.counts().lists_changed.fetch_add(1, Ordering::Relaxed);
                 }
                 if self.receive_subscribed(message, via) {
                     return;
@@ -119,22 +126,23 @@ impl Core {
     /// A notification to the call it came with; one that came with none to the only call in flight, or
     /// to whoever listens.
     fn deliver(self: &Arc<Self>, message: &Message<'_>, via: Via, worth: Worth) {
-        let (number, inbox) = {
-            let mut pending = lock(&self.pending);
+        let flight = {
+            let pending = lock(&self.pending);
             let number = match via {
                 Via::Call(number) => Some(number),
                 Via::Link => pending.only(),
             };
-            let inbox = number.and_then(|n| Some(pending.get_mut(n)?.inbox.clone()));
-            (number, inbox)
+            number.and_then(|number| pending.get(number).cloned())
         };
-        match (number, inbox) {
-            (Some(number), Some(inbox)) => {
-                if inbox.notify(worth, copy(message.text())) == Err(Overflow) {
-                    self.give_up(number, CallError::SlowReader);
-                }
-            }
-            _ => self.tell_listeners(message, worth),
+        match flight {
+            Some(flight) => self.notify(&flight, worth, copy(message.text())),
+            None => self.tell_listeners(message, worth),
+        }
+    }
+
+    fn notify(self: &Arc<Self>, flight: &Flight, worth: Worth, text: Bytes) {
+        if flight.inbox.notify(worth, text) == Err(Overflow) {
+            self.give_up(flight.number, CallError::SlowReader);
         }
     }
 
@@ -148,16 +156,14 @@ impl Core {
         if matches!(via, Via::Call(own) if own != number) {
             return false;
         }
-        let found = lock(&self.pending).get_mut(number).map(|it| (it.inbox.clone(), it.id.clone()));
-        let Some((inbox, theirs)) = found else { return false };
+        let found = lock(&self.pending).get(number).cloned();
+        let Some(flight) = found else { return false };
         let mut edits = message.edit();
-        if let Some(theirs) = &theirs {
+        if let Some(theirs) = &flight.id {
             edits.replace(id, theirs.as_str());
         }
         let Ok(text) = edits.apply() else { return false };
-        if inbox.notify(Worth::Full, copy(&text)) == Err(Overflow) {
-            self.give_up(number, CallError::SlowReader);
-        }
+        self.notify(&flight, Worth::Full, copy(&text));
         true
     }
 
@@ -167,30 +173,25 @@ impl Core {
         };
         let number = token.integer().and_then(|number| u64::try_from(number).ok());
         let number = number.filter(|n| matches!(via, Via::Link) || via == Via::Call(*n));
-        let found = number.and_then(|number| {
-            let mut pending = lock(&self.pending);
-            let entry = pending.get_mut(number)?;
-            entry.expires = expiry(entry.limit);
-            Some((number, entry.token.clone()?, entry.inbox.clone()))
-        });
-        let Some((number, theirs, inbox)) = found else {
-            self.counts.late.fetch_add(1, Ordering::Relaxed);
+        let flight = number.and_then(|number| lock(&self.pending).get(number).cloned());
+        let flight = flight.inspect(|flight| flight.progress());
+        let Some((flight, theirs)) = flight.as_ref().and_then(|it| Some((it, it.token.as_ref()?)))
+        else {
+            self.counts().late.fetch_add(1, Ordering::Relaxed);
             return;
         };
         let mut edits = message.edit();
-        edits.replace(token, &theirs);
+        edits.replace(token, theirs);
         // The token was found in this very text.
         let Ok(text) = edits.apply() else { return self.count_rubbish() };
-        if inbox.notify(Worth::Progress, copy(&text)) == Err(Overflow) {
-            self.give_up(number, CallError::SlowReader);
-        }
+        self.notify(flight, Worth::Progress, copy(&text));
     }
 
     /// The server takes a question back. Whoever got it is told, under the server's id.
     fn receive_withdrawal(self: &Arc<Self>, message: &Message<'_>) {
         let id = message.params().and_then(|params| params.find(&["requestId"]));
         let Some(call) = id.and_then(|id| lock(&self.pending).answered(id.as_str())) else {
-            self.counts.late.fetch_add(1, Ordering::Relaxed);
+            self.counts().late.fetch_add(1, Ordering::Relaxed);
             return;
         };
         match call {
@@ -206,7 +207,7 @@ impl Core {
             return self.tell(prepare::one_line(&pong));
         }
         let needed = Declares::needed(method);
-        let (number, inbox) = {
+        let (number, ear) = {
             let mut pending = lock(&self.pending);
             let listener = || lock(&self.listeners).answerer(needed);
             let number = match via {
@@ -217,15 +218,15 @@ impl Core {
                     None => pending.only(),
                 },
             };
-            let inbox = number.and_then(|n| Some(pending.get_mut(n)?.inbox.clone()));
-            let inbox = inbox.or_else(listener);
-            if inbox.is_some() {
+            let call = number.and_then(|number| Some(Ear::Call(pending.get(number)?.clone())));
+            let ear = call.or_else(|| listener().map(Ear::Listener));
+            if ear.is_some() {
                 pending.ask(id.clone(), number);
             }
-            (number, inbox)
+            (number, ear)
         };
-        let Some(inbox) = inbox else {
-            self.counts.unanswerable.fetch_add(1, Ordering::Relaxed);
+        let Some(ear) = ear else {
+            self.counts().unanswerable.fetch_add(1, Ordering::Relaxed);
             let text = refusal(&id, Code::METHOD_NOT_FOUND, NOBODY);
             return self.tell(prepare::one_line(&text));
         };
@@ -236,7 +237,7 @@ impl Core {
             core: Arc::downgrade(self),
             answered: false,
         };
-        if inbox.ask(asked) == Err(Overflow)
+        if ear.inbox().ask(asked) == Err(Overflow)
             && let Some(number) = number
         {
             self.give_up(number, CallError::SlowReader);
@@ -246,7 +247,22 @@ impl Core {
     fn tell_listeners(&self, message: &Message<'_>, worth: Worth) {
         let heard = lock(&self.listeners).tell(worth, &copy(message.text()));
         if !heard {
-            self.counts.unheard.fetch_add(1, Ordering::Relaxed);
+            self.counts().unheard.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Who is asked what a server asks.
+enum Ear {
+    Call(Arc<Flight>),
+    Listener(Arc<Inbox>),
+}
+
+impl Ear {
+    fn inbox(&self) -> &Inbox {
+        match self {
+            Self::Call(flight) => &flight.inbox,
+            Self::Listener(inbox) => inbox,
         }
     }
 }

@@ -6,7 +6,7 @@ use std::{
     sync::{Arc, PoisonError, RwLock},
 };
 
-use bytes::Bytes;
+use http::HeaderValue;
 use stayput_wire::{Era, ParamHeaders, Raw, Version, json, meta};
 
 use super::Hello;
@@ -15,8 +15,14 @@ use super::Hello;
 pub(crate) struct Terms {
     pub(crate) era: Era,
     pub(crate) version: Version,
-    /// What each request of the modern era has to carry, with its value as JSON.
-    meta: Vec<(&'static str, Box<str>)>,
+    /// A legacy link has none of it, and most links are.
+    modern: Option<Box<Modern>>,
+}
+
+/// What a link of the modern era needs beyond a version.
+struct Modern {
+    /// What each request has to carry, with its value as JSON.
+    meta: [(&'static str, Box<str>); 3],
     /// The arguments that travel as headers, by tool. Known once the tools were listed.
     marks: RwLock<HashMap<String, Arc<ParamHeaders>>>,
 }
@@ -24,29 +30,40 @@ pub(crate) struct Terms {
 impl Terms {
     pub(crate) fn new(version: Version, hello: &Hello) -> Self {
         let era = version.era();
-        let meta = match era {
-            Era::Modern => vec![
+        let modern = (era == Era::Modern).then(|| {
+            let meta = [
                 (meta::PROTOCOL_VERSION, json::quote(version.as_str()).into()),
                 (meta::CLIENT_CAPABILITIES, hello.capabilities.clone()),
                 (meta::CLIENT_INFO, hello.info.clone()),
-            ],
-            _ => Vec::new(),
-        };
-        Self { era, version, meta, marks: RwLock::default() }
+            ];
+            Box::new(Modern { meta, marks: RwLock::default() })
+        });
+        Self { era, version, modern }
+    }
+
+    /// The version, as a header says it.
+    pub(crate) fn header(&self) -> Option<HeaderValue> {
+        match self.version.known_name() {
+            Some(name) => Some(HeaderValue::from_static(name)),
+            None => HeaderValue::from_str(self.version.as_str()).ok(),
+        }
     }
 
     pub(crate) fn meta(&self) -> impl Iterator<Item = (&'static str, &str)> {
-        self.meta.iter().map(|(key, json)| (*key, &**json))
+        let meta = self.modern.iter().flat_map(|modern| &modern.meta);
+        meta.map(|(key, json)| (*key, &**json))
     }
 
     pub(crate) fn param_headers(&self, tool: &str) -> Option<Arc<ParamHeaders>> {
-        self.marks.read().unwrap_or_else(PoisonError::into_inner).get(tool).cloned()
+        let marks = &self.modern.as_ref()?.marks;
+        marks.read().unwrap_or_else(PoisonError::into_inner).get(tool).cloned()
     }
 
     /// Learns from a page of `tools/list` which arguments travel as headers. A tool whose marks break
     /// the rules is left out: the server will refuse it, and says why.
     pub(crate) fn learn_tools(&self, result: &str) {
-        let mut known = self.marks.write().unwrap_or_else(PoisonError::into_inner);
+        let Some(modern) = &self.modern else { return };
+        let mut known = modern.marks.write().unwrap_or_else(PoisonError::into_inner);
         for (name, headers) in marks(result) {
             match headers {
                 Some(headers) => known.insert(name, Arc::new(headers)),
@@ -75,34 +92,37 @@ impl fmt::Debug for Terms {
 }
 
 /// What a server says of itself: the result of `initialize` or of `server/discover`, as it was
-/// written.
+/// written. A clone is the same, and links to one server share it.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Greeting {
+pub struct Greeting(Arc<Said>);
+
+#[derive(PartialEq, Eq)]
+struct Said {
     version: Version,
-    result: Bytes,
+    result: Box<str>,
 }
 
 impl Greeting {
     pub(crate) fn new(version: Version, result: &str) -> Self {
-        Self { version, result: Bytes::copy_from_slice(result.as_bytes()) }
+        Self(Arc::new(Said { version, result: result.into() }))
     }
 
     /// The version that is spoken.
     #[must_use]
     pub fn version(&self) -> &Version {
-        &self.version
+        &self.0.version
     }
 
     /// The era of that version.
     #[must_use]
     pub fn era(&self) -> Era {
-        self.version.era()
+        self.0.version.era()
     }
 
     /// The whole result.
     #[must_use]
     pub fn result(&self) -> &str {
-        str::from_utf8(&self.result).unwrap_or_default()
+        &self.0.result
     }
 
     /// The capabilities of the server, as JSON.
@@ -129,6 +149,6 @@ impl Greeting {
 
 impl fmt::Debug for Greeting {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Greeting({}, {} bytes)", self.version.as_str(), self.result.len())
+        write!(f, "Greeting({}, {} bytes)", self.0.version.as_str(), self.0.result.len())
     }
 }

@@ -170,7 +170,7 @@ impl Opening {
     async fn run(self) {
         match self.open().await {
             Ok((link, attachment, loss)) => {
-                self.slot.opened(self.attempt, Arc::new(link), attachment, loss);
+                self.slot.opened(self.attempt, Arc::new(link), &attachment, loss);
             }
             Err(error) => self.slot.failed(self.attempt, error),
         }
@@ -179,7 +179,7 @@ impl Opening {
     async fn open(&self) -> Result<(Link, Attachment, Option<Arc<Loss>>), Arc<OpenError>> {
         let opener = &self.links.0.opener;
         let scope = self.slot.key.scope();
-        let expansion = opener.expansion(&self.server, scope, &self.trace).await?;
+        let expansion = opener.expansion(&self.server, scope, Some(&self.trace)).await?;
         let identity = self.server.identity(&expansion);
         let beginning = self.beginning(identity).await?;
         let hello = self.hello(scope);
@@ -188,15 +188,7 @@ impl Opening {
             Some(kept) => (opener.resume(plan, self.seat().await?, kept).await?, kept.way),
             None => self.begin(plan, &expansion).await?,
         };
-        let attachment = Attachment {
-            generation: beginning.generation,
-            way,
-            version: link.greeting().version().clone(),
-            identity,
-            greeting: link.greeting().result().to_owned(),
-            session: link.session().map(str::to_owned),
-            is_process: self.server.is_process(),
-        };
+        let attachment = Attachment::of(&link, (beginning.generation, way), identity);
         if let Some(keeper) = &self.asking.keeper {
             keeper.save(&attachment).await.map_err(OpenError::from)?;
         }

@@ -9,10 +9,13 @@ use std::{
 use stayput_core::Generation;
 use tokio::{sync::Notify, task::AbortHandle, time::Instant};
 
-use super::held::{Held, Pin};
+use super::{
+    footing::Footing,
+    held::{Held, Pin},
+    trouble::Trouble,
+};
 use crate::{
     Attachment, Budget, Link, LinkKey, Loss, LossReason, OpenError, Server,
-    backoff::Backoff,
     flag::{Flag, Trace},
     lock::lock,
 };
@@ -33,17 +36,14 @@ struct State {
     phase: Phase,
     /// Counts attempts to open, so that who waits for one knows how it ended.
     attempt: u64,
-    failed: Option<(u64, Arc<OpenError>)>,
-    /// What the last link left behind.
-    last: Option<Attachment>,
+    /// What the last link left behind. Of a live one the link itself tells it.
+    last: Option<Box<Attachment>>,
     /// Why the state of an earlier generation is gone.
     loss: Option<Arc<Loss>>,
     pins: usize,
     last_used: Instant,
     opened: Instant,
-    backoff: Backoff,
-    failures: u32,
-    rest_until: Option<Instant>,
+    trouble: Option<Box<Trouble>>,
     ended: bool,
 }
 
@@ -56,7 +56,7 @@ enum Phase {
     },
     Live {
         link: Arc<Link>,
-        generation: Generation,
+        footing: Footing,
     },
 }
 
@@ -103,19 +103,15 @@ impl Leaving {
 impl Slot {
     pub(super) fn new(key: LinkKey, server: Server, budget: Budget) -> Self {
         let now = Instant::now();
-        let backoff = Backoff::new(Duration::from_millis(250), Duration::from_secs(30));
         let state = State {
             phase: Phase::Empty,
             attempt: 0,
-            failed: None,
             last: None,
             loss: None,
             pins: 0,
             last_used: now,
             opened: now,
-            backoff,
-            failures: 0,
-            rest_until: None,
+            trouble: None,
             ended: false,
         };
         Self { key, server, budget, state: Mutex::new(state), changed: Notify::new() }
@@ -125,7 +121,7 @@ impl Slot {
     pub(super) fn following(self, last: Attachment) -> Self {
         {
             let mut state = lock(&self.state);
-            state.last = Some(last);
+            state.last = Some(Box::new(last));
             state.loss = Some(Arc::new(Loss::new(LossReason::Reconfigured, "")));
         }
         self
@@ -156,21 +152,16 @@ impl Slot {
         if state.ended {
             return Entered::Failed(self.over());
         }
-        state.notice_loss();
+        state.notice_loss(&self.server);
         match &state.phase {
-            Phase::Live { link, generation } => {
-                let (link, generation) = (link.clone(), *generation);
+            Phase::Live { link, footing } => {
+                let (link, generation) = (link.clone(), footing.generation);
                 Entered::Live { link, generation, loss: state.loss.clone() }
             }
             Phase::Opening { .. } => Entered::Wait(state.attempt),
             Phase::Empty => {
-                if let Some((attempt, error)) = &state.failed
-                    && waited == Some(*attempt)
-                {
-                    return Entered::Failed(error.clone());
-                }
-                if let Some(resting) = state.resting(self.key.server()) {
-                    return Entered::Failed(Arc::new(resting));
+                if let Some(error) = state.refusal(waited, self.key.server()) {
+                    return Entered::Failed(error);
                 }
                 state.attempt += 1;
                 let (trace, gone) = Trace::new();
@@ -185,13 +176,13 @@ impl Slot {
         // Pinned before the look, so that it is not ended between the two.
         let pin = Pin::new(self.clone());
         let mut state = lock(&self.state);
-        state.notice_loss();
-        let Phase::Live { link, generation } = &state.phase else {
+        state.notice_loss(&self.server);
+        let Phase::Live { link, footing } = &state.phase else {
             // Unpinning locks, too.
             drop(state);
             return None;
         };
-        let (link, generation, loss) = (link.clone(), *generation, state.loss.clone());
+        let (link, generation, loss) = (link.clone(), footing.generation, state.loss.clone());
         drop(state);
         Some(Held::new(pin, link, generation, loss))
     }
@@ -215,7 +206,7 @@ impl Slot {
     /// What is known of the link before, and why it is gone.
     pub(super) fn before(&self) -> (Option<Attachment>, Option<Arc<Loss>>) {
         let state = lock(&self.state);
-        (state.last.clone(), state.loss.clone())
+        (state.last.as_deref().cloned(), state.loss.clone())
     }
 
     /// The attempt ended well.
@@ -223,20 +214,23 @@ impl Slot {
         &self,
         attempt: u64,
         link: Arc<Link>,
-        attachment: Attachment,
+        attachment: &Attachment,
         loss: Option<Arc<Loss>>,
     ) {
+        let footing = Footing::of(attachment, &self.server);
         let idle = {
             let mut state = lock(&self.state);
             if state.ended || state.attempt != attempt {
                 // Nobody wants it any more, and who opened it drops it.
                 return;
             }
-            let generation = attachment.generation;
+            link.settled();
             state.loss = loss;
-            state.failed = None;
-            state.last = Some(attachment);
-            state.phase = Phase::Live { link, generation };
+            state.last = None;
+            if let Some(trouble) = &mut state.trouble {
+                trouble.failed = None;
+            }
+            state.phase = Phase::Live { link, footing };
             state.opened = Instant::now();
             state.last_used = state.opened;
             state.idle_since().is_some()
@@ -257,10 +251,10 @@ impl Slot {
             }
             // A lack of room is not the server's fault, and one rest is enough.
             if error.is_of_server() && !matches!(*error, OpenError::Resting { .. }) {
-                state.rest();
+                state.trouble().rest();
             }
             state.phase = Phase::Empty;
-            state.failed = Some((attempt, error));
+            state.trouble().failed = Some((attempt, error));
         }
         self.changed.notify_waiters();
     }
@@ -270,7 +264,7 @@ impl Slot {
         let leaving = {
             let mut state = lock(&self.state);
             state.ended |= for_good;
-            state.close(reason, self.key.server())
+            state.close(reason, &self.server)
         };
         self.changed.notify_waiters();
         leaving
@@ -281,7 +275,8 @@ impl Slot {
         let state = lock(&self.state);
         let let_go = state.loss.as_ref().is_some_and(|loss| loss.leaves_state());
         let empty = matches!(state.phase, Phase::Empty);
-        state.last.clone().filter(|last| empty && let_go && last.can_resume())
+        let last = state.last.as_deref().filter(|last| empty && let_go && last.can_resume());
+        last.cloned()
     }
 
     /// Ends the link if nobody uses it. Says whether that was so.
@@ -289,7 +284,7 @@ impl Slot {
         let mut state = lock(&self.state);
         let idle = state.idle_since().is_some();
         if idle {
-            state.close(LossReason::Evicted, self.key.server());
+            state.close(LossReason::Evicted, &self.server);
         }
         idle
     }
@@ -302,8 +297,8 @@ impl Slot {
     /// The live link.
     pub(super) fn live(&self) -> Option<(Arc<Link>, Generation)> {
         match &lock(&self.state).phase {
-            Phase::Live { link, generation } if link.loss().is_none() => {
-                Some((link.clone(), *generation))
+            Phase::Live { link, footing } if link.loss().is_none() => {
+                Some((link.clone(), footing.generation))
             }
             _ => None,
         }
@@ -320,38 +315,32 @@ impl Slot {
 
 impl State {
     /// Takes note of a link that died. Late failures of it concern nobody any more.
-    fn notice_loss(&mut self) {
-        let Phase::Live { link, .. } = &self.phase else { return };
+    fn notice_loss(&mut self, server: &Server) {
+        let Phase::Live { link, footing } = &self.phase else { return };
         let Some(loss) = link.loss() else { return };
         // Whoever still holds it must not keep its place from the next one.
         link.close(loss.reason());
+        self.last = Some(Box::new(footing.attachment(link, server)));
         self.phase = Phase::Empty;
         self.loss = Some(loss);
         if self.opened.elapsed() < SHORT_LIFE {
-            self.failures += 1;
-            // Once can happen to anybody.
-            if self.failures > 1 {
-                self.rest();
-            }
+            self.trouble().short_life();
         } else {
-            self.failures = 0;
-            self.backoff.reset();
-            self.rest_until = None;
+            self.trouble = None;
         }
     }
 
-    fn rest(&mut self) {
-        self.rest_until = Some(Instant::now() + self.backoff.next());
+    fn trouble(&mut self) -> &mut Trouble {
+        self.trouble.get_or_insert_default()
     }
 
-    fn resting(&self, server: &str) -> Option<OpenError> {
-        let pause = self.rest_until?.checked_duration_since(Instant::now())?;
-        let last = match (&self.failed, &self.loss) {
-            (Some((_, error)), _) => error.to_string(),
-            (None, Some(loss)) => loss.to_string(),
-            (None, None) => String::new(),
-        };
-        Some(OpenError::Resting { server: server.to_owned(), pause, last })
+    /// Why no link is opened now: the attempt that was waited for failed, or one rests.
+    fn refusal(&self, waited: Option<u64>, server: &str) -> Option<Arc<OpenError>> {
+        let trouble = self.trouble.as_ref()?;
+        match &trouble.failed {
+            Some((attempt, error)) if waited == Some(*attempt) => Some(error.clone()),
+            _ => trouble.resting(server, self.loss.as_deref()).map(Arc::new),
+        }
     }
 
     /// A link that died is not idle: it makes no room that does not come by itself. The idle clock starts
@@ -362,12 +351,13 @@ impl State {
         idle.then(|| link.quiet_since().map_or(self.last_used, |at| at.max(self.last_used)))
     }
 
-    fn close(&mut self, reason: LossReason, server: &str) -> Option<Leaving> {
+    fn close(&mut self, reason: LossReason, server: &Server) -> Option<Leaving> {
         match std::mem::replace(&mut self.phase, Phase::Empty) {
             Phase::Empty => None,
             Phase::Opening { task, gone } => {
-                let server = server.to_owned();
-                self.failed = Some((self.attempt, Arc::new(OpenError::Ended { server })));
+                let server = server.name().to_owned();
+                let error = Arc::new(OpenError::Ended { server });
+                self.trouble().failed = Some((self.attempt, error));
                 // The next attempt has another number, so what this one still says is not heard.
                 self.attempt += 1;
                 if let Some(task) = task {
@@ -375,7 +365,8 @@ impl State {
                 }
                 Some(Leaving::Opening(gone))
             }
-            Phase::Live { link, .. } => {
+            Phase::Live { link, footing } => {
+                self.last = Some(Box::new(footing.attachment(&link, server)));
                 link.close(reason);
                 self.loss = link.loss();
                 Some(Leaving::Link(link))

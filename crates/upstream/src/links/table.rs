@@ -1,7 +1,9 @@
 //! All slots, by what they are found by.
 
 use std::{
-    collections::HashMap,
+    borrow::Borrow,
+    collections::{HashMap, HashSet, hash_map::Entry},
+    hash::{Hash, Hasher},
     sync::{Arc, Mutex},
 };
 
@@ -16,14 +18,40 @@ pub(super) struct Table(Mutex<Slots>);
 
 #[derive(Debug, Default)]
 struct Slots {
-    slots: HashMap<LinkKey, Arc<Slot>>,
-    /// A session has few links, most have one: a list takes a quarter of what a set would.
-    sessions: HashMap<SessionId, Vec<LinkKey>>,
+    slots: HashSet<ByKey>,
+    /// The first slot of a session: most have no other.
+    sessions: HashMap<SessionId, Arc<Slot>>,
+    /// The others.
+    more: HashMap<SessionId, Vec<Arc<Slot>>>,
     /// Raised when the session ends, for those who have no slot of it yet.
     visits: HashMap<SessionId, Arc<Flag>>,
     /// Sessions that end. Who wants to come back to one waits until nothing of it is left.
     endings: HashMap<SessionId, Arc<Flag>>,
 }
+
+/// A slot that is found by its key, which only the slot has.
+#[derive(Debug)]
+struct ByKey(Arc<Slot>);
+
+impl Borrow<LinkKey> for ByKey {
+    fn borrow(&self) -> &LinkKey {
+        &self.0.key
+    }
+}
+
+impl Hash for ByKey {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.0.key.hash(state);
+    }
+}
+
+impl PartialEq for ByKey {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.key == other.0.key
+    }
+}
+
+impl Eq for ByKey {}
 
 impl Table {
     /// The slot for this key; made if it is not there. While its session ends, there is only something
@@ -35,7 +63,7 @@ impl Table {
         budget: &Budget,
     ) -> Result<Pin, Arc<Flag>> {
         let mut table = lock(&self.0);
-        if let Some(slot) = table.slots.get(key) {
+        if let Some(ByKey(slot)) = table.slots.get(key) {
             return Ok(Pin::new(slot.clone()));
         }
         let ending = key.scope().session().and_then(|session| table.endings.get(&session));
@@ -55,7 +83,7 @@ impl Table {
         for old in old {
             let key = LinkKey::new(server, old.key.scope().clone());
             let (Some(last), _) = old.before() else { continue };
-            if !table.slots.contains_key(&key) {
+            if !table.slots.contains(&key) {
                 let slot = Slot::new(key, server.clone(), budget.clone()).following(last);
                 table.insert(Arc::new(slot));
             }
@@ -69,11 +97,11 @@ impl Table {
     }
 
     pub(super) fn get(&self, key: &LinkKey) -> Option<Arc<Slot>> {
-        lock(&self.0).slots.get(key).cloned()
+        lock(&self.0).slots.get(key).map(|slot| slot.0.clone())
     }
 
     pub(super) fn all(&self) -> Vec<Arc<Slot>> {
-        lock(&self.0).slots.values().cloned().collect()
+        lock(&self.0).slots.iter().map(|slot| slot.0.clone()).collect()
     }
 
     /// Takes out all slots of a session. Who comes now waits for `gone`, as one has to wait for the end
@@ -87,8 +115,9 @@ impl Table {
         if let Some(over) = table.visits.remove(&session) {
             over.raise();
         }
-        let keys = table.sessions.remove(&session).unwrap_or_default();
-        let slots = keys.iter().filter_map(|key| table.remove(key)).collect();
+        let mut slots = table.more.remove(&session).unwrap_or_default();
+        slots.extend(table.sessions.remove(&session));
+        slots.iter().for_each(|slot| table.remove(slot));
         (slots, table.endings.insert(session, gone))
     }
 
@@ -103,8 +132,10 @@ impl Table {
     /// Takes out all slots with such a key.
     pub(super) fn remove_where(&self, which: impl Fn(&LinkKey) -> bool) -> Vec<Arc<Slot>> {
         let mut table = lock(&self.0);
-        let keys: Vec<LinkKey> = table.slots.keys().filter(|key| which(key)).cloned().collect();
-        keys.iter().filter_map(|key| table.remove(key)).collect()
+        let all = table.slots.iter().filter(|slot| which(&slot.0.key));
+        let slots: Vec<_> = all.map(|slot| slot.0.clone()).collect();
+        slots.iter().for_each(|slot| table.remove(slot));
+        slots
     }
 
     /// The slots through which `place` may reach `server`, whatever the isolation.
@@ -112,18 +143,18 @@ impl Table {
         let table = lock(&self.0);
         let all = [Isolation::PerSession, Isolation::PerOwner, Isolation::Shared];
         let keys = all.map(|isolation| LinkKey::of(server, isolation, place));
-        keys.iter().filter_map(|key| table.slots.get(key).cloned()).collect()
+        keys.iter().filter_map(|key| Some(table.slots.get(key)?.0.clone())).collect()
     }
 
     /// Ends the idle link that was not used for longest. Says whether there was one.
     pub(super) fn recycle(&self, wanted: Wanted<'_>) -> bool {
         let mut idle: Vec<_> = {
             let table = lock(&self.0);
-            let fits = table.slots.iter().filter(|(key, slot)| {
+            let fits = table.slots.iter().map(|slot| &slot.0).filter(|slot| {
                 (!wanted.process || slot.server.is_process())
-                    && (wanted.owner.is_none() || key.scope().owner() == wanted.owner)
+                    && (wanted.owner.is_none() || slot.key.scope().owner() == wanted.owner)
             });
-            let fits = fits.map(|(_, slot)| slot.clone());
+            let fits = fits.cloned();
             fits.filter_map(|slot| Some((slot.idle_since()?, slot))).collect()
         };
         idle.sort_by_key(|(since, _)| *since);
@@ -158,24 +189,31 @@ impl Drop for Visit<'_> {
 
 impl Slots {
     fn insert(&mut self, slot: Arc<Slot>) {
-        let key = slot.key.clone();
-        if let Some(session) = key.scope().session() {
-            let keys = self.sessions.entry(session).or_default();
-            keys.reserve_exact(1);
-            keys.push(key.clone());
-        }
-        self.slots.insert(key, slot);
-    }
-
-    fn remove(&mut self, key: &LinkKey) -> Option<Arc<Slot>> {
-        if let Some(session) = key.scope().session()
-            && let Some(keys) = self.sessions.get_mut(&session)
-        {
-            keys.retain(|other| other != key);
-            if keys.is_empty() {
-                self.sessions.remove(&session);
+        if let Some(session) = slot.key.scope().session() {
+            match self.sessions.entry(session) {
+                Entry::Vacant(first) => {
+                    first.insert(slot.clone());
+                }
+                Entry::Occupied(_) => self.more.entry(session).or_default().push(slot.clone()),
             }
         }
-        self.slots.remove(key)
+        self.slots.insert(ByKey(slot));
+    }
+
+    fn remove(&mut self, slot: &Slot) {
+        if let Some(session) = slot.key.scope().session() {
+            let mut more = self.more.remove(&session).unwrap_or_default();
+            more.retain(|other| other.key != slot.key);
+            if self.sessions.get(&session).is_some_and(|first| first.key == slot.key) {
+                match more.pop() {
+                    Some(next) => self.sessions.insert(session, next),
+                    None => self.sessions.remove(&session),
+                };
+            }
+            if !more.is_empty() {
+                self.more.insert(session, more);
+            }
+        }
+        self.slots.remove(&slot.key);
     }
 }

@@ -1,6 +1,10 @@
 //! What is on its way into a child's input.
 
-use std::{collections::VecDeque, io, sync::Arc};
+use std::{
+    collections::VecDeque,
+    io::{self, IoSlice},
+    sync::Arc,
+};
 
 use bytes::{Buf as _, Bytes};
 use tokio::net::unix::pipe::Sender;
@@ -12,12 +16,17 @@ const FULL: usize = 4 << 20;
 /// read what it is answered, must not cost more than that.
 const TOO_FULL: usize = 4 * FULL;
 
+/// The most messages that go out in one piece.
+const AT_ONCE: usize = 64;
+
 /// Writes whole messages one after the other, whoever sends them and whoever is cancelled meanwhile.
 pub(super) struct Outbox {
     /// The child's input; none once it is closed.
     pipe: Option<Arc<Sender>>,
     queue: VecDeque<Item>,
     bytes: usize,
+    /// What comes waits for what comes right after it, to go out with it.
+    corked: bool,
 }
 
 struct Item {
@@ -29,7 +38,7 @@ struct Item {
 
 impl Outbox {
     pub(super) fn new(pipe: Sender) -> Self {
-        Self { pipe: Some(Arc::new(pipe)), queue: VecDeque::new(), bytes: 0 }
+        Self { pipe: Some(Arc::new(pipe)), queue: VecDeque::new(), bytes: 0, corked: false }
     }
 
     pub(super) fn is_full(&self) -> bool {
@@ -46,12 +55,30 @@ impl Outbox {
         // Not through the readiness that tokio remembers: a pipe nearly always takes a message, and one
         // that does not says so.
         let write = |rest: &[u8]| rustix::io::write(pipe, rest).map_err(io::Error::from);
-        if self.queue.is_empty() && item.write(write).is_ok_and(|()| item.rest.is_empty()) {
+        let now = !self.corked && self.queue.is_empty();
+        if now && item.write(write).is_ok_and(|()| item.rest.is_empty()) {
             return false;
         }
         self.bytes += item.rest.len();
         self.queue.push_back(item);
-        true
+        // Who corked it comes back by itself.
+        !self.corked
+    }
+
+    /// Several callers got their answers and most of them will ask again at once: what they send goes
+    /// out in one piece, when the task comes back and uncorks it. Each message by itself would wake the
+    /// child, and be read by itself.
+    pub(super) fn cork(&mut self) {
+        self.corked = true;
+    }
+
+    /// Writes what came since it was corked. Says whether there was anything.
+    pub(super) fn uncork(&mut self) -> io::Result<bool> {
+        let some = std::mem::take(&mut self.corked) && !self.queue.is_empty();
+        if some {
+            self.flush()?;
+        }
+        Ok(some)
     }
 
     /// What has to be writable before it makes sense to go on, if anything waits.
@@ -62,17 +89,35 @@ impl Outbox {
     /// Writes on. An error means that the child does not read any more.
     pub(super) fn flush(&mut self) -> io::Result<()> {
         let Some(pipe) = self.pipe.clone() else { return Ok(()) };
+        while !self.queue.is_empty() {
+            let mut parts = [IoSlice::new(&[]); AT_ONCE];
+            let count = self.queue.len().min(AT_ONCE);
+            for (part, item) in parts.iter_mut().zip(&self.queue) {
+                *part = IoSlice::new(&item.rest);
+            }
+            match pipe.try_write_vectored(&parts[..count]) {
+                Ok(written) => self.written(written),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// So many bytes of what waits are on their way.
+    fn written(&mut self, mut bytes: usize) {
+        self.bytes -= bytes;
         while let Some(item) = self.queue.front_mut() {
-            let before = item.rest.len();
-            let written = item.write(|rest| pipe.try_write(rest));
-            self.bytes -= before - item.rest.len();
-            written?;
+            let part = bytes.min(item.rest.len());
+            item.rest.advance(part);
+            item.begun |= part > 0;
+            bytes -= part;
             if !item.rest.is_empty() {
-                return Ok(());
+                return;
             }
             self.queue.pop_front();
         }
-        Ok(())
     }
 
     /// Takes back a message of which nothing was written. Says whether that was so.
@@ -107,5 +152,46 @@ impl Item {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn message(number: u64) -> (Option<u64>, Bytes) {
+        (Some(number), Bytes::from(format!("{number}\n")))
+    }
+
+    #[tokio::test]
+    async fn what_is_corked_goes_out_in_order_and_in_one_piece() {
+        let (sender, receiver) = tokio::net::unix::pipe::pipe().unwrap();
+        let mut outbox = Outbox::new(sender);
+        let read = || {
+            let mut said = [0; 99];
+            let length = rustix::io::read(&receiver, &mut said).unwrap_or(0);
+            String::from_utf8_lossy(&said[..length]).into_owned()
+        };
+        outbox.cork();
+        for number in 1..=3 {
+            let (number, text) = message(number);
+            assert!(!outbox.send(number, text), "nobody has to be woken for it");
+        }
+        assert_eq!(read(), "", "it waits");
+        assert!(outbox.withdraw(2), "nothing of it was written");
+        outbox.waits_for().unwrap().writable().await.unwrap();
+        assert!(outbox.uncork().unwrap());
+        assert_eq!((read().as_str(), outbox.bytes), ("1\n3\n", 0));
+
+        let (number, text) = message(4);
+        assert!(!outbox.send(number, text));
+        assert_eq!(read(), "4\n", "without a cork it goes at once");
+        assert!(!outbox.uncork().unwrap());
+
+        outbox.cork();
+        let (number, text) = message(5);
+        outbox.send(number, text);
+        assert_eq!(outbox.close(), [5], "of what is told as not sent nothing was");
+        assert_eq!(read(), "");
     }
 }

@@ -62,7 +62,7 @@ impl Pump {
     pub(crate) fn new(
         mut child: Child,
         limit: usize,
-        core: impl FnOnce(Stdio) -> Arc<Core>,
+        core: impl FnOnce(Box<Stdio>) -> Arc<Core>,
     ) -> Result<Self, PumpError> {
         let pipes = child.take_pipes().ok_or_else(|| io::Error::other("they are in use"))?;
         let child = Arc::new(child);
@@ -75,7 +75,7 @@ impl Pump {
             child: child.clone(),
         };
         Ok(Self {
-            core: core(stdio),
+            core: core(Box::new(stdio)),
             child,
             stdout: Some(pipes.stdout),
             stderr: Some(pipes.stderr),
@@ -136,8 +136,20 @@ impl Pump {
         if stdio.is_shut() {
             return Poll::Ready(End::Shut);
         }
-        if self.poll_stdout(cx).is_ready() {
+        match lock(&stdio.outbox).uncork() {
+            Ok(some) if some => stdio.room.notify_waiters(),
+            Ok(_) => {}
+            // The child may have said why before it stopped to read; that is read after this.
+            Err(_) => return Poll::Ready(End::Output),
+        }
+        let mut answers = 0;
+        if self.poll_stdout(&mut answers, cx).is_ready() {
             return Poll::Ready(End::Output);
+        }
+        if answers > 1 {
+            lock(&stdio.outbox).cork();
+            // Behind those who were woken by their answers.
+            cx.waker().wake_by_ref();
         }
         self.poll_stderr(cx);
         if self.poll_stdin(stdio, cx).is_err() {
@@ -148,11 +160,12 @@ impl Pump {
         exited.poll(cx).map(End::Exited)
     }
 
-    fn poll_stdout(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+    /// Counts the answers that it hands out.
+    fn poll_stdout(&mut self, answers: &mut usize, cx: &mut Context<'_>) -> Poll<()> {
         for _ in 0..TURNS {
             let Some(pipe) = &mut self.stdout else { return Poll::Ready(()) };
             match poll_read(pipe, cx, |bytes| {
-                take_in(&self.core, &mut self.lines, self.limit, bytes);
+                *answers += take_in(&self.core, &mut self.lines, self.limit, bytes);
             }) {
                 Poll::Ready(true) => {}
                 Poll::Ready(false) => {
@@ -256,14 +269,17 @@ enum End {
     Shut,
 }
 
-fn take_in(core: &Arc<Core>, lines: &mut LineSplitter, limit: usize, mut bytes: &[u8]) {
+/// Takes in what was read. Says how many calls have their answer by it.
+fn take_in(core: &Arc<Core>, lines: &mut LineSplitter, limit: usize, mut bytes: &[u8]) -> usize {
+    let mut answers = 0;
     while let Some(line) = lines.next_line(&mut bytes) {
         match line {
-            Ok(line) => core.receive(line, Via::Link),
+            Ok(line) => answers += core.receive(line, Via::Link),
             // Nobody knows whose answer it was: all fail, but none hangs, and the state is kept.
             Err(_) => core.fail_all(&CallError::TooLarge { limit }),
         }
     }
+    answers
 }
 
 /// Reads once. Ready with whether there may be more.

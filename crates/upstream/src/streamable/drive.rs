@@ -5,13 +5,13 @@ use std::{pin::Pin, sync::Arc};
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, StatusCode, header::CONTENT_TYPE};
 use stayput_wire::{Code, Message, header};
-use tokio::time::{Instant, sleep_until};
+use tokio::time::sleep_until;
 
-use super::{Streamable, condemned, follow, unauthorized};
+use super::{Ask, Streamable, follow, unauthorized};
 use crate::{
     CallError, Delivery,
     http::Response,
-    link::{CallOptions, Carrier, Core, Made, Prepared, Routing, Via, compose, prepare},
+    link::{CallOptions, Carrier, Core, Flight, Made, Prepared, Routing, Via, compose, prepare},
     lock::lock,
     profile::{PAGES, next_page},
     verdict::{self, Verdict},
@@ -38,36 +38,34 @@ impl Drop for Guard {
 }
 
 /// Sends a request, reads its answer, and watches the clock meanwhile.
-pub(super) async fn drive(core: Arc<Core>, number: u64, prepared: Prepared) {
+pub(super) async fn drive(core: Arc<Core>, flight: Arc<Flight>, prepared: Prepared) {
+    let number = flight.number;
     let guard = Guard { core, number };
     let core = &guard.core;
     let Some(http) = streamable(core) else { return };
     tokio::select! {
         // What is there to be read comes before what the clock says.
         biased;
-        done = exchange(http, core, number, &prepared) => {
+        done = exchange(http, core, &flight, prepared) => {
             if let Err(error) = done {
                 core.fail(number, error);
             }
         }
-        () = overdue(core, number) => core.expire(),
-        () = condemned(core) => {
-            if let Some(error) = core.lost(Delivery::Unknown) {
-                core.fail(number, error);
-            }
-        }
+        () = overdue(core, &flight) => core.expire(),
     }
 }
 
 /// Ends when the call took too long. Progress moves the moment, so it is looked at again.
-async fn overdue(core: &Core, number: u64) {
+async fn overdue(core: &Core, flight: &Flight) {
     loop {
-        let expires = lock(&core.pending).get_mut(number).map(|entry| entry.expires);
-        match expires {
-            Some(expires) if expires <= Instant::now() => return,
-            Some(expires) => sleep_until(expires).await,
+        let expires = flight.expires();
+        sleep_until(expires).await;
+        if !lock(&core.pending).is_in_flight(flight.number) {
             // It has its answer; what is left to do is to read to the end.
-            None => std::future::pending().await,
+            return std::future::pending().await;
+        }
+        if flight.expires() <= expires {
+            return;
         }
     }
 }
@@ -75,33 +73,50 @@ async fn overdue(core: &Core, number: u64) {
 async fn exchange(
     http: &Streamable,
     core: &Arc<Core>,
-    number: u64,
-    prepared: &Prepared,
+    flight: &Flight,
+    prepared: Prepared,
 ) -> Result<(), CallError> {
-    let text = prepared.text.slice(..prepared.text.len().saturating_sub(1));
-    let ask = http.post(core, prepared.routing.as_ref(), text.clone());
-    let mut response = http.wire.send(&ask).await?;
+    let Prepared { mut text, handshake, routing, .. } = prepared;
+    // The line break at its end is for pipes.
+    text.truncate(text.len().saturating_sub(1));
+    let mut ask = http.post(core, routing.as_ref(), text);
+    ask.watched = flight.limit;
+    let response = http.wire.send(&ask).await?;
     if !response.status.is_success() {
-        let mut refused = Refused::read(response).await;
         // Only there can be headers that are not known; and what lists the tools must not ask itself.
-        let calls = prepared.routing.as_ref().is_some_and(|it| &*it.method == "tools/call");
-        if calls
-            && refused.is_header_mismatch()
-            && let Some(routing) = learn_headers(core, text.clone()).await
-        {
-            // The server refused it, so it was not executed: it may be sent again.
-            response = http.wire.send(&http.post(core, Some(&routing), text)).await?;
-            if response.status.is_success() {
-                return take_answer(http, core, number, response).await;
-            }
-            refused = Refused::read(response).await;
-        }
-        return Err(refused.judge(http, core, number));
+        let calls = routing.as_ref().is_some_and(|it| &*it.method == "tools/call");
+        // In a box, as all that is rare: every call would have to be as large.
+        return Box::pin(refused(http, core, flight, (ask, calls), response)).await;
     }
-    if prepared.handshake {
+    if handshake {
         capture(http, &response.headers);
     }
-    take_answer(http, core, number, response).await
+    take_answer(http, core, flight.number, response).await
+}
+
+/// An answer without success: the end of the call, or a reason to send it once more.
+async fn refused(
+    http: &Streamable,
+    core: &Arc<Core>,
+    flight: &Flight,
+    asked: (Ask<'_>, bool),
+    response: Response,
+) -> Result<(), CallError> {
+    let ((mut ask, calls), number) = (asked, flight.number);
+    let mut refused = Refused::read(response).await;
+    if calls
+        && refused.is_header_mismatch()
+        && let Some(routing) = learn_headers(core, ask.body.clone()).await
+    {
+        // The server refused it, so it was not executed: it may be sent again.
+        ask = http.post(core, Some(&routing), ask.body);
+        let response = http.wire.send(&ask).await?;
+        if response.status.is_success() {
+            return take_answer(http, core, number, response).await;
+        }
+        refused = Refused::read(response).await;
+    }
+    Err(refused.judge(http, core, number))
 }
 
 async fn take_answer(
@@ -111,7 +126,7 @@ async fn take_answer(
     response: Response,
 ) -> Result<(), CallError> {
     if is(&response.headers, header::EVENT_STREAM) {
-        return follow::follow(http, core, number, response).await;
+        return Box::pin(follow::follow(http, core, number, response)).await;
     }
     if !is(&response.headers, header::JSON) {
         let status = response.status.as_u16();

@@ -96,7 +96,9 @@ async fn read(
             match event {
                 // An event without data only names a place to come back to.
                 Ok(event) if event.data().is_empty() => {}
-                Ok(event) => core.receive(event.data(), Via::Call(number)),
+                Ok(event) => {
+                    core.receive(event.data(), Via::Call(number));
+                }
                 Err(error) => {
                     core.give_up(number, CallError::TooLarge { limit: error.limit() });
                 }
@@ -122,8 +124,8 @@ async fn resume(
     let mut headers = http.headers(core, None);
     headers.push((http::header::ACCEPT, HeaderValue::from_static(header::EVENT_STREAM)));
     headers.push((LAST_EVENT_ID, last));
-    let target = &http.wire.target;
-    let ask = Ask { method: Method::GET, target, headers, body: Bytes::new(), idle: None };
+    let (target, watched) = (&http.wire.target, Duration::MAX);
+    let ask = Ask { method: Method::GET, target, headers, body: Bytes::new(), idle: None, watched };
     let Ok(response) = http.wire.send(&ask).await else { return Ok(None) };
     if response.status.is_server_error() {
         return Ok(None);

@@ -57,8 +57,8 @@ async fn hear(http: &Streamable, core: &Arc<Core>, events: &mut Events) -> Heard
     headers.push((http::header::ACCEPT, HeaderValue::from_static(header::EVENT_STREAM)));
     events.begin();
     headers.extend(events.resume_from().map(|last| (LAST_EVENT_ID, last)));
-    let target = &http.wire.target;
-    let ask = Ask { method: Method::GET, target, headers, body: Bytes::new(), idle: None };
+    let (target, watched) = (&http.wire.target, Duration::MAX);
+    let ask = Ask { method: Method::GET, target, headers, body: Bytes::new(), idle: None, watched };
     let Ok(response) = http.wire.send(&ask).await else { return Heard::Nothing };
     let status = response.status;
     if !status.is_success() {

@@ -211,10 +211,20 @@ impl<'a> Scanner<'a> {
 
 /// How many bytes from the beginning are neither a quote, a backslash nor a control character.
 ///
-/// Most bytes of most messages are inside strings, so they are looked at eight at a time: a byte
-/// minus the smallest one allowed borrows into its highest bit only if it was smaller. A borrow can
-/// also disturb the bytes behind it, so only the first one that shows is believed.
+/// Most strings are short and end here; what is still plain after a while is likely to be long, and
+/// is looked at by wider means.
 fn plain(bytes: &[u8]) -> usize {
+    let near = plain_near(&bytes[..bytes.len().min(NEAR)]);
+    if near < NEAR { near } else { NEAR + plain_far(&bytes[NEAR..]) }
+}
+
+/// From here on a string is a long one.
+const NEAR: usize = 64;
+
+/// As [`plain`], eight bytes at a time: a byte minus the smallest one allowed borrows into its highest
+/// bit only if it was smaller. A borrow can also disturb the bytes behind it, so only the first one
+/// that shows is believed.
+fn plain_near(bytes: &[u8]) -> usize {
     const ONES: u64 = u64::from_ne_bytes([0x01; 8]);
     const HIGHS: u64 = u64::from_ne_bytes([0x80; 8]);
     let below = |word: u64, limit: u8| word.wrapping_sub(ONES * u64::from(limit)) & !word & HIGHS;
@@ -228,8 +238,22 @@ fn plain(bytes: &[u8]) -> usize {
             return index * 8 + usize::try_from(shown.trailing_zeros() / 8).unwrap_or_default();
         }
     }
-    let calm = |byte: &&u8| **byte >= 0x20 && !matches!(**byte, b'"' | b'\\');
-    words.len() * 8 + rest.iter().take_while(calm).count()
+    words.len() * 8 + rest.iter().take_while(|byte| is_plain(**byte)).count()
+}
+
+/// As [`plain`]: what ends a string is searched for, and what must not stand in it is looked for in
+/// pieces that a processor compares at once.
+fn plain_far(bytes: &[u8]) -> usize {
+    let end = memchr::memchr2(b'"', b'\\', bytes).unwrap_or(bytes.len());
+    let (pieces, _) = bytes[..end].as_chunks::<64>();
+    // No early end inside of a piece: then it is a few wide comparisons.
+    let calm = |piece: &&[u8; 64]| piece.iter().fold(0xff, |least, byte| least.min(*byte)) >= 0x20;
+    let calm = pieces.iter().take_while(calm).count() * 64;
+    calm + bytes[calm..end].iter().take_while(|byte| is_plain(**byte)).count()
+}
+
+fn is_plain(byte: u8) -> bool {
+    byte >= 0x20 && !matches!(byte, b'"' | b'\\')
 }
 
 /// Where one member of an object stands: its name with the quotes, and its value.
@@ -279,5 +303,27 @@ impl<'a> Members<'a> {
     /// The place behind the object, once the walk is over.
     pub(crate) fn behind(self) -> Scanner<'a> {
         self.scanner
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Near and far, at every place, and with what only looks like an end.
+    #[test]
+    fn what_ends_a_string_is_found_wherever_it_stands() {
+        for length in [0, 1, 7, 8, 63, 64, 65, 127, 128, 129, 200] {
+            let calm: Vec<u8> =
+                (0..length).map(|n| [b'a', 0x20, 0x7f, 0x80, 0xff, b'!'][n % 6]).collect();
+            assert_eq!(plain(&calm), length);
+            for at in 0..length {
+                for special in [b'"', b'\\', b'\n', 0, 0x1f] {
+                    let mut bytes = calm.clone();
+                    bytes[at] = special;
+                    assert_eq!(plain(&bytes), at, "{special} at {at} of {length}");
+                }
+            }
+        }
     }
 }
