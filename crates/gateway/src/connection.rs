@@ -1,7 +1,7 @@
 //! One client that is connected: what it said of itself, and what is under way for it.
 
 use std::{
-    collections::HashMap,
+    collections::{BTreeMap, HashMap},
     fmt,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
@@ -11,7 +11,7 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 use stayput_core::{Handle, Owner, SessionId};
-use stayput_upstream::{Asked, Canceller, Hello};
+use stayput_upstream::{Asked, Canceller, Declares, Hello};
 use stayput_wire::Version;
 use tokio::task::AbortHandle;
 
@@ -24,6 +24,8 @@ pub(crate) struct Connection {
     pub(crate) server: Arc<str>,
     pub(crate) version: Version,
     pub(crate) hello: Hello,
+    /// What the client can be asked, as it said in its hello: each call carries it.
+    pub(crate) declares: Declares,
     under_way: Mutex<UnderWay>,
     pub(crate) streams: Streams,
     next_ask: AtomicU64,
@@ -35,8 +37,9 @@ struct UnderWay {
     calls: HashMap<Box<str>, Flight>,
     /// Counts calls: an id may be used again.
     flights: u64,
-    /// What servers asked, by the id that the client was given.
-    asked: HashMap<u64, Asked>,
+    /// What servers asked, by the id that the client was given. Few are ever asked anything, and an
+    /// empty tree is smaller than an empty table.
+    asked: BTreeMap<u64, Asked>,
     /// The stream that the client listens on.
     ear: Option<Arc<Stream>>,
     /// What the client wants to hear, as it was asked for.
@@ -76,6 +79,7 @@ impl Connection {
             session,
             server,
             version,
+            declares: hello.declares(),
             hello,
             under_way: Mutex::default(),
             streams: Streams::default(),
@@ -252,6 +256,10 @@ impl Drop for InFlight {
         let mut under_way = self.connection.under_way();
         if under_way.calls.get(&self.id).is_some_and(|flight| flight.number == self.number) {
             under_way.calls.remove(&self.id);
+            if under_way.calls.is_empty() {
+                // An idle connection has no table.
+                under_way.calls.shrink_to_fit();
+            }
         }
     }
 }

@@ -193,8 +193,7 @@ impl Errand {
         in_flight: InFlight,
         streams: bool,
     ) -> Outcome {
-        let options =
-            CallOptions { declares: self.connection.hello.declares(), ..CallOptions::default() };
+        let options = CallOptions { declares: self.connection.declares, ..CallOptions::default() };
         let call = match link.send(message, options).await {
             Ok(call) => call,
             Err(error) => return Outcome::Done(self.failed(&link, &error)),

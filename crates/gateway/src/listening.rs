@@ -36,7 +36,7 @@ pub(crate) async fn resume(house: &Arc<House>, connection: &Arc<Connection>) {
 /// Passes on what comes over this link, while the client listens.
 pub(crate) async fn start(connection: &Arc<Connection>, link: &Held) {
     let Some(stream) = connection.ear() else { return };
-    let declares = connection.hello.declares();
+    let declares = connection.declares;
     let Ok(listener) = link.listen(INTEREST, declares).await else { return };
     let hearing = hear(connection.clone(), stream, listener);
     let task = tokio::runtime::Handle::current().spawn(hearing);

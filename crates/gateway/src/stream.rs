@@ -236,9 +236,9 @@ impl Body for Reading {
     }
 }
 
-/// The streams of one connection, by number.
+/// The streams of one connection, by number. Boxed, because most connections never have one.
 #[derive(Default)]
-pub(crate) struct Streams(Mutex<Numbered>);
+pub(crate) struct Streams(Mutex<Option<Box<Numbered>>>);
 
 #[derive(Default)]
 struct Numbered {
@@ -247,13 +247,14 @@ struct Numbered {
 }
 
 impl Streams {
-    fn lock(&self) -> MutexGuard<'_, Numbered> {
+    fn lock(&self) -> MutexGuard<'_, Option<Box<Numbered>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Keeps a stream, so that it can be taken up again. Of those that ended the oldest are forgotten.
     pub(crate) fn keep(&self, stream: &Arc<Stream>) {
-        let mut numbered = self.lock();
+        let mut lock = self.lock();
+        let numbered = lock.get_or_insert_default();
         let number = stream.topic.stream;
         numbered.streams.insert(number, stream.clone());
         numbered.order.push_back(number);
@@ -268,12 +269,12 @@ impl Streams {
     }
 
     pub(crate) fn get(&self, number: u64) -> Option<Arc<Stream>> {
-        self.lock().streams.get(&number).cloned()
+        self.lock().as_ref()?.streams.get(&number).cloned()
     }
 
     pub(crate) fn close(&self) {
-        let all = std::mem::take(&mut *self.lock());
-        for stream in all.streams.into_values() {
+        let all = self.lock().take();
+        for stream in all.into_iter().flat_map(|all| all.streams.into_values()) {
             stream.end();
         }
     }
