@@ -1,11 +1,11 @@
 //! What is kept of a session.
 
-use std::{collections::BTreeMap, fmt, str::FromStr};
+use std::{fmt, str::FromStr};
 
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Agent, Expiry, Generation, Key, Lease, Owner, Revision, SessionId, Timestamp,
+    Agent, Attachments, Expiry, Generation, Key, Lease, Owner, Revision, SessionId, Timestamp,
     text::{InvalidText, serde_as_text},
 };
 
@@ -40,7 +40,7 @@ pub struct Record {
     pub provisional: bool,
     /// What is needed to come back to each server, by the server's name.
     #[serde(default)]
-    pub attachments: BTreeMap<String, Attachment>,
+    pub attachments: Attachments,
     /// The generation up to which its client has been told of losses. While it is below
     /// [`Record::generation`], every answer has to tell.
     #[serde(default)]
@@ -77,7 +77,7 @@ impl Record {
             expiry,
             generation: Generation::default(),
             provisional: false,
-            attachments: BTreeMap::new(),
+            attachments: Attachments::new(),
             told: Generation::default(),
             wanted: None,
             life: 0,
@@ -171,8 +171,8 @@ impl Record {
 /// See [`Record::detail`].
 #[derive(Serialize, Deserialize)]
 struct Detail {
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    attachments: BTreeMap<String, Attachment>,
+    #[serde(default, skip_serializing_if = "Attachments::is_empty")]
+    attachments: Attachments,
     #[serde(default)]
     told: Generation,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -263,7 +263,7 @@ mod tests {
         assert_eq!(record.generation, Generation(3));
         assert_eq!(Record::decode(&record.encode()).unwrap(), record);
         (record.told, record.wanted) = (Generation(2), Some(Expiry::NEVER.into()));
-        let mut other = Record { attachments: BTreeMap::new(), wanted: None, ..record.clone() };
+        let mut other = Record { attachments: Attachments::new(), wanted: None, ..record.clone() };
         other.set_detail(&record.detail()).unwrap();
         assert_eq!(other, record);
         assert!(
