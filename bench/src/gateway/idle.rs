@@ -15,6 +15,7 @@ use crate::{
 /// Who calls, and who opens sessions: these wait for the disk most of the time, so there are more.
 const CALLERS: usize = 10;
 const OPENERS: usize = 100;
+const FIRST: usize = 1_010;
 const MANY: usize = 10_000;
 const MOST: usize = 50_000;
 const PROCESSES: usize = 200;
@@ -25,9 +26,10 @@ const TURN: Duration = Duration::from_millis(800);
 pub(super) async fn run() {
     head("Idle sessions, each after one call, in one process");
     let server = HttpServer::start();
-    match contenders::stayput(Over::Http(&server.url)).await {
-        Ok(running) => over_http(&running).await.unwrap(),
-        Err(why) => println!("  not measured: {why}"),
+    let over = Over::Http(&server.url);
+    match (contenders::stayput(over).await, contenders::stayput(over).await) {
+        (Ok(running), Ok(few)) => over_http(&running, &few).await.unwrap(),
+        (Err(why), _) | (_, Err(why)) => println!("  not measured: {why}"),
     }
     match contenders::stayput(Over::Stdio).await {
         Ok(running) => over_stdio(&running).await.unwrap(),
@@ -35,20 +37,22 @@ pub(super) async fn run() {
     }
 }
 
-async fn over_http(running: &Running) -> io::Result<()> {
+/// `few` is one more gateway, that never has more sessions than callers.
+async fn over_http(running: &Running, few: &Running) -> io::Result<()> {
     let callers = load::callers(running, CALLERS).await?;
-    let (callers, few) = cost(running, callers).await?;
+    // What all share is there before, the room for whoever opens sessions among it.
+    let callers = grow(running, callers, FIRST).await?;
+    settle().await;
     let before = running.memory();
     let callers = grow(running, callers, MANY).await?;
-    let (callers, many) = cost(running, callers).await?;
+    let (callers, ratio) = compare(running, callers, few).await?;
     let callers = grow(running, callers, MOST).await?;
     settle().await;
-    let each = (running.memory() - before) as f64 / 1024.0 / (MOST - CALLERS) as f64;
+    let each = (running.memory() - before) as f64 / 1024.0 / (MOST - FIRST) as f64;
     let what = format!("HTTP: KiB of each of {MOST}");
     line(&what, &format!("{each:.2}"), Some(("≤ 4", each <= 4.0)));
     let alone = callers.iter().all(Caller::is_alone);
     line("HTTP: each has its own counter", &alone.to_string(), Some(("true", alone)));
-    let ratio = many.cpu / few.cpu;
     line(
         &format!("CPU per call with {MANY} live sessions, of that with {CALLERS}"),
         &format!("{ratio:.2}"),
@@ -60,9 +64,10 @@ async fn over_http(running: &Running) -> io::Result<()> {
 
 async fn over_stdio(running: &Running) -> io::Result<()> {
     let callers = load::callers(running, CALLERS).await?;
-    let (callers, _) = cost(running, callers).await?;
+    let callers = grow(running, callers, CALLERS + OPENERS).await?;
+    settle().await;
     let before = running.memory();
-    let callers = grow(running, callers, PROCESSES + CALLERS).await?;
+    let callers = grow(running, callers, CALLERS + OPENERS + PROCESSES).await?;
     settle().await;
     let each = (running.memory() - before) as f64 / 1024.0 / PROCESSES as f64;
     let what = format!("stdio: KiB of each of {PROCESSES}, beside its process");
@@ -72,14 +77,23 @@ async fn over_stdio(running: &Running) -> io::Result<()> {
     Ok(())
 }
 
-async fn cost(running: &Running, mut callers: Vec<Caller>) -> io::Result<(Vec<Caller>, Took)> {
-    let mut best = Took::WORST;
+/// What a call costs, of what it costs where there are few sessions: measured in turns.
+async fn compare(
+    running: &Running,
+    mut callers: Vec<Caller>,
+    few: &Running,
+) -> io::Result<(Vec<Caller>, f64)> {
+    let (mut many_took, mut few_took) = (Took::WORST, Took::WORST);
+    let mut others = load::callers(few, CALLERS).await?;
     for _ in 0..ROUNDS {
         let took;
         (callers, took) = load::run(running, callers, TURN).await?;
-        best = best.best(took);
+        many_took = many_took.best(took);
+        let took;
+        (others, took) = load::run(few, others, TURN).await?;
+        few_took = few_took.best(took);
     }
-    Ok((callers, best))
+    Ok((callers, many_took.cpu / few_took.cpu))
 }
 
 /// Opens sessions until there are `count`, and gives each caller its part of them.
