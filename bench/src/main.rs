@@ -9,7 +9,8 @@
 //! ```
 //!
 //! A number is worth something only beside another one of the same run: this machine, this load,
-//! this minute. The targets are printed with the results; nothing here decides a test.
+//! this minute. The targets are printed with the results; nothing here decides a test. The gateway has
+//! a program of its own, in `gateway/`.
 
 // A measurement that cannot be made is a program that ends with a sentence.
 #![allow(clippy::unwrap_used, clippy::print_stdout, clippy::disallowed_methods, clippy::panic)]

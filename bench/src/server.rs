@@ -2,11 +2,12 @@
 //! is the client.
 
 use std::{
+    collections::HashMap,
     convert::Infallible,
     io::{BufRead, BufReader, Write, stdin, stdout},
     net::Ipv4Addr,
     process::{Child, Command, ExitCode, Stdio},
-    sync::OnceLock,
+    sync::{Mutex, OnceLock},
 };
 
 use bytes::Bytes;
@@ -22,19 +23,27 @@ pub(crate) const LARGE: usize = 100_000;
 
 const GREETING: &str = r#"{"protocolVersion":"2025-11-25","capabilities":{"tools":{}},"serverInfo":{"name":"bench","version":"1"}}"#;
 
-/// The answer to a message, if it wants one.
-fn answer(message: &[u8]) -> Option<String> {
-    let message = Message::parse(message).unwrap();
+const TOOLS: &str = r#"{"tools":[{"name":"count","description":"Adds one and says the number.","inputSchema":{"type":"object"}}]}"#;
+
+/// The answer to a message, if it wants one. `count` adds one to what its session has counted.
+fn answer(message: &Message<'_>, count: impl FnOnce() -> u64) -> Option<String> {
     let Kind::Request { id, method, params } = message.kind() else { return None };
+    let id = id.as_str();
     let tool = params.and_then(|params| params.find(&["name"])?.text());
     let result = match (&**method, tool.as_deref()) {
         ("initialize", _) => GREETING.to_owned(),
+        ("tools/list", _) => TOOLS.to_owned(),
+        ("tools/call", Some("count")) => text(&count().to_string()),
         ("tools/call", Some("large")) => large().to_owned(),
         ("tools/call", Some("pid")) => text(&std::process::id().to_string()),
         ("tools/call", _) => text("ok"),
-        _ => "{}".to_owned(),
+        ("ping", _) => "{}".to_owned(),
+        _ => {
+            let error = r#"{"code":-32601,"message":"there is no such method"}"#;
+            return Some(format!(r#"{{"jsonrpc":"2.0","id":{id},"error":{error}}}"#));
+        }
     };
-    Some(format!(r#"{{"jsonrpc":"2.0","id":{},"result":{result}}}"#, id.as_str()))
+    Some(format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{result}}}"#))
 }
 
 fn text(text: &str) -> String {
@@ -50,8 +59,14 @@ fn large() -> &'static str {
 pub(crate) fn stdio() -> ExitCode {
     let (mut lines, mut out) = (BufReader::new(stdin().lock()), stdout().lock());
     let mut line = Vec::new();
+    let mut counted = 0;
     while lines.read_until(b'\n', &mut line).is_ok_and(|read| read > 0) {
-        if let Some(mut answer) = answer(&line) {
+        let message = Message::parse(&line).unwrap();
+        let count = || {
+            counted += 1;
+            counted
+        };
+        if let Some(mut answer) = answer(&message, count) {
             answer.push('\n');
             if out.write_all(answer.as_bytes()).and_then(|()| out.flush()).is_err() {
                 break;
@@ -82,15 +97,30 @@ pub(crate) fn http(port: u16) -> ExitCode {
     ExitCode::SUCCESS
 }
 
+/// What each session has counted. One that is not known, because it is of an earlier process, begins
+/// anew.
+static COUNTED: Mutex<Option<HashMap<Bytes, u64>>> = Mutex::new(None);
+
+fn count(session: Bytes) -> u64 {
+    let mut counted = COUNTED.lock().unwrap();
+    let counted = counted.get_or_insert_default().entry(session).or_default();
+    *counted += 1;
+    *counted
+}
+
 async fn route(request: Request<Incoming>) -> Result<Response<Full<Bytes>>, Infallible> {
-    let method = request.method().clone();
-    let body = request.into_body().collect().await.map(|body| body.to_bytes()).unwrap_or_default();
+    let (head, body) = request.into_parts();
+    let session = head.headers.get("mcp-session-id");
+    let session = session.map(|id| Bytes::copy_from_slice(id.as_bytes())).unwrap_or_default();
+    let body = body.collect().await.map(|body| body.to_bytes()).unwrap_or_default();
     let mut reply = Response::new(Full::default());
-    match method {
+    match head.method {
         Method::POST => {
-            let session = http::HeaderValue::from_static("0123456789abcdef0123456789abcdef");
-            reply.headers_mut().insert("mcp-session-id", session);
-            match answer(&body) {
+            let message = Message::parse(&body).unwrap();
+            if message.method() == Some("initialize") {
+                reply.headers_mut().insert("mcp-session-id", new_session());
+            }
+            match answer(&message, || count(session)) {
                 Some(answer) => {
                     let json = http::HeaderValue::from_static("application/json");
                     reply.headers_mut().insert(CONTENT_TYPE, json);
@@ -99,11 +129,18 @@ async fn route(request: Request<Incoming>) -> Result<Response<Full<Bytes>>, Infa
                 None => *reply.status_mut() = StatusCode::ACCEPTED,
             }
         }
-        Method::DELETE => {}
+        Method::DELETE => {
+            COUNTED.lock().unwrap().get_or_insert_default().remove(&session);
+        }
         // It has nothing to say outside of calls.
         _ => *reply.status_mut() = StatusCode::METHOD_NOT_ALLOWED,
     }
     Ok(reply)
+}
+
+fn new_session() -> http::HeaderValue {
+    let (a, b) = (getrandom::u64().unwrap(), getrandom::u64().unwrap());
+    http::HeaderValue::from_str(&format!("{a:016x}{b:016x}")).unwrap()
 }
 
 /// This program.

@@ -24,7 +24,7 @@ impl Keeper for RecordKeeper {
     async fn load(&self) -> Result<Option<Attachment>, KeepError> {
         let Some(hub) = self.hub.upgrade() else { return Ok(None) };
         let record = self.session.record();
-        let Some(kept) = record.attachments.get(&*self.server) else { return Ok(None) };
+        let Some(kept) = record.attachments.get(&self.server) else { return Ok(None) };
         // What cannot be read is as good as nothing: that is told as a loss.
         Ok(Attachment::open(kept, &hub.seal).ok())
     }

@@ -52,6 +52,7 @@
 //! No background task, no runtime, no socket, and no clock that is not given: time is an argument.
 
 mod agent;
+mod attachments;
 mod clock;
 mod counter;
 mod digest;
@@ -78,6 +79,7 @@ mod store;
 mod text;
 
 pub use agent::Agent;
+pub use attachments::Attachments;
 pub use clock::{Clock, ManualClock, Reading, SystemClock, Timestamp};
 pub use counter::{Epoch, Generation, Revision};
 pub use digest::Digest;

@@ -1,11 +1,11 @@
 //! What is kept of a session.
 
-use std::{collections::BTreeMap, fmt, str::FromStr};
+use std::{fmt, str::FromStr};
 
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Agent, Expiry, Generation, Key, Lease, Owner, Revision, SessionId, Timestamp,
+    Agent, Attachments, Expiry, Generation, Key, Lease, Owner, Revision, SessionId, Timestamp,
     text::{InvalidText, serde_as_text},
 };
 
@@ -40,7 +40,7 @@ pub struct Record {
     pub provisional: bool,
     /// What is needed to come back to each server, by the server's name.
     #[serde(default)]
-    pub attachments: BTreeMap<String, Attachment>,
+    pub attachments: Attachments,
     /// The generation up to which its client has been told of losses of the whole session. While it is
     /// below [`Record::generation`], every answer has to tell. What only one server lost is noted in its
     /// [`Attachment`].
@@ -82,7 +82,7 @@ impl Record {
             expiry,
             generation: Generation::default(),
             provisional: false,
-            attachments: BTreeMap::new(),
+            attachments: Attachments::new(),
             told: Generation::default(),
             wanted: None,
             life: 0,
@@ -228,8 +228,8 @@ impl Record {
 /// See [`Record::detail`].
 #[derive(Serialize, Deserialize)]
 struct Detail {
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    attachments: BTreeMap<String, Attachment>,
+    #[serde(default, skip_serializing_if = "Attachments::is_empty")]
+    attachments: Attachments,
     #[serde(default)]
     told: Generation,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -339,7 +339,7 @@ mod tests {
         assert_eq!(Record::decode(&record.encode()).unwrap(), record);
         (record.told, record.wanted) = (Generation(2), Some(Expiry::NEVER.into()));
         record.named = true;
-        let blank = Record { attachments: BTreeMap::new(), wanted: None, ..record.clone() };
+        let blank = Record { attachments: Attachments::new(), wanted: None, ..record.clone() };
         let mut other = Record { named: false, ..blank };
         other.set_detail(&record.detail()).unwrap();
         assert_eq!(other, record);

@@ -22,8 +22,8 @@ use std::{sync::Arc, time::Duration};
 use stayput_upstream::{CallOptions, Place};
 use stayput_wire::{Code, Era, Message, Version, json};
 
+pub(crate) use self::all::all;
 use self::{
-    all::all,
     index::{Indexed, Indexes},
     list::List,
     listing::Listing,

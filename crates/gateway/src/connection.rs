@@ -12,7 +12,7 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 use stayput_core::{Generation, Handle, Owner, SessionId};
-use stayput_upstream::{Asked, Canceller, Hello, LinkKey, Place};
+use stayput_upstream::{Asked, Canceller, Declares, Hello, LinkKey, Place};
 use stayput_wire::{Message, Version};
 use tokio::task::AbortHandle;
 
@@ -39,6 +39,8 @@ pub(crate) struct Connection {
     pub(crate) stdio: bool,
     /// Which other sessions it has to do with.
     reach: Mutex<Reach>,
+    /// What the client can be asked, as it said in its hello: each call carries it.
+    pub(crate) declares: Declares,
     under_way: Mutex<UnderWay>,
     pub(crate) streams: Streams,
     /// The one stream of a client of 2024-11-05: all that it hears comes there.
@@ -65,8 +67,9 @@ struct UnderWay {
     calls: HashMap<Box<str>, Flight>,
     /// Counts calls: an id may be used again.
     flights: u64,
-    /// What servers asked, and which, by the id that the client was given.
-    asked: HashMap<u64, (Box<str>, Asked)>,
+    /// What servers asked, and over which link, by the id that the client was given. Few are ever asked
+    /// anything, and an empty tree is smaller than an empty table.
+    asked: BTreeMap<u64, (LinkKey, Asked)>,
     /// The stream that the client listens on.
     ear: Option<Arc<Stream>>,
     /// What the client wants to hear, as it was asked for.
@@ -126,6 +129,7 @@ impl Connection {
             session,
             target,
             version,
+            declares: hello.declares(),
             hello,
             stdio: false,
             reach: Mutex::default(),
@@ -277,9 +281,9 @@ impl Connection {
     }
 
     /// Keeps a question of a server until the client answers it; says under which id.
-    pub(crate) fn ask(&self, server: &str, asked: Asked) -> u64 {
+    pub(crate) fn ask(&self, link: &LinkKey, asked: Asked) -> u64 {
         let id = self.next_ask.fetch_add(1, Ordering::Relaxed);
-        self.under_way().asked.insert(id, (server.into(), asked));
+        self.under_way().asked.insert(id, (link.clone(), asked));
         id
     }
 
@@ -289,13 +293,13 @@ impl Connection {
     }
 
     /// The server took a question back; says under which id the client knows it.
-    pub(crate) fn withdraw(&self, server: &str, server_id: &str) -> Option<u64> {
+    pub(crate) fn withdraw(&self, link: &LinkKey, server_id: &str) -> Option<u64> {
         let mut under_way = self.under_way();
-        // Another server may use the same ids.
+        // Another server, and another process of the same one, may use the same ids.
         let mut found = under_way
             .asked
             .iter()
-            .filter(|(_, (by, asked))| &**by == server && asked.id().as_str() == server_id);
+            .filter(|(_, (by, asked))| by == link && asked.id().as_str() == server_id);
         let id = found.next().map(|(id, _)| *id)?;
         let asked = under_way.asked.remove(&id);
         drop(under_way);
@@ -435,6 +439,10 @@ impl Drop for InFlight {
         let mut under_way = self.connection.under_way();
         if under_way.calls.get(&self.id).is_some_and(|flight| flight.number == self.number) {
             under_way.calls.remove(&self.id);
+            if under_way.calls.is_empty() {
+                // An idle connection has no table.
+                under_way.calls.shrink_to_fit();
+            }
         }
     }
 }

@@ -127,32 +127,48 @@ impl House {
     /// Keeps what a connection has become.
     pub(crate) async fn keep(&self, connection: &Connection) -> Result<(), OpenError> {
         let Some(name) = connection.name() else { return Ok(()) };
-        let session = self.session(&connection.owner, connection.session).await?;
+        let session = self.session(&connection.owner, connection.default_session()).await?;
         self.sessions.connect(&session, name, &connection.to_bytes()).await
     }
 
     /// Ends a connection, and the session that was made with it, if nothing else ever named that.
     pub(crate) async fn disconnect(&self, owner: &Owner, name: &Handle) -> Result<bool, OpenError> {
         let Some(connection) = self.connection(owner, name).await? else { return Ok(false) };
-        let mut ended = true;
-        // The session first: whatever happens after that, nothing of it lives on.
-        match self.sessions.by_id(owner, connection.session).await {
-            Ok(session) if is_known_elsewhere(&session) => ended = false,
+        // The sessions first: whatever happens after that, nothing of them lives on.
+        let mut own = vec![connection.session, connection.default_session()];
+        own.dedup();
+        let mut ended = Vec::new();
+        for session in own {
+            if self.end_unless_known(&connection, session).await? {
+                ended.push(session);
+            }
+        }
+        self.sessions.disconnect(owner, name).await?;
+        self.connections.remove(&name.hash(owner));
+        connection.close();
+        for session in ended {
+            let _ = self.links.end(session).await;
+        }
+        Ok(true)
+    }
+
+    /// Ends a session of a connection; says whether it is over.
+    async fn end_unless_known(
+        &self,
+        connection: &Connection,
+        id: SessionId,
+    ) -> Result<bool, OpenError> {
+        match self.sessions.by_id(&connection.owner, id).await {
+            Ok(session) if is_known_elsewhere(&session) => return Ok(false),
             Ok(session) => {
                 let own = session.session().clone();
                 drop(session);
                 self.sessions.end(&own).await?;
                 let (server, reason) = (Some(connection.target.label()), EndReason::Closed);
-                self.note(connection.session, Event::Ended { server, reason });
+                self.note(id, Event::Ended { server, reason });
             }
             Err(OpenError::Unknown | OpenError::Over(_)) => {}
             Err(error) => return Err(error),
-        }
-        self.sessions.disconnect(owner, name).await?;
-        self.connections.remove(&name.hash(owner));
-        connection.close();
-        if ended {
-            let _ = self.links.end(connection.session).await;
         }
         Ok(true)
     }

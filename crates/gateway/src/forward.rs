@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use bytes::Bytes;
 use http::Response;
 use stayput_core::{Generation, Handle, InUse, Topic};
-use stayput_upstream::{Call, CallError, CallOptions, Held, Incoming, LossReason, Server};
+use stayput_upstream::{Call, CallError, CallOptions, Held, Incoming, LinkKey, LossReason, Server};
 use stayput_wire::{Code, Era, Message, Raw};
 
 use crate::{
@@ -146,8 +146,7 @@ impl Errand {
         in_flight: InFlight,
         streams: bool,
     ) -> Outcome {
-        let options =
-            CallOptions { declares: self.connection.hello.declares(), ..CallOptions::default() };
+        let options = CallOptions { declares: self.connection.declares, ..CallOptions::default() };
         self.timing = self.visit.house.metrics.call(self.visit.server.name());
         let (link, call) = match link.send(message, options).await {
             Ok(call) => (link, call),
@@ -176,8 +175,7 @@ impl Errand {
         let text = self.again.take().filter(|_| !in_flight.is_cancelled())?;
         let link = reach(&self.visit, &self.connection, self.asked()).await.ok()?;
         let message = Message::parse(&text).ok()?;
-        let options =
-            CallOptions { declares: self.connection.hello.declares(), ..CallOptions::default() };
+        let options = CallOptions { declares: self.connection.declares, ..CallOptions::default() };
         let call = link.send(&message, options).await.ok()?;
         self.lost = self.visit.session.lost_on(self.visit.server.name());
         in_flight.sent(&call.canceller());
@@ -390,7 +388,7 @@ impl Pursuit {
                 Some(Incoming::Answer(end)) => end,
                 Some(incoming) => {
                     self.stream.room().await;
-                    let said = (&*self.errand.connection, self.errand.visit.server.name());
+                    let said = (&*self.errand.connection, self.link.key());
                     questions.extend(say(said, &self.stream, incoming));
                     continue;
                 }
@@ -423,15 +421,15 @@ impl Pursuit {
 
 /// Passes on what a server says or asks; gives the number of a question.
 pub(crate) fn say(
-    (connection, server): (&Connection, &str),
+    (connection, link): (&Connection, &LinkKey),
     stream: &Stream,
     incoming: Incoming,
 ) -> Option<u64> {
     match incoming {
-        Incoming::Notification(text) => stream.push(withdrawn(connection, server, text)),
+        Incoming::Notification(text) => stream.push(withdrawn(connection, link, text)),
         Incoming::Request(asked) => {
             let text = asked.text().clone();
-            let number = connection.ask(server, asked);
+            let number = connection.ask(link, asked);
             stream.push(numbered(text, number));
             return Some(number);
         }
@@ -451,13 +449,13 @@ fn numbered(text: Bytes, number: u64) -> Bytes {
 }
 
 /// A question that the server takes back is named by the id that the client knows.
-fn withdrawn(connection: &Connection, server: &str, text: Bytes) -> Bytes {
+fn withdrawn(connection: &Connection, link: &LinkKey, text: Bytes) -> Bytes {
     let Ok(message) = Message::parse(&text) else { return text };
     if message.method() != Some("notifications/cancelled") {
         return text;
     }
     let id = message.params().and_then(|params| params.find(&["requestId"]));
-    let number = id.map(Raw::as_str).and_then(|id| connection.withdraw(server, id));
+    let number = id.map(Raw::as_str).and_then(|id| connection.withdraw(link, id));
     let Some((id, number)) = id.zip(number) else { return text.clone() };
     let mut edits = message.edit();
     edits.replace(id, &number.to_string());

@@ -1,5 +1,7 @@
 //! What a client says without asking for an answer.
 
+use std::collections::HashSet;
+
 use stayput_upstream::Place;
 use stayput_wire::{Kind, Message};
 
@@ -32,10 +34,14 @@ pub(crate) fn heed(house: &House, connection: &Connection, message: &Message<'_>
 fn pass_on(house: &House, connection: &Connection, message: &Message<'_>) {
     let servers = house.servers.values().filter(|server| connection.target.has(server.name()));
     let servers: Vec<_> = servers.collect();
+    let mut told = HashSet::new();
     for session in connection.sessions() {
         let place = Place::new(connection.owner.clone(), session);
         for link in servers.iter().filter_map(|server| house.links.find(server, &place)) {
-            let _ = link.tell(message);
+            // Several sessions may share one.
+            if told.insert(link.key().clone()) {
+                let _ = link.tell(message);
+            }
         }
     }
 }

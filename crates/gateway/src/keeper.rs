@@ -19,7 +19,7 @@ pub(crate) struct RecordKeeper {
 impl Keeper for RecordKeeper {
     async fn load(&self) -> Result<Option<Attachment>, KeepError> {
         let record = self.session.record();
-        let Some(kept) = record.attachments.get(&*self.server) else { return Ok(None) };
+        let Some(kept) = record.attachments.get(&self.server) else { return Ok(None) };
         // What cannot be read, because the key is another one, is as good as nothing: the server's
         // session cannot be gone on with, and that is told as a loss.
         Ok(Attachment::open(kept, &self.house.seal).ok())

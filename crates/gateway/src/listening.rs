@@ -1,8 +1,8 @@
 //! What servers say outside any call, to a client that listens.
 
-use std::sync::Arc;
+use std::{collections::HashSet, sync::Arc};
 
-use stayput_upstream::{Held, Incoming, Listener, Place};
+use stayput_upstream::{Held, Incoming, LinkKey, Listener, Place};
 
 use crate::{
     connection::Connection,
@@ -27,10 +27,14 @@ pub(crate) async fn open(house: &Arc<House>, connection: &Arc<Connection>) -> Ar
 pub(crate) async fn resume(house: &Arc<House>, connection: &Arc<Connection>) {
     let servers = house.servers.values().filter(|server| connection.target.has(server.name()));
     let servers: Vec<_> = servers.collect();
+    let mut heard = HashSet::new();
     for session in connection.sessions() {
         let place = Place::new(connection.owner.clone(), session);
         for link in servers.iter().filter_map(|server| house.links.find(server, &place)) {
-            start(connection, &link).await;
+            // Several sessions may share one.
+            if heard.insert(link.key().clone()) {
+                start(connection, &link).await;
+            }
         }
     }
 }
@@ -38,17 +42,17 @@ pub(crate) async fn resume(house: &Arc<House>, connection: &Arc<Connection>) {
 /// Passes on what comes over this link, while the client listens.
 pub(crate) async fn start(connection: &Arc<Connection>, link: &Held) {
     let Some(stream) = connection.ear() else { return };
-    let declares = connection.hello.declares();
+    let declares = connection.declares;
     let Ok(listener) = link.listen(INTEREST, declares).await else { return };
-    let server = link.key().server();
-    let hearing = hear(connection.clone(), server.into(), stream, listener);
+    let key = link.key().clone();
+    let hearing = hear(connection.clone(), key, stream, listener);
     let task = tokio::runtime::Handle::current().spawn(hearing);
     connection.hear(link.key().clone(), task.abort_handle());
 }
 
 async fn hear(
     connection: Arc<Connection>,
-    server: Box<str>,
+    link: LinkKey,
     stream: Arc<Stream>,
     mut listener: Listener,
 ) {
@@ -61,7 +65,7 @@ async fn hear(
                 Some(Incoming::Answer(_)) | None => return,
                 Some(incoming) => {
                     speaker.room().await;
-                    say((&connection, &server), &speaker, incoming);
+                    say((&connection, &link), &speaker, incoming);
                 }
             },
             // Nobody reads any more: the server need not speak.

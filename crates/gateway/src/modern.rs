@@ -175,7 +175,7 @@ impl Request<'_> {
             let alone = self.server.depends_on_session();
             let nobody = Nobody::new(self.house, &self.owner, alone);
             let profile = links.profile(self.server, nobody.place()).await;
-            return profile.map_err(|error| error.to_string());
+            return profile.map_err(|error| self.house.blame(&error));
         };
         let changed = link.filter(|it| lists::is_list(self.method) && it.lists_changed() > 0);
         match changed {

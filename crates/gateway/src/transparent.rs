@@ -1,11 +1,12 @@
 //! Requests to one server, whose names and results pass as they are.
 
-use std::{borrow::Cow, sync::Arc};
+use std::{borrow::Cow, collections::HashMap, sync::Arc};
 
 use stayput_upstream::{Place, Server};
 use stayput_wire::{Code, Era, Message};
 
 use crate::{
+    aggregate,
     config::Tools,
     connection::Connection,
     forward::{self, Done, Errand, Outcome},
@@ -105,9 +106,10 @@ async fn set_level(
     wish(house, connection, message).await;
     let own = connection.default_session();
     let find = |session| house.links.find(server, &Place::new(connection.owner.clone(), session));
-    for link in connection.sessions().into_iter().filter(|it| *it != own).filter_map(find) {
-        forward::tell_level(connection, &link).await;
-    }
+    let others = connection.sessions().into_iter().filter(|it| *it != own).filter_map(find);
+    // Several sessions may share one.
+    let others: HashMap<_, _> = others.map(|link| (link.key().clone(), link)).collect();
+    aggregate::all(others.values().map(|link| forward::tell_level(connection, link))).await;
     if find(own).is_some() {
         return Errand::run(house, connection, server, message, along).await;
     }

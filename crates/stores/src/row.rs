@@ -1,8 +1,10 @@
 //! A record as columns, for the stores that speak SQL.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::time::Duration;
 
-use stayput_core::{Ended, Expiry, Generation, Record, Revision, SessionId, StoreError, Timestamp};
+use stayput_core::{
+    Attachments, Ended, Expiry, Generation, Record, Revision, SessionId, StoreError, Timestamp,
+};
 
 use crate::failure::corrupt;
 
@@ -75,7 +77,7 @@ impl Row {
             expiry: Expiry { idle: self.idle.map(duration), absolute: self.absolute.map(duration) },
             generation: Generation(unsigned(self.generation)),
             provisional: self.provisional,
-            attachments: BTreeMap::new(),
+            attachments: Attachments::new(),
             told: Generation::default(),
             wanted: None,
             life: 0,

@@ -3,7 +3,7 @@
 use std::{future::poll_fn, pin::Pin, task::Poll};
 
 /// What all of them give, in their order. Dropped, all are.
-pub(super) async fn all<F: Future>(futures: impl IntoIterator<Item = F>) -> Vec<F::Output> {
+pub(crate) async fn all<F: Future>(futures: impl IntoIterator<Item = F>) -> Vec<F::Output> {
     let mut all: Vec<State<F>> =
         futures.into_iter().map(|future| State::Waits(Box::pin(future))).collect();
     poll_fn(|cx| {

@@ -37,7 +37,9 @@ pub(crate) fn is_on(house: &House) -> bool {
 pub(super) async fn session(house: &Arc<House>, claim: &Claim<'_>) -> Result<Found, Refusal> {
     let failed = |error: OpenError| Refusal::of(&error, "Try again: you get a new session.");
     let Some(said) = read(claim.headers) else {
-        let opened = house.sessions.open(&Wish::new(claim.owner.clone())).await;
+        // Who does not bring it back costs little.
+        let wish = Wish::new(claim.owner.clone()).provisional();
+        let opened = house.sessions.open(&wish).await;
         let Opened { session, origin } = opened.map_err(failed)?;
         return Ok(Found { session, origin, handle: None });
     };
@@ -57,7 +59,6 @@ pub(super) async fn session(house: &Arc<House>, claim: &Claim<'_>) -> Result<Fou
 
 /// What `Set-Cookie` says on the answer to a client that has no connection, if cookies are on: the
 /// session of this call, or that what the client has is no good.
-#[allow(dead_code, reason = "for fronts without a handshake")]
 pub(crate) async fn given(
     house: &House,
     headers: &HeaderMap,

@@ -141,8 +141,9 @@ fn give(edits: &mut Edits<'_>, result: Raw<'_>, given: &Handle) {
         return;
     };
     let text = json::quote(&format!(
-        "This call ran in a new session. To go on in it, pass session_id \"{handle}\" with your next \
-         calls in this conversation."
+        "This call ran in a new session: {handle}. Pass it as the session argument of the tool (`session_id`, \
+         or `stayput_session_id` where the tool has that) in every later call of this conversation, and \
+         keep it when the conversation is summarised; a call without it begins with nothing."
     ));
     let said: Vec<_> = content.elements().map(Raw::as_str).collect();
     let comma = if said.is_empty() { "" } else { "," };

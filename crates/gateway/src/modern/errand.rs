@@ -75,10 +75,23 @@ pub(super) async fn ask(
         // Of those who share it, none is named to the server.
         None => match links.open(request.server, nobody.place(), &Asking::default()).await {
             Ok(link) => link,
-            Err(error) => return request.failed(&error.to_string()),
+            Err(error) => return request.failed(&request.house.blame(&error)),
         },
     };
-    Errand::new(request, profile, link, Behind::Nobody(nobody)).send(request.message).await
+    let errand = Errand::new(request, profile, link, Behind::Nobody(nobody));
+    match unnamed(request.message).as_deref().map(|text| Message::parse(text.as_bytes())) {
+        Some(Ok(message)) => errand.send(&message).await,
+        _ => errand.send(request.message).await,
+    }
+}
+
+/// The message without the session that it names, which is a secret of the client's and ours; `None` if it
+/// names none.
+fn unnamed(message: &Message<'_>) -> Option<String> {
+    message.params()?.find(&[meta::META, meta::SESSION])?;
+    let mut edits = message.edit();
+    edits.remove(&["params", meta::META, meta::SESSION]);
+    edits.apply().ok().map(std::borrow::Cow::into_owned)
 }
 
 impl Errand {

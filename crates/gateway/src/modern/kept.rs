@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use http::Response;
-use stayput_core::Origin;
+use http::{Response, header};
+use stayput_core::{Handle, InUse, Origin};
 use stayput_upstream::Profile;
 use stayput_wire::{Era, Message};
 
@@ -13,27 +13,47 @@ use super::{
     validate,
 };
 use crate::{
-    identify::{self, Fleeting, Which},
+    identify::{self, Fleeting, Which, cookie},
     losses,
     reply::{self, Reply},
     visit::Visit,
 };
 
-/// A request that depends on the state of a session.
+/// A request that depends on the state of a session. Where cookies count, its answer sets one.
 pub(super) async fn call(request: &Request<'_>, profile: &Arc<Profile>) -> Response<Reply> {
-    let Request { house, server, message, .. } = request;
+    let (house, headers) = (request.house, request.headers);
     let which = identify::which(house, request.claim()).await;
-    let (session, origin, text, given, fleeting) = match which {
-        Which::Session { session, origin, text, given, fleeting } => {
-            (session, origin, text, given, fleeting)
-        }
+    let (mut response, cookie) = match which {
         Which::Answer(text) => {
             let status = errand::code(&text).map(validate::status).unwrap_or_default();
             let mut response = reply::message(text);
             *response.status_mut() = status;
-            return response;
+            (response, cookie::given(house, headers, None).await)
+        }
+        Which::Session { session, origin, text, given, fleeting } => {
+            let cookie = cookie::given(house, headers, Some(session.session())).await;
+            let meant = Meant { session, origin, text, given, fleeting };
+            (run(request, profile, meant).await, cookie)
         }
     };
+    if let Some(cookie) = cookie {
+        response.headers_mut().insert(header::SET_COOKIE, cookie);
+    }
+    response
+}
+
+/// The session that a request means, see [`Which::Session`].
+struct Meant {
+    session: InUse,
+    origin: Origin,
+    text: Option<String>,
+    given: Option<Handle>,
+    fleeting: bool,
+}
+
+async fn run(request: &Request<'_>, profile: &Arc<Profile>, meant: Meant) -> Response<Reply> {
+    let Request { house, server, message, .. } = request;
+    let Meant { session, origin, text, given, fleeting } = meant;
     let fleeting = fleeting.then(|| Fleeting::of(house, session.session()));
     let visit = Visit {
         house: (*house).clone(),

@@ -1,14 +1,11 @@
 //! A record as a hash of texts: scripts read and change single fields of it.
 
-use std::{
-    collections::{BTreeMap, HashMap},
-    error::Error,
-    str::FromStr,
-    time::Duration,
-};
+use std::{collections::HashMap, error::Error, str::FromStr, time::Duration};
 
 use ::redis::{Cmd, Pipeline, cmd};
-use stayput_core::{Ended, Expiry, Generation, Record, Revision, SessionId, StoreError, Timestamp};
+use stayput_core::{
+    Attachments, Ended, Expiry, Generation, Record, Revision, SessionId, StoreError, Timestamp,
+};
 
 use super::{BATCH, REDIS, RedisStore, lease_text};
 use crate::failure::corrupt;
@@ -52,7 +49,7 @@ impl Row {
             },
             generation: Generation(parsed(fields, "generation")?),
             provisional: parsed(fields, "provisional")?,
-            attachments: BTreeMap::new(),
+            attachments: Attachments::new(),
             told: Generation::default(),
             wanted: None,
             life: 0,

@@ -1,0 +1,132 @@
+//! The cheapest client of HTTP/1.1 that is right: one connection, kept, one request at a time. What it
+//! spares is left to whom it measures.
+
+use std::{io, net::SocketAddr};
+
+use memchr::memmem;
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::TcpStream,
+};
+
+/// One connection.
+pub(super) struct Client {
+    address: SocketAddr,
+    socket: TcpStream,
+    /// What was received of the answer that is being read, as it came.
+    received: Vec<u8>,
+    /// The body of an answer that came in chunks.
+    joined: Vec<u8>,
+}
+
+/// An answer.
+pub(super) struct Reply<'a> {
+    pub(super) status: u16,
+    /// Its `Mcp-Session-Id`.
+    pub(super) session: Option<String>,
+    pub(super) body: &'a [u8],
+}
+
+/// What the head of an answer says.
+struct Head {
+    status: u16,
+    session: Option<String>,
+    /// None if it comes in chunks.
+    length: Option<usize>,
+    closes: bool,
+}
+
+impl Client {
+    pub(super) async fn connect(address: SocketAddr) -> io::Result<Self> {
+        let socket = dial(address).await?;
+        Ok(Self { address, socket, received: Vec::with_capacity(16 << 10), joined: Vec::new() })
+    }
+
+    /// Sends a whole request and reads the whole answer.
+    pub(super) async fn send(&mut self, request: &[u8]) -> io::Result<Reply<'_>> {
+        self.socket.write_all(request).await?;
+        self.received.clear();
+        let end = loop {
+            self.more().await?;
+            if let Some(at) = memmem::find(&self.received, b"\r\n\r\n") {
+                break at + 4;
+            }
+        };
+        let Head { status, session, length, closes } =
+            Head::parse(&self.received[..end]).ok_or(io::ErrorKind::InvalidData)?;
+        match length {
+            Some(length) => {
+                while self.received.len() < end + length {
+                    self.more().await?;
+                }
+            }
+            None => self.join(end).await?,
+        }
+        if closes {
+            self.socket = dial(self.address).await?;
+        }
+        let body = length.map_or(&self.joined[..], |length| &self.received[end..end + length]);
+        Ok(Reply { status, session, body })
+    }
+
+    async fn more(&mut self) -> io::Result<()> {
+        match self.socket.read_buf(&mut self.received).await? {
+            0 => Err(io::ErrorKind::UnexpectedEof.into()),
+            _ => Ok(()),
+        }
+    }
+
+    /// Puts together what comes in chunks from `at` on.
+    async fn join(&mut self, mut at: usize) -> io::Result<()> {
+        self.joined.clear();
+        loop {
+            let line = loop {
+                match memmem::find(&self.received[at..], b"\r\n") {
+                    Some(length) => break at..at + length,
+                    None => self.more().await?,
+                }
+            };
+            let size = std::str::from_utf8(&self.received[line.clone()]).ok();
+            let size = size.and_then(|size| usize::from_str_radix(size.trim(), 16).ok());
+            let size = size.ok_or(io::ErrorKind::InvalidData)?;
+            let begin = line.end + 2;
+            while self.received.len() < begin + size + 2 {
+                self.more().await?;
+            }
+            self.joined.extend_from_slice(&self.received[begin..begin + size]);
+            at = begin + size + 2;
+            if size == 0 {
+                return Ok(());
+            }
+        }
+    }
+}
+
+async fn dial(address: SocketAddr) -> io::Result<TcpStream> {
+    let socket = TcpStream::connect(address).await?;
+    socket.set_nodelay(true)?;
+    Ok(socket)
+}
+
+impl Head {
+    fn parse(head: &[u8]) -> Option<Self> {
+        let head = std::str::from_utf8(head).ok()?;
+        let mut lines = head.split("\r\n");
+        let status = lines.next()?.split(' ').nth(1)?.parse().ok()?;
+        let mut parsed = Self { status, session: None, length: Some(0), closes: false };
+        for line in lines {
+            let Some((name, value)) = line.split_once(':') else { continue };
+            let value = value.trim();
+            if name.eq_ignore_ascii_case("content-length") {
+                parsed.length = Some(value.parse().ok()?);
+            } else if name.eq_ignore_ascii_case("transfer-encoding") {
+                parsed.length = None;
+            } else if name.eq_ignore_ascii_case("mcp-session-id") {
+                parsed.session = Some(value.to_owned());
+            } else if name.eq_ignore_ascii_case("connection") {
+                parsed.closes = value.eq_ignore_ascii_case("close");
+            }
+        }
+        Some(parsed)
+    }
+}

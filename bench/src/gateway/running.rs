@@ -1,0 +1,136 @@
+//! Something that stands between a client and the counter, running.
+
+use std::{
+    fs,
+    net::{Ipv4Addr, SocketAddr, TcpListener},
+    os::unix::process::CommandExt as _,
+    path::Path,
+    process::{Child, Command, Stdio},
+    time::{Duration, Instant},
+};
+
+use rustix::process::{Pid, Signal, kill_process_group};
+use stayput_testkit::processes::{descendants, memory};
+use tempfile::TempDir;
+
+use super::{
+    client::Client,
+    session::{Session, Target},
+};
+
+/// How long something may take until it answers.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A program that was started, with a folder of its own. Dropped, it is gone.
+pub(super) struct Running {
+    pub(super) name: &'static str,
+    pub(super) target: Target,
+    child: Option<Child>,
+    folder: Option<TempDir>,
+}
+
+impl Running {
+    /// Nothing in between.
+    pub(super) fn direct(url: &str) -> Self {
+        Self { name: "direct", target: target(url), child: None, folder: None }
+    }
+
+    /// Starts what `command` makes of a free port and a folder, and waits until it answers.
+    pub(super) async fn start(
+        name: &'static str,
+        path: &str,
+        command: impl FnOnce(u16, &Path) -> Command,
+    ) -> Result<Self, String> {
+        let folder = tempfile::tempdir().unwrap();
+        let port = free_port();
+        let log = fs::File::create(folder.path().join("log")).unwrap();
+        let mut command = command(port, folder.path());
+        command.stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log).process_group(0);
+        let child = command.spawn().map_err(|error| format!("it does not start: {error}"))?;
+        let address = (Ipv4Addr::LOCALHOST, port).into();
+        let target = Target { address, path: path.to_owned() };
+        let running = Self { name, target, child: Some(child), folder: Some(folder) };
+        running.answers().await?;
+        Ok(running)
+    }
+
+    async fn answers(&self) -> Result<(), String> {
+        let start = Instant::now();
+        loop {
+            let tried = async {
+                let mut client = Client::connect(self.target.address).await?;
+                let mut session = Session::open(&mut client, &self.target).await?;
+                session.count(&mut client).await?;
+                session.end(&mut client, &self.target).await
+            };
+            let tried = tokio::time::timeout(PATIENCE, tried).await;
+            match tried.unwrap_or_else(|_| Err(std::io::ErrorKind::TimedOut.into())) {
+                Ok(()) => return Ok(()),
+                Err(error) if start.elapsed() > PATIENCE => {
+                    let log = self.folder.as_ref().map(|folder| folder.path().join("log"));
+                    let log = log.and_then(|log| fs::read_to_string(log).ok()).unwrap_or_default();
+                    let last: Vec<_> = log.lines().rev().take(3).collect();
+                    return Err(format!("it does not answer: {error}; {}", last.join(" | ")));
+                }
+                Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
+            }
+        }
+    }
+
+    /// Itself and what it started, but not the counters: they do the work, whoever passes it on.
+    fn processes(&self) -> Vec<u32> {
+        let Some(child) = &self.child else { return Vec::new() };
+        let own = std::env::current_exe().ok();
+        let mut all = descendants(child.id());
+        all.push(child.id());
+        all.retain(|pid| fs::read_link(format!("/proc/{pid}/exe")).ok() != own);
+        all
+    }
+
+    /// The processor time that it took so far.
+    pub(super) fn cpu(&self) -> Duration {
+        self.processes().into_iter().map(cpu).sum()
+    }
+
+    /// The memory that it has, in bytes.
+    pub(super) fn memory(&self) -> u64 {
+        self.processes().into_iter().map(memory).sum()
+    }
+}
+
+/// The time that the threads of a process ran, as the scheduler counted it.
+fn cpu(pid: u32) -> Duration {
+    let Ok(threads) = fs::read_dir(format!("/proc/{pid}/task")) else { return Duration::ZERO };
+    let nanos = threads.filter_map(|thread| {
+        let said = fs::read_to_string(thread.ok()?.path().join("schedstat")).ok()?;
+        said.split(' ').next()?.parse::<u64>().ok()
+    });
+    Duration::from_nanos(nanos.sum())
+}
+
+fn target(url: &str) -> Target {
+    let rest = url.strip_prefix("http://").unwrap();
+    let (address, path) = rest.split_once('/').unwrap();
+    Target { address: address.parse::<SocketAddr>().unwrap(), path: format!("/{path}") }
+}
+
+fn free_port() -> u16 {
+    TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port()
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let Some(child) = &mut self.child else { return };
+        let group = i32::try_from(child.id()).ok().and_then(Pid::from_raw).unwrap();
+        let _ = kill_process_group(group, Signal::TERM);
+        for _ in 0..100 {
+            if child.try_wait().is_ok_and(|ended| ended.is_some()) {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        // What did not go by itself, and what its leader left behind.
+        let _ = kill_process_group(group, Signal::KILL);
+        let _ = child.wait();
+    }
+}

@@ -1,0 +1,97 @@
+//! A session with the counter, as a client of the legacy era has it.
+
+use std::{io, net::SocketAddr};
+
+use memchr::memmem;
+
+use super::client::Client;
+
+/// Where something that speaks MCP listens.
+#[derive(Clone, Debug)]
+pub(super) struct Target {
+    pub(super) address: SocketAddr,
+    pub(super) path: String,
+}
+
+const HELLO: &str = r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"bench","version":"1"}}}"#;
+const READY: &str = r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#;
+/// All ids have the same width: the request is written once.
+const FIRST_ID: u64 = 1_000_000_000;
+
+/// A session: the request that counts, ready to be sent, and what was counted.
+pub(super) struct Session {
+    name: Option<String>,
+    request: Vec<u8>,
+    id: u64,
+    id_at: usize,
+    counted: u64,
+    /// Whether every answer was one more than the one before, from 1 on.
+    pub(super) alone: bool,
+}
+
+impl Session {
+    /// Shakes hands. Whoever has sessions of its own names this one.
+    pub(super) async fn open(client: &mut Client, target: &Target) -> io::Result<Self> {
+        let reply = client.send(&request(target, None, HELLO)).await?;
+        let greeted = reply.status == 200 && memmem::find(reply.body, b"serverInfo").is_some();
+        let name = reply.session;
+        if !greeted {
+            return Err(io::Error::other(String::from_utf8_lossy(reply.body)));
+        }
+        client.send(&request(target, name.as_deref(), READY)).await?;
+        let call = format!(
+            r#"{{"jsonrpc":"2.0","id":{FIRST_ID},"method":"tools/call","params":{{"name":"count","arguments":{{}}}}}}"#
+        );
+        let request = request(target, name.as_deref(), &call);
+        let id_at = memmem::find(&request, FIRST_ID.to_string().as_bytes()).unwrap();
+        Ok(Self { name, request, id: FIRST_ID, id_at, counted: 0, alone: true })
+    }
+
+    /// Counts once.
+    pub(super) async fn count(&mut self, client: &mut Client) -> io::Result<()> {
+        self.id += 1;
+        let mut id = self.id;
+        for at in (self.id_at..self.id_at + 10).rev() {
+            self.request[at] = b'0' + (id % 10) as u8;
+            id /= 10;
+        }
+        let reply = client.send(&self.request).await?;
+        let said = number(reply.body);
+        let Some(said) = said.filter(|_| reply.status == 200) else {
+            return Err(io::Error::other(String::from_utf8_lossy(reply.body)));
+        };
+        self.counted += 1;
+        self.alone &= said == self.counted;
+        Ok(())
+    }
+
+    /// Says goodbye.
+    pub(super) async fn end(self, client: &mut Client, target: &Target) -> io::Result<()> {
+        let name = self.name.unwrap_or_default();
+        let (path, address) = (&target.path, target.address);
+        let request =
+            format!("DELETE {path} HTTP/1.1\r\nhost: {address}\r\nmcp-session-id: {name}\r\n\r\n");
+        client.send(request.as_bytes()).await.map(drop)
+    }
+}
+
+/// The number that an answer carries.
+fn number(body: &[u8]) -> Option<u64> {
+    let digits = memmem::find(body, br#""text":""#)? + 8;
+    let digits = body[digits..].iter().take_while(|byte| byte.is_ascii_digit());
+    let mut digits = digits.peekable();
+    digits.peek()?;
+    Some(digits.fold(0, |number, digit| number * 10 + u64::from(digit - b'0')))
+}
+
+fn request(target: &Target, session: Option<&str>, body: &str) -> Vec<u8> {
+    let Target { address, path } = target;
+    let length = body.len();
+    let session = session.map(|id| format!("mcp-session-id: {id}\r\n")).unwrap_or_default();
+    format!(
+        "POST {path} HTTP/1.1\r\nhost: {address}\r\ncontent-type: application/json\r\naccept: \
+         application/json, text/event-stream\r\nmcp-protocol-version: \
+         2025-11-25\r\n{session}content-length: {length}\r\n\r\n{body}"
+    )
+    .into_bytes()
+}
