@@ -25,19 +25,27 @@ pub(crate) struct Hold {
     opened: OnceCell<()>,
     /// Whether it ends with whoever has it.
     ends: AtomicBool,
+    /// Set when the run that it was for is over: who still has its scope gets nothing more.
+    over: AtomicBool,
 }
 
 impl Hold {
     /// A session that was opened, and goes on when nobody has it.
     pub(crate) fn opened(hub: Arc<Inner>, id: SessionId) -> Arc<Self> {
+        Self::knowing(hub, id, Arc::default())
+    }
+
+    /// The same for who knows of its losses.
+    pub(crate) fn knowing(hub: Arc<Inner>, id: SessionId, seen: Arc<Seen>) -> Arc<Self> {
         Arc::new(Self {
             hub,
             id,
-            seen: Arc::default(),
+            seen,
             asked: Asked::default(),
             wish: None,
             opened: OnceCell::new_with(Some(())),
             ends: AtomicBool::new(false),
+            over: AtomicBool::new(false),
         })
     }
 
@@ -53,6 +61,7 @@ impl Hold {
             wish: Some(wish),
             opened: OnceCell::new(),
             ends: AtomicBool::new(true),
+            over: AtomicBool::new(false),
         })
     }
 
@@ -64,16 +73,22 @@ impl Hold {
     pub(crate) async fn enter(&self) -> Result<InUse, Error> {
         let hub = &self.hub;
         hub.check_open()?;
+        self.check_live()?;
         self.opened
             .get_or_try_init(async || match &self.wish {
                 Some(wish) => hub.sessions.open(wish).await.map(drop),
                 None => Ok(()),
             })
             .await?;
+        if let Err(over) = self.check_live() {
+            // The run ended meanwhile, and did not know of this.
+            let _ = end(hub.clone(), self.id).await;
+            return Err(over);
+        }
         match hub.sessions.by_id(&hub.owner, self.id).await {
             Err(OpenError::Over(over)) => {
                 let closed = over.ended.is_none_or(|it| it.reason == EndReason::Closed);
-                if closed || self.wish.is_some() {
+                if closed {
                     return Err(Error::Ended { session: self.id });
                 }
                 // What is left of its former life goes before the next one begins.
@@ -91,8 +106,31 @@ impl Hold {
         end(self.hub.clone(), self.id).await
     }
 
+    fn check_live(&self) -> Result<(), Error> {
+        match self.over.load(Ordering::SeqCst) {
+            true => Err(Error::Ended { session: self.id }),
+            false => Ok(()),
+        }
+    }
+
+    /// The run is over, and nobody waits for its end.
+    pub(crate) fn abandon(&self) {
+        self.over.store(true, Ordering::SeqCst);
+        self.end_later();
+    }
+
+    fn end_later(&self) {
+        // What was never opened has nothing to end.
+        if self.ends.swap(false, Ordering::Relaxed) && self.opened.initialized() {
+            let (hub, id) = (self.hub.clone(), self.id);
+            // Whatever goes wrong here, the session idles out.
+            self.hub.home.handle().spawn(async move { end(hub, id).await });
+        }
+    }
+
     /// The end of a run: what was never opened has nothing to end.
     pub(crate) async fn finish(&self) -> Result<(), Error> {
+        self.over.store(true, Ordering::SeqCst);
         if self.opened.initialized() { self.end().await } else { Ok(()) }
     }
 }
@@ -116,12 +154,7 @@ pub(crate) async fn end(hub: Arc<Inner>, id: SessionId) -> Result<(), Error> {
 
 impl Drop for Hold {
     fn drop(&mut self) {
-        // What was never opened has nothing to end.
-        if self.ends.load(Ordering::Relaxed) && self.opened.initialized() {
-            let (hub, id) = (self.hub.clone(), self.id);
-            // Whatever goes wrong here, the session idles out.
-            self.hub.home.handle().spawn(async move { end(hub, id).await });
-        }
+        self.end_later();
     }
 }
 

@@ -25,6 +25,7 @@ use crate::{
     handlers::Handlers,
     hold::Hold,
     home::Home,
+    seen::Seen,
 };
 
 /// The servers that are configured, and the sessions on them. A clone is the same hub.
@@ -46,12 +47,25 @@ pub(crate) struct Inner {
     pub(crate) seal: SealKey,
     pub(crate) servers: RwLock<BTreeMap<(Agent, String), Server>>,
     pub(crate) handlers: Handlers,
-    pub(crate) automatic: Mutex<BTreeMap<Agent, Arc<Hold>>>,
+    pub(crate) automatic: Mutex<BTreeMap<Agent, Auto>>,
     pub(crate) branches: AtomicU64,
     pub(crate) events: broadcast::Sender<Event>,
     pub(crate) closed: AtomicBool,
     /// Last: links are let go of on it.
     pub(crate) home: Home,
+}
+
+/// An automatic session. It does not keep the hub, which keeps it.
+#[derive(Clone)]
+pub(crate) struct Auto {
+    id: SessionId,
+    seen: Arc<Seen>,
+}
+
+impl Auto {
+    fn hold(&self, hub: &Arc<Inner>) -> Arc<Hold> {
+        Hold::knowing(hub.clone(), self.id, self.seen.clone())
+    }
 }
 
 /// How a hub was closed.
@@ -260,17 +274,33 @@ impl Hub {
     /// If it cannot be opened.
     pub async fn automatic(&self, options: Automatic) -> Result<Session, Error> {
         let known = self.automatics().get(&self.agent).cloned();
-        if let Some(hold) = known
-            && hold.enter().await.is_ok()
-        {
-            return Ok(Session::new(self, hold));
+        if let Some(known) = &known {
+            let hold = known.hold(&self.inner);
+            if hold.enter().await.is_ok() {
+                return Ok(Session::new(self, hold));
+            }
         }
         let id = SessionId::generate(self.inner.now());
         let key = Key::named(&format!("{}{id}", options.prefix))?;
         let wish = Wish::keyed(self.inner.owner.clone(), self.agent.clone(), key);
-        let session = self.open(&wish.expiry(options.expiry())).await?;
-        let hold = self.automatics().entry(self.agent.clone()).or_insert(session.hold).clone();
-        Ok(Session::new(self, hold))
+        let made = self.open(&wish.expiry(options.expiry())).await?.hold;
+        let made = Auto { id: made.id, seen: made.seen.clone() };
+        let (used, surplus) = {
+            let mut all = self.automatics();
+            let ended = known.map(|known| known.id);
+            match all.get(&self.agent).filter(|it| Some(it.id) != ended) {
+                // Somebody else was faster.
+                Some(other) => (other.clone(), Some(made)),
+                None => {
+                    all.insert(self.agent.clone(), made.clone());
+                    (made, None)
+                }
+            }
+        };
+        if let Some(surplus) = surplus {
+            surplus.hold(&self.inner).end().await?;
+        }
+        Ok(Session::new(self, used.hold(&self.inner)))
     }
 
     /// Calls that belong to no session are errors again. The automatic session is ended.
@@ -278,9 +308,9 @@ impl Hub {
     /// # Errors
     /// If it cannot be ended.
     pub async fn manual(&self) -> Result<(), Error> {
-        let hold = self.automatics().remove(&self.agent);
-        match hold {
-            Some(hold) => hold.end().await,
+        let known = self.automatics().remove(&self.agent);
+        match known {
+            Some(known) => known.hold(&self.inner).end().await,
             None => Ok(()),
         }
     }
@@ -338,7 +368,8 @@ impl Hub {
             return Ok(ambient);
         }
         let automatic = self.automatics().get(&self.agent).cloned();
-        automatic.map(|hold| Arc::new(Ambient::of(hold))).ok_or(Error::NoSession)
+        let hold = automatic.map(|automatic| automatic.hold(&self.inner));
+        hold.map(|hold| Arc::new(Ambient::of(hold))).ok_or(Error::NoSession)
     }
 
     /// Where a server is asked for its profile, before there is a session.
@@ -350,7 +381,7 @@ impl Hub {
         self.inner.servers.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn automatics(&self) -> std::sync::MutexGuard<'_, BTreeMap<Agent, Arc<Hold>>> {
+    fn automatics(&self) -> std::sync::MutexGuard<'_, BTreeMap<Agent, Auto>> {
         self.inner.automatic.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

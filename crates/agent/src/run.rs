@@ -19,12 +19,24 @@ use crate::{
 /// Runs a future as the root of a session, which ends with it.
 pub(crate) async fn root<F: Future>(hold: Arc<Hold>, future: F) -> F::Output {
     let scope = Ambient::of(hold.clone()).scope();
-    // If this is dropped half-way, or the future panics, dropping the hold ends the session.
+    // If this is dropped half-way, or the future panics, that is the end, whoever still has the scope.
+    let root = Root(hold.clone());
     let output = future.in_session(scope).await;
     // What it opened ends, not what is current when it returns (E04). If that fails it idles out.
     let hub = hold.hub.clone();
     let _ = hub.home.at_home(hold.finish()).await;
+    drop(root);
     output
+}
+
+/// The one who began a run: it is over with this.
+#[derive(Debug)]
+pub(crate) struct Root(pub(crate) Arc<Hold>);
+
+impl Drop for Root {
+    fn drop(&mut self) {
+        self.0.abandon();
+    }
 }
 
 /// What a sub-agent may use of the session it is called in, in one line at the call:
@@ -44,7 +56,8 @@ pub(crate) async fn root<F: Future>(hold: Arc<Hold>, future: F) -> F::Output {
 /// A sub-agent that is given no rule inherits: the same links, the same state. Outside any scope there is
 /// nothing to share, and these change nothing.
 pub trait SubAgent: Future + Sized {
-    /// On a link of its own to this server, which ends with the sub-agent.
+    /// On a link of its own to this server, which ends with the sub-agent. What all sessions share, such as a
+    /// server of the modern era, stays shared.
     fn isolated(self, server: &str) -> Sub<Self> {
         Sub::new(self, server, Want::Own)
     }

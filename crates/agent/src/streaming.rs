@@ -3,7 +3,6 @@
 use std::{
     fmt,
     pin::Pin,
-    sync::Arc,
     task::{Context, Poll},
 };
 
@@ -15,6 +14,7 @@ use crate::{
     Hub,
     ambient::{self, Ambient},
     hold::Hold,
+    run::Root,
 };
 
 pin_project! {
@@ -24,8 +24,10 @@ pin_project! {
     pub struct RunStream<S> {
         #[pin]
         stream: S,
-        // Until it is over: dropping the root's ends its session.
+        // Until it is over.
         scope: Option<Scope>,
+        // Ends the session of a stream that is a run of its own.
+        root: Option<Root>,
     }
 }
 
@@ -33,16 +35,13 @@ impl Hub {
     /// As [`Hub::run`], for a stream: it is one run from its first piece to its last, whichever tasks
     /// take them, and ends when it is over or dropped. Made inside a scope, it belongs to that one.
     pub fn run_stream<S: Stream>(&self, stream: S) -> RunStream<S> {
-        let scope = match ambient::of_hub(self.inner.id) {
-            Some(_) => scope::current(),
-            None => Some(root(Hold::own(self.inner.clone()))),
-        };
-        RunStream { stream, scope }
+        if ambient::of_hub(self.inner.id).is_some() {
+            return RunStream { stream, scope: scope::current(), root: None };
+        }
+        let hold = Hold::own(self.inner.clone());
+        let scope = Ambient::of(hold.clone()).scope();
+        RunStream { stream, scope: Some(scope), root: Some(Root(hold)) }
     }
-}
-
-fn root(hold: Arc<Hold>) -> Scope {
-    Ambient::of(hold).scope()
 }
 
 impl<S: Stream> Stream for RunStream<S> {
@@ -54,6 +53,7 @@ impl<S: Stream> Stream for RunStream<S> {
         let polled = scope::within(scope, || this.stream.poll_next(cx));
         if matches!(polled, Poll::Ready(None)) {
             *this.scope = None;
+            *this.root = None;
         }
         polled
     }

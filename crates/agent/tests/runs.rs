@@ -195,3 +195,54 @@ async fn a_stream_is_a_run() {
     })
     .await;
 }
+
+/// R010, R011: a run that is cancelled is over, though a task of its own still has the scope.
+#[tokio::test]
+async fn a_cancelled_run_is_over_for_everybody() {
+    let token = Token::new();
+    let hub = hub(&token);
+    let (began, begun) = tokio::sync::oneshot::channel();
+    let (go, going) = tokio::sync::oneshot::channel::<()>();
+    let run = tokio::spawn({
+        let hub = hub.clone();
+        async move {
+            let inner = hub.clone();
+            hub.run(async move {
+                count(&inner).await;
+                let late = stayput::spawn(async move {
+                    going.await.unwrap();
+                    inner.call("counter", "count", json!({})).await
+                });
+                began.send(late).unwrap();
+                std::future::pending::<()>().await;
+            })
+            .await;
+        }
+    });
+    let late = begun.await.unwrap();
+    run.abort();
+    token.gone().await;
+    go.send(()).unwrap();
+    assert!(matches!(late.await.unwrap(), Err(Error::Ended { .. })));
+    assert!(token.alive().is_empty());
+}
+
+/// A sub-agent that is isolated on a server that all share ends nothing of others.
+#[tokio::test]
+async fn what_all_share_outlives_a_sub_agent() {
+    let token = Token::new();
+    let shared = stayput::Options {
+        isolation: Some(stayput::Isolation::Shared),
+        ..stayput::Options::default()
+    };
+    let hub = Hub::builder().server_with("counter", token.server(), shared).build().unwrap();
+    hub.run(async {
+        assert_eq!(count(&hub).await, 1);
+        assert_eq!(count(&hub).isolated("counter").await, 2);
+        assert_eq!(count(&hub).await, 3);
+        assert_eq!(token.alive().len(), 1);
+    })
+    .await;
+    hub.close(world::LONG).await;
+    assert!(token.alive().is_empty());
+}

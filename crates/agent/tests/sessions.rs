@@ -118,9 +118,25 @@ async fn explicit_before_ambient_before_automatic() {
     })
     .await;
     assert_eq!(count(&hub).await, 2);
+    // Ended by hand, the next one is another one.
+    automatic.end().await.unwrap();
+    let other = hub.automatic(Automatic::default()).await.unwrap();
+    assert_ne!(other.id(), automatic.id());
+    assert_eq!(count(&hub).await, 1);
     // R088: back to manual.
     hub.manual().await.unwrap();
     assert!(matches!(hub.call("counter", "count", json!({})).await, Err(Error::NoSession)));
+}
+
+/// A hub that is dropped takes its automatic session along.
+#[tokio::test]
+async fn a_dropped_hub_leaves_nothing() {
+    let token = Token::new();
+    let hub = hub(&token);
+    hub.automatic(Automatic::default()).await.unwrap();
+    assert_eq!(count(&hub).await, 1);
+    drop(hub);
+    token.gone().await;
 }
 
 /// R072–R075, R077, R086: what is known of a session is true.

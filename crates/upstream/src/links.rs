@@ -270,10 +270,11 @@ impl Links {
         }))
     }
 
-    /// Ends the link of `place` to `server`, if there is one. The next one begins on the next
-    /// generation.
+    /// Ends the link of `place` to `server`, if there is one, for all who share it. The next one begins on
+    /// the next generation. A part of a session ends no more than what is its own.
     pub async fn restart(&self, server: &Server, place: &Place, reason: LossReason) {
-        let slots = self.0.table.of_place(server, place);
+        let mut slots = self.0.table.of_place(server, place);
+        slots.retain(|slot| place.branch == 0 || slot.key.scope().session().is_some());
         let ended: Vec<_> = slots.iter().filter_map(|slot| slot.end(reason, false)).collect();
         all_gone(&ended).await;
     }
