@@ -26,8 +26,11 @@ impl Attachments {
 
     /// What leads to `server`.
     #[must_use]
-    pub fn get(&self, server: &str) -> Option<&Attachment> {
-        self.find(server).ok().and_then(|at| self.0.get(at)).map(|(_, attachment)| attachment)
+    pub fn get<S: AsRef<str> + ?Sized>(&self, server: &S) -> Option<&Attachment> {
+        self.find(server.as_ref())
+            .ok()
+            .and_then(|at| self.0.get(at))
+            .map(|(_, attachment)| attachment)
     }
 
     /// What leads to `server`, to be changed.
