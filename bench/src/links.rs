@@ -74,7 +74,7 @@ struct Three {
 
 enum Bare {
     Stdio(Arc<Pipes>),
-    Http(Posts),
+    Http(Box<Posts>),
 }
 
 impl Bare {
@@ -101,7 +101,7 @@ impl Three {
             Over::Http => {
                 let server = HttpServer::start();
                 let link = ours::open(&links, &ours::over_http(&server.url)).await;
-                let bare = Bare::Http(Posts::open(&server.url).await);
+                let bare = Bare::Http(Box::new(Posts::open(&server.url).await));
                 let sdk = Arc::new(sdk::over_http(&server.url).await);
                 Self { links, link: Arc::new(link), sdk, bare, _server: Some(server) }
             }
