@@ -318,6 +318,12 @@ impl Links {
         status.collect()
     }
 
+    /// How many processes are ready for links to come.
+    #[must_use]
+    pub fn spares(&self) -> usize {
+        self.0.spares.ready()
+    }
+
     /// How much of the budget is used.
     #[must_use]
     pub fn used(&self) -> Used {

@@ -151,6 +151,11 @@ impl Spares {
         }
     }
 
+    /// How many are ready.
+    pub(super) fn ready(&self) -> usize {
+        lock(&self.stocks).values().map(|stock| stock.ready.len()).sum()
+    }
+
     /// Lets one go to make room for a link that somebody wants.
     pub(super) fn give_up_one(&self, wanted: Wanted<'_>) -> bool {
         if wanted.owner.is_some() {
