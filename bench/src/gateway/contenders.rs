@@ -21,6 +21,11 @@ pub(super) enum Over<'a> {
 pub(super) async fn stayput(over: Over<'_>) -> Result<Running, String> {
     let gateway = std::env::var("STAYPUT_BENCH_GATEWAY")
         .map_err(|_| "STAYPUT_BENCH_GATEWAY does not name it; run `make bench ARGS=gateway`")?;
+    build("stayput", &gateway, over).await
+}
+
+/// A program of Stayput in front of the counter.
+async fn build(name: &'static str, gateway: &str, over: Over<'_>) -> Result<Running, String> {
     let counter = match over {
         Over::Stdio => serde_json::json!({ "command": program(), "args": ["serve", "stdio"] }),
         Over::Http(url) => serde_json::json!({ "url": url }),
@@ -35,7 +40,7 @@ pub(super) async fn stayput(over: Over<'_>) -> Result<Running, String> {
             "per_owner": { "links": 100_000, "processes": 1_000 },
         } },
     });
-    Running::start("stayput", "/mcp/counter", |port, folder| {
+    Running::start(name, "/mcp/counter", |port, folder| {
         let file = folder.join("stayput.json");
         fs::write(&file, config.to_string()).unwrap();
         let mut command = Command::new(gateway);
@@ -54,6 +59,10 @@ pub(super) async fn all(over: Over<'_>) -> Vec<Result<Running, String>> {
         running.map_err(|why| format!("{name}: {why}"))
     };
     let mut all = vec![named("stayput", stayput(over).await)];
+    // Another build, to see in one run what a change is worth.
+    if let Ok(other) = std::env::var("STAYPUT_BENCH_OTHER") {
+        all.push(named("stayput, other", build("stayput, other", &other, over).await));
+    }
     match over {
         Over::Http(url) => all.push(named("nginx", nginx(url).await)),
         Over::Stdio => {
