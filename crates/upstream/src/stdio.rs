@@ -5,10 +5,7 @@ mod pump;
 
 use std::{
     fmt,
-    sync::{
-        Arc, Mutex,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::{Arc, Mutex, OnceLock},
     task::Waker,
     time::Duration,
 };
@@ -35,7 +32,8 @@ pub(crate) struct Stdio {
     task: Mutex<Option<Waker>>,
     /// Told when the outbox has room again.
     room: Notify,
-    shut: AtomicBool,
+    /// Why it is being ended, once somebody does: whoever notices first says the same.
+    shut: OnceLock<LossReason>,
     tail: StderrTail,
     child: Arc<Child>,
 }
@@ -97,8 +95,8 @@ impl Stdio {
 
     /// Closes the child's input; the task ends the child.
     pub(crate) fn shut(&self, core: &Core, reason: LossReason) {
+        let reason = *self.shut.get_or_init(|| reason);
         self.close(core, Loss::new(reason, ""));
-        self.shut.store(true, Ordering::Release);
         self.wake();
     }
 
@@ -115,7 +113,7 @@ impl Stdio {
     }
 
     fn is_shut(&self) -> bool {
-        self.shut.load(Ordering::Acquire)
+        self.shut.get().is_some()
     }
 
     pub(crate) fn memory(&self) -> Option<u64> {

@@ -6,7 +6,7 @@ use std::{
     future::{Future, poll_fn},
     io,
     pin::Pin,
-    sync::{Arc, Mutex, atomic::AtomicBool},
+    sync::{Arc, Mutex, OnceLock},
     task::{Context, Poll},
     time::Duration,
 };
@@ -70,7 +70,7 @@ impl Pump {
             outbox: Mutex::new(Outbox::new(pipes.stdin)),
             task: Mutex::default(),
             room: Notify::new(),
-            shut: AtomicBool::new(false),
+            shut: OnceLock::new(),
             tail: StderrTail::default(),
             child: child.clone(),
         };
@@ -109,8 +109,12 @@ impl Pump {
             let exited = told.unwrap_or(Exited::Unknown);
             let why = if closed_output { "it closed its output\n" } else { "" };
             let detail = format!("{why}{}", stdio.tail().text());
-            // Not if it was shut: then the loss is told already.
-            stdio.close(&self.core, Loss::new(LossReason::Exited(exited), detail));
+            // Who shut it may not have told why yet, and that is why it went.
+            let loss = match stdio.shut.get() {
+                Some(reason) => Loss::new(*reason, ""),
+                None => Loss::new(LossReason::Exited(exited), detail),
+            };
+            stdio.close(&self.core, loss);
         }
         // Nothing of the pipes is left: its input is closed, and it does not wait for us to read.
         (self.writable, self.stdout, self.stderr) = (None, None, None);

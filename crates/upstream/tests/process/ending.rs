@@ -82,7 +82,8 @@ both_ways! {
         kit.count(2).await;
         drop(pipes);
         let ended = child.end(PATIENT).await;
-        assert_eq!((ended.how, ended.leftovers), (How::ByItself, 1));
+        // Caught before it has a session of its own, it goes with the group.
+        assert!(ended.how == How::ByItself && ended.leftovers <= 1, "{ended:?}");
         assert_eq!(kit.alive(), [0_i32; 0]);
         bystander.is_well();
     }
@@ -95,7 +96,9 @@ both_ways! {
         kit.count(4).await;
         drop(pipes);
         let ended = child.end(PATIENT).await;
-        assert_eq!((ended.how, ended.leftovers), (How::ByItself, 3));
+        // The shell may go by itself, when what it waits for is killed, and all with the group, before they have
+        // a session of their own.
+        assert!(ended.how == How::ByItself && ended.leftovers <= 3, "{ended:?}");
         assert_eq!(kit.alive(), [0_i32; 0]);
         bystander.is_well();
     }
