@@ -213,7 +213,9 @@ impl<W> Ledger<W> {
     /// What is in the way of the one with this ticket, if it is still in line and too little is on its
     /// way back. It then counts as asking until [`Ledger::end_to_ask`].
     pub(super) fn begin_to_ask(&mut self, ticket: &Ticket) -> Option<Obstacle> {
-        self.waiter(ticket)?;
+        // It is woken because something may have become idle, so an earlier no is void: also if it
+        // now wants something else, and comes back to that later.
+        self.waiter(ticket)?.refused = None;
         let obstacle = self.obstacle(&ticket.payer, ticket.cost, false)?;
         if !self.is_short(&ticket.payer, obstacle) {
             return None;

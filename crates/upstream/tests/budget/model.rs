@@ -2,7 +2,7 @@
 
 use std::sync::Mutex;
 
-use proptest::{collection::vec, prelude::*, test_runner::RngSeed};
+use proptest::{collection::vec, prelude::*};
 use stayput_core::Owner;
 use stayput_upstream::*;
 
@@ -220,11 +220,43 @@ fn run(steps: &[Step]) {
     assert_eq!(budget.used(), Used::default());
 }
 
+/// A case that was forgotten once.
+#[test]
+fn who_waits_for_memory_and_for_its_owner_is_served() {
+    let admit = |payer, process| Step::Admit { payer, process };
+    let (link, process) = (|payer| admit(payer, false), |payer| admit(payer, true));
+    use Step::{End, Memory, Rest};
+    run(&[
+        link(0),
+        Rest(0),
+        Memory(120),
+        link(0),
+        link(0),
+        link(0),
+        End(0),
+        link(0),
+        link(1),
+        link(1),
+        Rest(0),
+        link(1),
+        Rest(32),
+        process(0),
+        End(8),
+        Rest(21),
+        End(0),
+        End(32),
+        process(1),
+        link(0),
+        process(0),
+        End(44),
+        Rest(30),
+        link(0),
+    ]);
+}
+
 proptest! {
-    // The same cases in every run: what fails here fails for everybody.
     #![proptest_config(ProptestConfig {
         failure_persistence: None,
-        rng_seed: RngSeed::Fixed(1),
         ..ProptestConfig::with_cases(2048)
     })]
 

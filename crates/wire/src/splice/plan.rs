@@ -83,7 +83,7 @@ impl<'a> Plan<'a> {
     fn object(&mut self, at: usize, wish: &Wish, path: &mut Vec<String>) -> Result<(), EditError> {
         let slots = self.slots(at)?;
         let mut gone = vec![false; slots.len()];
-        let mut new = Vec::new();
+        let (mut new, mut given) = (Vec::new(), Vec::new());
         for member in &wish.members {
             let (name, inner) = member;
             let there: Vec<usize> =
@@ -106,10 +106,15 @@ impl<'a> Plan<'a> {
                 }
                 Some(Action::Rename(to)) => {
                     let wanted = wish.members.iter().any(|(other, _)| other == to);
-                    if wanted || slots.iter().any(|slot| self.is_named(slot, to)) {
+                    // Two members cannot both get one name either.
+                    if wanted
+                        || given.contains(&to)
+                        || slots.iter().any(|slot| self.is_named(slot, to))
+                    {
                         return Err(EditError::Taken { path: path.join("."), name: to.clone() });
                     }
                     self.splices.push((slots[*last].key.clone(), json::quote(to)));
+                    given.push(to);
                 }
                 None => self.value(slots[*last].value.start, inner, path)?,
             }

@@ -159,6 +159,10 @@ fn members_are_renamed() {
         edits.rename(&["a"], "b").set(&["b"], "2");
     });
     assert!(matches!(both, EditError::Taken { .. }));
+    let twins = refused(r#"{"a":1,"c":2}"#, |edits| {
+        edits.rename(&["a"], "b").rename(&["c"], "b");
+    });
+    assert!(matches!(twins, EditError::Taken { .. }));
 }
 
 #[test]
