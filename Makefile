@@ -1,16 +1,20 @@
 # Every target is a script of scripts/, or one line of cargo; this file only names them.
 
 .DEFAULT_GOAL := help
-.PHONY: help test quick fuzz bench fmt lint doc deny peers
+.PHONY: help test quick properties fuzz bench fmt lint doc deny peers
 
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 test: ## Everything: installs what is missing, checks, starts servers, runs all tests
 	@scripts/test
 
 quick: ## Format, lints and the tests that need no database and no Node: the inner loop
 	@scripts/quick
+
+properties: ## Run the property tests on fresh random cases, many of them: make properties CASES=100000
+	@PROPTEST_CASES=$(or $(CASES),20000) cargo test -p stayput-wire -p stayput-upstream \
+		--test json --test splice --test headers --test streams --test budget
 
 fuzz: ## Fuzz every target for a minute, or one: make fuzz TARGET=name SECONDS=600
 	@scripts/fuzz $(TARGET) $(SECONDS)
