@@ -7,7 +7,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use stayput_core::{EndReason, Handle, HandleHash, OpenError, Owner, Session, SessionId};
+use stayput_core::{Handle, HandleHash, OpenError, Owner, Session, SessionId};
 
 use crate::{connection::Connection, event::Event, house::House, target::Target};
 
@@ -163,9 +163,7 @@ impl House {
             Ok(session) => {
                 let own = session.session().clone();
                 drop(session);
-                self.sessions.end(&own).await?;
-                let (server, reason) = (Some(connection.target.label()), EndReason::Closed);
-                self.note(id, Event::Ended { server, reason });
+                self.end(&own, Some(connection.target.label())).await?;
             }
             Err(OpenError::Unknown | OpenError::Over(_)) => {}
             Err(error) => return Err(error),

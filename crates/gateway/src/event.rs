@@ -1,6 +1,8 @@
 //! What happens to sessions, for whoever runs the gateway: counted and logged.
 
-use stayput_core::{EndReason, Generation, SessionId};
+use std::sync::Arc;
+
+use stayput_core::{EndReason, Generation, OpenError, Opened, Origin, Session, SessionId, Wish};
 use stayput_upstream::LossReason;
 
 use crate::{house::House, log::Level, losses};
@@ -65,6 +67,26 @@ impl Event<'_> {
 }
 
 impl House {
+    /// The session that is wished for, for a client of `server`. That a new one begins is noted.
+    pub(crate) async fn open(&self, wish: &Wish, server: &str) -> Result<Opened, OpenError> {
+        let opened = self.patiently(|| self.sessions.open(wish)).await?;
+        if opened.origin == Origin::Fresh {
+            self.note(opened.session.id(), Event::Opened { server });
+        }
+        Ok(opened)
+    }
+
+    /// Ends a session because its client is done with it.
+    pub(crate) async fn end(
+        &self,
+        session: &Arc<Session>,
+        server: Option<&str>,
+    ) -> Result<(), OpenError> {
+        self.sessions.end(session).await?;
+        self.note(session.id(), Event::Ended { server, reason: EndReason::Closed });
+        Ok(())
+    }
+
     /// Counts and logs what happened to a session.
     pub(crate) fn note(&self, session: SessionId, event: Event<'_>) {
         match event {

@@ -9,7 +9,6 @@ use stayput_wire::{Code, Era, Message, Version};
 use crate::{
     aggregate,
     connection::Connection,
-    event::Event,
     house::House,
     identify::{self, Claim, Refusal},
     lists, reply,
@@ -123,7 +122,7 @@ async fn open(
     (target, claim): (&Target, Option<&Claim<'_>>),
     (version, hello): (Version, Hello),
 ) -> Result<(Handle, String), Refused> {
-    let (session, unclaimed) = session(house, owner, claim).await?;
+    let (session, unclaimed) = session(house, owner, (target, claim)).await?;
     let place = Place::new(owner.clone(), session.id());
     let greeting = greeting(house, target, &place, (&version, &hello)).await?;
     let connection = Connection::new(owner.clone(), session.id(), target.clone(), version, hello);
@@ -133,7 +132,6 @@ async fn open(
     kept?;
     house.connections.insert(handle.hash(owner), Arc::new(connection));
     unclaimed.claim();
-    house.note(session.id(), Event::Opened { server: target.label() });
     Ok((handle, greeting))
 }
 
@@ -157,15 +155,15 @@ async fn greeting(
 async fn session<'a>(
     house: &'a Arc<House>,
     owner: &Owner,
-    claim: Option<&Claim<'_>>,
+    (target, claim): (&'a Target, Option<&Claim<'_>>),
 ) -> Result<(InUse, Unclaimed<'a>), Refused> {
     if let Some(claim) = claim
         && let Some(found) = identify::greeted(house, claim).await.map_err(Refused::Named)?
     {
-        return Ok((found.session, Unclaimed { house, session: None }));
+        return Ok((found.session, Unclaimed { house, target, session: None }));
     }
-    let session = house.sessions.open(&Wish::new(owner.clone())).await?.session;
-    let unclaimed = Unclaimed { house, session: Some(session.session().clone()) };
+    let session = house.open(&Wish::new(owner.clone()), target.label()).await?.session;
+    let unclaimed = Unclaimed { house, target, session: Some(session.session().clone()) };
     Ok((session, unclaimed))
 }
 
@@ -173,6 +171,7 @@ async fn session<'a>(
 /// be asked, it ends.
 struct Unclaimed<'a> {
     house: &'a Arc<House>,
+    target: &'a Target,
     session: Option<Arc<Session>>,
 }
 
@@ -185,10 +184,10 @@ impl Unclaimed<'_> {
 impl Drop for Unclaimed<'_> {
     fn drop(&mut self) {
         let Some(session) = self.session.take() else { return };
-        let house = self.house.clone();
+        let (house, target) = (self.house.clone(), self.target.clone());
         tokio::runtime::Handle::current().spawn(async move {
             // If this fails, it idles out.
-            let _ = house.sessions.end(&session).await;
+            let _ = house.end(&session, Some(target.label())).await;
         });
     }
 }

@@ -18,7 +18,7 @@ use stayput_core::EndReason;
 use tokio::time::Instant;
 
 use self::{histogram::Histogram, page::Page, tally::Tally};
-use crate::house::House;
+use crate::{house::House, target::Target};
 
 /// Why a session is over.
 const ENDED: [&str; 4] = ["closed", "idle", "age", "evicted"];
@@ -54,6 +54,8 @@ const REFUSED: [&str; 12] = [
 /// All counters.
 #[derive(Debug)]
 pub(crate) struct Metrics {
+    /// By server, and for what stands for all.
+    opened: BTreeMap<String, AtomicU64>,
     servers: BTreeMap<String, Arc<OfServer>>,
     resumed: AtomicU64,
     ended: Tally,
@@ -63,7 +65,6 @@ pub(crate) struct Metrics {
 /// What is counted for each server.
 #[derive(Debug)]
 struct OfServer {
-    opened: AtomicU64,
     lost: Tally,
     calls: Histogram,
 }
@@ -85,11 +86,14 @@ impl Metrics {
     /// Nothing so far, for these servers.
     pub(crate) fn new<'a>(servers: impl Iterator<Item = &'a str>) -> Self {
         let of_server = |name: &str| {
-            let (opened, lost) = (AtomicU64::default(), Tally::new(&LOST));
-            (name.to_owned(), Arc::new(OfServer { opened, lost, calls: Histogram::default() }))
+            let of_server = OfServer { lost: Tally::new(&LOST), calls: Histogram::default() };
+            (name.to_owned(), Arc::new(of_server))
         };
+        let servers: BTreeMap<_, _> = servers.map(of_server).collect();
+        let labels = servers.keys().map(String::as_str).chain([Target::All.label()]);
         Self {
-            servers: servers.map(of_server).collect(),
+            opened: labels.map(|label| (label.to_owned(), AtomicU64::default())).collect(),
+            servers,
             resumed: AtomicU64::default(),
             ended: Tally::new(&ENDED),
             refused: Tally::new(&REFUSED),
@@ -97,8 +101,8 @@ impl Metrics {
     }
 
     pub(crate) fn opened(&self, server: &str) {
-        if let Some(server) = self.servers.get(server) {
-            server.opened.fetch_add(1, Ordering::Relaxed);
+        if let Some(opened) = self.opened.get(server) {
+            opened.fetch_add(1, Ordering::Relaxed);
         }
     }
 
@@ -130,11 +134,11 @@ impl Metrics {
 impl House {
     /// All that is counted, as Prometheus reads it.
     pub(crate) fn metrics_page(&self) -> String {
-        let Metrics { servers, resumed, ended, refused } = &self.metrics;
+        let Metrics { opened, servers, resumed, ended, refused } = &self.metrics;
         let mut page = Page::default();
         page.family("stayput_sessions_opened_total");
-        for (name, server) in servers {
-            page.sample(&[("server", name)], server.opened.load(Ordering::Relaxed));
+        for (name, opened) in opened {
+            page.sample(&[("server", name)], opened.load(Ordering::Relaxed));
         }
         page.family("stayput_sessions_resumed_total");
         page.sample(&[], resumed.load(Ordering::Relaxed));
@@ -211,7 +215,8 @@ mod tests {
         assert!(metrics.call("other").is_none());
         drop(metrics.call("notes"));
         assert_eq!(metrics.servers.len(), 1);
-        assert_eq!(metrics.servers["notes"].opened.load(Ordering::Relaxed), 1);
+        assert_eq!(metrics.opened["notes"].load(Ordering::Relaxed), 1);
+        assert_eq!(metrics.opened.len(), 2);
     }
 
     /// R145: what the documentation says is counted is what is counted.

@@ -26,7 +26,7 @@ impl Drop for Fleeting {
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
         runtime.spawn(async move {
             // If this fails, it idles out.
-            let _ = house.sessions.end(&session).await;
+            let _ = house.end(&session, None).await;
             let _ = house.links.end(session.id()).await;
         });
     }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use stayput_core::{Agent, Key, OpenError, Opened, Origin, Wish};
+use stayput_core::{Agent, Key, OpenError, Opened, Wish};
 
 use super::{Claim, Found, name::Name, refusal::Refusal};
 use crate::{house::House, session_tools};
@@ -37,14 +37,8 @@ pub(crate) async fn keyed(
     agent: Agent,
     key: Key,
 ) -> Result<Opened, OpenError> {
-    let shown = format!("{key:?}");
     let wish = Wish::keyed(claim.owner.clone(), agent, key);
-    let opened = house.patiently(|| house.sessions.open(&wish)).await?;
-    if opened.origin == Origin::Fresh {
-        let (id, server) = (opened.session.id(), claim.server.name());
-        house.log.info(&format!("session {id} opened on {server} by {shown}"));
-    }
-    Ok(opened)
+    house.open(&wish, claim.server.name()).await
 }
 
 /// What can be done about a session that is not there.

@@ -17,6 +17,7 @@ use crate::{
     house::House,
     identify::Fleeting,
     losses::{self, Told},
+    metrics::Timing,
     reply::{self, Reply},
     visit::{Asked, Visit},
 };
@@ -32,6 +33,8 @@ pub(super) struct Errand {
     /// The log messages that the client wants to hear of this call.
     level: Option<String>,
     server: String,
+    /// Since it was sent. Who listens may do so for hours, and is not timed.
+    timing: Option<Timing>,
     house: Arc<House>,
 }
 
@@ -112,6 +115,7 @@ impl Errand {
             tools: request.tools().cloned(),
             level: level.map(std::borrow::Cow::into_owned),
             server: request.server.name().to_owned(),
+            timing: None,
             house: request.house.clone(),
         }
     }
@@ -129,7 +133,8 @@ impl Errand {
     }
 
     /// Sends it, and waits for what comes first.
-    pub(super) async fn send(self, message: &Message<'_>) -> Response<Reply> {
+    pub(super) async fn send(mut self, message: &Message<'_>) -> Response<Reply> {
+        self.timing = (!self.listens()).then(|| self.house.metrics.call(&self.server)).flatten();
         // Who listens may hear nothing for hours.
         let limit = self.listens().then_some(Duration::MAX);
         let options = CallOptions { limit, ..CallOptions::default() };

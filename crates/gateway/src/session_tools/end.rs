@@ -18,14 +18,13 @@ pub(super) async fn call(house: &Arc<House>, claim: &Claim<'_>) -> Result<Told, 
     drop(found);
     let ended = async {
         replace(house, claim, session.id()).await?;
-        house.sessions.end(&session).await
+        house.end(&session, Some(claim.server.name())).await
     };
     ended.await.map_err(|error: OpenError| Refusal::of(&error, "Try again."))?;
     let id = session.id();
     // A child that takes its time keeps nobody waiting.
     let links = house.links.clone();
     tokio::runtime::Handle::current().spawn(async move { links.end(id).await });
-    house.log.info(&format!("session {id} ended by its client"));
     let text =
         format!("Session {id} has ended. Its state is gone, and its session_id leads nowhere.");
     Ok(Told::new(text, json!({ "session": id.to_string(), "ended": true })))
@@ -39,7 +38,7 @@ async fn replace(
 ) -> Result<(), OpenError> {
     let own = claim.connection.filter(|connection| connection.default_session() == ending);
     if own.is_some() {
-        let opened = house.sessions.open(&Wish::new(claim.owner.clone())).await?;
+        let opened = house.open(&Wish::new(claim.owner.clone()), claim.server.name()).await?;
         identify::lead(house, claim, &opened.session).await?;
     }
     Ok(())

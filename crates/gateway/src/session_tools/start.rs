@@ -40,7 +40,7 @@ pub(super) async fn call(house: &Arc<House>, claim: &Claim<'_>) -> Result<Told, 
 
 /// R148, E31: an id is minted here and never taken over from the caller.
 async fn fresh(house: &Arc<House>, claim: &Claim<'_>) -> Result<Found, Refusal> {
-    let opened = house.sessions.open(&Wish::new(claim.owner.clone())).await;
+    let opened = house.open(&Wish::new(claim.owner.clone()), claim.server.name()).await;
     found(opened)
 }
 

@@ -1,0 +1,50 @@
+//! What whoever runs the gateway sees of clients without a connection.
+
+use std::time::Duration;
+
+use http::Method;
+use serde_json::json;
+use stayput_testkit::mcp::send;
+
+use super::{
+    kit::Modern,
+    world::{Gateway, gone, mark, stdio},
+};
+
+/// Waits until each of these lines stands on the page of metrics.
+async fn until(gateway: &Gateway, lines: &[&str]) {
+    let url = format!("{}/metrics", gateway.url);
+    let mut page = String::new();
+    for _ in 0..1_500 {
+        let answer = send(Method::GET, &url, &[], "").await.unwrap();
+        page = String::from_utf8(answer.bytes().await.unwrap().to_vec()).unwrap();
+        if lines.iter().all(|line| page.lines().any(|other| other == *line)) {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    panic!("{lines:?} are not all in {page}");
+}
+
+/// R145: sessions that begin by a key or a tool count like those of a handshake, and so do their calls
+/// and their ends.
+#[tokio::test]
+async fn sessions_without_a_handshake_are_counted() {
+    let mark = mark("modern-counted");
+    let gateway = Gateway::start(json!({ "test": stdio(&mark, &[]) })).await;
+    let nobody = Modern::of(&gateway, "test");
+    let ann = nobody.named("ann");
+    assert_eq!(ann.text("count").await, "1");
+    assert_eq!(ann.text("count").await, "2");
+    let opened = r#"stayput_sessions_opened_total{server="test"}"#;
+    let calls = r#"stayput_call_seconds_count{server="test"}"#;
+    until(&gateway, &[&format!("{opened} 1"), &format!("{calls} 2")]).await;
+    let started = nobody.call("session_start", json!({})).await;
+    let handle = started["structuredContent"]["session_id"].as_str().unwrap();
+    until(&gateway, &[&format!("{opened} 2")]).await;
+    nobody.call("session_end", json!({ "session_id": handle })).await;
+    let ended = r#"stayput_sessions_ended_total{reason="closed"} 1"#;
+    until(&gateway, &[&format!("{opened} 2"), &format!("{calls} 2"), ended]).await;
+    drop(gateway);
+    gone(&mark).await;
+}
