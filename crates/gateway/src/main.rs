@@ -47,7 +47,6 @@ mod story;
 mod stream;
 mod streams;
 mod target;
-mod tools;
 mod transparent;
 mod visit;
 

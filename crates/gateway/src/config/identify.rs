@@ -1,12 +1,9 @@
 //! How requests are told apart: `identify`, `hints`, `unidentified` and `session_tools`.
 
 use http::HeaderName;
+use stayput_config::{Problem, Read, Spot, Table};
 
-use super::{
-    error::Problem,
-    keys,
-    spot::{Read, Spot, Table},
-};
+use super::keys;
 
 /// How a request says which session it means, and what becomes of one that does not.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

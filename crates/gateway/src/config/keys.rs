@@ -1,36 +1,4 @@
-//! Every key that has a meaning, once. The schema in `docs` has the same ones, which a test sees to.
-
-/// Where servers stand. The second is how VS Code calls it.
-pub(super) const SERVERS: [&str; 2] = ["mcpServers", "servers"];
-
-/// Our own settings: of the file, and of each server.
-pub(super) const STAYPUT: &str = "stayput";
-
-/// Of a server. Everything else in an entry belongs to other programs.
-#[cfg(test)]
-pub(super) const ENTRY: &[&str] =
-    &["type", "command", "args", "env", "envFile", "cwd", "url", "headers", "disabled", STAYPUT];
-
-/// Of `stayput` in a server.
-pub(super) const SERVER: &[&str] = &[
-    "isolation",
-    "era",
-    "timeout",
-    "startup_timeout",
-    "grace",
-    "warm",
-    "on_loss",
-    "inherit",
-    "delete_on_end",
-    "tools",
-    "handles",
-];
-
-/// Of `warm`.
-pub(super) const WARM: &[&str] = &["count", "max_age"];
-
-/// Of `tools`.
-pub(super) const TOOLS: &[&str] = &["allow", "deny"];
+//! Every key of ours that is not of a server, once. The schema in `docs` has the same ones, which a test sees to.
 
 /// Of `stayput` in the file.
 pub(super) const FILE: &[&str] = &[

@@ -2,18 +2,13 @@
 
 use std::net::{Ipv4Addr, SocketAddr};
 
+use stayput_config::{Environment, Problem, Read, Spot, Table};
 use stayput_core::{Expiry, SessionLimits};
-use stayput_stores::Address;
+use stayput_stores::{Address, AddressError};
 use stayput_upstream::PerOwner;
 use stayput_wire::Message;
 
-use super::{
-    environment::Environment,
-    error::Problem,
-    identify::Identify,
-    keys,
-    spot::{Read, Spot, Table},
-};
+use super::{identify::Identify, keys};
 
 /// How much of everything there may be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,7 +88,8 @@ pub(crate) fn address(text: &str) -> Option<SocketAddr> {
 /// gateway may be started from anywhere.
 fn store(spot: &Spot<'_>) -> Read<String> {
     let text = spot.text()?;
-    let parsed = text.parse().map_err(|error| spot.wrong(Problem::Store(error)))?;
+    let parsed: Result<_, AddressError> = text.parse();
+    let parsed = parsed.map_err(|error| spot.wrong(Problem::Other(error.to_string())))?;
     let Address::Sqlite(path) = parsed else { return Ok(text) };
     let path = path.to_str().unwrap_or_default();
     let path = spot.around.path(path).map_err(|problem| spot.wrong(problem))?;

@@ -4,8 +4,9 @@ mod errors;
 mod files;
 mod schema;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
+use stayput_config::Environment;
 use stayput_core::{Owner, SessionId, Timestamp};
 use stayput_upstream::{
     EraChoice, Expansion, Isolation, Launch, Options, Resolved, Scope, process::Grace,
@@ -21,7 +22,7 @@ fn environment() -> Environment {
 }
 
 fn parse(text: &str) -> Result<Config, ConfigError> {
-    Config::parse(text, Path::new("/etc/mcp.json"), &environment())
+    Config::parse(text, Path::new("/etc/mcp.json"), environment())
 }
 
 /// The configuration of one server.
@@ -96,7 +97,7 @@ fn the_store_is_in_the_data_folder_of_the_user() {
     let text = r#"{"mcpServers": {}}"#;
     let origin = Path::new("/etc/mcp.json");
     let store = |variables: &[(&str, &str)]| {
-        Config::parse(text, origin, &Environment::of(variables, PROGRAM)).unwrap().store
+        Config::parse(text, origin, Environment::of(variables, PROGRAM)).unwrap().store
     };
     let home = ("HOME", "/home/ann");
     assert_eq!(store(&[home, ("XDG_DATA_HOME", "/d")]), "sqlite:/d/stayput/stayput.db");

@@ -43,7 +43,7 @@ pub(super) fn samples() -> Vec<(String, String)> {
 #[test]
 fn every_example_can_be_used_as_it_is() {
     for (name, text) in samples() {
-        let config = Config::parse(&text, Path::new("/etc/mcp.json"), &known());
+        let config = Config::parse(&text, Path::new("/etc/mcp.json"), known());
         let config = config.unwrap_or_else(|error| panic!("{name}: {error}"));
         assert!(config.warnings.is_empty() || name.starts_with("block"), "{name}: {config:?}");
     }
@@ -52,7 +52,7 @@ fn every_example_can_be_used_as_it_is() {
 #[test]
 fn the_first_example_is_the_built_in_server() {
     let text = read("examples/quickstart.json");
-    let config = Config::parse(&text, Path::new("/etc/mcp.json"), &known()).unwrap();
+    let config = Config::parse(&text, Path::new("/etc/mcp.json"), known()).unwrap();
     let resolved = config.servers[0].server.resolve(&Expansion::default()).unwrap();
     let Resolved::Stdio(launch) = resolved else { panic!() };
     assert_eq!((launch.command.to_str(), launch.args), (Some(PROGRAM), vec!["demo-server".into()]));
@@ -62,9 +62,11 @@ fn the_first_example_is_the_built_in_server() {
 #[test]
 fn every_key_is_explained() {
     let page = read("docs/configuration.md");
-    let all = [keys::ENTRY, keys::SERVER, keys::WARM, keys::TOOLS, keys::FILE, keys::EXPIRY];
+    let all =
+        [common::ENTRY, common::SERVER, common::WARM, common::TOOLS, keys::FILE, keys::EXPIRY];
     let all = [all.concat(), keys::IDENTIFY.to_vec()];
-    for key in all.concat().iter().chain(keys::LIMITS).chain(keys::PER_OWNER).chain(&keys::SERVERS)
+    for key in
+        all.concat().iter().chain(keys::LIMITS).chain(keys::PER_OWNER).chain(&common::SERVERS)
     {
         // Not as a part of an example, which explains nothing.
         let mentions =
@@ -104,7 +106,7 @@ fn a_file_beside_it_that_is_wrong_is_named_without_what_is_in_it() {
         (r#"{"command": "${file:none}"}"#, "mcpServers.it.command: the file"),
     ] {
         let text = format!(r#"{{"mcpServers": {{"it": {entry}}}}}"#);
-        let said = Config::parse(&text, &origin, &environment()).unwrap_err().to_string();
+        let said = Config::parse(&text, &origin, environment()).unwrap_err().to_string();
         assert!(said.contains(expected) && !said.contains("s3cret"), "{said}");
     }
 }

@@ -89,7 +89,9 @@ fn inside(root: &Value, schema: &Value, value: &Value, at: &str) -> Result<(), S
 }
 
 fn judged(text: &str) -> Result<(), String> {
-    let value = serde_json::from_str(&comments::blanked(text).unwrap()).unwrap();
+    let document = Document::new(text, Path::new("x.json"), files::known());
+    let plain = document.read(|root| Ok(root.as_str().to_owned())).unwrap();
+    let value = serde_json::from_str(&plain).unwrap();
     let schema = schema();
     judge(&schema, &schema, &value, "")
 }
@@ -158,11 +160,11 @@ fn the_schema_has_the_keys_that_the_program_has() {
         keys.sort_unstable();
         keys
     };
-    assert_eq!(names("/definitions/server"), sorted(keys::ENTRY));
-    assert_eq!(names(server), sorted(keys::SERVER));
+    assert_eq!(names("/definitions/server"), sorted(common::ENTRY));
+    assert_eq!(names(server), sorted(common::SERVER));
     assert_eq!(names(file), sorted(keys::FILE));
-    assert_eq!(inner(server, "warm"), sorted(keys::WARM));
-    assert_eq!(inner(server, "tools"), sorted(keys::TOOLS));
+    assert_eq!(inner(server, "warm"), sorted(common::WARM));
+    assert_eq!(inner(server, "tools"), sorted(common::TOOLS));
     assert_eq!(inner(file, "expiry"), sorted(keys::EXPIRY));
     assert_eq!(inner(file, "limits"), sorted(keys::LIMITS));
     assert_eq!(inner(file, "identify"), sorted(keys::IDENTIFY));
@@ -174,7 +176,7 @@ fn the_schema_has_the_keys_that_the_program_has() {
     let mut found: Vec<&String> = per_owner["properties"].as_object().unwrap().keys().collect();
     found.sort_unstable();
     assert_eq!(found, sorted(keys::PER_OWNER));
-    for key in keys::SERVERS.into_iter().chain([keys::STAYPUT]) {
+    for key in common::SERVERS.into_iter().chain([common::STAYPUT]) {
         assert!(!schema["properties"][key].is_null(), "{key}");
     }
 }

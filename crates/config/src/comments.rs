@@ -2,11 +2,11 @@
 
 /// A comment that begins at this byte and never ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Unclosed(pub(super) usize);
+pub(crate) struct Unclosed(pub(crate) usize);
 
 /// The same text as plain JSON. Everything else becomes spaces, so that each byte stays where it was
 /// and an error can name the line that a person sees.
-pub(super) fn blanked(text: &str) -> Result<String, Unclosed> {
+pub(crate) fn blanked(text: &str) -> Result<String, Unclosed> {
     let mut bytes = text.as_bytes().to_vec();
     if bytes.starts_with(b"\xef\xbb\xbf") {
         // Some editors put a mark before the first character.

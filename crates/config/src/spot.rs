@@ -4,7 +4,7 @@ use std::{borrow::Cow, time::Duration};
 
 use stayput_wire::Raw;
 
-use super::{
+use crate::{
     error::Problem,
     expand::{Around, Reader},
     nearest::nearest,
@@ -13,34 +13,38 @@ use super::{
 
 /// What is wrong at one place of the file.
 #[derive(Debug)]
-pub(super) struct Wrong {
-    pub(super) at: usize,
-    pub(super) key: String,
-    pub(super) problem: Box<Problem>,
+pub struct Wrong {
+    pub(crate) at: usize,
+    pub(crate) key: String,
+    pub(crate) problem: Box<Problem>,
 }
 
-pub(super) type Read<T> = Result<T, Wrong>;
+/// What was read, or what is wrong.
+pub type Read<T> = Result<T, Wrong>;
 
 /// A value where it stands. Texts are filled in as they are read.
 #[derive(Clone, Debug)]
-pub(super) struct Spot<'a> {
+pub struct Spot<'a> {
     raw: Raw<'a>,
     key: String,
-    pub(super) around: Around<'a>,
+    /// What stands around the file.
+    pub around: Around<'a>,
 }
 
 /// The members of an object, each name once.
 #[derive(Debug)]
-pub(super) struct Table<'a> {
+pub struct Table<'a> {
     members: Vec<Member<'a>>,
 }
 
 /// A member of an object.
 #[derive(Debug)]
-pub(super) struct Member<'a> {
-    pub(super) name: Cow<'a, str>,
+pub struct Member<'a> {
+    /// What it is called.
+    pub name: Cow<'a, str>,
     name_at: usize,
-    pub(super) value: Spot<'a>,
+    /// What it is.
+    pub value: Spot<'a>,
 }
 
 /// A key that is shown; what is longer was meant to be something else.
@@ -48,12 +52,20 @@ const KEY_SHOWN: usize = 64;
 
 impl<'a> Spot<'a> {
     /// The whole file.
-    pub(super) fn root(raw: Raw<'a>, around: Around<'a>) -> Self {
+    pub(crate) fn root(raw: Raw<'a>, around: Around<'a>) -> Self {
         Self { raw, key: String::new(), around }
     }
 
-    pub(super) fn wrong(&self, problem: Problem) -> Wrong {
+    /// Something is wrong with it.
+    #[must_use]
+    pub fn wrong(&self, problem: Problem) -> Wrong {
         Wrong { at: self.raw.range().start, key: self.key.clone(), problem: problem.into() }
+    }
+
+    /// It as it was written, without comments. Nothing is filled in.
+    #[must_use]
+    pub fn as_str(&self) -> &'a str {
+        self.raw.as_str()
     }
 
     fn form(&self, expected: &'static str) -> Wrong {
@@ -67,7 +79,10 @@ impl<'a> Spot<'a> {
     }
 
     /// The members of an object, whatever they are called.
-    pub(super) fn table(&self) -> Read<Table<'a>> {
+    ///
+    /// # Errors
+    /// If it is no object, or a name stands in it twice.
+    pub fn table(&self) -> Read<Table<'a>> {
         if !self.raw.is_object() {
             return Err(self.form("an object, in braces"));
         }
@@ -86,7 +101,10 @@ impl<'a> Spot<'a> {
     }
 
     /// The members of an object that can have these and no others.
-    pub(super) fn known(&self, keys: &[&'static str]) -> Read<Table<'a>> {
+    ///
+    /// # Errors
+    /// If it is no such object.
+    pub fn known(&self, keys: &[&'static str]) -> Read<Table<'a>> {
         let table = self.table()?;
         if let Some(member) = table.iter().find(|member| !keys.contains(&&*member.name)) {
             let nearest = nearest(&member.name, keys);
@@ -95,7 +113,11 @@ impl<'a> Spot<'a> {
         Ok(table)
     }
 
-    pub(super) fn list(&self) -> Read<Vec<Self>> {
+    /// The elements of a list.
+    ///
+    /// # Errors
+    /// If it is none.
+    pub fn list(&self) -> Read<Vec<Self>> {
         if !self.raw.is_array() {
             return Err(self.form("a list, in brackets"));
         }
@@ -103,25 +125,39 @@ impl<'a> Spot<'a> {
         Ok(elements.map(|(at, raw)| self.inner(&at.to_string(), raw)).collect())
     }
 
-    pub(super) fn is_number(&self) -> bool {
+    /// Whether it is a number.
+    #[must_use]
+    pub fn is_number(&self) -> bool {
         self.raw.is_number()
     }
 
-    pub(super) fn is_object(&self) -> bool {
+    /// Whether it is an object.
+    #[must_use]
+    pub fn is_object(&self) -> bool {
         self.raw.is_object()
     }
 
-    pub(super) fn boolean(&self) -> Read<bool> {
+    /// Yes or no.
+    ///
+    /// # Errors
+    /// If it is neither.
+    pub fn boolean(&self) -> Read<bool> {
         self.raw.boolean().ok_or_else(|| self.form("true or false"))
     }
 
     /// A text with everything filled in.
-    pub(super) fn text(&self) -> Read<String> {
+    ///
+    /// # Errors
+    /// If it is no text, or something in it cannot be filled in.
+    pub fn text(&self) -> Read<String> {
         self.filled(Reader::Nobody)
     }
 
     /// A text in which a server fills in the rest.
-    pub(super) fn template(&self) -> Read<String> {
+    ///
+    /// # Errors
+    /// As for [`Spot::text`].
+    pub fn template(&self) -> Read<String> {
         self.filled(Reader::Template)
     }
 
@@ -130,12 +166,19 @@ impl<'a> Spot<'a> {
         self.around.fill(&text, reader).map_err(|problem| self.wrong(problem))
     }
 
-    pub(super) fn texts(&self) -> Read<Vec<String>> {
+    /// A list of texts.
+    ///
+    /// # Errors
+    /// If it is none.
+    pub fn texts(&self) -> Read<Vec<String>> {
         self.list()?.iter().map(Self::text).collect()
     }
 
     /// One of a few words.
-    pub(super) fn choice<T: Copy>(&self, choices: &[(&'static str, T)]) -> Read<T> {
+    ///
+    /// # Errors
+    /// If it is none of them.
+    pub fn choice<T: Copy>(&self, choices: &[(&'static str, T)]) -> Read<T> {
         let text = self.text()?;
         let found = choices.iter().find(|(word, _)| *word == text);
         found.map(|(_, choice)| *choice).ok_or_else(|| {
@@ -145,20 +188,30 @@ impl<'a> Spot<'a> {
     }
 
     /// How many.
-    pub(super) fn count(&self) -> Read<usize> {
+    ///
+    /// # Errors
+    /// If it is no whole number, or negative.
+    pub fn count(&self) -> Read<usize> {
         let number = self.raw.integer().and_then(|number| usize::try_from(number).ok());
         number.ok_or_else(|| self.form("a whole number that is not negative"))
     }
 
     /// How many, and not none.
-    pub(super) fn some(&self) -> Read<usize> {
+    ///
+    /// # Errors
+    /// If it is no whole number from 1.
+    pub fn some(&self) -> Read<usize> {
         self.count()
             .ok()
             .filter(|count| *count > 0)
             .ok_or_else(|| self.form("a whole number from 1"))
     }
 
-    pub(super) fn duration(&self) -> Read<Duration> {
+    /// A time.
+    ///
+    /// # Errors
+    /// If it is none.
+    pub fn duration(&self) -> Read<Duration> {
         self.span("a time such as \"30s\", \"5m\" or \"1h\", or a number of seconds")
     }
 
@@ -178,7 +231,10 @@ impl<'a> Spot<'a> {
     }
 
     /// A time, or none at all.
-    pub(super) fn lifetime(&self) -> Read<Option<Duration>> {
+    ///
+    /// # Errors
+    /// If it is neither.
+    pub fn lifetime(&self) -> Read<Option<Duration>> {
         if self.raw.text().as_deref() == Some("never") {
             return Ok(None);
         }
@@ -187,7 +243,11 @@ impl<'a> Spot<'a> {
         if span.is_zero() { Err(self.form(expected)) } else { Ok(Some(span)) }
     }
 
-    pub(super) fn bytes(&self) -> Read<u64> {
+    /// An amount of bytes.
+    ///
+    /// # Errors
+    /// If it is none.
+    pub fn bytes(&self) -> Read<u64> {
         let expected = "an amount above zero such as \"32MiB\" or \"2GiB\", or a number of bytes";
         let amount = if self.is_number() {
             self.raw.integer().and_then(|number| u64::try_from(number).ok())
@@ -199,27 +259,30 @@ impl<'a> Spot<'a> {
 }
 
 impl<'a> Table<'a> {
-    pub(super) fn get(&self, name: &str) -> Option<&Spot<'a>> {
+    /// A member.
+    #[must_use]
+    pub fn get(&self, name: &str) -> Option<&Spot<'a>> {
         self.members.iter().find(|member| member.name == name).map(|member| &member.value)
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = &Member<'a>> {
+    /// All of them, in the order of the file.
+    pub fn iter(&self) -> impl Iterator<Item = &Member<'a>> {
         self.members.iter()
     }
 
     /// What `read` makes of a member, if it is there.
-    pub(super) fn read<T>(
-        &self,
-        name: &str,
-        read: impl FnOnce(&Spot<'a>) -> Read<T>,
-    ) -> Read<Option<T>> {
+    ///
+    /// # Errors
+    /// What `read` says.
+    pub fn read<T>(&self, name: &str, read: impl FnOnce(&Spot<'a>) -> Read<T>) -> Read<Option<T>> {
         self.get(name).map(read).transpose()
     }
 }
 
 impl Member<'_> {
     /// Something is wrong with its name.
-    pub(super) fn wrong(&self, problem: Problem) -> Wrong {
+    #[must_use]
+    pub fn wrong(&self, problem: Problem) -> Wrong {
         Wrong { at: self.name_at, ..self.value.wrong(problem) }
     }
 }

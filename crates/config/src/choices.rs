@@ -2,14 +2,15 @@
 
 use stayput_upstream::{EraChoice, Isolation, Options, Timeouts, Warm, process::Grace};
 
-use super::{
+use crate::{
     keys,
     spot::{Read, Spot, Table},
+    tools::Tools,
 };
 
 /// What becomes of calls that a loss of state has hit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum OnLoss {
+pub enum OnLoss {
     /// They fail, and the caller decides.
     #[default]
     Error,
@@ -17,18 +18,9 @@ pub(crate) enum OnLoss {
     Restart,
 }
 
-/// Which tools of a server are passed on.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Tools {
-    /// Only these, if it is there.
-    pub(crate) allow: Option<Vec<String>>,
-    /// None of these, whatever is allowed.
-    pub(crate) deny: Vec<String>,
-}
-
 /// Which clients get an argument for the handle of a session in a server's tools.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Handles {
+pub enum Handles {
     /// Those whose connection is not a conversation.
     #[default]
     Auto,
@@ -40,15 +32,15 @@ pub(crate) enum Handles {
 
 /// What was read, with defaults for the rest.
 #[derive(Default)]
-pub(super) struct Choices {
-    pub(super) options: Options,
-    pub(super) inherit: Vec<String>,
-    pub(super) on_loss: OnLoss,
-    pub(super) tools: Tools,
-    pub(super) handles: Handles,
+pub(crate) struct Choices {
+    pub(crate) options: Options,
+    pub(crate) inherit: Vec<String>,
+    pub(crate) on_loss: OnLoss,
+    pub(crate) tools: Tools,
+    pub(crate) handles: Handles,
     /// Which keys have no effect on a server that is reached by URL, or on a process.
-    pub(super) only_process: Vec<&'static str>,
-    pub(super) only_url: Vec<&'static str>,
+    pub(crate) only_process: Vec<&'static str>,
+    pub(crate) only_url: Vec<&'static str>,
 }
 
 const ISOLATIONS: [(&str, Isolation); 3] = [
@@ -66,7 +58,7 @@ const HANDLES: [(&str, Handles); 3] =
     [("auto", Handles::Auto), ("always", Handles::Always), ("never", Handles::Never)];
 
 impl Choices {
-    pub(super) fn read(spot: &Spot<'_>) -> Read<Self> {
+    pub(crate) fn read(spot: &Spot<'_>) -> Read<Self> {
         let table = spot.known(keys::SERVER)?;
         let own = Options::default();
         let options = Options {

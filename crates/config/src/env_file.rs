@@ -5,7 +5,7 @@
 ///
 /// Values are taken as they are: quotes around one are taken off, and nothing in it has a meaning
 /// but for the escapes between double quotes. Other programs that read such files agree on no more.
-pub(super) fn variables(text: &str) -> Result<Vec<(String, String)>, usize> {
+pub(crate) fn variables(text: &str) -> Result<Vec<(String, String)>, usize> {
     let mut found = Vec::new();
     for (at, line) in text.trim_start_matches('\u{feff}').lines().enumerate() {
         let line = line.trim();

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 /// "30s", "5m", "1h", "500ms", "2d".
-pub(super) fn duration(text: &str) -> Option<Duration> {
+pub(crate) fn duration(text: &str) -> Option<Duration> {
     let (number, unit) = split(text)?;
     let span = |seconds: u64| Some(Duration::from_secs(number.checked_mul(seconds)?));
     match unit {
@@ -17,12 +17,12 @@ pub(super) fn duration(text: &str) -> Option<Duration> {
 }
 
 /// A number of seconds, such as `30` or `1.5`.
-pub(super) fn seconds(number: &str) -> Option<Duration> {
+pub(crate) fn seconds(number: &str) -> Option<Duration> {
     Duration::try_from_secs_f64(number.parse().ok()?).ok()
 }
 
 /// "2GiB", "32MiB", "512KiB", "100B"; MB and GB are powers of ten.
-pub(super) fn bytes(text: &str) -> Option<u64> {
+pub(crate) fn bytes(text: &str) -> Option<u64> {
     let (number, unit) = split(text)?;
     let factor = match unit.to_ascii_lowercase().as_str() {
         "b" => 1,

@@ -2,24 +2,25 @@
 
 use std::{fmt, path::PathBuf};
 
-type Lookup = dyn Fn(&str) -> Option<String>;
+type Lookup = dyn Fn(&str) -> Option<String> + Send + Sync;
 
 /// Where the values of variables come from. It is given, not read, so that a test has its own.
-pub(crate) struct Environment {
+pub struct Environment {
     variables: Box<Lookup>,
     program: Option<PathBuf>,
 }
 
 impl Environment {
     /// That of this process. A variable that is not UTF-8 counts as one that is not set.
-    pub(crate) fn of_process() -> Self {
+    #[must_use]
+    pub fn of_process() -> Self {
         let variables = Box::new(|name: &str| std::env::var(name).ok());
         Self { variables, program: std::env::current_exe().ok() }
     }
 
     /// One with these variables, in which `program` is running.
-    #[cfg(test)]
-    pub(crate) fn of(variables: &[(&str, &str)], program: &str) -> Self {
+    #[must_use]
+    pub fn of(variables: &[(&str, &str)], program: &str) -> Self {
         let owned = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
         let known: std::collections::HashMap<String, String> =
             variables.iter().map(owned).collect();
@@ -27,22 +28,24 @@ impl Environment {
         Self { variables, program: Some(program.into()) }
     }
 
-    pub(super) fn variable(&self, name: &str) -> Option<String> {
+    pub(crate) fn variable(&self, name: &str) -> Option<String> {
         (self.variables)(name)
     }
 
     /// The program that is running.
-    pub(super) fn program(&self) -> Option<&str> {
+    pub(crate) fn program(&self) -> Option<&str> {
         self.program.as_deref()?.to_str()
     }
 
     /// The folder of the user, if it can be used as one.
-    pub(super) fn home(&self) -> Option<PathBuf> {
+    #[must_use]
+    pub fn home(&self) -> Option<PathBuf> {
         self.folder("HOME")
     }
 
     /// The folder that a variable names. One that depends on where we are is none.
-    pub(super) fn folder(&self, name: &str) -> Option<PathBuf> {
+    #[must_use]
+    pub fn folder(&self, name: &str) -> Option<PathBuf> {
         self.variable(name).map(PathBuf::from).filter(|folder| folder.is_absolute())
     }
 }

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use stayput_upstream::{Http, Stdio, Transport};
 
-use super::{
+use crate::{
     env_file,
     error::Problem,
     expand::escaped,
@@ -30,7 +30,7 @@ const KINDS: [(&str, Kind); 5] = [
 const NAME_LIMIT: usize = 64;
 
 /// Whether a server may be called so.
-pub(super) fn is_name(name: &str) -> bool {
+pub(crate) fn is_name(name: &str) -> bool {
     let word = |c: u8| c.is_ascii_alphanumeric() || b"._-".contains(&c);
     (1..=NAME_LIMIT).contains(&name.len())
         && name.bytes().all(word)
@@ -38,13 +38,13 @@ pub(super) fn is_name(name: &str) -> bool {
 }
 
 /// Whether it is switched off. Then nothing else of it is looked at: its variables may not be set.
-pub(super) fn is_disabled(table: &Table<'_>) -> Read<bool> {
+pub(crate) fn is_disabled(table: &Table<'_>) -> Read<bool> {
     Ok(table.read("disabled", Spot::boolean)?.unwrap_or(false))
 }
 
 /// How the server is reached; `None` if it is the gateway itself. `inherit` are variables of our
 /// environment that a process gets too.
-pub(super) fn transport(
+pub(crate) fn transport(
     member: &Member<'_>,
     table: &Table<'_>,
     inherit: &[String],

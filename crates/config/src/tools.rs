@@ -1,25 +1,35 @@
-//! Which tools of a server its clients get to see and to call.
+//! Which tools of a server may be seen and called.
 
 use std::borrow::Cow;
 
 use stayput_wire::{Edits, Raw};
 
-use crate::config::Tools;
+/// Which tools of a server are passed on.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Tools {
+    /// Only these, if it is there.
+    pub allow: Option<Vec<String>>,
+    /// None of these, whatever is allowed.
+    pub deny: Vec<String>,
+}
 
 impl Tools {
     /// Whether everything is passed on as it is.
-    pub(crate) fn passes_all(&self) -> bool {
+    #[must_use]
+    pub fn passes_all(&self) -> bool {
         self.allow.is_none() && self.deny.is_empty()
     }
 
     /// Whether a tool of this name is passed on.
-    pub(crate) fn allows(&self, name: &str) -> bool {
+    #[must_use]
+    pub fn allows(&self, name: &str) -> bool {
         let among = |names: &[String]| names.iter().any(|other| other == name);
         self.allow.as_deref().is_none_or(among) && !among(&self.deny)
     }
 
     /// A result of `tools/list` without what is not passed on. What cannot be read is not shown at all.
-    pub(crate) fn filter<'a>(&self, result: &'a str) -> Cow<'a, str> {
+    #[must_use]
+    pub fn filter<'a>(&self, result: &'a str) -> Cow<'a, str> {
         if self.passes_all() {
             return result.into();
         }
@@ -31,7 +41,8 @@ impl Tools {
     }
 
     /// The tools of a list where they stand, and those that are passed on.
-    pub(crate) fn shown<'a>(&self, result: Raw<'a>) -> Option<(Raw<'a>, String)> {
+    #[must_use]
+    pub fn shown<'a>(&self, result: Raw<'a>) -> Option<(Raw<'a>, String)> {
         let list = result.find(&["tools"]).filter(|list| list.is_array())?;
         let shown = list.elements().filter(|tool| {
             let name = tool.find(&["name"]).and_then(Raw::text);

@@ -5,7 +5,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::{environment::Environment, error::Problem};
+use crate::{environment::Environment, error::Problem};
 
 /// The most bytes of a file whose text becomes a value: a key or a certificate is much smaller.
 const FILE_LIMIT: u64 = 64 << 10;
@@ -15,15 +15,16 @@ const NAME_SHOWN: usize = 64;
 
 /// What stands around a configuration.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Around<'a> {
-    pub(super) environment: &'a Environment,
+pub struct Around<'a> {
+    /// Where the values of variables come from.
+    pub environment: &'a Environment,
     /// The folder of the file.
-    pub(super) folder: &'a Path,
+    pub folder: &'a Path,
 }
 
 /// Who reads a text after it was filled in.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Reader {
+pub(crate) enum Reader {
     /// A server's template, which fills in `${session.…}` and `${owner.…}` and takes `$${` away.
     Template,
     /// Nobody.
@@ -32,7 +33,7 @@ pub(super) enum Reader {
 
 impl Around<'_> {
     /// The text with everything filled in that is known now.
-    pub(super) fn fill(self, text: &str, reader: Reader) -> Result<String, Problem> {
+    pub(crate) fn fill(self, text: &str, reader: Reader) -> Result<String, Problem> {
         let mut filled = Filled { text: String::with_capacity(text.len()), reader, open: false };
         let mut rest = text;
         while let Some(at) = rest.find("${") {
@@ -95,7 +96,7 @@ impl Around<'_> {
     }
 
     /// The text of a file that the configuration names.
-    pub(super) fn read(self, path: &str) -> Result<String, Problem> {
+    pub(crate) fn read(self, path: &str) -> Result<String, Problem> {
         let file = self.path(path)?;
         let failed =
             |error: std::io::Error| Problem::File { file: file.clone(), kind: error.kind() };
@@ -109,12 +110,15 @@ impl Around<'_> {
     }
 
     /// A path that the configuration names, from the folder of the configuration on.
-    pub(super) fn path(self, path: &str) -> Result<PathBuf, Problem> {
+    ///
+    /// # Errors
+    /// If it begins with `~`, and there is no folder of the user.
+    pub fn path(self, path: &str) -> Result<PathBuf, Problem> {
         Ok(self.folder.join(self.at_home(path)?))
     }
 
     /// A path with the user's folder for `~/`.
-    pub(super) fn at_home(self, path: &str) -> Result<PathBuf, Problem> {
+    pub(crate) fn at_home(self, path: &str) -> Result<PathBuf, Problem> {
         match path.strip_prefix("~/").or((path == "~").then_some("")) {
             Some(rest) => Ok(self.environment.home().ok_or(Problem::NoHome)?.join(rest)),
             None => Ok(path.into()),
@@ -138,7 +142,7 @@ fn shown(name: &str) -> String {
 }
 
 /// A value as it is, for a text that is read as a template later: nothing in it has a meaning.
-pub(super) fn escaped(value: &str) -> String {
+pub(crate) fn escaped(value: &str) -> String {
     value.replace("${", "$${")
 }
 
