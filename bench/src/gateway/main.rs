@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! make bench ARGS=gateway             all of it
-//! make bench ARGS=gateway-calls       throughput, processor time and latency of calls
+//! make bench ARGS=gateway-http        throughput, processor time and latency of calls to a server over HTTP
+//! make bench ARGS=gateway-stdio       the same over standard input and output
 //! make bench ARGS=gateway-opening     sessions opened a second
 //! make bench ARGS=gateway-idle        memory of idle sessions, and whether many of them slow calls down
 //! ```
@@ -50,8 +51,11 @@ fn main() -> ExitCode {
     // One thread: the client leaves as much of the machine as it can to whom it measures.
     let runtime = Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
-        if runs("gateway-calls") {
-            calls::run().await;
+        if runs("gateway-http") {
+            calls::over_http().await;
+        }
+        if runs("gateway-stdio") {
+            calls::over_stdio().await;
         }
         if runs("gateway-opening") {
             opening::run().await;
