@@ -21,6 +21,7 @@ Examples:
   stayput serve                            the servers of ./stayput.json, ./.mcp.json or ./mcp.json
   stayput serve --config team.json --listen 127.0.0.1:8080
   stayput serve --store memory:            forget all sessions at the end
+  stayput token ann                        a bearer token for the configuration
   stayput demo-server                      a small server with state, to try things with
   stayput demo-server --http 127.0.0.1:0   the same over HTTP";
 
@@ -39,6 +40,8 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// Listen over HTTP and keep a session for each client, in front of the configured servers
     Serve(Serve),
+    /// Make a bearer token: it is printed once, and its hash for the configuration
+    Token(Token),
     /// See what this is for, in less than a minute: two chats, one crash, nothing to install
     Demo(Demo),
     /// Run the built-in demo server: a notebook with state, over stdio or HTTP
@@ -63,9 +66,29 @@ pub(crate) struct Serve {
     /// How the log is written to the standard error
     #[arg(long, value_name = "FORMAT", value_enum, default_value_t)]
     pub(crate) log_format: LogFormat,
+    /// Listen on an address that other machines can reach, without asking anybody who they are
+    #[arg(long)]
+    pub(crate) open_to_all: bool,
     /// Stop when the standard input ends, as it does when the program that started this is gone
     #[arg(long)]
     pub(crate) stop_with_stdin: bool,
+}
+
+const TOKEN: &str = "\
+The hash goes into the configuration, under the name; the token goes to
+whoever has that name, and is kept nowhere:
+
+  \"stayput\": { \"auth\": { \"tokens\": { \"ann\": \"sha256:…\" } } }";
+
+/// How a token is made.
+#[derive(Debug, Args)]
+#[command(after_help = TOKEN)]
+pub(crate) struct Token {
+    /// Who it is for; sessions belong to the name, so a new token for it finds them again
+    pub(crate) name: String,
+    /// One JSON object instead of lines for people
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 const DEMO: &str = "\

@@ -4,6 +4,7 @@
 //! are called `stayput`, one at the top and one in each server, so that no other program stumbles over
 //! it. There an unknown key is an error; everywhere else it is somebody else's.
 
+mod auth;
 mod identify;
 mod keys;
 mod settings;
@@ -18,6 +19,7 @@ use stayput_stores::Address;
 
 use self::settings::Settings;
 pub(crate) use self::{
+    auth::{Auth, JwtRules},
     identify::{Also, Hints, Identify, SessionTools, Unidentified},
     settings::{Limits, address},
 };
@@ -41,6 +43,10 @@ pub(crate) struct Config {
     pub(crate) limits: Limits,
     /// How requests say which session they mean.
     pub(crate) identify: Identify,
+    /// Whom the gateway lets in.
+    pub(crate) auth: Auth,
+    /// The URL under which clients know the gateway.
+    pub(crate) public_url: Option<String>,
     /// What was passed over, as sentences.
     pub(crate) warnings: Vec<String>,
 }
@@ -80,6 +86,8 @@ impl Config {
             expiry: settings.expiry,
             limits: settings.limits,
             identify: settings.identify,
+            auth: settings.auth,
+            public_url: settings.public_url,
             warnings,
         })
     }
@@ -97,6 +105,8 @@ impl fmt::Debug for Config {
             .field("expiry", &self.expiry)
             .field("limits", &self.limits)
             .field("identify", &self.identify)
+            .field("auth", &self.auth)
+            .field("public_url", &self.public_url)
             .field("warnings", &self.warnings)
             .finish()
     }

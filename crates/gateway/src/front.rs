@@ -2,5 +2,6 @@
 
 pub(crate) mod door;
 pub(crate) mod http;
+mod metadata;
 mod post;
 pub(crate) mod sse;

@@ -14,7 +14,8 @@ use tokio::sync::watch;
 
 use crate::{
     aggregate::Aggregate, config::Tools, connections::Connections, front::sse::Callers,
-    health::Health, identify, log::Log, losses::Telling, metrics::Metrics, streams::Shelf,
+    health::Health, identify, log::Log, losses::Telling, metrics::Metrics, owners::Owners,
+    streams::Shelf,
 };
 
 /// How long a session that another process has is waited for: a process that was killed has it for as
@@ -46,6 +47,8 @@ pub(crate) struct House {
     /// What this process is told from those before it by.
     pub(crate) life: String,
     pub(crate) rules: Rules,
+    /// Whom it lets in.
+    pub(crate) owners: Owners,
     /// How requests say which session they mean.
     pub(crate) identify: identify::Rules,
     pub(crate) log: Log,
@@ -62,6 +65,8 @@ pub(crate) struct Rules {
     pub(crate) body_limit: usize,
     /// The most sockets at once.
     pub(crate) sockets: usize,
+    /// The URL under which clients know the gateway.
+    pub(crate) public_url: Option<String>,
     /// Hosts and origins beside those of this machine.
     pub(crate) allowed_hosts: Vec<String>,
     pub(crate) allowed_origins: Vec<String>,
@@ -74,6 +79,7 @@ impl Default for Rules {
         Self {
             body_limit: stayput_wire::Message::SIZE_LIMIT,
             sockets: 10_000,
+            public_url: None,
             allowed_hosts: Vec::new(),
             allowed_origins: Vec::new(),
             patience: Duration::from_millis(1_500),

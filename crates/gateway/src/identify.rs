@@ -40,11 +40,6 @@ pub(crate) use self::{
 };
 use crate::{connection::Connection, house::House, visit::Asked};
 
-/// The owner of what a request does. Nobody says who they are yet.
-pub(crate) fn owner(_headers: &HeaderMap) -> Owner {
-    Owner::anonymous()
-}
-
 /// What a request brings along to say which session it means.
 #[derive(Clone, Copy)]
 pub(crate) struct Claim<'a> {

@@ -37,6 +37,7 @@ mod losses;
 mod metrics;
 mod modern;
 mod moment;
+mod owners;
 mod reply;
 mod request;
 mod serve;
@@ -50,7 +51,7 @@ mod target;
 mod transparent;
 mod visit;
 
-use std::{error::Error, path::Path, process::ExitCode};
+use std::{error::Error, io::Write as _, path::Path, process::ExitCode};
 
 use clap::Parser as _;
 use cli::{Cli, Command, LogFormat};
@@ -65,6 +66,7 @@ fn main() -> ExitCode {
         Command::Demo(args) => return story(&args),
         Command::DemoServer(args) => demo(&args),
         Command::Serve(args) => serve(&args),
+        Command::Token(args) => token(&args),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
@@ -102,6 +104,20 @@ fn demo(args: &cli::DemoServer) -> Done {
     Ok(done?)
 }
 
+fn token(args: &cli::Token) -> Done {
+    let name = &args.name;
+    stayput_core::Owner::verified("token", name)?;
+    let token = owners::Token::generate()?;
+    let (hash, token) = (token.hash().to_string(), token.expose());
+    let text = if args.json {
+        serde_json::json!({ "name": name, "token": token, "hash": hash }).to_string()
+    } else {
+        format!("token: {token}\nhash:  {}: {}", serde_json::json!(name), serde_json::json!(hash))
+    };
+    writeln!(std::io::stdout(), "{text}")?;
+    Ok(())
+}
+
 fn serve(args: &cli::Serve) -> Done {
     let config = args.configuration(Path::new("."))?;
     let log = Log { json: args.log_format == LogFormat::Json };
@@ -112,7 +128,8 @@ fn serve(args: &cli::Serve) -> Done {
     let done = runtime.block_on(async {
         let mut stop = signal(SignalKind::terminate())?;
         let mut interrupt = signal(SignalKind::interrupt())?;
-        let gateway = serve::Gateway::start(serve::Plan::of(config)?, log).await?;
+        let plan = serve::Plan { open_to_all: args.open_to_all, ..serve::Plan::of(config)? };
+        let gateway = serve::Gateway::start(plan, log).await?;
         gateway.announce()?;
         let (tell, told) = tokio::sync::oneshot::channel();
         let signals = async {

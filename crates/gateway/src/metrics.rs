@@ -36,8 +36,9 @@ const LOST: [&str; 8] = [
 ];
 
 /// Why a request was not passed on.
-const REFUSED: [&str; 12] = [
+const REFUSED: [&str; 13] = [
     "malformed",
+    "unauthorized",
     "foreign",
     "not_found",
     "method",

@@ -21,7 +21,7 @@ use stayput_wire::{Code, Era, Kind, Message, Version, header as mcp, meta};
 use crate::{
     config::Tools,
     house::House,
-    identify::{self, Claim},
+    identify::Claim,
     reply::{self, Reply},
     request::Along,
     session_tools,
@@ -104,7 +104,7 @@ pub(crate) async fn take(
     house: &Arc<House>,
     target: &Target,
     message: &Message<'_>,
-    Along { headers, path_key, .. }: Along<'_>,
+    Along { principal, headers, path_key, .. }: Along<'_>,
 ) -> Response<Reply> {
     let (id, method) = match message.kind() {
         Kind::Request { id, method, .. } => (id.as_str(), &**method),
@@ -126,7 +126,7 @@ pub(crate) async fn take(
         let sentence = format!("there is no server `{name}` any more");
         return Refused::new(Code::INTERNAL_ERROR, &sentence).response(Some(id));
     };
-    let owner = identify::owner(headers);
+    let owner = principal.owner.clone();
     Request { house, server, headers, path_key, message, owner, id, method }.answer().await
 }
 

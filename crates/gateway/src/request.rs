@@ -10,6 +10,7 @@ use crate::{
     connection::Connection,
     forward::{Done, Outcome},
     house::House,
+    owners::Principal,
     reply,
     target::Target,
     transparent,
@@ -18,6 +19,8 @@ use crate::{
 /// What came along with a message.
 #[derive(Clone, Copy)]
 pub(crate) struct Along<'a> {
+    /// Who it is from.
+    pub(crate) principal: &'a Principal,
     pub(crate) headers: &'a HeaderMap,
     /// The session in the path.
     pub(crate) path_key: Option<&'a str>,

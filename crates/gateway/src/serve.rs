@@ -17,13 +17,14 @@ use stayput_core::{
 };
 use stayput_upstream::{
     Folders, Limits, LinkSettings, Links, SealKey, Server,
+    http::{Client, ClientSettings},
     process::{Processes, WardenCommand},
 };
 use tokio::{net::TcpListener, runtime::Handle, sync::watch};
 
 use crate::{
     aggregate::Aggregate,
-    config::{Config, Configured, Identify, OnLoss},
+    config::{Auth, Config, Configured, Identify, JwtRules, OnLoss},
     connections::Connections,
     event::Event,
     front::{self, door::Door},
@@ -33,6 +34,7 @@ use crate::{
     log::{Level, Log},
     losses::Telling,
     metrics::Metrics,
+    owners::{Good, Jwt, Keys, Owners},
     sight::Sights,
     streams::Shelf,
 };
@@ -55,6 +57,9 @@ pub(crate) struct Plan {
     pub(crate) expiry: Expiry,
     pub(crate) sessions: SessionLimits,
     pub(crate) identify: Identify,
+    pub(crate) auth: Auth,
+    /// Whether others may come in although nobody is asked who they are.
+    pub(crate) open_to_all: bool,
     /// Where keys and private folders are.
     pub(crate) data: PathBuf,
 }
@@ -67,6 +72,7 @@ impl Plan {
             sockets: config.limits.sockets,
             allowed_hosts: config.allowed_hosts,
             allowed_origins: config.allowed_origins,
+            public_url: config.public_url,
             ..Rules::default()
         };
         Ok(Self {
@@ -79,6 +85,8 @@ impl Plan {
             expiry: config.expiry,
             sessions: config.limits.sessions,
             identify: config.identify,
+            auth: config.auth,
+            open_to_all: false,
         })
     }
 }
@@ -116,8 +124,9 @@ pub(crate) enum ServeError {
     #[error("cannot listen on {address}: {error}; choose another address with --listen")]
     Listen { address: SocketAddr, error: io::Error },
     #[error(
-        "{address} can be reached from other machines, and there is no authentication yet: listen on \
-         127.0.0.1 or [::1], and put something that authenticates in front"
+        "{address} can be reached from other machines, and nobody is asked who they are: configure \
+         `auth`, or listen on 127.0.0.1 or [::1]; if all who can reach it may share everything, say \
+         --open-to-all"
     )]
     Exposed { address: SocketAddr },
     #[error("the folder {} cannot be used: {error}", path.display())]
@@ -132,6 +141,8 @@ pub(crate) enum ServeError {
         "there is no folder for keys: set HOME or XDG_DATA_HOME, or choose a store that is a file"
     )]
     NoHome,
+    #[error("the keys of the issuer cannot be asked for: {0}")]
+    Keys(#[from] stayput_upstream::http::ClientError),
     #[error(transparent)]
     Seal(#[from] stayput_upstream::SealError),
 }
@@ -176,8 +187,16 @@ impl Holding {
 impl Gateway {
     /// Opens the store, takes the sessions, and listens. Nothing is started yet.
     pub(crate) async fn start(plan: Plan, log: Log) -> Result<Self, ServeError> {
-        if !plan.listen.ip().is_loopback() {
-            return Err(ServeError::Exposed { address: plan.listen });
+        let owners = owners(plan.auth)?;
+        if !plan.listen.ip().is_loopback() && owners.is_open() {
+            if !plan.open_to_all {
+                return Err(ServeError::Exposed { address: plan.listen });
+            }
+            log.warn(&format!(
+                "{} can be reached from other machines, and whoever does so is let in: all of them are \
+                 one owner, and can reach each other's sessions",
+                plan.listen
+            ));
         }
         let holding = Holding::take(&plan.data)?;
         let database = stayput_stores::open(&plan.store).await?;
@@ -222,6 +241,7 @@ impl Gateway {
             seal,
             life: stayput_core::content_digest(&secret()).to_hex(),
             rules: plan.rules,
+            owners,
             identify,
             log,
             closing,
@@ -381,6 +401,20 @@ fn end(house: &Arc<House>, session: SessionId) {
     house.connections.forget_session(session);
     let house = house.clone();
     Handle::current().spawn(async move { house.links.end(session).await });
+}
+
+/// Whom a configuration lets in. An issuer is asked for its keys when the first token comes.
+fn owners(auth: Auth) -> Result<Owners, ServeError> {
+    let Auth { tokens, jwt, proxy } = auth;
+    let jwt = match jwt {
+        Some(JwtRules { issuer, audiences, keys, subject, leeway }) => {
+            let keys = Keys::new(keys, Client::new(&ClientSettings::default())?);
+            let (clock, good) = (Arc::new(SystemClock), Good::default());
+            Some(Jwt { issuer, audiences, subject, leeway, keys, clock, good })
+        }
+        None => None,
+    };
+    Ok(Owners { tokens, jwt, proxy })
 }
 
 /// Streams are kept in memory, so nothing that was sealed by an earlier process leads anywhere.

@@ -12,7 +12,21 @@ pub(super) const FILE: &[&str] = &[
     "hints",
     "unidentified",
     "session_tools",
+    "auth",
+    "public_url",
 ];
+
+/// Of `auth`.
+pub(super) const AUTH: &[&str] = &["tokens", "tokens_file", "jwt", "proxy"];
+
+/// Of a token that has more than a hash.
+pub(super) const TOKEN: &[&str] = &["hash", "claims"];
+
+/// Of `jwt`.
+pub(super) const JWT: &[&str] = &["issuer", "audience", "jwks", "subject", "leeway"];
+
+/// Of `proxy`.
+pub(super) const PROXY: &[&str] = &["header", "from"];
 
 /// Of `identify`.
 pub(super) const IDENTIFY: &[&str] =

@@ -8,7 +8,11 @@ use stayput_stores::{Address, AddressError};
 use stayput_upstream::PerOwner;
 use stayput_wire::Message;
 
-use super::{identify::Identify, keys};
+use super::{
+    auth::{self, Auth},
+    identify::Identify,
+    keys,
+};
 
 /// How much of everything there may be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,6 +43,8 @@ pub(super) struct Settings {
     pub(super) expiry: Expiry,
     pub(super) limits: Limits,
     pub(super) identify: Identify,
+    pub(super) auth: Auth,
+    pub(super) public_url: Option<String>,
 }
 
 impl Default for Settings {
@@ -51,6 +57,8 @@ impl Default for Settings {
             expiry: Expiry::default(),
             limits: Limits::default(),
             identify: Identify::default(),
+            auth: Auth::default(),
+            public_url: None,
         }
     }
 }
@@ -59,7 +67,11 @@ impl Settings {
     pub(super) fn read(spot: &Spot<'_>) -> Read<Self> {
         let table = spot.known(keys::FILE)?;
         let own = Self::default();
+        let public_url = table.read("public_url", auth::public_url)?;
+        let auth = table.read("auth", |spot| auth::auth(spot, public_url.as_deref()))?;
         Ok(Self {
+            auth: auth.unwrap_or_default(),
+            public_url,
             listen: table.read("listen", listen)?.unwrap_or(own.listen),
             store: table.read("store", store)?,
             allowed_origins: texts(&table, "allowed_origins", origin)?,

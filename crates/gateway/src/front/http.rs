@@ -1,6 +1,6 @@
 //! The HTTP front: one path for each server, and one for all.
 
-use std::{convert::Infallible, sync::Arc, time::Duration};
+use std::{convert::Infallible, net::IpAddr, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
@@ -10,12 +10,13 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use stayput_wire::{Code, header as mcp};
 use tokio::net::TcpStream;
 
-use super::{post, sse};
+use super::{metadata, post, sse};
 use crate::{
     connection::Connection,
     house::{House, Rules},
-    identify::{self, cookie, path},
+    identify::{cookie, path},
     listening, modern,
+    owners::Principal,
     reply::{self, Reply},
     target::Target,
 };
@@ -29,11 +30,12 @@ const HEAD_SIZE: usize = 64 << 10;
 
 /// Serves one connection of TCP until it ends, or until `stop`.
 pub(crate) async fn serve(house: Arc<House>, socket: TcpStream, stop: impl Future<Output = ()>) {
+    let Ok(from) = socket.peer_addr() else { return };
     // Small answers wait for nobody.
     let _ = socket.set_nodelay(true);
     let service = service_fn(move |request| {
         let house = house.clone();
-        async move { Ok::<_, Infallible>(answer(&house, request).await) }
+        async move { Ok::<_, Infallible>(answer(&house, from.ip(), request).await) }
     });
     let mut http = hyper::server::conn::http1::Builder::new();
     http.timer(TokioTimer::new()).header_read_timeout(HEAD).max_buf_size(HEAD_SIZE);
@@ -47,7 +49,7 @@ pub(crate) async fn serve(house: Arc<House>, socket: TcpStream, stop: impl Futur
     let _ = connection.await;
 }
 
-async fn answer(house: &Arc<House>, request: Request<Incoming>) -> Response<Reply> {
+async fn answer(house: &Arc<House>, from: IpAddr, request: Request<Incoming>) -> Response<Reply> {
     let path = request.uri().path();
     // Whoever asks for health may call us by any name: there is nothing to be learned from it.
     match (path, house.health.problem()) {
@@ -57,13 +59,13 @@ async fn answer(house: &Arc<House>, request: Request<Incoming>) -> Response<Repl
         }
         _ => {}
     }
-    let response = enter(house, request).await;
+    let response = enter(house, from, request).await;
     count_refusal(house, response.status());
     response
 }
 
-/// Who is not from elsewhere gets to its server.
-async fn enter(house: &Arc<House>, request: Request<Incoming>) -> Response<Reply> {
+/// Who is not from elsewhere, and says who it is, gets to its server.
+async fn enter(house: &Arc<House>, from: IpAddr, request: Request<Incoming>) -> Response<Reply> {
     let uri = request.uri().clone();
     let path = uri.path();
     if let Some(refusal) =
@@ -71,6 +73,13 @@ async fn enter(house: &Arc<House>, request: Request<Incoming>) -> Response<Reply
     {
         return refusal;
     }
+    if let Some(metadata) = metadata::of(house, path) {
+        return metadata;
+    }
+    let principal = match house.owners.principal(from, request.headers()).await {
+        Ok(principal) => principal,
+        Err(stranger) => return stranger.answer(metadata::url(house, path).as_deref()),
+    };
     if path == "/metrics" {
         return reply::metrics(house.metrics_page());
     }
@@ -80,7 +89,7 @@ async fn enter(house: &Arc<House>, request: Request<Incoming>) -> Response<Reply
         return reply::refusal(status, None, Code::INTERNAL_ERROR, sentence);
     }
     if let Some(at) = sse::At::of(path) {
-        return sse::answer(house, at, request).await;
+        return sse::answer(house, (at, principal), request).await;
     }
     let path::Split { path, key } = match split(house, path) {
         Ok(split) => split,
@@ -92,12 +101,13 @@ async fn enter(house: &Arc<House>, request: Request<Incoming>) -> Response<Reply
     let Some(target) = target(house, path) else {
         return nowhere(house);
     };
+    let at = At { target, key, principal };
     match *request.method() {
-        Method::POST => post(house, &At { target, key }, request).await,
+        Method::POST => post(house, &at, request).await,
         // What a modern client has to say it posts.
         _ if modern::is_named(request.headers()) => only("POST"),
-        Method::GET => get(house, &target, request.headers()).await,
-        Method::DELETE => delete(house, &target, request.headers()).await,
+        Method::GET => get(house, &at, request.headers()).await,
+        Method::DELETE => delete(house, &at, request.headers()).await,
         _ => only("GET, POST, DELETE"),
     }
 }
@@ -122,6 +132,8 @@ pub(super) struct At {
     pub(super) target: Target,
     /// The session in the path.
     pub(super) key: Option<String>,
+    /// Who it is from.
+    pub(super) principal: Principal,
 }
 
 /// A path, and the session in it, if a path can name one.
@@ -150,6 +162,7 @@ pub(super) fn server(house: &House, name: &str) -> Option<Target> {
 fn count_refusal(house: &House, status: StatusCode) {
     let why = match status {
         StatusCode::BAD_REQUEST => "malformed",
+        StatusCode::UNAUTHORIZED => "unauthorized",
         StatusCode::FORBIDDEN => "foreign",
         StatusCode::NOT_FOUND => "not_found",
         StatusCode::METHOD_NOT_ALLOWED => "method",
@@ -244,7 +257,7 @@ pub(super) async fn read(mut body: Incoming, limit: usize) -> Result<Bytes, Resp
 /// The connection that a request names; what to answer if it names none that is known.
 pub(super) async fn named(
     house: &Arc<House>,
-    target: &Target,
+    at: &At,
     headers: &HeaderMap,
 ) -> Result<Arc<Connection>, Response<Reply>> {
     let by_cookie = cookie::is_on(house) && cookie::read(headers).is_some();
@@ -259,21 +272,21 @@ pub(super) async fn named(
         reply::refusal(StatusCode::NOT_FOUND, None, Code::INVALID_REQUEST, sentence)
     };
     let name = cookie::connection(house, headers).ok_or_else(unknown)?;
-    let found = match house.connection(&identify::owner(headers), &name).await {
+    let found = match house.connection(&at.principal.owner, &name).await {
         Ok(found) => found,
         Err(error) => {
             return Err(reply::unavailable(&error.to_string()));
         }
     };
     // On another path it is as good as unknown.
-    found.filter(|it| it.target == *target).ok_or_else(unknown)
+    found.filter(|it| it.target == at.target).ok_or_else(unknown)
 }
 
-async fn get(house: &Arc<House>, target: &Target, headers: &HeaderMap) -> Response<Reply> {
+async fn get(house: &Arc<House>, at: &At, headers: &HeaderMap) -> Response<Reply> {
     if !accepts(headers, mcp::EVENT_STREAM) {
         return reply::status(StatusCode::NOT_ACCEPTABLE);
     }
-    let connection = match named(house, target, headers).await {
+    let connection = match named(house, at, headers).await {
         Ok(connection) => connection,
         Err(refused) => return refused,
     };
@@ -298,15 +311,15 @@ async fn get(house: &Arc<House>, target: &Target, headers: &HeaderMap) -> Respon
     reply::stream(stream.read_after(0, &house.ids).keeping(session))
 }
 
-async fn delete(house: &Arc<House>, target: &Target, headers: &HeaderMap) -> Response<Reply> {
-    if let Err(refused) = named(house, target, headers).await {
+async fn delete(house: &Arc<House>, at: &At, headers: &HeaderMap) -> Response<Reply> {
+    if let Err(refused) = named(house, at, headers).await {
         return refused;
     }
     let Some(name) = cookie::connection(house, headers) else {
         return reply::status(StatusCode::NOT_FOUND);
     };
     // In a task of its own: a client that does not wait for the answer has said goodbye all the same.
-    let (leaving, owner) = (house.clone(), identify::owner(headers));
+    let (leaving, owner) = (house.clone(), at.principal.owner.clone());
     let left = tokio::runtime::Handle::current()
         .spawn(async move { leaving.disconnect(&owner, &name).await });
     match left.await.unwrap_or(Ok(true)) {

@@ -12,7 +12,7 @@ use crate::{
     handshake::{self, Greeted},
     heed::heed,
     house::House,
-    identify::{self, cookie},
+    identify::cookie,
     modern,
     reply::{self, Reply},
     request::{self, Along},
@@ -31,7 +31,7 @@ pub(super) async fn take(
         return reply::refusal(status, None, Code::INVALID_REQUEST, sentence);
     }
     let streams = accepts(headers, mcp::EVENT_STREAM);
-    let along = Along { headers, path_key: at.key.as_deref(), streams };
+    let along = Along { principal: &at.principal, headers, path_key: at.key.as_deref(), streams };
     if Batch::is_batch(body) {
         return take_batch(house, at, along, body).await;
     }
@@ -43,14 +43,14 @@ pub(super) async fn take(
         return modern::take(house, &at.target, &message, along).await;
     }
     if message.method() == Some("initialize") && message.id().is_some() {
-        let owner = identify::owner(headers);
-        let done = handshake::initialize(house, &owner, &at.target, &message, along).await;
+        let owner = &at.principal.owner;
+        let done = handshake::initialize(house, owner, &at.target, &message, along).await;
         return greeted(house, done);
     }
     if let Some(refused) = unknown_version(headers) {
         return refused;
     }
-    let connection = match named(house, &at.target, headers).await {
+    let connection = match named(house, at, headers).await {
         Ok(connection) => connection,
         Err(refused) => return refused,
     };
@@ -103,7 +103,7 @@ fn unknown_version(headers: &HeaderMap) -> Option<Response<Reply>> {
 
 /// Several messages at once, as 2025-03-26 had them: their answers come together.
 async fn take_batch(house: &Arc<House>, at: &At, along: Along<'_>, body: &[u8]) -> Response<Reply> {
-    let connection = match named(house, &at.target, along.headers).await {
+    let connection = match named(house, at, along.headers).await {
         Ok(connection) => connection,
         Err(refused) => return refused,
     };

@@ -25,7 +25,7 @@ use crate::{
     handshake,
     heed::heed,
     house::House,
-    identify,
+    owners::Principal,
     reply::{self, Reply},
     request::{self, Along},
     stream::Stream,
@@ -90,7 +90,7 @@ impl fmt::Debug for Callers {
 
 /// A client with its stream, from the moment it called.
 struct Caller {
-    owner: Owner,
+    principal: Principal,
     target: Target,
     line: Arc<Stream>,
     progress: Mutex<Progress>,
@@ -114,27 +114,30 @@ enum Progress {
 /// A request of this transport.
 pub(super) async fn answer(
     house: &Arc<House>,
-    at: At,
+    (at, principal): (At, Principal),
     request: Request<Incoming>,
 ) -> Response<Reply> {
     let (At::Stream(name) | At::Messages(name)) = &at;
     let Some(target) = server(house, name) else { return nowhere(house) };
     match (&at, request.method()) {
-        (At::Stream(_), &Method::GET) => open(house, target, &request),
+        (At::Stream(_), &Method::GET) => open(house, (target, principal), &request),
         (At::Stream(_), _) => only("GET"),
-        (At::Messages(_), &Method::POST) => post(house, &target, request).await,
+        (At::Messages(_), &Method::POST) => post(house, (&target, &principal.owner), request).await,
         (At::Messages(_), _) => only("POST"),
     }
 }
 
 /// A client calls. What is made for it goes when it hangs up.
-fn open(house: &Arc<House>, target: Target, request: &Request<Incoming>) -> Response<Reply> {
+fn open(
+    house: &Arc<House>,
+    (target, principal): (Target, Principal),
+    request: &Request<Incoming>,
+) -> Response<Reply> {
     if !accepts(request.headers(), mcp::EVENT_STREAM) {
         return reply::status(StatusCode::NOT_ACCEPTABLE);
     }
-    let owner = identify::owner(request.headers());
     let secret = Handle::generate();
-    let hash = secret.hash(&owner);
+    let hash = secret.hash(&principal.owner);
     let leaving = (Arc::downgrade(house), tokio::runtime::Handle::current());
     let line = Stream::once(Box::new(move || {
         let (house, runtime) = leaving;
@@ -146,19 +149,22 @@ fn open(house: &Arc<House>, target: Target, request: &Request<Incoming>) -> Resp
     }));
     let endpoint = format!("{}{MESSAGES}?{SESSION}={}", request.uri().path(), secret.expose());
     let progress = Mutex::new(Progress::Called);
-    let caller = Caller { owner, target, line: line.clone(), progress };
+    let caller = Caller { principal, target, line: line.clone(), progress };
     house.callers.insert(hash, Arc::new(caller));
     reply::stream(line.read_all(endpoint))
 }
 
 /// Takes in what a caller posts. The answer to it comes on the stream.
-async fn post(house: &Arc<House>, target: &Target, request: Request<Incoming>) -> Response<Reply> {
-    let owner = identify::owner(request.headers());
+async fn post(
+    house: &Arc<House>,
+    (target, owner): (&Target, &Owner),
+    request: Request<Incoming>,
+) -> Response<Reply> {
     let query = request.uri().query().unwrap_or_default();
     let mut pairs = query.split('&').filter_map(|pair| pair.split_once('='));
     let secret =
         pairs.find(|(name, _)| *name == SESSION).and_then(|(_, it)| it.parse::<Handle>().ok());
-    let caller = secret.and_then(|secret| house.callers.get(&secret.hash(&owner)));
+    let caller = secret.and_then(|secret| house.callers.get(&secret.hash(owner)));
     // On another path it is as good as unknown.
     let Some(caller) = caller.filter(|it| it.target == *target) else {
         let sentence =
@@ -249,7 +255,8 @@ impl Caller {
         }
         // A stream is the line itself: the answer comes there by itself.
         let headers = HeaderMap::new();
-        let along = Along { headers: &headers, path_key: None, streams: true };
+        let along =
+            Along { principal: &self.principal, headers: &headers, path_key: None, streams: true };
         if let Outcome::Done(done) = request::answer(house, &connection, &message, along).await {
             self.line.room().await;
             self.line.push_then(done.text, done.then);
@@ -270,11 +277,16 @@ impl Caller {
         }
         let greeted = {
             let headers = HeaderMap::new();
-            let along = Along { headers: &headers, path_key: None, streams: true };
-            handshake::initialize(house, &self.owner, &self.target, message, along).await
+            let along = Along {
+                principal: &self.principal,
+                headers: &headers,
+                path_key: None,
+                streams: true,
+            };
+            handshake::initialize(house, &self.principal.owner, &self.target, message, along).await
         };
         let made = match greeted.name {
-            Some(name) => match house.connection(&self.owner, &name).await {
+            Some(name) => match house.connection(&self.principal.owner, &name).await {
                 Ok(Some(connection)) => Some((name, connection)),
                 _ => None,
             },
@@ -306,7 +318,7 @@ impl Caller {
 
     async fn connected(&self, house: &Arc<House>, name: Handle, connection: Arc<Connection>) {
         connection.speak_on(self.line.clone());
-        let kept = house.sessions.by_id(&self.owner, connection.session).await.ok();
+        let kept = house.sessions.by_id(&self.principal.owner, connection.session).await.ok();
         let left = {
             let mut progress = self.progress();
             if matches!(*progress, Progress::HungUp) {
@@ -318,7 +330,7 @@ impl Caller {
         };
         // It did not wait for the answer.
         if let Some(name) = left {
-            let _ = house.disconnect(&self.owner, &name).await;
+            let _ = house.disconnect(&self.principal.owner, &name).await;
         }
     }
 
@@ -327,7 +339,7 @@ impl Caller {
         let before = std::mem::replace(&mut *self.progress(), Progress::HungUp);
         let Progress::Connected { name, connection, kept } = before else { return };
         drop(kept);
-        if let Err(error) = house.disconnect(&self.owner, &name).await {
+        if let Err(error) = house.disconnect(&self.principal.owner, &name).await {
             // What the store still has of it idles out; what runs here ends now.
             house
                 .log

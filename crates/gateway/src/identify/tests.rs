@@ -148,6 +148,7 @@ impl World {
             sights: Sights::default(),
         };
         let house = House {
+            owners: crate::owners::Owners::default(),
             servers: BTreeMap::from([("test".to_owned(), server.clone())]),
             tools: BTreeMap::new(),
             sessions: sessions.await.unwrap(),

@@ -1,0 +1,185 @@
+//! Whom the gateway lets in: `auth` and `public_url`.
+
+use std::{net::Ipv4Addr, time::Duration};
+
+use http::HeaderName;
+use serde_json::{Map, Value};
+use stayput_config::{Problem, Read, Spot};
+use stayput_upstream::http::Target;
+
+use super::keys;
+use crate::owners::{Claims, KeySource, Network, Proxy, TokenHash, Tokens};
+
+/// How far the clocks of an issuer and of this machine may be apart.
+const LEEWAY: Duration = Duration::from_secs(60);
+
+/// Whom the gateway lets in.
+#[derive(Debug, Default)]
+pub(crate) struct Auth {
+    pub(crate) tokens: Tokens,
+    pub(crate) jwt: Option<JwtRules>,
+    pub(crate) proxy: Option<Proxy>,
+}
+
+/// Which tokens of an issuer are good.
+#[derive(Debug)]
+pub(crate) struct JwtRules {
+    pub(crate) issuer: String,
+    pub(crate) audiences: Vec<String>,
+    pub(crate) keys: KeySource,
+    pub(crate) subject: String,
+    pub(crate) leeway: Duration,
+}
+
+/// The URL under which clients know the gateway, without a slash at its end.
+pub(super) fn public_url(spot: &Spot<'_>) -> Read<String> {
+    let text = spot.text()?;
+    secure(spot, &text)?;
+    Ok(text.trim_end_matches('/').to_owned())
+}
+
+/// Reads `auth`. Tokens of an issuer are made for `public_url` if nothing else is said.
+pub(super) fn auth(spot: &Spot<'_>, public_url: Option<&str>) -> Read<Auth> {
+    let table = spot.known(keys::AUTH)?;
+    let mut known = Tokens::default();
+    table.read("tokens", |spot| tokens(spot, &mut known))?;
+    table.read("tokens_file", |spot| tokens_file(spot, &mut known))?;
+    let jwt = table.read("jwt", |spot| jwt(spot, public_url))?;
+    let auth = Auth { tokens: known, jwt, proxy: table.read("proxy", proxy)? };
+    if auth.tokens.is_empty() && auth.jwt.is_none() && auth.proxy.is_none() {
+        let sentence =
+            "nobody could come in; add \"tokens\", \"jwt\" or \"proxy\", or remove \"auth\"";
+        return Err(spot.wrong(Problem::Other(sentence.to_owned())));
+    }
+    Ok(auth)
+}
+
+/// Tokens by the names of those who have them: a hash, or a hash and claims.
+fn tokens(spot: &Spot<'_>, known: &mut Tokens) -> Read<()> {
+    for member in spot.table()?.iter() {
+        let value = &member.value;
+        let (hash, claims) = if value.is_object() {
+            let table = value.known(keys::TOKEN)?;
+            let hash = table.read("hash", Spot::text)?;
+            let expected = "an object with \"hash\"";
+            let hash = hash.ok_or_else(|| value.wrong(Problem::Form { expected }))?;
+            (hash, table.read("claims", claims)?.unwrap_or_default())
+        } else {
+            (value.text()?, Claims::default())
+        };
+        insert(value, known, (&member.name, &hash), claims)?;
+    }
+    Ok(())
+}
+
+/// A file with a name and a hash in each line.
+fn tokens_file(spot: &Spot<'_>, known: &mut Tokens) -> Read<()> {
+    let path = spot.around.path(&spot.text()?).map_err(|problem| spot.wrong(problem))?;
+    let unreadable = |error: std::io::Error| spot.wrong(Problem::Unreadable(error.kind()));
+    let text = std::fs::read_to_string(path).map_err(unreadable)?;
+    for (number, line) in (1..).zip(text.lines()) {
+        let line = line.trim();
+        if line.is_empty() || line.starts_with('#') {
+            continue;
+        }
+        let pair = line.rsplit_once(char::is_whitespace).map(|(name, hash)| (name.trim(), hash));
+        let pair = pair.ok_or_else(|| {
+            let sentence = format!("line {number} of the file is not a name and a hash");
+            spot.wrong(Problem::Other(sentence))
+        })?;
+        insert(spot, known, pair, Claims::default())?;
+    }
+    Ok(())
+}
+
+fn insert(
+    spot: &Spot<'_>,
+    known: &mut Tokens,
+    (name, hash): (&str, &str),
+    claims: Claims,
+) -> Read<()> {
+    let hash: TokenHash =
+        hash.parse().map_err(|expected| spot.wrong(Problem::Form { expected }))?;
+    let other = |sentence: String| spot.wrong(Problem::Other(sentence));
+    match known.insert(name, hash, claims) {
+        Ok(true) => Ok(()),
+        Ok(false) => Err(other(format!("the token of {name:?} is also somebody else's"))),
+        Err(error) => Err(other(error.to_string())),
+    }
+}
+
+fn claims(spot: &Spot<'_>) -> Read<Claims> {
+    let read = |spot: &Spot<'_>| -> Read<Value> {
+        serde_json::from_str(spot.as_str())
+            .map_err(|_| spot.wrong(Problem::Form { expected: "a value of JSON" }))
+    };
+    let table = spot.table()?;
+    let pairs = table.iter().map(|member| Ok((member.name.to_string(), read(&member.value)?)));
+    Ok(Claims(pairs.collect::<Read<Map<String, Value>>>()?))
+}
+
+fn jwt(spot: &Spot<'_>, public_url: Option<&str>) -> Read<JwtRules> {
+    let table = spot.known(keys::JWT)?;
+    let missing = |expected| spot.wrong(Problem::Form { expected });
+    let issuer = table.read("issuer", |spot| {
+        let text = spot.text()?;
+        secure(spot, &text).map(|_| text)
+    })?;
+    let issuer = issuer.ok_or_else(|| missing("an object with \"issuer\""))?;
+    let audiences = table.read("audience", |spot| match spot.list() {
+        Ok(_) => spot.texts(),
+        Err(_) => Ok(vec![spot.text()?]),
+    })?;
+    let audiences = audiences.or_else(|| Some(vec![public_url?.to_owned()]));
+    // Without one a token that somebody made for another service would be good here.
+    let audiences = audiences.filter(|all| !all.is_empty());
+    let audiences = audiences
+        .ok_or_else(|| missing("an object with \"audience\", unless there is a \"public_url\""))?;
+    let keys = table.read("jwks", |spot| {
+        let text = spot.text()?;
+        secure(spot, &text).map(KeySource::Set)
+    })?;
+    Ok(JwtRules {
+        keys: keys.unwrap_or_else(|| KeySource::Issuer(issuer.clone())),
+        subject: table.read("subject", Spot::text)?.unwrap_or_else(|| "sub".to_owned()),
+        leeway: table.read("leeway", Spot::duration)?.unwrap_or(LEEWAY),
+        issuer,
+        audiences,
+    })
+}
+
+/// A URL that nobody on the way can answer for. On this machine there is nobody on the way.
+fn secure(spot: &Spot<'_>, text: &str) -> Read<Target> {
+    let wrong = |sentence: String| spot.wrong(Problem::Other(sentence));
+    let url = Target::parse(text).map_err(|error| wrong(error.to_string()))?;
+    let local = ["http://127.0.0.1", "http://localhost", "http://[::1]"];
+    let is_local = local.iter().any(|start| {
+        url.origin()
+            .strip_prefix(start)
+            .is_some_and(|rest| rest.is_empty() || rest.starts_with(':'))
+    });
+    if url.origin().starts_with("https://") || is_local {
+        return Ok(url);
+    }
+    Err(wrong("this must be https: what comes over http can be anybody's".to_owned()))
+}
+
+fn proxy(spot: &Spot<'_>) -> Read<Proxy> {
+    let table = spot.known(keys::PROXY)?;
+    let header = table.read("header", |spot| {
+        let expected = "the name of a header such as \"X-Forwarded-User\"";
+        let name: Result<HeaderName, _> = spot.text()?.parse();
+        name.map_err(|_| spot.wrong(Problem::Form { expected }))
+    })?;
+    let expected = "an object with \"header\"";
+    let header = header.ok_or_else(|| spot.wrong(Problem::Form { expected }))?;
+    let from = table.read("from", |spot| {
+        let read = |spot: &Spot<'_>| -> Read<Network> {
+            let parsed = spot.text()?.parse();
+            parsed.map_err(|expected| spot.wrong(Problem::Form { expected }))
+        };
+        spot.list()?.iter().map(read).collect::<Read<Vec<_>>>()
+    })?;
+    let here = || vec![Network::host(Ipv4Addr::LOCALHOST.into())];
+    Ok(Proxy { header, from: from.unwrap_or_else(here) })
+}

@@ -1,0 +1,112 @@
+//! Who a request is from: the owner that its credentials speak for.
+//!
+//! | file | who vouches |
+//! |---|---|
+//! | `tokens.rs` | the configuration, for bearer tokens that were made by `stayput token` |
+//! | `jwt.rs`, `jwk.rs`, `keys.rs` | an issuer of OAuth 2.1, by a signature |
+//! | `proxy.rs` | a proxy in front of the gateway, by a header |
+//! | `claims.rs` | what is said of somebody beside its name |
+//!
+//! An owner is `(issuer, subject)`, never the bytes of a token: whoever refreshes one keeps its sessions.
+//! Credentials go no further than this room.
+
+mod claims;
+mod jwk;
+mod jwt;
+mod keys;
+mod proxy;
+mod stranger;
+mod tokens;
+
+use std::{net::IpAddr, sync::Arc};
+
+use http::{HeaderMap, header};
+use stayput_core::Owner;
+
+pub(crate) use self::{
+    claims::Claims,
+    jwt::{Good, Jwt},
+    keys::{KeySource, Keys},
+    proxy::{Network, Proxy},
+    stranger::Stranger,
+    tokens::{Token, TokenHash, Tokens},
+};
+
+/// Who a request is from.
+#[derive(Clone, Debug)]
+pub(crate) struct Principal {
+    /// Whose sessions it can reach.
+    pub(crate) owner: Owner,
+    /// What else is known.
+    pub(crate) claims: Arc<Claims>,
+}
+
+impl Principal {
+    fn new(owner: Owner, claims: Claims) -> Self {
+        Self { owner, claims: Arc::new(claims) }
+    }
+
+    /// Whoever comes to a gateway that asks nobody for a name.
+    pub(crate) fn anonymous() -> Self {
+        Self::new(Owner::anonymous(), Claims::default())
+    }
+}
+
+/// Whom the gateway lets in.
+#[derive(Debug, Default)]
+pub(crate) struct Owners {
+    pub(crate) tokens: Tokens,
+    pub(crate) jwt: Option<Jwt>,
+    pub(crate) proxy: Option<Proxy>,
+}
+
+impl Owners {
+    /// Whether everybody is let in, under no name.
+    pub(crate) fn is_open(&self) -> bool {
+        self.tokens.is_empty() && self.jwt.is_none() && self.proxy.is_none()
+    }
+
+    /// Who a request is from that came from this address.
+    ///
+    /// # Errors
+    /// [`Stranger`] says what is missing or wrong.
+    pub(crate) async fn principal(
+        &self,
+        from: IpAddr,
+        headers: &HeaderMap,
+    ) -> Result<Principal, Stranger> {
+        if self.is_open() {
+            return Ok(Principal::anonymous());
+        }
+        if let Some(proxy) = &self.proxy
+            && let Some(principal) = proxy.principal(from, headers)?
+        {
+            return Ok(principal);
+        }
+        let token = bearer(headers)?;
+        if token.starts_with(tokens::MARK) || self.jwt.is_none() {
+            return self.tokens.principal(token).ok_or(Stranger::Invalid("the token is not known"));
+        }
+        match &self.jwt {
+            Some(jwt) => jwt.principal(token).await,
+            None => Err(Stranger::Missing),
+        }
+    }
+}
+
+/// The bearer token of a request. It is looked for in the header alone: what stands in a path or a query is
+/// written to logs.
+fn bearer(headers: &HeaderMap) -> Result<&str, Stranger> {
+    let mut said = headers.get_all(header::AUTHORIZATION).iter();
+    let value = said.next().ok_or(Stranger::Missing)?;
+    if said.next().is_some() {
+        return Err(Stranger::Invalid("there is more than one Authorization header"));
+    }
+    let text = value.to_str().map_err(|_| Stranger::Invalid("the token is not text"))?;
+    let (scheme, token) = text.split_once(' ').ok_or(Stranger::Missing)?;
+    if !scheme.eq_ignore_ascii_case("bearer") {
+        return Err(Stranger::Missing);
+    }
+    Ok(token.trim())
+}
+

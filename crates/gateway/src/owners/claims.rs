@@ -1,0 +1,7 @@
+//! What is said of somebody beside its name.
+
+use serde_json::{Map, Value};
+
+/// What whoever vouches for somebody says of it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Claims(pub(crate) Map<String, Value>);
