@@ -37,6 +37,7 @@ mod losses;
 mod metrics;
 mod modern;
 mod moment;
+mod nobody;
 mod reply;
 mod request;
 mod serve;

@@ -41,7 +41,7 @@ pub(crate) async fn keyed(
     let wish = Wish::keyed(claim.owner.clone(), agent, key);
     let opened = house.patiently(|| house.sessions.open(&wish)).await?;
     if opened.origin == Origin::Fresh {
-        let (id, server) = (opened.session.id(), claim.server.name());
+        let (id, server) = (opened.session.id(), claim.label());
         house.log.info(&format!("session {id} opened on {server} by {shown}"));
     }
     Ok(opened)
@@ -49,16 +49,15 @@ pub(crate) async fn keyed(
 
 /// What can be done about a session that is not there.
 pub(crate) async fn way_out(house: &Arc<House>, claim: &Claim<'_>) -> String {
-    let (rules, server, front) = (&house.identify, claim.server.name(), claim.front());
     // Who does not call tools cannot call ours.
     let tool = claim.asked().method == "tools/call";
     let sight = if tool { house.sight(claim).await.filter(|it| it.kept) } else { None };
     match sight {
-        Some(sight) if rules.shows_tools(server, front) => {
+        Some(sight) if house.shows_tools(claim) => {
             let start = session_tools::name("session_start", sight.prefixed);
             format!("Call `{start}` for a new session, and use the session_id that it returns.")
         }
-        Some(sight) if rules.takes_argument(server, front) => {
+        Some(sight) if house.takes_argument(claim) => {
             let argument = sight.argument.name();
             format!("Leave `{argument}` out once, and use the new one that you are given.")
         }

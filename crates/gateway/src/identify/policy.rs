@@ -64,7 +64,7 @@ async fn offer(house: &Arc<House>, claim: &Claim<'_>) -> Result<Which, OpenError
 /// How a handle is sent along.
 async fn how(house: &Arc<House>, claim: &Claim<'_>, handle: &Handle) -> String {
     let handle = handle.expose();
-    if house.identify.takes_argument(claim.server.name(), claim.front()) {
+    if house.takes_argument(claim) {
         let sight = house.sight(claim).await;
         let argument = sight.map_or(handles::ARGUMENT, |sight| sight.argument.name());
         return format!("`\"{argument}\": \"{handle}\"` in the arguments of the tool");

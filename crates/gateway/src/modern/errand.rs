@@ -10,13 +10,14 @@ use stayput_upstream::{
 };
 use stayput_wire::{Code, Era, Message, Raw, meta};
 
-use super::{Following, Nobody, Request, answer::Finish, bridge, state};
+use super::{Following, Request, answer::Finish, bridge, state};
 use crate::{
     config::Tools,
     forward::Done,
     house::House,
     identify::Fleeting,
     losses::{self, Told},
+    nobody::Nobody,
     reply::{self, Reply},
     visit::{Asked, Visit},
 };

@@ -86,7 +86,7 @@ async fn text(house: &Arc<House>, claim: &Claim<'_>, origin: Origin, handle: &Ha
     };
     let sight = house.sight(claim).await;
     let prefixed = sight.as_ref().is_some_and(|sight| sight.prefixed);
-    let how = if house.identify.takes_argument(claim.server.name(), claim.front()) {
+    let how = if house.takes_argument(claim) {
         let argument = sight.map_or(ARGUMENT, |sight| sight.argument.name());
         format!("Pass it as `{argument}` in every later call of this conversation")
     } else if claim.front() == Front::Modern {
