@@ -1,5 +1,5 @@
-"""A client on the official Python SDK: `client_sdk.py URL` uses all servers behind the URL, and prints
-what it saw as JSON."""
+"""A client on the official Python SDK: `client_sdk.py URL MODE` uses all servers behind the URL, in an era
+of the protocol, and prints what it saw as JSON."""
 
 import asyncio
 import json
@@ -8,8 +8,8 @@ import sys
 from mcp.client import Client
 
 
-async def main(url: str) -> None:
-    async with Client(url) as client:
+async def main(url: str, mode: str) -> None:
+    async with Client(url, mode=mode) as client:
         tools = await client.list_tools()
         prompts = await client.list_prompts()
         resources = await client.list_resources()
@@ -20,6 +20,7 @@ async def main(url: str) -> None:
         greeting = await client.get_prompt("two__greet", {"name": "Ann"})
         read = await client.read_resource("test://count")
         seen = {
+            "version": client.protocol_version,
             "server": client.server_info.name,
             "instructions": client.instructions,
             "tools": [tool.name for tool in tools.tools],
@@ -32,4 +33,4 @@ async def main(url: str) -> None:
     print(json.dumps(seen))
 
 
-asyncio.run(main(sys.argv[1]))
+asyncio.run(main(sys.argv[1], sys.argv[2]))

@@ -9,6 +9,7 @@ mod all;
 pub(crate) mod cursor;
 pub(crate) mod greeting;
 pub(crate) mod index;
+pub(crate) mod keeping;
 pub(crate) mod list;
 mod listing;
 pub(crate) mod names;
@@ -22,22 +23,23 @@ use std::{sync::Arc, time::Duration};
 use stayput_upstream::{CallOptions, Place};
 use stayput_wire::{Code, Era, Message, Version, json};
 
-pub(crate) use self::all::all;
+pub(crate) use self::{all::all, route::Routed};
 use self::{
     index::{Indexed, Indexes},
     list::List,
-    listing::Listing,
+    listing::{Listed, Listing},
     names::Names,
     roll::{Absences, Present, Roll},
-    route::{Route, Routed},
+    route::Route,
 };
 use crate::{
     connection::Connection,
     forward::{Done, Errand, Outcome},
     house::House,
+    identify::Claim,
     reply,
     request::Along,
-    transparent,
+    session_tools, transparent,
 };
 
 /// How long each server may take to take in a log level.
@@ -61,15 +63,16 @@ impl Aggregate {
     }
 
     /// A list of a server, to be looked up.
-    fn indexed(&self, connection: &Connection, present: &Present, list: &'static List) -> Indexed {
+    fn indexed(&self, claim: &Claim<'_>, present: &Present, list: &'static List) -> Indexed {
         let known = self.indexes.of(&present.profile, list);
-        Indexed { known, seen: connection.seen(&present.name, list) }
+        let seen = claim.connection.and_then(|it| it.seen(&present.name, list));
+        Indexed { known, seen }
     }
 }
 
 /// Why a request is not carried out.
 #[derive(Debug)]
-struct Refusal {
+pub(crate) struct Refusal {
     code: Code,
     sentence: String,
     data: Option<String>,
@@ -92,7 +95,7 @@ impl Refusal {
         Self { code: Code::RESOURCE_NOT_FOUND, sentence: sentence.to_owned(), data }
     }
 
-    fn answer(&self, id: &str, era: Era) -> String {
+    pub(crate) fn answer(&self, id: &str, era: Era) -> String {
         // This code is of the legacy era alone.
         let modern = era == Era::Modern && self.code == Code::RESOURCE_NOT_FOUND;
         let code = if modern { Code::INVALID_PARAMS } else { self.code };
@@ -106,7 +109,7 @@ impl Refusal {
 
 /// The result of `initialize` for a client of all servers. It never fails: who is not there is named.
 pub(crate) async fn greet(house: &Arc<House>, place: &Place, version: &Version) -> String {
-    let roll = Roll::call(house, place).await;
+    let roll = Roll::call(house, &place.owner, Some(place.clone())).await;
     greeting::result(version, &roll, &house.aggregate.names)
 }
 
@@ -118,17 +121,16 @@ pub(crate) async fn request(
     along: Along<'_>,
 ) -> Outcome {
     let id = message.id().map_or("null", |id| id.as_str());
-    let method = message.method().unwrap_or_default();
-    let route = Route { house, connection };
-    let routed = match method {
-        "tools/call" => route.tool(message).await,
-        "prompts/get" => route.prompt(message).await,
-        "resources/read" | "resources/subscribe" | "resources/unsubscribe" => {
-            route.resource(message).await
-        }
-        "completion/complete" => route.completion(message).await,
-        _ => {
-            let answered = here(house, connection, message).await;
+    let Along { headers, path_key, .. } = along;
+    let (owner, connected) = (&connection.owner, Some(connection));
+    let claim = Claim { owner, server: None, headers, path_key, message, connection: connected };
+    if let Some(done) = session_tools::call(house, claim).await {
+        return Outcome::Done(done);
+    }
+    let routed = match route(house, &claim).await {
+        Some(routed) => routed,
+        None => {
+            let answered = here(house, connection, &claim).await;
             return Outcome::Done(Done::new(match answered {
                 Ok(result) => reply::result(id, &result),
                 Err(refusal) => refusal.answer(id, Era::Legacy),
@@ -148,24 +150,57 @@ pub(crate) async fn request(
     }
 }
 
+/// Where a request goes that is for one of the servers; nothing if it is for none of them alone.
+pub(crate) async fn route<'a>(
+    house: &'a Arc<House>,
+    claim: &'a Claim<'a>,
+) -> Option<Result<Routed<'a>, Refusal>> {
+    let route = Route { house, claim };
+    Some(match claim.asked().method {
+        "tools/call" => route.tool(claim.message).await,
+        "prompts/get" => route.prompt(claim.message).await,
+        "resources/read" | "resources/subscribe" | "resources/unsubscribe" => {
+            route.resource(claim.message).await
+        }
+        "completion/complete" => route.completion(claim.message).await,
+        _ => return None,
+    })
+}
+
+/// One page of a list of all servers; nothing if the request asks for no list.
+pub(crate) async fn listed(
+    house: &Arc<House>,
+    claim: &Claim<'_>,
+) -> Option<Result<Listed, Refusal>> {
+    let list = List::of(claim.asked().method)?;
+    Some(Listing { house, claim, list }.page().await)
+}
+
 /// What is answered without being passed on to one server.
 async fn here(
     house: &Arc<House>,
     connection: &Arc<Connection>,
-    message: &Message<'_>,
+    claim: &Claim<'_>,
 ) -> Result<String, Refusal> {
-    let method = message.method().unwrap_or_default();
-    if let Some(list) = List::of(method) {
-        return Listing { house, connection, list }.page(message).await;
+    if let Some(listed) = listed(house, claim).await {
+        return listed.map(|listed| listed.result(""));
     }
+    let method = claim.asked().method;
     if method == "logging/setLevel" {
-        return set_log_level(house, connection, message).await;
+        return set_log_level(house, connection, claim.message).await;
     }
-    let sentence = format!(
-        "`{method}` is not known here, where all servers are at once; on /mcp/NAME it is passed on to \
-         the server of that name"
-    );
-    Err(Refusal { code: Code::METHOD_NOT_FOUND, sentence, data: None })
+    Err(Refusal::elsewhere(method))
+}
+
+impl Refusal {
+    /// Of a method that names no server.
+    pub(crate) fn elsewhere(method: &str) -> Self {
+        let sentence = format!(
+            "`{method}` is not known here, where all servers are at once; on /mcp/NAME it is passed on to \
+             the server of that name"
+        );
+        Self { code: Code::METHOD_NOT_FOUND, sentence, data: None }
+    }
 }
 
 /// Tells every server that there is a link to; those that come later are told then.

@@ -85,7 +85,14 @@ impl Errand {
         let Along { headers, path_key, streams, .. } = along;
         let owner = &connection.owner;
         let connected = Some(connection);
-        let claim = Claim { owner, server, headers, path_key, message, connection: connected };
+        let claim = Claim {
+            owner,
+            server: Some(server),
+            headers,
+            path_key,
+            message,
+            connection: connected,
+        };
         let (session, text, given, fleeting) = match identify::which(house, claim).await {
             Which::Answer(text) => return Outcome::Done(Done::new(text)),
             Which::Session { session, text, given, fleeting, .. } => {

@@ -85,10 +85,8 @@ pub(crate) async fn initialize(
         Target::All => None,
     };
     let Along { headers, path_key, .. } = along;
-    // What stands for all servers keeps a session for each connection.
-    let claim =
-        server.map(|server| Claim { owner, server, headers, path_key, message, connection: None });
-    match open(house, owner, (target, claim.as_ref()), (version, hello)).await {
+    let claim = Claim { owner, server, headers, path_key, message, connection: None };
+    match open(house, owner, (target, &claim), (version, hello)).await {
         Ok((name, greeting)) => {
             let answer = reply::result(&id, &greeting);
             Greeted { answer, name: Some(name), later: false }
@@ -119,7 +117,7 @@ fn spoken(said: &str) -> Version {
 async fn open(
     house: &Arc<House>,
     owner: &Owner,
-    (target, claim): (&Target, Option<&Claim<'_>>),
+    (target, claim): (&Target, &Claim<'_>),
     (version, hello): (Version, Hello),
 ) -> Result<(Handle, String), Refused> {
     let (session, unclaimed) = session(house, owner, (target, claim)).await?;
@@ -155,11 +153,9 @@ async fn greeting(
 async fn session<'a>(
     house: &'a Arc<House>,
     owner: &Owner,
-    (target, claim): (&'a Target, Option<&Claim<'_>>),
+    (target, claim): (&'a Target, &Claim<'_>),
 ) -> Result<(InUse, Unclaimed<'a>), Refused> {
-    if let Some(claim) = claim
-        && let Some(found) = identify::greeted(house, claim).await.map_err(Refused::Named)?
-    {
+    if let Some(found) = identify::greeted(house, claim).await.map_err(Refused::Named)? {
         return Ok((found.session, Unclaimed { house, target, session: None }));
     }
     let session = house.open(&Wish::new(owner.clone()), target.label()).await?.session;

@@ -27,7 +27,7 @@ use std::sync::Arc;
 
 use http::HeaderMap;
 use stayput_core::{Handle, InUse, Origin, Owner};
-use stayput_upstream::Server;
+use stayput_upstream::{Place, Server};
 use stayput_wire::{Era, Message};
 
 pub(crate) use self::{
@@ -38,13 +38,14 @@ pub(crate) use self::{
     refusal::Refusal,
     rules::{Front, Rules},
 };
-use crate::{connection::Connection, house::House, visit::Asked};
+use crate::{connection::Connection, house::House, target::Target, visit::Asked};
 
 /// What a request brings along to say which session it means.
 #[derive(Clone, Copy)]
 pub(crate) struct Claim<'a> {
     pub(crate) owner: &'a Owner,
-    pub(crate) server: &'a Server,
+    /// The server that it is for; none if that is all of them.
+    pub(crate) server: Option<&'a Server>,
     pub(crate) headers: &'a HeaderMap,
     pub(crate) path_key: Option<&'a str>,
     pub(crate) message: &'a Message<'a>,
@@ -65,6 +66,16 @@ impl Claim<'_> {
             Some(connection) if connection.stdio => Front::Stdio,
             Some(_) => Front::Legacy,
         }
+    }
+
+    /// The session that servers are asked for without being called; none if there is no connection.
+    pub(crate) fn place(&self) -> Option<Place> {
+        self.connection.map(|connection| connection.place())
+    }
+
+    /// What the log calls what it is for.
+    fn label(&self) -> &str {
+        self.server.map_or(Target::All.label(), Server::name)
     }
 
     /// How the client is spoken to.

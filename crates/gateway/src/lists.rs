@@ -1,10 +1,32 @@
 //! What is answered out of a server's profile, without a link.
 
+use std::time::Duration;
+
 use bytes::Bytes;
-use stayput_upstream::{Hello, Place, Profile, Server, Way};
-use stayput_wire::{Edits, Message, Raw, Version, json, meta};
+use stayput_upstream::{Hello, Isolation, Place, Profile, Server, Way};
+use stayput_wire::{Edits, Era, Message, Raw, Version, json, meta};
 
 use crate::house::House;
+
+/// How long what a legacy server lists may be kept, in milliseconds.
+pub(crate) const TTL: u64 = 60_000;
+
+/// How long a modern server says that a result may be kept, in milliseconds.
+pub(crate) fn ttl(result: Raw<'_>) -> u64 {
+    let ttl = result.find(&["ttlMs"]).and_then(Raw::integer);
+    ttl.and_then(|ttl| u64::try_from(ttl).ok()).unwrap_or_default()
+}
+
+/// Whether what a server once said may still be passed on to who does not keep it longer than it may. A modern
+/// server that can be asked on a link that is there anyway says itself for how long.
+pub(crate) fn is_fresh(server: &Server, profile: &Profile, result: &str) -> bool {
+    let era = profile.way().era();
+    if era == Era::Legacy || server.isolation(era) == Isolation::PerSession {
+        return true;
+    }
+    let ttl = Raw::parse(result).map(ttl).unwrap_or_default();
+    profile.age().is_some_and(|age| age < Duration::from_millis(ttl))
+}
 
 /// The result of `initialize` for a client that speaks `version`.
 pub(crate) fn greeting(profile: &Profile, version: &Version) -> String {

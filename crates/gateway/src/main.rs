@@ -37,6 +37,7 @@ mod losses;
 mod metrics;
 mod modern;
 mod moment;
+mod nobody;
 mod owners;
 mod reply;
 mod request;

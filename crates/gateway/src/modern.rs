@@ -1,5 +1,6 @@
 //! Clients of the modern era: each request stands for itself, on the same paths as everybody else's.
 
+mod all;
 mod answer;
 mod bridge;
 mod discover;
@@ -7,7 +8,6 @@ mod errand;
 mod following;
 mod kept;
 mod lists;
-mod nobody;
 mod state;
 mod validate;
 
@@ -22,14 +22,15 @@ use crate::{
     config::Tools,
     house::House,
     identify::Claim,
+    nobody::Nobody,
     reply::{self, Reply},
     request::Along,
     session_tools,
     target::Target,
     visit::Asked,
 };
+use all::ToAll;
 pub(crate) use following::Following;
-use nobody::Nobody;
 use validate::Refused;
 
 /// What the modern era has no more. Legacy servers still know it, so it is refused here.
@@ -77,7 +78,7 @@ impl Request<'_> {
     fn claim(&self) -> Claim<'_> {
         Claim {
             owner: &self.owner,
-            server: self.server,
+            server: Some(self.server),
             headers: self.headers,
             path_key: self.path_key,
             message: self.message,
@@ -118,15 +119,14 @@ pub(crate) async fn take(
     if let Err(refused) = validate::request(headers, message) {
         return refused.response(Some(id));
     }
+    let owner = principal.owner.clone();
     let Target::Server(name) = target else {
-        let sentence = "clients of this version are served at the path of one server, not here yet";
-        return Refused::new(Code::METHOD_NOT_FOUND, sentence).response(Some(id));
+        return ToAll { house, owner, headers, path_key, message, id, method }.answer().await;
     };
     let Some(server) = house.servers.get(&**name) else {
         let sentence = format!("there is no server `{name}` any more");
         return Refused::new(Code::INTERNAL_ERROR, &sentence).response(Some(id));
     };
-    let owner = principal.owner.clone();
     Request { house, server, headers, path_key, message, owner, id, method }.answer().await
 }
 
@@ -136,6 +136,14 @@ impl Request<'_> {
             let sentence = format!("this version of the protocol has no `{}`", self.method);
             return self.refused(Code::METHOD_NOT_FOUND, &sentence);
         }
+        if let Some(done) = session_tools::call(self.house, self.claim()).await {
+            return reply::message_then(done.text, done.then);
+        }
+        self.pass().await
+    }
+
+    /// What is no call of one of our tools.
+    async fn pass(&self) -> Response<Reply> {
         let nobody = Nobody::new(self.house, &self.owner, false);
         // Only one that several share is found in nobody's name.
         let link = self.house.links.find(self.server, nobody.place());
@@ -147,9 +155,6 @@ impl Request<'_> {
         if era == Era::Legacy && !discover::advertises(&profile, self.method) {
             let sentence = format!("the server has no `{}`", self.method);
             return self.refused(Code::METHOD_NOT_FOUND, &sentence);
-        }
-        if let Some(done) = session_tools::call(self.house, self.claim()).await {
-            return reply::message_then(done.text, done.then);
         }
         if let Some(refused) = self.denied(&profile, link.as_ref()) {
             return refused;
@@ -171,10 +176,7 @@ impl Request<'_> {
     async fn profile(&self, nobody: &Nobody, link: Option<&Held>) -> Result<Arc<Profile>, String> {
         let (links, place) = (&self.house.links, nobody.place());
         let Some(profile) = links.known_profile(self.server, place).await else {
-            // To ask it, a folder may be made.
-            let alone = self.server.depends_on_session();
-            let nobody = Nobody::new(self.house, &self.owner, alone);
-            let profile = links.profile(self.server, nobody.place()).await;
+            let profile = self.house.profile(self.server, &self.owner).await;
             return profile.map_err(|error| self.house.blame(&error));
         };
         let changed = link.filter(|it| lists::is_list(self.method) && it.lists_changed() > 0);

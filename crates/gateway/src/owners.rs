@@ -109,4 +109,3 @@ fn bearer(headers: &HeaderMap) -> Result<&str, Stranger> {
     }
     Ok(token.trim())
 }
-

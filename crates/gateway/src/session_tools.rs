@@ -87,7 +87,7 @@ pub(crate) async fn call(house: &Arc<House>, claim: Claim<'_>) -> Option<Done> {
 }
 
 /// Which of our tools is called, if one is.
-async fn called(house: &House, claim: &Claim<'_>) -> Option<Tool> {
+async fn called(house: &Arc<House>, claim: &Claim<'_>) -> Option<Tool> {
     if claim.asked().method != "tools/call" {
         return None;
     }
@@ -100,9 +100,8 @@ async fn called(house: &House, claim: &Claim<'_>) -> Option<Tool> {
     let (_, tool) = TOOLS.into_iter().find(|(name, _)| *name == plain)?;
     // What another reader could read as another tool is for the server to refuse.
     params.find_unique(&["name"]).ok()?;
-    let (rules, front) = (&house.identify, claim.front());
-    let shown = rules.shows_tools(claim.server.name(), front);
-    if !shown || !tool.is_for(rules.configured.session_tools, front) {
+    let chosen = house.identify.configured.session_tools;
+    if !house.shows_tools(claim) || !tool.is_for(chosen, claim.front()) {
         return None;
     }
     let sight = house.sight(claim).await?;

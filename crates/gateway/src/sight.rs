@@ -6,10 +6,10 @@ use std::{
     sync::{Arc, PoisonError, RwLock},
 };
 
-use stayput_core::{Clock as _, SessionId, SystemClock};
-use stayput_upstream::{Isolation, Place, Profile, Server};
+use stayput_upstream::{Isolation, Profile, Server};
 
 use crate::{
+    aggregate::roll::Roll,
     handles::{self, Argument},
     house::House,
     identify::Claim,
@@ -68,19 +68,53 @@ impl fmt::Debug for Sights {
 }
 
 impl House {
-    /// How the tools of the server that a request is for are shown; `None` if it cannot be asked.
-    pub(crate) async fn sight(&self, claim: &Claim<'_>) -> Option<Arc<Sight>> {
-        let session = claim.connection.map(|connection| connection.session);
-        // A server is asked in somebody's name; which session's does not matter.
-        let session = session.unwrap_or_else(|| SessionId::generate(SystemClock.now()));
-        let place = Place::new(claim.owner.clone(), session);
-        let profile = self.links.profile(claim.server, &place).await.ok()?;
-        Some(self.identify.sights.get(claim.server, &profile))
+    /// Whether the tools of what a request is for take a handle from its client, if any state is kept.
+    pub(crate) fn takes_argument(&self, claim: &Claim<'_>) -> bool {
+        self.any(claim, |server| self.identify.takes_argument(server, claim.front()))
     }
 
-    /// Whether the server that a request is for keeps state for a session.
-    pub(crate) async fn keeps(&self, claim: &Claim<'_>) -> bool {
-        match claim.server.options().isolation {
+    /// Whether tools of our own stand beside those of what a request is for, if any state is kept.
+    pub(crate) fn shows_tools(&self, claim: &Claim<'_>) -> bool {
+        self.any(claim, |server| self.identify.shows_tools(server, claim.front()))
+    }
+
+    fn any(&self, claim: &Claim<'_>, which: impl Fn(&str) -> bool) -> bool {
+        match claim.server {
+            Some(server) => which(server.name()),
+            None => self.servers.keys().any(|server| which(server)),
+        }
+    }
+
+    /// How the tools of what a request is for are shown; `None` if it cannot be asked.
+    pub(crate) async fn sight(self: &Arc<Self>, claim: &Claim<'_>) -> Option<Arc<Sight>> {
+        let Some(server) = claim.server else { return Some(self.sight_of_all(claim).await) };
+        let profile = self.profile(server, claim.owner).await.ok()?;
+        Some(self.sight_of(server, &profile))
+    }
+
+    /// How the tools of a server of which this is known are shown.
+    pub(crate) fn sight_of(&self, server: &Server, profile: &Arc<Profile>) -> Arc<Sight> {
+        self.identify.sights.get(server, profile)
+    }
+
+    /// Among all servers nothing is called like our tools, because every name begins with its server. How the
+    /// argument is called may differ from server to server.
+    async fn sight_of_all(self: &Arc<Self>, claim: &Claim<'_>) -> Arc<Sight> {
+        let roll = Roll::call(self, claim.owner, claim.place()).await;
+        let kept = |name: &str, profile: &Profile| {
+            let server = self.servers.get(name);
+            server.is_some_and(|it| it.isolation(profile.way().era()) != Isolation::Shared)
+        };
+        Arc::new(Sight {
+            kept: roll.present.iter().any(|it| kept(&it.name, &it.profile)),
+            argument: Argument::of(&[]),
+            prefixed: false,
+        })
+    }
+
+    /// Whether what a request is for keeps state for a session.
+    pub(crate) async fn keeps(self: &Arc<Self>, claim: &Claim<'_>) -> bool {
+        match claim.server.and_then(|server| server.options().isolation) {
             Some(isolation) => isolation != Isolation::Shared,
             None => self.sight(claim).await.is_none_or(|sight| sight.kept),
         }
@@ -88,10 +122,8 @@ impl House {
 
     /// A result of `tools/list` as this client sees it; `None` if it stays as it is. Our own tools stand
     /// on the first page, which every client reads.
-    pub(crate) async fn shown(&self, claim: &Claim<'_>, page: &str) -> Option<String> {
-        let (server, front) = (claim.server.name(), claim.front());
-        let takes = self.identify.takes_argument(server, front);
-        let shows = self.identify.shows_tools(server, front);
+    pub(crate) async fn shown(self: &Arc<Self>, claim: &Claim<'_>, page: &str) -> Option<String> {
+        let (takes, shows) = (self.takes_argument(claim), self.shows_tools(claim));
         if !takes && !shows {
             return None;
         }

@@ -35,7 +35,8 @@ pub(crate) async fn request(
     };
     let Along { headers, path_key, .. } = along;
     let (owner, connected) = (&connection.owner, Some(connection));
-    let claim = Claim { owner, server, headers, path_key, message, connection: connected };
+    let claim =
+        Claim { owner, server: Some(server), headers, path_key, message, connection: connected };
     if let Some(done) = session_tools::call(house, claim).await {
         return Outcome::Done(done);
     }
@@ -61,9 +62,7 @@ pub(crate) async fn request(
         };
         return Outcome::Done(Done::new(reply::result(&id, &page)));
     }
-    let rules = &house.identify;
-    let front = claim.front();
-    let added = rules.takes_argument(name, front) || rules.shows_tools(name, front);
+    let added = house.takes_argument(&claim) || house.shows_tools(&claim);
     if method != "tools/list" || (tools.is_none() && !added) {
         let outcome = Errand::run(house, connection, server, message, along).await;
         wish(house, connection, message).await;

@@ -6,6 +6,8 @@
     reason = "a test stops at the first surprise"
 )]
 
+#[path = "modern/all.rs"]
+mod all;
 #[path = "modern/counted.rs"]
 mod counted;
 #[path = "modern/gate.rs"]

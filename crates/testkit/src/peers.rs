@@ -178,8 +178,8 @@ fn javascript_peer(file: &str) -> Peer {
     Peer { env, ..Peer::new(node(), source(file)) }
 }
 
-/// A client on the Python SDK that uses all servers of a gateway: takes the URL of `/mcp`, and says what
-/// it saw as JSON.
+/// A client on the Python SDK that uses all servers of a gateway: takes the URL of `/mcp` and how the version
+/// is agreed on (`legacy` or `auto`), and says what it saw as JSON.
 #[must_use]
 pub fn client_python() -> Peer {
     python_peer("client_sdk.py")

@@ -2,18 +2,21 @@
 
 use std::{borrow::Cow, sync::Arc, time::Duration};
 
-use stayput_upstream::{CallOptions, Held, Place, Server};
-use stayput_wire::{Message, Raw, json};
+use stayput_upstream::{Asking, CallOptions, Held, Isolation, Profile, Server};
+use stayput_wire::{Raw, json};
 
 use super::{
     Refusal,
     all::all,
     cursor::Cursor,
     index::Indexed,
+    keeping::Keeping,
     list::{self, List, Page, Part, TOOLS},
     roll::{Present, Roll},
 };
-use crate::{connection::Connection, forward, house::House, lists};
+use crate::{
+    forward, handles, house::House, identify::Claim, lists, nobody::Nobody, session_tools,
+};
 
 /// About how long a page may be. Many clients read the first one only, so all should fit on it.
 const PAGE: usize = 1 << 20;
@@ -27,16 +30,36 @@ const PAGES: usize = 100;
 /// A list that a client of all servers asked for.
 pub(super) struct Listing<'a> {
     pub(super) house: &'a Arc<House>,
-    pub(super) connection: &'a Arc<Connection>,
+    pub(super) claim: &'a Claim<'a>,
     pub(super) list: &'static List,
 }
 
+/// One page of the list of all servers.
+pub(crate) struct Listed {
+    list: &'static List,
+    /// With commas in between.
+    entries: String,
+    /// Where it goes on, sealed.
+    next: Option<String>,
+    /// How long it may be kept, in milliseconds, and whether by anybody. Only the modern era asks.
+    pub(crate) kept: Keeping,
+}
+
+impl Listed {
+    /// As a result, which begins with `head`.
+    pub(crate) fn result(&self, head: &str) -> String {
+        let Self { list, entries, next, .. } = self;
+        let next = next.as_ref().map(|next| format!(r#","nextCursor":{}"#, json::quote(next)));
+        format!(r#"{{{head}"{}":[{entries}]{}}}"#, list.member, next.unwrap_or_default())
+    }
+}
+
 impl Listing<'_> {
-    /// The page that a request asks for, as a result.
-    pub(super) async fn page(&self, message: &Message<'_>) -> Result<String, Refusal> {
-        let cursor = self.cursor(message)?;
-        let place = self.connection.place();
-        let roll = Roll::call(self.house, &place).await;
+    /// The page that a request asks for.
+    pub(super) async fn page(&self) -> Result<Listed, Refusal> {
+        let cursor = self.cursor()?;
+        let place = self.claim.place();
+        let roll = Roll::call(self.house, self.claim.owner, place.clone()).await;
         let parts = roll.present.iter().filter_map(|present| {
             let inner = match &cursor {
                 Some(cursor) if present.name < cursor.server => return None,
@@ -44,28 +67,42 @@ impl Listing<'_> {
                 _ => None,
             };
             let has = present.profile.greeting().has(self.list.capability);
-            has.then(|| self.part(present, &place, inner))
+            has.then(|| self.part(present, inner))
         });
         let parts = all(parts).await;
         let indexes = self.indexes(&roll);
         let show = |server: &str, entry| self.show(&indexes, server, entry);
-        let merged = list::merge(self.list, &parts, PAGE, show);
-        let mut result = format!(r#"{{"{}":[{}]"#, self.list.member, merged.entries);
-        if let Some(next) = merged.next {
-            let next = next.seal(&self.house.seal, &self.connection.owner, self.list.method);
-            let next =
-                next.ok_or_else(|| Refusal::internal("this machine cannot seal a cursor"))?;
-            result.push_str(&format!(r#","nextCursor":{}"#, json::quote(&next)));
+        let mut merged = list::merge(self.list, &parts, PAGE, show);
+        if cursor.is_none() && *self.list == TOOLS {
+            self.add_own(&mut merged.entries).await;
         }
-        result.push('}');
-        Ok(result)
+        let seal = |next: Cursor| {
+            let sealed = next.seal(&self.house.seal, self.claim.owner, self.list.method);
+            sealed.ok_or_else(|| Refusal::internal("this machine cannot seal a cursor"))
+        };
+        let next = merged.next.map(seal).transpose()?;
+        let kept = Keeping::of(self.house, &roll, self.list);
+        Ok(Listed { list: self.list, entries: merged.entries, next, kept })
     }
 
-    fn cursor(&self, message: &Message<'_>) -> Result<Option<Cursor>, Refusal> {
-        let said = message.params().and_then(|params| params.find(&["cursor"]));
+    /// Our own tools stand once beside those of all servers, on the first page, which every client reads.
+    async fn add_own(&self, entries: &mut String) {
+        let (house, claim) = (self.house, self.claim);
+        if !house.shows_tools(claim) || !house.keeps(claim).await {
+            return;
+        }
+        let own = session_tools::listed(&house.identify, claim, false);
+        if !entries.is_empty() {
+            entries.push(',');
+        }
+        entries.push_str(&own);
+    }
+
+    fn cursor(&self) -> Result<Option<Cursor>, Refusal> {
+        let said = self.claim.message.params().and_then(|params| params.find(&["cursor"]));
         let Some(said) = said.filter(|said| !said.is_null()) else { return Ok(None) };
         let open = |said: Cow<'_, str>| {
-            Cursor::open(&self.house.seal, &self.connection.owner, self.list.method, &said)
+            Cursor::open(&self.house.seal, self.claim.owner, self.list.method, &said)
         };
         said.text().and_then(open).map(Some).ok_or_else(|| {
             let method = self.list.method;
@@ -80,12 +117,9 @@ impl Listing<'_> {
         if self.list.is_named() {
             return Vec::new();
         }
-        let (house, connection) = (self.house, self.connection);
-        let all = roll
-            .present
-            .iter()
-            .map(|it| (it.name.clone(), house.aggregate.indexed(connection, it, self.list)));
-        all.collect()
+        let aggregate = &self.house.aggregate;
+        let index = |it: &Present| (it.name.clone(), aggregate.indexed(self.claim, it, self.list));
+        roll.present.iter().map(index).collect()
     }
 
     /// An entry as it is shown. What is denied is not, nor what leads to another server.
@@ -107,37 +141,81 @@ impl Listing<'_> {
         self.list.shown(&self.house.aggregate.names, server, entry)
     }
 
-    /// What one server gives: out of its profile, unless it said that something changed.
-    async fn part(&self, present: &Present, place: &Place, inner: Option<String>) -> Part {
+    /// What one server gives, as this client sees it.
+    async fn part(&self, present: &Present, inner: Option<String>) -> Part {
         let Some(server) = self.house.servers.get(&present.name) else { return Part::default() };
-        let link = self.house.links.find(server, place);
+        let mut part = self.told(server, &present.profile, inner).await;
+        let takes = self.house.identify.takes_argument(server.name(), self.claim.front());
+        let sight = self.house.sight_of(server, &present.profile);
+        if *self.list == TOOLS && takes && sight.kept {
+            for page in &mut part.pages {
+                let Ok(text) = str::from_utf8(&page.text) else { continue };
+                let shown = handles::listed(text, &sight.argument).into_owned();
+                page.text = shown.into();
+            }
+        }
+        part
+    }
+
+    /// What one server lists: out of its profile, unless it said that something changed.
+    async fn told(&self, server: &Server, profile: &Profile, inner: Option<String>) -> Part {
+        let link = self.link(server);
         let changed = link.as_ref().is_some_and(|link| link.lists_changed() > 0);
-        let pages = present.profile.pages(self.list.method);
+        let pages = profile.pages(self.list.method);
         let at = lists::position(pages, inner.as_deref());
-        let known = |at: Option<usize>| known(&present.name, pages.get(at?..)?, inner.clone());
-        if !changed && at.is_some() {
+        let known = |at: Option<usize>| known(server.name(), pages.get(at?..)?, inner.clone());
+        let fresh = || self.claim.connection.is_some() || self.is_fresh(server, profile);
+        if !changed && at.is_some() && fresh() {
             return known(at).unwrap_or_default();
         }
         // For a list that the server may not even have, nothing is started.
-        if link.is_none() && inner.is_none() && *self.list != TOOLS {
+        if link.is_none() && inner.is_none() && at.is_none() && *self.list != TOOLS {
             return Part::default();
         }
-        let asked = self.asked(server, link, inner.clone()).await;
+        let asked = self.asked((server, profile), link, inner.clone()).await;
         if !asked.pages.is_empty() {
-            self.connection.see(&present.name, self.list, &asked.pages);
+            if let Some(connection) = self.claim.connection {
+                connection.see(server.name(), self.list, &asked.pages);
+            }
             return asked;
         }
         // What was known before is better than nothing.
         known(at).unwrap_or_default()
     }
 
+    /// The link that the client can be told by: that of its own session, or one that all share.
+    fn link(&self, server: &Server) -> Option<Held> {
+        let (house, owner) = (self.house, self.claim.owner);
+        let place = self.claim.place();
+        let place = place.unwrap_or_else(|| Nobody::new(house, owner, false).place().clone());
+        house.links.find(server, &place)
+    }
+
+    /// Whether all pages of a server may still be passed on to a client that keeps them no longer than it may.
+    fn is_fresh(&self, server: &Server, profile: &Profile) -> bool {
+        let pages = profile.pages(self.list.method).iter();
+        let mut pages = pages.filter_map(|page| str::from_utf8(page).ok());
+        pages.all(|page| lists::is_fresh(server, profile, page))
+    }
+
     /// What the server itself gives.
-    async fn asked(&self, server: &Server, link: Option<Held>, inner: Option<String>) -> Part {
+    async fn asked(
+        &self,
+        (server, profile): (&Server, &Profile),
+        link: Option<Held>,
+        inner: Option<String>,
+    ) -> Part {
         let mut part = Part { server: server.name().to_owned(), pages: Vec::new(), rest: inner };
+        let alone = server.isolation(profile.way().era()) == Isolation::PerSession;
+        let nobody = Nobody::new(self.house, self.claim.owner, alone && link.is_none());
         let asking = async {
-            let link = match link {
-                Some(link) => Some(link),
-                None => forward::link_of(self.house, self.connection, server).await,
+            let link = match (link, self.claim.connection) {
+                (Some(link), _) => Some(link),
+                (None, Some(connection)) => forward::link_of(self.house, connection, server).await,
+                (None, None) => {
+                    let asking = Asking::default();
+                    self.house.links.open(server, nobody.place(), &asking).await.ok()
+                }
             };
             if let Some(link) = link {
                 drain(&link, self.list, &mut part).await;

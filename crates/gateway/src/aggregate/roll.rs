@@ -6,6 +6,7 @@ use std::{
     time::Duration,
 };
 
+use stayput_core::Owner;
 use stayput_upstream::{OpenError, Place, Profile, Server};
 use tokio::{runtime::Handle, time::Instant};
 
@@ -50,10 +51,12 @@ pub(crate) struct Absent {
 
 impl Roll {
     /// Asks all servers at once what they have, as far as that is not known. No child is started for
-    /// the session by that, and nobody waits for one that does not answer.
-    pub(crate) async fn call(house: &Arc<House>, place: &Place) -> Self {
-        let asked = house.servers.values().map(|server| async move {
-            (server.name().to_owned(), ask(house, place, server).await)
+    /// the session by that, and nobody waits for one that does not answer. `place` is in whose name they
+    /// are asked, if there is a session.
+    pub(crate) async fn call(house: &Arc<House>, owner: &Owner, place: Option<Place>) -> Self {
+        let asked = house.servers.values().map(|server| {
+            let place = place.clone();
+            async move { (server.name().to_owned(), ask(house, owner, place, server).await) }
         });
         let mut roll = Self::default();
         for (name, answer) in all(asked).await {
@@ -69,26 +72,39 @@ impl Roll {
 /// What is known of one server; if it is not there, why.
 pub(crate) async fn ask(
     house: &Arc<House>,
-    place: &Place,
+    owner: &Owner,
+    place: Option<Place>,
     server: &Server,
 ) -> Result<Arc<Profile>, String> {
     let absences = &house.aggregate.absences;
     let left = absences.patience(server.name(), Instant::now());
-    match tokio::time::timeout(left, house.links.profile(server, place)).await {
+    let mut learning = Box::pin(learn(house.clone(), owner.clone(), place, server.clone()));
+    match tokio::time::timeout(left, &mut learning).await {
         Ok(learned) => settle(house, server, learned),
         Err(_) => {
             if absences.watch(server.name()) {
-                Handle::current().spawn(watch(house.clone(), place.clone(), server.clone()));
+                // Whoever asked goes on without it, and the attempt goes on as well.
+                let (house, server) = (house.clone(), server.clone());
+                Handle::current().spawn(async move {
+                    let learned = learning.await;
+                    let _ = settle(&house, &server, learned);
+                });
             }
             Err(format!("the server `{}` has not answered yet", server.name()))
         }
     }
 }
 
-/// Waits for a server that took too long for those who asked.
-async fn watch(house: Arc<House>, place: Place, server: Server) {
-    let learned = house.links.profile(&server, &place).await;
-    let _ = settle(&house, &server, learned);
+async fn learn(
+    house: Arc<House>,
+    owner: Owner,
+    place: Option<Place>,
+    server: Server,
+) -> Result<Arc<Profile>, Arc<OpenError>> {
+    match place {
+        Some(place) => house.links.profile(&server, &place).await,
+        None => house.profile(&server, &owner).await,
+    }
 }
 
 /// Notes how it went: whoever runs the gateway hears of each failure once, and clients of the return.

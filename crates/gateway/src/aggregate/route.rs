@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use stayput_upstream::Server;
+use stayput_upstream::{Held, Server};
 use stayput_wire::{Message, Raw, json};
 
 use super::{
@@ -11,7 +11,7 @@ use super::{
     names::{self, SEPARATOR},
     roll::{self, Present, Roll},
 };
-use crate::{connection::Connection, house::House};
+use crate::{house::House, identify::Claim};
 
 /// The most servers that a sentence names.
 const NAMED: usize = 20;
@@ -19,13 +19,13 @@ const NAMED: usize = 20;
 /// A request that has to go to one of all servers.
 pub(super) struct Route<'a> {
     pub(super) house: &'a Arc<House>,
-    pub(super) connection: &'a Arc<Connection>,
+    pub(super) claim: &'a Claim<'a>,
 }
 
 /// Where a request goes, and as what if it has to be changed on the way.
-pub(super) struct Routed<'a> {
-    pub(super) server: &'a Server,
-    pub(super) text: Option<String>,
+pub(crate) struct Routed<'a> {
+    pub(crate) server: &'a Server,
+    pub(crate) text: Option<String>,
 }
 
 impl<'a> Route<'a> {
@@ -91,13 +91,13 @@ impl<'a> Route<'a> {
         outer: &str,
         inner: &str,
     ) -> Result<String, Refusal> {
-        let place = self.connection.place();
         let cut = names::is_cut(outer);
-        if !cut && self.house.links.find(server, &place).is_some() {
+        if !cut && self.link(server).is_some() {
             return Ok(inner.to_owned());
         }
         // Of a server that is not there, the call itself tells why.
-        let Ok(profile) = roll::ask(self.house, &place, server).await else {
+        let Ok(profile) = roll::ask(self.house, self.claim.owner, self.claim.place(), server).await
+        else {
             return Ok(inner.to_owned());
         };
         if !profile.greeting().has(list.capability) {
@@ -108,14 +108,19 @@ impl<'a> Route<'a> {
             return Ok(inner.to_owned());
         }
         let present = Present { name: server.name().to_owned(), profile };
-        let indexed = self.house.aggregate.indexed(self.connection, &present, list);
+        let indexed = self.house.aggregate.indexed(self.claim, &present, list);
         let names = &self.house.aggregate.names;
         if cut && let Some(whole) = indexed.all().find(|it| names.outer(server.name(), it) == outer)
         {
             return Ok(whole.to_owned());
         }
-        let has = indexed.has(inner) || self.house.links.find(server, &place).is_some();
+        let has = indexed.has(inner) || self.link(server).is_some();
         if has { Ok(inner.to_owned()) } else { Err(self.unknown(list, outer)) }
+    }
+
+    /// The link of the client's own session.
+    fn link(&self, server: &Server) -> Option<Held> {
+        self.house.links.find(server, &self.claim.place()?)
     }
 
     fn unknown(&self, list: &List, outer: &str) -> Refusal {
@@ -139,10 +144,9 @@ impl<'a> Route<'a> {
     /// only one that has resources at all.
     async fn owner(&self, uri: &str) -> Result<&'a Server, Refusal> {
         let house: &'a House = self.house;
-        let mut roll = Roll::call(self.house, &self.connection.place()).await;
+        let mut roll = Roll::call(self.house, self.claim.owner, self.claim.place()).await;
         roll.present.retain(|present| present.profile.greeting().has(RESOURCES.capability));
-        let index =
-            |present: &Present, list| house.aggregate.indexed(self.connection, present, list);
+        let index = |present: &Present, list| house.aggregate.indexed(self.claim, present, list);
         let listed = roll.present.iter().find(|it| index(it, &RESOURCES).has(uri));
         let written = || roll.present.iter().find(|it| index(it, &TEMPLATES).has(uri));
         let made = || {

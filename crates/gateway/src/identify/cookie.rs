@@ -39,7 +39,7 @@ pub(super) async fn session(house: &Arc<House>, claim: &Claim<'_>) -> Result<Fou
     let Some(said) = read(claim.headers) else {
         // Who does not bring it back costs little.
         let wish = Wish::new(claim.owner.clone()).provisional();
-        let opened = house.open(&wish, claim.server.name()).await;
+        let opened = house.open(&wish, claim.label()).await;
         let Opened { session, origin } = opened.map_err(failed)?;
         return Ok(Found { session, origin, handle: None });
     };

@@ -74,7 +74,7 @@ impl Explicit {
         claim: &Claim<'_>,
         own: bool,
     ) -> Result<(), Refusal> {
-        let taken = house.identify.takes_argument(claim.server.name(), claim.front());
+        let taken = house.takes_argument(claim);
         if !(own || taken) || !argument::is_there(claim.message) {
             return Ok(());
         }

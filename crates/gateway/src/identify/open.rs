@@ -38,21 +38,20 @@ pub(crate) async fn keyed(
     key: Key,
 ) -> Result<Opened, OpenError> {
     let wish = Wish::keyed(claim.owner.clone(), agent, key);
-    house.open(&wish, claim.server.name()).await
+    house.open(&wish, claim.label()).await
 }
 
 /// What can be done about a session that is not there.
 pub(crate) async fn way_out(house: &Arc<House>, claim: &Claim<'_>) -> String {
-    let (rules, server, front) = (&house.identify, claim.server.name(), claim.front());
     // Who does not call tools cannot call ours.
     let tool = claim.asked().method == "tools/call";
     let sight = if tool { house.sight(claim).await.filter(|it| it.kept) } else { None };
     match sight {
-        Some(sight) if rules.shows_tools(server, front) => {
+        Some(sight) if house.shows_tools(claim) => {
             let start = session_tools::name("session_start", sight.prefixed);
             format!("Call `{start}` for a new session, and use the session_id that it returns.")
         }
-        Some(sight) if rules.takes_argument(server, front) => {
+        Some(sight) if house.takes_argument(claim) => {
             let argument = sight.argument.name();
             format!("Leave `{argument}` out once, and use the new one that you are given.")
         }

@@ -42,7 +42,7 @@ pub(super) async fn apply(house: &Arc<House>, claim: &Claim<'_>, text: Option<St
 /// A session that ends soon unless its handle comes back.
 async fn provisional(house: &House, claim: &Claim<'_>) -> Result<(Opened, Handle), OpenError> {
     let wish = Wish::new(claim.owner.clone()).provisional();
-    let opened = house.open(&wish, claim.server.name()).await?;
+    let opened = house.open(&wish, claim.label()).await?;
     let handle = house.sessions.issue_handle(&opened.session).await?;
     Ok((opened, handle))
 }
@@ -64,7 +64,7 @@ async fn offer(house: &Arc<House>, claim: &Claim<'_>) -> Result<Which, OpenError
 /// How a handle is sent along.
 async fn how(house: &Arc<House>, claim: &Claim<'_>, handle: &Handle) -> String {
     let handle = handle.expose();
-    if house.identify.takes_argument(claim.server.name(), claim.front()) {
+    if house.takes_argument(claim) {
         let sight = house.sight(claim).await;
         let argument = sight.map_or(handles::ARGUMENT, |sight| sight.argument.name());
         return format!("`\"{argument}\": \"{handle}\"` in the arguments of the tool");
@@ -93,7 +93,7 @@ async fn mint(house: &Arc<House>, claim: &Claim<'_>) -> Result<Which, OpenError>
 /// A session for this one call.
 async fn fleeting(house: &Arc<House>, claim: &Claim<'_>) -> Result<Which, OpenError> {
     let wish = Wish::new(claim.owner.clone()).expiry(Expiry::idle(FLEETING));
-    let Opened { session, origin } = house.open(&wish, claim.server.name()).await?;
+    let Opened { session, origin } = house.open(&wish, claim.label()).await?;
     Ok(Which::Session { session, origin, text: None, given: None, fleeting: true })
 }
 

@@ -189,7 +189,7 @@ impl World {
     pub(crate) fn claim<'a>(&'a self, request: &'a Request, message: &'a Message<'a>) -> Claim<'a> {
         Claim {
             owner: &request.owner,
-            server: &self.server,
+            server: Some(&self.server),
             headers: &request.headers,
             path_key: request.path.as_deref(),
             message,

@@ -117,7 +117,7 @@ impl<'a> Finish<'a> {
         }
         let caching = match self.asked.method {
             "resources/read" => Some((0, r#""private""#)),
-            method if lists::is_list(method) => Some((lists::TTL, lists::PUBLIC)),
+            method if lists::is_list(method) => Some((crate::lists::TTL, lists::PUBLIC)),
             _ => None,
         };
         if let Some((ttl, scope)) = caching {

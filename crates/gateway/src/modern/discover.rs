@@ -4,10 +4,13 @@ use std::borrow::Cow;
 
 use http::Response;
 use stayput_upstream::Profile;
-use stayput_wire::{Edits, Era, Raw, meta};
+use stayput_wire::{Edits, Era, Raw, json, meta};
 
 use super::{Request, lists, validate};
-use crate::reply::{self, Reply};
+use crate::{
+    aggregate::{greeting, keeping::Keeping, names::Names, roll::Roll},
+    reply::{self, Reply},
+};
 
 /// What of a legacy server works for a modern client without a bridge between the eras.
 const WORKS: [&str; 4] = ["tools", "prompts", "resources", "completions"];
@@ -35,8 +38,26 @@ pub(super) fn known(request: &Request<'_>, profile: &Profile) -> Option<Response
         Era::Legacy => Cow::Owned(built(profile)),
         Era::Modern => Cow::Borrowed(profile.greeting().result()),
     };
-    let fresh = lists::is_fresh(request, profile, &said);
+    let fresh = crate::lists::is_fresh(request.server, profile, &said);
     fresh.then(|| reply::message(reply::result(request.id, &said)))
+}
+
+/// The answer to `server/discover` of all servers at once.
+pub(super) fn of_all(roll: &Roll, names: &Names) -> String {
+    let said = greeting::capabilities(roll);
+    let capabilities = Raw::parse(&said).map(capabilities).unwrap_or_default();
+    let (versions, keeping) = (validate::versions(), Keeping::new(roll).members());
+    let instructions = json::quote(&greeting::instructions(roll, names));
+    format!(
+        r#"{{"resultType":"complete",{keeping}"supportedVersions":[{versions}],"capabilities":{{{capabilities}}},"instructions":{instructions},{}}}"#,
+        of_stayput()
+    )
+}
+
+/// Who answers for all servers, as the member of a result.
+pub(super) fn of_stayput() -> String {
+    let (meta, key, version) = (meta::META, meta::SERVER_INFO, env!("CARGO_PKG_VERSION"));
+    format!(r#""{meta}":{{"{key}":{{"name":"stayput","version":"{version}"}}}}"#)
 }
 
 /// What a legacy server said of itself, as a modern one says it.
@@ -44,7 +65,7 @@ fn built(profile: &Profile) -> String {
     let greeting = Raw::parse(profile.greeting().result()).ok();
     let find = |name: &str| greeting.and_then(|it| it.find(&[name])).filter(|it| !it.is_null());
     let capabilities = find("capabilities").map(capabilities).unwrap_or_default();
-    let (versions, ttl, kept) = (validate::versions(), lists::TTL, lists::PUBLIC);
+    let (versions, ttl, kept) = (validate::versions(), crate::lists::TTL, lists::PUBLIC);
     let mut result = format!(
         r#"{{"resultType":"complete","supportedVersions":[{versions}],"capabilities":{{{capabilities}}},"ttlMs":{ttl},"cacheScope":{kept}"#
     );

@@ -10,7 +10,7 @@ use stayput_upstream::{
 };
 use stayput_wire::{Code, Era, Message, Raw, meta};
 
-use super::{Following, Nobody, Request, answer::Finish, bridge, state};
+use super::{Following, Request, answer::Finish, bridge, state};
 use crate::{
     config::Tools,
     forward::Done,
@@ -18,6 +18,7 @@ use crate::{
     identify::Fleeting,
     losses::{self, Told},
     metrics::Timing,
+    nobody::Nobody,
     reply::{self, Reply},
     visit::{Asked, Visit},
 };

@@ -1,10 +1,8 @@
 //! Lists, which never vary by conversation.
 
-use std::time::Duration;
-
 use http::Response;
 use stayput_upstream::{Isolation, Profile};
-use stayput_wire::{Code, Era, Raw};
+use stayput_wire::Code;
 
 use super::{Request, answer::Finish};
 use crate::{
@@ -12,27 +10,12 @@ use crate::{
     reply::{self, Reply},
 };
 
-/// How long what a legacy server lists may be kept, in milliseconds.
-pub(super) const TTL: u32 = 60_000;
-
 /// It is the same for everybody.
 pub(super) const PUBLIC: &str = r#""public""#;
 
 /// Whether a method asks for a list.
 pub(super) fn is_list(method: &str) -> bool {
     matches!(method, "tools/list" | "prompts/list" | "resources/list" | "resources/templates/list")
-}
-
-/// Whether what a server once said may still be passed on. A modern server that can be asked on a link that
-/// is there anyway says itself for how long.
-pub(super) fn is_fresh(request: &Request<'_>, profile: &Profile, result: &str) -> bool {
-    let era = profile.way().era();
-    if era == Era::Legacy || request.server.isolation(era) == Isolation::PerSession {
-        return true;
-    }
-    let ttl = Raw::parse(result).ok().and_then(|result| result.find(&["ttlMs"])?.integer());
-    let ttl = ttl.and_then(|ttl| u64::try_from(ttl).ok()).unwrap_or_default();
-    profile.age().is_some_and(|age| age < Duration::from_millis(ttl))
 }
 
 /// One page of a list, as far as it is known. Who has a link for each session is not asked for a page that
@@ -44,7 +27,7 @@ pub(super) async fn known(request: &Request<'_>, profile: &Profile) -> Option<Re
         let refused = || request.refused(Code::INVALID_PARAMS, "there is no such cursor");
         return (listed && isolation == Isolation::PerSession).then(refused);
     };
-    if !is_fresh(request, profile, page) {
+    if !lists::is_fresh(request.server, profile, page) {
         return None;
     }
     let finish = Finish::new(request.asked(), profile).passing(request.tools());

@@ -18,7 +18,7 @@ pub(super) async fn call(house: &Arc<House>, claim: &Claim<'_>) -> Result<Told, 
     drop(found);
     let ended = async {
         replace(house, claim, session.id()).await?;
-        house.end(&session, Some(claim.server.name())).await
+        house.end(&session, Some(claim.label())).await
     };
     ended.await.map_err(|error: OpenError| Refusal::of(&error, "Try again."))?;
     let id = session.id();
@@ -38,7 +38,7 @@ async fn replace(
 ) -> Result<(), OpenError> {
     let own = claim.connection.filter(|connection| connection.default_session() == ending);
     if own.is_some() {
-        let opened = house.open(&Wish::new(claim.owner.clone()), claim.server.name()).await?;
+        let opened = house.open(&Wish::new(claim.owner.clone()), claim.label()).await?;
         identify::lead(house, claim, &opened.session).await?;
     }
     Ok(())

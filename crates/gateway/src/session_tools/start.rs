@@ -40,7 +40,7 @@ pub(super) async fn call(house: &Arc<House>, claim: &Claim<'_>) -> Result<Told, 
 
 /// R148, E31: an id is minted here and never taken over from the caller.
 async fn fresh(house: &Arc<House>, claim: &Claim<'_>) -> Result<Found, Refusal> {
-    let opened = house.open(&Wish::new(claim.owner.clone()), claim.server.name()).await;
+    let opened = house.open(&Wish::new(claim.owner.clone()), claim.label()).await;
     found(opened)
 }
 
@@ -86,7 +86,7 @@ async fn text(house: &Arc<House>, claim: &Claim<'_>, origin: Origin, handle: &Ha
     };
     let sight = house.sight(claim).await;
     let prefixed = sight.as_ref().is_some_and(|sight| sight.prefixed);
-    let how = if house.identify.takes_argument(claim.server.name(), claim.front()) {
+    let how = if house.takes_argument(claim) {
         let argument = sight.map_or(ARGUMENT, |sight| sight.argument.name());
         format!("Pass it as `{argument}` in every later call of this conversation")
     } else if claim.front() == Front::Modern {

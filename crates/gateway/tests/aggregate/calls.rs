@@ -249,22 +249,28 @@ async fn a_modern_server_is_one_of_all() {
     tokio::time::timeout(crate::world::LONG, heard).await.expect("nothing was heard");
 }
 
-/// The official Python SDK uses all servers as it would use one.
+/// The official Python SDK uses all servers as it would use one, in both eras: in the modern one the path names
+/// its session.
 #[tokio::test]
 async fn a_client_of_the_python_sdk_uses_all_servers() {
     if peers::are_left_out() {
         return;
     }
+    is_used_by_python("", "legacy", "2025-11-25").await;
+    is_used_by_python("/~chat", "auto", "2026-07-28").await;
+}
+
+async fn is_used_by_python(session: &str, mode: &'static str, version: &str) {
     let mark = mark("all-python");
     let servers = json!({ "one": stdio(&mark, &[]), "notes": notes(), "two": stdio(&mark, &[]) });
     let gateway = Gateway::start(servers).await;
-    let url = gateway.at(ALL);
-    let run = move || peers::client_python().command().arg(url).output().unwrap();
+    let url = gateway.at(ALL) + session;
+    let run = move || peers::client_python().command().args([&url, mode]).output().unwrap();
     let output = tokio::task::spawn_blocking(run).await.unwrap();
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{errors}");
     let seen: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
-    assert_eq!(seen["server"], "stayput");
+    assert_eq!((&seen["server"], &seen["version"]), (&json!("stayput"), &json!(version)));
     assert_eq!(seen["counted"], json!(["1", "2", "1", "1"]), "{seen}");
     assert_eq!(seen["prompts"], json!(["one__greet", "two__greet"]));
     assert_eq!(seen["resources"], json!(["test://count"]));
@@ -272,5 +278,9 @@ async fn a_client_of_the_python_sdk_uses_all_servers() {
     let tools = seen["tools"].to_string();
     assert!(tools.contains("notes__note_add") && tools.contains("two__crash"), "{tools}");
     assert!(seen["instructions"].as_str().unwrap().contains("# notes\n"), "{seen}");
-    gone(&mark).await;
+    match session {
+        "" => gone(&mark).await,
+        // What has a name is there for the next one who knows it.
+        _ => assert_eq!(processes::with_token(&mark).len(), 2),
+    }
 }

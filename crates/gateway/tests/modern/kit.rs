@@ -75,7 +75,7 @@ pub(crate) struct Modern {
 
 impl Modern {
     pub(crate) fn of(gateway: &Gateway, server: &str) -> Self {
-        Self { url: format!("{}/mcp/{server}", gateway.url), more: Vec::new() }
+        Self { url: gateway.at(server), more: Vec::new() }
     }
 
     pub(crate) fn direct(url: &str) -> Self {

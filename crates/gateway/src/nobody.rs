@@ -3,13 +3,13 @@
 use std::sync::{Arc, OnceLock};
 
 use stayput_core::{Owner, SessionId, Timestamp};
-use stayput_upstream::Place;
+use stayput_upstream::{OpenError, Place, Profile, Server};
 
 use crate::house::House;
 
 /// Stands where a session has to be named and none is meant. What was made for one that is `alone` ends
 /// with it.
-pub(super) struct Nobody {
+pub(crate) struct Nobody {
     house: Arc<House>,
     place: Place,
     alone: bool,
@@ -17,7 +17,7 @@ pub(super) struct Nobody {
 
 impl Nobody {
     /// `alone`: something may be made in its name, a folder or a link, that nobody else uses.
-    pub(super) fn new(house: &Arc<House>, owner: &Owner, alone: bool) -> Self {
+    pub(crate) fn new(house: &Arc<House>, owner: &Owner, alone: bool) -> Self {
         /// Where nothing is made in its name, one does for all.
         static COMMON: OnceLock<SessionId> = OnceLock::new();
         let fresh = || SessionId::generate(Timestamp::from_millis(0));
@@ -25,8 +25,25 @@ impl Nobody {
         Self { house: house.clone(), place: Place::new(owner.clone(), session), alone }
     }
 
-    pub(super) fn place(&self) -> &Place {
+    pub(crate) fn place(&self) -> &Place {
         &self.place
+    }
+}
+
+impl House {
+    /// What is known of a server. If nothing is, it is asked in nobody's name, and what is made for that, such
+    /// as a folder, goes again.
+    pub(crate) async fn profile(
+        self: &Arc<Self>,
+        server: &Server,
+        owner: &Owner,
+    ) -> Result<Arc<Profile>, Arc<OpenError>> {
+        let common = Nobody::new(self, owner, false);
+        if let Some(known) = self.links.known_profile(server, common.place()).await {
+            return Ok(known);
+        }
+        let nobody = Nobody::new(self, owner, server.depends_on_session());
+        self.links.profile(server, nobody.place()).await
     }
 }
 

@@ -1,0 +1,64 @@
+//! How long a list of all servers may be kept.
+
+use stayput_wire::{Era, Raw};
+
+use super::{list::List, roll::Roll};
+use crate::{house::House, lists};
+
+/// How long a list may be kept while a server is not there, in milliseconds.
+const SOON: u64 = 5_000;
+
+/// How long a list of all may be kept, and by whom: as the most careful of the servers wants it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Keeping {
+    /// In milliseconds.
+    ttl: u64,
+    /// By the client alone.
+    private: bool,
+}
+
+impl Keeping {
+    /// What may be kept of these servers without asking them.
+    pub(crate) fn new(roll: &Roll) -> Self {
+        let ttl = if roll.absent.is_empty() { lists::TTL } else { SOON };
+        Self { ttl, private: false }
+    }
+
+    /// The same for a list that the servers said themselves how long to keep.
+    pub(super) fn of(house: &House, roll: &Roll, list: &List) -> Self {
+        let modern = roll.present.iter().filter(|it| it.profile.way().era() == Era::Modern);
+        let shared = modern.filter(|it| house.servers.contains_key(&it.name));
+        let pages = shared.flat_map(|it| it.profile.pages(list.method));
+        let pages = pages.filter_map(|page| Raw::parse(str::from_utf8(page).ok()?).ok());
+        pages.fold(Self::new(roll), Self::and)
+    }
+
+    /// As this page wants it, too.
+    fn and(self, page: Raw<'_>) -> Self {
+        let private =
+            page.find(&["cacheScope"]).and_then(Raw::text).is_some_and(|it| it == "private");
+        Self { ttl: self.ttl.min(lists::ttl(page)), private: self.private || private }
+    }
+
+    /// As members of a result, each with a comma behind it.
+    pub(crate) fn members(self) -> String {
+        let scope = if self.private { "private" } else { "public" };
+        format!(r#""ttlMs":{},"cacheScope":"{scope}","#, self.ttl)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_most_careful_server_decides() {
+        let page = |text| Raw::parse(text).unwrap();
+        let all = Keeping::new(&Roll::default());
+        assert_eq!(all.members(), r#""ttlMs":60000,"cacheScope":"public","#);
+        let some = all.and(page(r#"{"ttlMs":300000,"cacheScope":"private"}"#));
+        assert_eq!(some, Keeping { ttl: 60_000, private: true });
+        let none = some.and(page(r#"{"tools":[],"cacheScope":"public"}"#));
+        assert_eq!(none, Keeping { ttl: 0, private: true });
+    }
+}
