@@ -2,5 +2,7 @@
 
 pub(crate) mod door;
 pub(crate) mod http;
+pub(crate) mod lines;
 mod post;
 pub(crate) mod sse;
+pub(crate) mod stdio;

@@ -64,20 +64,9 @@ pub(crate) async fn initialize(
     along: Along<'_>,
 ) -> Greeted {
     let id = message.id().map_or("null".to_owned(), |id| id.as_str().to_owned());
-    let params = message.params();
-    let find = |name: &str| params.and_then(|params| params.find(&[name]));
-    let said = find("protocolVersion").and_then(|version| version.text().map(|it| it.into_owned()));
-    let Some(said) = said else {
-        let sentence = "`initialize` needs a protocolVersion";
-        return Greeted::refused(reply::error(&id, Code::INVALID_PARAMS, sentence));
-    };
-    let version = spoken(&said);
-    let capabilities = find("capabilities").map_or("{}", |it| it.as_str());
-    let info = find("clientInfo").map_or(r#"{"name":"unknown","version":"0"}"#, |it| it.as_str());
-    let hello = match Hello::new(info, capabilities) {
-        Ok(hello) => hello,
-        Err(error) => {
-            let sentence = error.to_string();
+    let said = match said(message) {
+        Ok(said) => said,
+        Err(sentence) => {
             return Greeted::refused(reply::error(&id, Code::INVALID_PARAMS, &sentence));
         }
     };
@@ -89,7 +78,7 @@ pub(crate) async fn initialize(
     // What stands for all servers keeps a session for each connection.
     let claim =
         server.map(|server| Claim { owner, server, headers, path_key, message, connection: None });
-    match open(house, owner, (target, claim.as_ref()), (version, hello)).await {
+    match open(house, owner, (target, claim.as_ref()), said).await {
         Ok((name, greeting)) => {
             let answer = reply::result(&id, &greeting);
             Greeted { answer, name: Some(name), later: false }
@@ -105,6 +94,21 @@ pub(crate) async fn initialize(
             Greeted { later, ..Greeted::refused(answer) }
         }
     }
+}
+
+/// What a client is taken for that says nothing of itself.
+pub(crate) const NOBODY: &str = r#"{"name":"unknown","version":"0"}"#;
+
+/// What a client says of itself, and what is spoken with it; or what is wrong with that.
+pub(crate) fn said(message: &Message<'_>) -> Result<(Version, Hello), String> {
+    let params = message.params();
+    let find = |name: &str| params.and_then(|params| params.find(&[name]));
+    let said = find("protocolVersion").and_then(|version| version.text().map(|it| it.into_owned()));
+    let said = said.ok_or("`initialize` needs a protocolVersion")?;
+    let capabilities = find("capabilities").map_or("{}", |it| it.as_str());
+    let info = find("clientInfo").map_or(NOBODY, |it| it.as_str());
+    let hello = Hello::new(info, capabilities).map_err(|error| error.to_string())?;
+    Ok((spoken(&said), hello))
 }
 
 /// What is spoken with a client that asks for this version.
@@ -138,7 +142,7 @@ async fn open(
 }
 
 /// What is behind a path says of itself.
-async fn greeting(
+pub(crate) async fn greeting(
     house: &Arc<House>,
     target: &Target,
     place: &Place,
@@ -162,22 +166,32 @@ async fn session<'a>(
     if let Some(claim) = claim
         && let Some(found) = identify::greeted(house, claim).await.map_err(Refused::Named)?
     {
-        return Ok((found.session, Unclaimed { house, session: None }));
+        return Ok((found.session, Unclaimed::kept(house)));
     }
     let session = house.sessions.open(&Wish::new(owner.clone())).await?.session;
-    let unclaimed = Unclaimed { house, session: Some(session.session().clone()) };
+    let unclaimed = Unclaimed::of(house, &session);
     Ok((session, unclaimed))
 }
 
 /// A session that no connection leads to yet. Dropped, because its client went away or its server cannot
 /// be asked, it ends.
-struct Unclaimed<'a> {
+pub(crate) struct Unclaimed<'a> {
     house: &'a Arc<House>,
     session: Option<Arc<Session>>,
 }
 
-impl Unclaimed<'_> {
-    fn claim(mut self) {
+impl<'a> Unclaimed<'a> {
+    /// For a session that was made just now.
+    pub(crate) fn of(house: &'a Arc<House>, session: &InUse) -> Self {
+        Self { house, session: Some(session.session().clone()) }
+    }
+
+    /// For one that is kept, whatever comes of it.
+    pub(crate) fn kept(house: &'a Arc<House>) -> Self {
+        Self { house, session: None }
+    }
+
+    pub(crate) fn claim(mut self) {
         self.session = None;
     }
 }

@@ -20,6 +20,7 @@ use stayput_wire::{Code, Era, Kind, Message, Version, header as mcp, meta};
 
 use crate::{
     config::Tools,
+    connection::Connection,
     house::House,
     identify::{self, Claim},
     reply::{self, Reply},
@@ -61,6 +62,8 @@ struct Request<'a> {
     headers: &'a HeaderMap,
     /// The session in the path.
     path_key: Option<&'a str>,
+    /// The connection, which a client over standard input and output has.
+    stdio: Option<&'a Arc<Connection>>,
     message: &'a Message<'a>,
     owner: Owner,
     /// The client's id as it was written.
@@ -81,7 +84,7 @@ impl Request<'_> {
             headers: self.headers,
             path_key: self.path_key,
             message: self.message,
-            connection: None,
+            connection: self.stdio,
         }
     }
 
@@ -104,7 +107,7 @@ pub(crate) async fn take(
     house: &Arc<House>,
     target: &Target,
     message: &Message<'_>,
-    Along { headers, path_key, .. }: Along<'_>,
+    Along { headers, path_key, stdio, .. }: Along<'_>,
 ) -> Response<Reply> {
     let (id, method) = match message.kind() {
         Kind::Request { id, method, .. } => (id.as_str(), &**method),
@@ -115,7 +118,12 @@ pub(crate) async fn take(
             return Refused::new(Code::INVALID_REQUEST, sentence).response(None);
         }
     };
-    if let Err(refused) = validate::request(headers, message) {
+    let valid = match stdio {
+        None => validate::request(headers, message),
+        // There are no headers.
+        Some(_) => validate::body(message),
+    };
+    if let Err(refused) = valid {
         return refused.response(Some(id));
     }
     let Target::Server(name) = target else {
@@ -126,8 +134,8 @@ pub(crate) async fn take(
         let sentence = format!("there is no server `{name}` any more");
         return Refused::new(Code::INTERNAL_ERROR, &sentence).response(Some(id));
     };
-    let owner = identify::owner(headers);
-    Request { house, server, headers, path_key, message, owner, id, method }.answer().await
+    let owner = stdio.map_or_else(|| identify::owner(headers), |it| it.owner.clone());
+    Request { house, server, headers, path_key, stdio, message, owner, id, method }.answer().await
 }
 
 impl Request<'_> {
@@ -198,7 +206,7 @@ impl Request<'_> {
             // As for one that is not there.
             return Some(self.refused(Code::INVALID_PARAMS, "Unknown tool"));
         }
-        let name = name?;
+        let name = name.filter(|_| self.stdio.is_none())?;
         // A link that lists passed over knows more than what was learned before there was one.
         let checked = match link.filter(|_| profile.way().era() == Era::Modern) {
             Some(link) => validate::params(self.headers, &*link.param_headers(&name)?, params),

@@ -31,7 +31,7 @@ pub(super) async fn take(
         return reply::refusal(status, None, Code::INVALID_REQUEST, sentence);
     }
     let streams = accepts(headers, mcp::EVENT_STREAM);
-    let along = Along { headers, path_key: at.key.as_deref(), streams };
+    let along = Along { headers, path_key: at.key.as_deref(), streams, stdio: None };
     if Batch::is_batch(body) {
         return take_batch(house, at, along, body).await;
     }

@@ -200,7 +200,7 @@ fn messages(caller: &Caller, body: &Bytes) -> Result<Vec<Bytes>, String> {
 }
 
 /// Begins something at once, so that what comes after it finds it begun, and lets it go on by itself.
-async fn begin(task: impl Future<Output = ()> + Send + 'static) {
+pub(super) async fn begin(task: impl Future<Output = ()> + Send + 'static) {
     let mut task: Pin<Box<dyn Future<Output = ()> + Send>> = Box::pin(task);
     let begun = std::future::poll_fn(|cx| Poll::Ready(task.as_mut().poll(cx))).await;
     if begun.is_pending() {
@@ -249,7 +249,7 @@ impl Caller {
         }
         // A stream is the line itself: the answer comes there by itself.
         let headers = HeaderMap::new();
-        let along = Along { headers: &headers, path_key: None, streams: true };
+        let along = Along { headers: &headers, path_key: None, streams: true, stdio: None };
         if let Outcome::Done(done) = request::answer(house, &connection, &message, along).await {
             self.line.room().await;
             self.line.push_then(done.text, done.then);
@@ -270,7 +270,7 @@ impl Caller {
         }
         let greeted = {
             let headers = HeaderMap::new();
-            let along = Along { headers: &headers, path_key: None, streams: true };
+            let along = Along { headers: &headers, path_key: None, streams: true, stdio: None };
             handshake::initialize(house, &self.owner, &self.target, message, along).await
         };
         let made = match greeted.name {
