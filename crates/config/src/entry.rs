@@ -63,7 +63,14 @@ fn process(member: &Member<'_>, table: &Table<'_>, inherit: &[String]) -> Read<O
     if is_ourselves(spot, &command, &args) {
         return Ok(None);
     }
-    let stdio = Stdio::new(command).args(args).inherit(inherit);
+    let stdio = Stdio::new(command).args(args);
+    let stdio = spot.around.environment.inherited(stdio, inherit);
+    let stdio = match spot.around.environment.elsewhere() {
+        Some(folder) => {
+            stdio.cwd(escaped(folder.to_str().ok_or_else(|| spot.wrong(Problem::Folder))?))
+        }
+        None => stdio,
+    };
     Ok(Some(with_folder(with_variables(stdio, table)?, table)?.into()))
 }
 

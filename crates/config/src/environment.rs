@@ -1,6 +1,14 @@
 //! What a configuration takes from around it.
 
-use std::{fmt, path::PathBuf};
+use std::{
+    collections::BTreeMap,
+    fmt,
+    path::{Path, PathBuf},
+};
+
+use stayput_upstream::Stdio;
+
+use super::expand::escaped;
 
 type Lookup = dyn Fn(&str) -> Option<String> + Send + Sync;
 
@@ -8,6 +16,9 @@ type Lookup = dyn Fn(&str) -> Option<String> + Send + Sync;
 pub struct Environment {
     variables: Box<Lookup>,
     program: Option<PathBuf>,
+    /// Where children start that are not told where, if it is not where this process is: the
+    /// environment is that of another process.
+    elsewhere: Option<PathBuf>,
 }
 
 impl Environment {
@@ -15,7 +26,14 @@ impl Environment {
     #[must_use]
     pub fn of_process() -> Self {
         let variables = Box::new(|name: &str| std::env::var(name).ok());
-        Self { variables, program: std::env::current_exe().ok() }
+        Self { variables, program: std::env::current_exe().ok(), elsewhere: None }
+    }
+
+    /// That of another process of this program, which was started in `cwd`.
+    #[must_use]
+    pub fn given(variables: BTreeMap<String, String>, cwd: PathBuf) -> Self {
+        let variables = Box::new(move |name: &str| variables.get(name).cloned());
+        Self { variables, program: std::env::current_exe().ok(), elsewhere: Some(cwd) }
     }
 
     /// One with these variables, in which `program` is running.
@@ -25,7 +43,27 @@ impl Environment {
         let known: std::collections::HashMap<String, String> =
             variables.iter().map(owned).collect();
         let variables = Box::new(move |name: &str| known.get(name).cloned());
-        Self { variables, program: Some(program.into()) }
+        Self { variables, program: Some(program.into()), elsewhere: None }
+    }
+
+    /// With what a child gets of the environment, `names` included. What is not our own is given to it
+    /// as it is now.
+    pub(super) fn inherited(&self, stdio: Stdio, names: &[String]) -> Stdio {
+        if self.elsewhere.is_none() {
+            return stdio.inherit(names);
+        }
+        let usual = Stdio::INHERITED.iter().copied();
+        let all = usual.chain(names.iter().map(String::as_str));
+        all.fold(stdio.inherit_nothing(), |stdio, name| match self.variable(name) {
+            // A value that is a shell function would be run by a shell that is the child.
+            Some(value) if !value.starts_with("()") => stdio.env(name, escaped(&value)),
+            _ => stdio,
+        })
+    }
+
+    /// Where a child starts that is not told where, if not where we are.
+    pub(super) fn elsewhere(&self) -> Option<&Path> {
+        self.elsewhere.as_deref()
     }
 
     pub(crate) fn variable(&self, name: &str) -> Option<String> {

@@ -1,5 +1,7 @@
 //! The command line.
 
+mod stdio;
+
 use std::{
     convert::Infallible,
     fmt,
@@ -10,6 +12,7 @@ use std::{
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+pub(crate) use self::stdio::Stdio;
 use crate::config::{self, Config, ConfigError};
 
 /// Where a configuration is looked for if none is named. Our own name comes first.
@@ -21,6 +24,7 @@ Examples:
   stayput serve                            the servers of ./stayput.json, ./.mcp.json or ./mcp.json
   stayput serve --config team.json --listen 127.0.0.1:8080
   stayput serve --store memory:            forget all sessions at the end
+  stayput stdio -- npx -y @playwright/mcp  in an IDE, in place of the command of a server
   stayput token ann                        a bearer token for the configuration
   stayput demo-server                      a small server with state, to try things with
   stayput demo-server --http 127.0.0.1:0   the same over HTTP";
@@ -40,6 +44,8 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// Listen over HTTP and keep a session for each client, in front of the configured servers
     Serve(Serve),
+    /// Speak over standard input and output, for IDEs: in place of a server's command, or in front of it
+    Stdio(Stdio),
     /// Make a bearer token: it is printed once, and its hash for the configuration
     Token(Token),
     /// See what this is for, in less than a minute: two chats, one crash, nothing to install
@@ -166,6 +172,9 @@ pub(crate) enum StartError {
          mcp.json into {0:?}"
     )]
     NoConfig(PathBuf),
+    /// A file that is named cannot be read.
+    #[error("{} cannot be read: {error}", file.display())]
+    File { file: PathBuf, error: std::io::Error },
     /// The file is wrong.
     #[error(transparent)]
     Config(#[from] ConfigError),
@@ -189,10 +198,14 @@ impl Serve {
     }
 
     fn file(&self, folder: &Path) -> Result<PathBuf, StartError> {
-        let found = || FILES.into_iter().map(|name| folder.join(name)).find(|file| file.is_file());
-        let file = self.config.clone().or_else(found);
+        let file = self.config.clone().or_else(|| found(folder));
         file.ok_or_else(|| StartError::NoConfig(folder.to_owned()))
     }
+}
+
+/// The configuration of a folder, if there is one.
+fn found(folder: &Path) -> Option<PathBuf> {
+    FILES.into_iter().map(|name| folder.join(name)).find(|file| file.is_file())
 }
 
 #[cfg(test)]

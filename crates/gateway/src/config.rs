@@ -23,7 +23,7 @@ pub(crate) use self::{
     identify::{Also, Hints, Identify, SessionTools, Unidentified},
     settings::{Limits, address},
 };
-pub(crate) use stayput_config::{ConfigError, Configured, Handles, OnLoss, Tools};
+pub(crate) use stayput_config::{ConfigError, Configured, Environment, Handles, OnLoss, Tools};
 
 /// What a configuration says, checked.
 pub(crate) struct Config {
@@ -61,11 +61,13 @@ impl Config {
     }
 
     /// The configuration in `text`, which stands in the file `origin`.
-    #[cfg(test)]
-    fn parse(
+    ///
+    /// # Errors
+    /// As those of [`Config::load`].
+    pub(crate) fn parse(
         text: &str,
         origin: &Path,
-        environment: stayput_config::Environment,
+        environment: Environment,
     ) -> Result<Self, ConfigError> {
         Document::new(text, origin, environment).read(Self::read)
     }

@@ -109,6 +109,8 @@ struct Flight {
 #[derive(Serialize, Deserialize)]
 struct Kept {
     server: String,
+    #[serde(default)]
+    stdio: bool,
     version: String,
     info: String,
     capabilities: String,
@@ -145,6 +147,7 @@ impl Connection {
     pub(crate) fn to_bytes(&self) -> Vec<u8> {
         let kept = Kept {
             server: self.target.as_str().to_owned(),
+            stdio: self.stdio,
             version: self.version.as_str().to_owned(),
             info: self.hello.info().to_owned(),
             capabilities: self.hello.capabilities().to_owned(),
@@ -161,7 +164,12 @@ impl Connection {
         let version = Version::from(&*kept.version);
         let restored = Self::new(owner, session, Target::kept(&kept.server), version, hello);
         restored.under_way().wishes = kept.wishes;
-        Some(restored)
+        Some(Self { stdio: kept.stdio, ..restored })
+    }
+
+    /// The same over standard input and output.
+    pub(crate) fn over_stdio(self) -> Self {
+        Self { stdio: true, ..self }
     }
 
     /// The secret that the client shows, by which it is kept.
@@ -324,6 +332,11 @@ impl Connection {
     pub(crate) fn speak_on(&self, line: Arc<Stream>) {
         let _ = self.line.set(line.clone());
         self.listen(line);
+    }
+
+    /// Another connection has the stream of the client now: this one ends without it.
+    pub(crate) fn fall_silent(&self) {
+        self.under_way().ear = None;
     }
 
     /// The one stream of the client, if it has but one.

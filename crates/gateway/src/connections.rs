@@ -26,6 +26,22 @@ impl Connections {
         all.entry(hash).or_insert(connection).clone()
     }
 
+    /// The connection with this name is another one now.
+    pub(crate) fn replace(&self, hash: HandleHash, connection: Arc<Connection>) {
+        let mut all = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        let before = all.insert(hash, connection);
+        drop(all);
+        if let Some(before) = before {
+            before.fall_silent();
+            before.close();
+        }
+    }
+
+    /// Whether a connection with this name is known here.
+    pub(crate) fn has(&self, hash: &HandleHash) -> bool {
+        self.get(hash).is_some()
+    }
+
     fn remove(&self, hash: &HandleHash) -> Option<Arc<Connection>> {
         self.0.write().unwrap_or_else(PoisonError::into_inner).remove(hash)
     }

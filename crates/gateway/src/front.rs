@@ -2,6 +2,8 @@
 
 pub(crate) mod door;
 pub(crate) mod http;
+pub(crate) mod lines;
 mod metadata;
 mod post;
 pub(crate) mod sse;
+pub(crate) mod stdio;

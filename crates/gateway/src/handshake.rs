@@ -63,20 +63,9 @@ pub(crate) async fn initialize(
     along: Along<'_>,
 ) -> Greeted {
     let id = message.id().map_or("null".to_owned(), |id| id.as_str().to_owned());
-    let params = message.params();
-    let find = |name: &str| params.and_then(|params| params.find(&[name]));
-    let said = find("protocolVersion").and_then(|version| version.text().map(|it| it.into_owned()));
-    let Some(said) = said else {
-        let sentence = "`initialize` needs a protocolVersion";
-        return Greeted::refused(reply::error(&id, Code::INVALID_PARAMS, sentence));
-    };
-    let version = spoken(&said);
-    let capabilities = find("capabilities").map_or("{}", |it| it.as_str());
-    let info = find("clientInfo").map_or(r#"{"name":"unknown","version":"0"}"#, |it| it.as_str());
-    let hello = match Hello::new(info, capabilities) {
-        Ok(hello) => hello,
-        Err(error) => {
-            let sentence = error.to_string();
+    let said = match said(message) {
+        Ok(said) => said,
+        Err(sentence) => {
             return Greeted::refused(reply::error(&id, Code::INVALID_PARAMS, &sentence));
         }
     };
@@ -86,7 +75,7 @@ pub(crate) async fn initialize(
     };
     let Along { headers, path_key, .. } = along;
     let claim = Claim { owner, server, headers, path_key, message, connection: None };
-    match open(house, owner, (target, &claim), (version, hello)).await {
+    match open(house, owner, (target, &claim), said).await {
         Ok((name, greeting)) => {
             let answer = reply::result(&id, &greeting);
             Greeted { answer, name: Some(name), later: false }
@@ -102,6 +91,21 @@ pub(crate) async fn initialize(
             Greeted { later, ..Greeted::refused(answer) }
         }
     }
+}
+
+/// What a client is taken for that says nothing of itself.
+pub(crate) const NOBODY: &str = r#"{"name":"unknown","version":"0"}"#;
+
+/// What a client says of itself, and what is spoken with it; or what is wrong with that.
+pub(crate) fn said(message: &Message<'_>) -> Result<(Version, Hello), String> {
+    let params = message.params();
+    let find = |name: &str| params.and_then(|params| params.find(&[name]));
+    let said = find("protocolVersion").and_then(|version| version.text().map(|it| it.into_owned()));
+    let said = said.ok_or("`initialize` needs a protocolVersion")?;
+    let capabilities = find("capabilities").map_or("{}", |it| it.as_str());
+    let info = find("clientInfo").map_or(NOBODY, |it| it.as_str());
+    let hello = Hello::new(info, capabilities).map_err(|error| error.to_string())?;
+    Ok((spoken(&said), hello))
 }
 
 /// What is spoken with a client that asks for this version.
@@ -134,7 +138,7 @@ async fn open(
 }
 
 /// What is behind a path says of itself.
-async fn greeting(
+pub(crate) async fn greeting(
     house: &Arc<House>,
     target: &Target,
     place: &Place,
@@ -156,23 +160,33 @@ async fn session<'a>(
     (target, claim): (&'a Target, &Claim<'_>),
 ) -> Result<(InUse, Unclaimed<'a>), Refused> {
     if let Some(found) = identify::greeted(house, claim).await.map_err(Refused::Named)? {
-        return Ok((found.session, Unclaimed { house, target, session: None }));
+        return Ok((found.session, Unclaimed::kept(house, target)));
     }
     let session = house.open(&Wish::new(owner.clone()), target.label()).await?.session;
-    let unclaimed = Unclaimed { house, target, session: Some(session.session().clone()) };
+    let unclaimed = Unclaimed::of(house, target, &session);
     Ok((session, unclaimed))
 }
 
 /// A session that no connection leads to yet. Dropped, because its client went away or its server cannot
 /// be asked, it ends.
-struct Unclaimed<'a> {
+pub(crate) struct Unclaimed<'a> {
     house: &'a Arc<House>,
     target: &'a Target,
     session: Option<Arc<Session>>,
 }
 
-impl Unclaimed<'_> {
-    fn claim(mut self) {
+impl<'a> Unclaimed<'a> {
+    /// For a session that was made just now.
+    pub(crate) fn of(house: &'a Arc<House>, target: &'a Target, session: &InUse) -> Self {
+        Self { house, target, session: Some(session.session().clone()) }
+    }
+
+    /// For one that is kept, whatever comes of it.
+    pub(crate) fn kept(house: &'a Arc<House>, target: &'a Target) -> Self {
+        Self { house, target, session: None }
+    }
+
+    pub(crate) fn claim(mut self) {
         self.session = None;
     }
 }

@@ -3,18 +3,28 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     fmt,
+    sync::Arc,
     time::Duration,
 };
 
 use stayput_core::{
-    EndReason, EventIds, InUse, OpenError, Opened, Owner, SessionId, Sessions, StoreError,
+    EndReason, EventIds, Expiry, InUse, OpenError, Opened, Owner, SessionId, Sessions, StoreError,
 };
 use stayput_upstream::{Links, SealKey, Server};
 use tokio::sync::watch;
 
 use crate::{
-    aggregate::Aggregate, config::Tools, connections::Connections, front::sse::Callers,
-    health::Health, identify, log::Log, losses::Telling, metrics::Metrics, owners::Owners,
+    aggregate::Aggregate,
+    config::{Configured, Identify, OnLoss, Tools},
+    connections::Connections,
+    front::sse::Callers,
+    health::Health,
+    identify,
+    log::Log,
+    losses::Telling,
+    metrics::Metrics,
+    owners::Owners,
+    sight::Sights,
     streams::Shelf,
 };
 
@@ -26,34 +36,38 @@ const TAKEOVER: Duration = Duration::from_secs(40);
 const PAUSE: Duration = Duration::from_millis(250);
 
 /// What all rooms share: the servers, the sessions, the links and the connections of clients.
+///
+/// A process has one, and for each client that brings servers of its own along one more, which shares
+/// with the first all but these.
+#[derive(Clone)]
 pub(crate) struct House {
     pub(crate) servers: BTreeMap<String, Server>,
     /// Which tools of each are passed on.
     pub(crate) tools: BTreeMap<String, Tools>,
     /// Servers to which a call that surely did not run is sent once more after a loss.
     pub(crate) restarting: BTreeSet<String>,
-    pub(crate) sessions: Sessions,
+    pub(crate) sessions: Arc<Sessions>,
     pub(crate) links: Links,
-    pub(crate) connections: Connections,
+    pub(crate) connections: Arc<Connections>,
     /// Clients of the transport of 2024-11-05.
-    pub(crate) callers: Callers,
+    pub(crate) callers: Arc<Callers>,
     /// Losses that are being noted as told.
-    pub(crate) telling: Telling,
-    pub(crate) aggregate: Aggregate,
+    pub(crate) telling: Arc<Telling>,
+    pub(crate) aggregate: Arc<Aggregate>,
     /// Streams that ended, of all connections.
-    pub(crate) shelf: Shelf,
+    pub(crate) shelf: Arc<Shelf>,
     pub(crate) ids: EventIds,
     pub(crate) seal: SealKey,
     /// What this process is told from those before it by.
     pub(crate) life: String,
     pub(crate) rules: Rules,
     /// Whom it lets in.
-    pub(crate) owners: Owners,
+    pub(crate) owners: Arc<Owners>,
     /// How requests say which session they mean.
-    pub(crate) identify: identify::Rules,
+    pub(crate) identify: Arc<identify::Rules>,
     pub(crate) log: Log,
-    pub(crate) metrics: Metrics,
-    pub(crate) health: Health,
+    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) health: Arc<Health>,
     /// True when it is about to close: who listens is told that nothing more comes.
     pub(crate) closing: watch::Receiver<bool>,
 }
@@ -87,7 +101,38 @@ impl Default for Rules {
     }
 }
 
+/// The servers of a house, and what follows from how they are configured.
+pub(crate) struct Furnishing {
+    pub(crate) servers: BTreeMap<String, Server>,
+    pub(crate) tools: BTreeMap<String, Tools>,
+    pub(crate) restarting: BTreeSet<String>,
+    pub(crate) aggregate: Arc<Aggregate>,
+    pub(crate) identify: Arc<identify::Rules>,
+}
+
+impl Furnishing {
+    pub(crate) fn new(servers: Vec<Configured>, configured: Identify, expiry: Expiry) -> Self {
+        let name = |it: &Configured| it.server.name().to_owned();
+        let restarting = servers.iter().filter(|it| it.on_loss == OnLoss::Restart);
+        let restarting = restarting.map(name).collect();
+        let handles = servers.iter().map(|it| (name(it), it.handles)).collect();
+        let tools = servers.iter().map(|it| (name(it), it.tools.clone())).collect();
+        let sights = Sights::default();
+        let identify = Arc::new(identify::Rules { configured, handles, expiry, sights });
+        let servers: BTreeMap<_, _> =
+            servers.into_iter().map(|it| (name(&it), it.server)).collect();
+        let aggregate = Arc::new(Aggregate::new(servers.keys().map(String::as_str)));
+        Self { servers, tools, restarting, aggregate, identify }
+    }
+}
+
 impl House {
+    /// The same house with other servers.
+    pub(crate) fn furnished(&self, furnishing: Furnishing) -> Self {
+        let Furnishing { servers, tools, restarting, aggregate, identify } = furnishing;
+        Self { servers, tools, restarting, aggregate, identify, ..self.clone() }
+    }
+
     /// Why there is no link, in words for a client. What the server's process wrote is told to whoever
     /// runs it alone.
     pub(crate) fn blame(&self, error: &stayput_upstream::OpenError) -> String {

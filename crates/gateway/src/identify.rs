@@ -74,7 +74,7 @@ impl Claim<'_> {
     }
 
     /// What the log calls what it is for.
-    fn label(&self) -> &str {
+    pub(crate) fn label(&self) -> &str {
         self.server.map_or(Target::All.label(), Server::name)
     }
 

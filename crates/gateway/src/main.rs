@@ -2,7 +2,7 @@
 //!
 //! | room | where |
 //! |---|---|
-//! | listen | `front/`: what clients send over HTTP |
+//! | listen | `front/`: what clients send over HTTP, or a line each |
 //! | identify | `identify.rs`, `identify/`, `handles.rs`, `session_tools/`, `handshake.rs`, `connection.rs`, `connections.rs`: who it is, and which session that leads to |
 //! | open | `house.rs`, `visit.rs`, `shared.rs`, `keeper.rs`: the session, its link, and what is needed to come back to its servers |
 //! | route | `target.rs`, `request.rs`, `transparent.rs`, `aggregate.rs`, `heed.rs`: to which server, under which name |
@@ -11,14 +11,16 @@
 //! | reply | `reply.rs`, `stream.rs`, `streams.rs`, `lists.rs`, `tools.rs`, `sight.rs`, `losses.rs`, `moment.rs`: as the client expects it |
 //!
 //! `event.rs`, `metrics.rs`, `health.rs` and `log.rs` tell whoever runs it how it goes.
-//! `serve.rs` opens and closes the house, `config.rs` reads what users write, `demo.rs` is a small server
+//! `serve.rs` opens and closes the house, `alone.rs` for one client, `definition.rs` is what that one brings along, `config.rs` reads what users write, `demo.rs` is a small server
 //! to try it with, and `story.rs` shows on that server what all of this is for.
 
 mod aggregate;
+mod alone;
 mod cli;
 mod config;
 mod connection;
 mod connections;
+mod definition;
 mod demo;
 mod event;
 mod forward;
@@ -27,6 +29,7 @@ mod handles;
 mod handshake;
 mod health;
 mod heed;
+mod holding;
 mod house;
 mod identify;
 mod keeper;
@@ -67,6 +70,7 @@ fn main() -> ExitCode {
         Command::Demo(args) => return story(&args),
         Command::DemoServer(args) => demo(&args),
         Command::Serve(args) => serve(&args),
+        Command::Stdio(args) => stdio(args),
         Command::Token(args) => token(&args),
     };
     match done {
@@ -117,6 +121,15 @@ fn token(args: &cli::Token) -> Done {
     };
     writeln!(std::io::stdout(), "{text}")?;
     Ok(())
+}
+
+fn stdio(args: cli::Stdio) -> Done {
+    let definition = args.definition(&std::env::current_dir()?)?;
+    let runtime = tokio::runtime::Runtime::new()?;
+    let done = runtime.block_on(alone::run(&definition, args.server.as_deref(), args.session));
+    // A read of standard input cannot be cancelled; whoever waits for it waits for ever.
+    runtime.shutdown_background();
+    done
 }
 
 fn serve(args: &cli::Serve) -> Done {

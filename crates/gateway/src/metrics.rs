@@ -135,7 +135,7 @@ impl Metrics {
 impl House {
     /// All that is counted, as Prometheus reads it.
     pub(crate) fn metrics_page(&self) -> String {
-        let Metrics { opened, servers, resumed, ended, refused } = &self.metrics;
+        let Metrics { opened, servers, resumed, ended, refused } = &*self.metrics;
         let mut page = Page::default();
         page.family("stayput_sessions_opened_total");
         for (name, opened) in opened {

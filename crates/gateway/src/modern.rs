@@ -20,6 +20,7 @@ use stayput_wire::{Code, Era, Kind, Message, Version, header as mcp, meta};
 
 use crate::{
     config::Tools,
+    connection::Connection,
     house::House,
     identify::Claim,
     nobody::Nobody,
@@ -62,6 +63,8 @@ struct Request<'a> {
     headers: &'a HeaderMap,
     /// The session in the path.
     path_key: Option<&'a str>,
+    /// The connection, which a client over standard input and output has.
+    stdio: Option<&'a Arc<Connection>>,
     message: &'a Message<'a>,
     owner: Owner,
     /// The client's id as it was written.
@@ -82,7 +85,7 @@ impl Request<'_> {
             headers: self.headers,
             path_key: self.path_key,
             message: self.message,
-            connection: None,
+            connection: self.stdio,
         }
     }
 
@@ -105,7 +108,7 @@ pub(crate) async fn take(
     house: &Arc<House>,
     target: &Target,
     message: &Message<'_>,
-    Along { principal, headers, path_key, .. }: Along<'_>,
+    Along { principal, headers, path_key, stdio, .. }: Along<'_>,
 ) -> Response<Reply> {
     let (id, method) = match message.kind() {
         Kind::Request { id, method, .. } => (id.as_str(), &**method),
@@ -116,18 +119,25 @@ pub(crate) async fn take(
             return Refused::new(Code::INVALID_REQUEST, sentence).response(None);
         }
     };
-    if let Err(refused) = validate::request(headers, message) {
+    let valid = match stdio {
+        None => validate::request(headers, message),
+        // There are no headers.
+        Some(_) => validate::body(message),
+    };
+    if let Err(refused) = valid {
         return refused.response(Some(id));
     }
     let owner = principal.owner.clone();
     let Target::Server(name) = target else {
-        return ToAll { house, owner, headers, path_key, message, id, method }.answer().await;
+        return ToAll { house, owner, headers, path_key, stdio, message, id, method }
+            .answer()
+            .await;
     };
     let Some(server) = house.servers.get(&**name) else {
         let sentence = format!("there is no server `{name}` any more");
         return Refused::new(Code::INTERNAL_ERROR, &sentence).response(Some(id));
     };
-    Request { house, server, headers, path_key, message, owner, id, method }.answer().await
+    Request { house, server, headers, path_key, stdio, message, owner, id, method }.answer().await
 }
 
 impl Request<'_> {
@@ -200,7 +210,7 @@ impl Request<'_> {
             // As for one that is not there.
             return Some(self.refused(Code::INVALID_PARAMS, "Unknown tool"));
         }
-        let name = name?;
+        let name = name.filter(|_| self.stdio.is_none())?;
         // A link that lists passed over knows more than what was learned before there was one.
         let checked = match link.filter(|_| profile.way().era() == Era::Modern) {
             Some(link) => validate::params(self.headers, &*link.param_headers(&name)?, params),

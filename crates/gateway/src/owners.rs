@@ -46,6 +46,11 @@ impl Principal {
         Self { owner, claims: Arc::new(claims) }
     }
 
+    /// The user of this machine, whom the system has let in.
+    pub(crate) fn local() -> Self {
+        Self::new(Owner::local(), Claims::default())
+    }
+
     /// Whoever comes to a gateway that asks nobody for a name.
     pub(crate) fn anonymous() -> Self {
         Self::new(Owner::anonymous(), Claims::default())

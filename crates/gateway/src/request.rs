@@ -26,6 +26,8 @@ pub(crate) struct Along<'a> {
     pub(crate) path_key: Option<&'a str>,
     /// Whether the client reads streams.
     pub(crate) streams: bool,
+    /// The connection of a client over standard input and output, which has one in either era.
+    pub(crate) stdio: Option<&'a Arc<Connection>>,
 }
 
 /// One request of a client that shook hands.

@@ -1,42 +1,33 @@
 //! `stayput serve`: from its settings to its end.
 
 use std::{
-    collections::{BTreeMap, HashMap},
-    fs,
-    io::{self, Write as _},
+    collections::HashMap,
+    io,
     net::SocketAddr,
-    os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _},
     path::{Path, PathBuf},
     sync::Arc,
     time::Duration,
 };
 
 use stayput_core::{
-    EndReason, EventIds, Expiry, Holder, HolderId, Record, SessionId, SessionLimits, Sessions,
-    Settings, SystemClock,
+    EndReason, EventIds, Expiry, Record, SessionId, SessionLimits, Sessions, Settings, SystemClock,
 };
 use stayput_upstream::{
-    Folders, Limits, LinkSettings, Links, SealKey, Server,
+    Folders, Limits, LinkSettings, Links, SealKey,
     http::{Client, ClientSettings},
     process::{Processes, WardenCommand},
 };
 use tokio::{net::TcpListener, runtime::Handle, sync::watch};
 
 use crate::{
-    aggregate::Aggregate,
-    config::{Auth, Config, Configured, Identify, JwtRules, OnLoss},
-    connections::Connections,
+    config::{Auth, Config, Configured, Identify, JwtRules},
     event::Event,
-    front::{self, door::Door},
-    health::Health,
-    house::{House, Rules},
-    identify,
+    front::door::Door,
+    holding::{self, Holding},
+    house::{Furnishing, House, Rules},
     log::{Level, Log},
-    losses::Telling,
     metrics::Metrics,
     owners::{Good, Jwt, Keys, Owners},
-    sight::Sights,
-    streams::Shelf,
 };
 
 /// How long calls may go on after the first signal to stop.
@@ -49,7 +40,8 @@ const LEASE: Duration = Duration::from_secs(15);
 /// What a gateway is made of.
 #[derive(Debug)]
 pub(crate) struct Plan {
-    pub(crate) listen: SocketAddr,
+    /// Where to listen over HTTP, if at all.
+    pub(crate) listen: Option<SocketAddr>,
     pub(crate) store: String,
     pub(crate) servers: Vec<Configured>,
     pub(crate) rules: Rules,
@@ -76,8 +68,8 @@ impl Plan {
             ..Rules::default()
         };
         Ok(Self {
-            listen: config.listen,
-            data: data(&config.store)?,
+            listen: Some(config.listen),
+            data: holding::folder(&config.store)?,
             store: config.store,
             servers: config.servers,
             rules,
@@ -91,28 +83,10 @@ impl Plan {
     }
 }
 
-/// Where keys and private folders are: beside a store that is a file, else in the user's data folder.
-fn data(store: &str) -> Result<PathBuf, ServeError> {
-    let file = store.strip_prefix("sqlite:").filter(|path| !path.is_empty());
-    if let Some(file) = file {
-        let file = Path::new(file.strip_prefix("//").unwrap_or(file));
-        let mut name = file.file_name().unwrap_or_default().to_owned();
-        name.push(".d");
-        return Ok(file.with_file_name(name));
-    }
-    let home = std::env::var_os("XDG_DATA_HOME")
-        .map(PathBuf::from)
-        .or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".local/share")));
-    let home = home.ok_or(ServeError::NoHome)?;
-    // One folder for each store: the name under which sessions are held is in it.
-    let digest = stayput_core::content_digest(store.as_bytes()).to_hex();
-    Ok(home.join("stayput").join(digest.get(..16).unwrap_or_default()))
-}
-
 /// A gateway that listens.
 pub(crate) struct Gateway {
     house: Arc<House>,
-    listener: TcpListener,
+    listener: Option<TcpListener>,
     log: Log,
     stopping: watch::Sender<bool>,
     _holding: Holding,
@@ -147,55 +121,18 @@ pub(crate) enum ServeError {
     Seal(#[from] stayput_upstream::SealError),
 }
 
-/// The name under which sessions are held, the same after each restart: what an earlier life of this
-/// gateway held is ours at once. The lock makes sure that there is no other one with this name.
-struct Holding {
-    holder: Holder,
-    _lock: fs::File,
-}
-
-impl Holding {
-    fn take(data: &Path) -> Result<Self, ServeError> {
-        let failed = |error| ServeError::Data { path: data.to_owned(), error };
-        fs::create_dir_all(data).map_err(failed)?;
-        fs::set_permissions(data, fs::Permissions::from_mode(0o700)).map_err(failed)?;
-        let path = data.join("holder");
-        let mut options = fs::OpenOptions::new();
-        options.read(true).write(true).create(true).truncate(false).mode(0o600);
-        let mut lock = options.open(&path).map_err(failed)?;
-        match lock.try_lock() {
-            Ok(()) => {}
-            Err(fs::TryLockError::WouldBlock) => {
-                return Err(ServeError::Taken { path: data.to_owned() });
-            }
-            Err(fs::TryLockError::Error(error)) => return Err(failed(error)),
-        }
-        let kept = fs::read_to_string(&path).map_err(failed)?;
-        let id = match kept.trim().parse::<HolderId>() {
-            Ok(id) => id,
-            Err(_) => {
-                let id = HolderId::generate();
-                lock.set_len(0).map_err(failed)?;
-                lock.write_all(id.to_string().as_bytes()).map_err(failed)?;
-                id
-            }
-        };
-        Ok(Self { holder: Holder { id, address: String::new() }, _lock: lock })
-    }
-}
-
 impl Gateway {
     /// Opens the store, takes the sessions, and listens. Nothing is started yet.
     pub(crate) async fn start(plan: Plan, log: Log) -> Result<Self, ServeError> {
         let owners = owners(plan.auth)?;
-        if !plan.listen.ip().is_loopback() && owners.is_open() {
+        let exposed = plan.listen.filter(|it| owners.is_open() && !it.ip().is_loopback());
+        if let Some(address) = exposed {
             if !plan.open_to_all {
-                return Err(ServeError::Exposed { address: plan.listen });
+                return Err(ServeError::Exposed { address });
             }
             log.warn(&format!(
-                "{} can be reached from other machines, and whoever does so is let in: all of them are \
-                 one owner, and can reach each other's sessions",
-                plan.listen
+                "{address} can be reached from other machines, and whoever does so is let in: all of \
+                 them are one owner, and can reach each other's sessions"
             ));
         }
         let holding = Holding::take(&plan.data)?;
@@ -211,50 +148,46 @@ impl Gateway {
         let sessions = Sessions::start(database.store, clock, holder, settings).await?;
         let key = plan.data.join("key");
         let seal = SealKey::at(&key)?;
-        let tools = plan.servers.iter().map(|it| (it.server.name().to_owned(), it.tools.clone()));
-        let handles = plan.servers.iter().map(|it| (it.server.name().to_owned(), it.handles));
-        let identify = identify::Rules {
-            configured: plan.identify,
-            handles: handles.collect(),
-            expiry: plan.expiry,
-            sights: Sights::default(),
-        };
         let metrics = Metrics::new(plan.servers.iter().map(|it| it.server.name()));
-        let restarting = plan.servers.iter().filter(|it| it.on_loss == OnLoss::Restart);
-        let restarting = restarting.map(|it| it.server.name().to_owned()).collect();
-        let (tools, servers) = (tools.collect(), named(plan.servers));
+        let furnishing = Furnishing::new(plan.servers, plan.identify, plan.expiry);
+        let Furnishing { servers, tools, restarting, aggregate, identify } = furnishing;
         let (stopping, closing) = watch::channel(false);
         let house = House {
-            metrics,
-            health: Health::default(),
+            metrics: metrics.into(),
+            health: Arc::default(),
             tools,
             restarting,
-            aggregate: Aggregate::new(servers.keys().map(String::as_str)),
+            aggregate,
             servers,
-            sessions,
+            sessions: sessions.into(),
             links: links(&plan.data, plan.limits)?,
-            connections: Connections::default(),
-            callers: front::sse::Callers::default(),
-            telling: Telling::default(),
-            shelf: Shelf::default(),
+            connections: Arc::default(),
+            callers: Arc::default(),
+            telling: Arc::default(),
+            shelf: Arc::default(),
             ids: EventIds::new(&secret()),
             seal,
             life: stayput_core::content_digest(&secret()).to_hex(),
             rules: plan.rules,
-            owners,
+            owners: owners.into(),
             identify,
             log,
             closing,
         };
-        let listener = TcpListener::bind(plan.listen).await;
-        let address = plan.listen;
-        let listener = listener.map_err(|error| ServeError::Listen { address, error })?;
+        let listener = match plan.listen {
+            Some(address) => {
+                let bound = TcpListener::bind(address).await;
+                Some(bound.map_err(|error| ServeError::Listen { address, error })?)
+            }
+            None => None,
+        };
         Ok(Self { house: Arc::new(house), listener, log, stopping, _holding: holding })
     }
 
     /// Says where it listens, and what to do with that.
     pub(crate) fn announce(&self) -> io::Result<()> {
-        let address = self.listener.local_addr()?;
+        let Some(listener) = &self.listener else { return Ok(()) };
+        let address = listener.local_addr()?;
         let url = format!("http://{address}");
         let fields = [("event", "listening"), ("url", &*url)];
         self.log.event(Level::Info, &format!("stayput listens on {url}"), &fields);
@@ -274,10 +207,16 @@ impl Gateway {
         Ok(())
     }
 
+    /// The house, for whoever comes in by another door.
+    pub(crate) fn house(&self) -> &Arc<House> {
+        &self.house
+    }
+
     /// Takes in whoever connects, each until `stopped`.
     async fn accept(&self, door: &Door, stopped: &watch::Receiver<bool>) {
+        let Some(listener) = &self.listener else { return std::future::pending().await };
         loop {
-            match self.listener.accept().await {
+            match listener.accept().await {
                 Ok((socket, _)) => door.enter(&self.house, socket, stopped.clone()),
                 // Too many open files, most likely: they come back.
                 Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
@@ -423,11 +362,6 @@ fn secret() -> [u8; 32] {
     // Without randomness nothing here works: keys are made from it, too.
     let _ = getrandom::fill(&mut bytes);
     bytes
-}
-
-fn named(servers: Vec<Configured>) -> BTreeMap<String, Server> {
-    let servers = servers.into_iter().map(|configured| configured.server);
-    servers.map(|server| (server.name().to_owned(), server)).collect()
 }
 
 fn links(data: &Path, limits: Limits) -> Result<Links, ServeError> {

@@ -53,6 +53,8 @@ struct State {
     waker: Option<Waker>,
     /// It is read once: what was read is not kept, and what was not is never dropped.
     once: bool,
+    /// Who does not read is waited for without end: it may have been stopped, and goes on some day.
+    patient: bool,
     /// What follows when a stream that is read once is over, or nobody reads it any more.
     gone: Option<Then>,
 }
@@ -85,6 +87,12 @@ impl Stream {
     /// A stream that is read once, as it is said, and what follows when it is over.
     pub(crate) fn once(gone: Then) -> Arc<Self> {
         let state = State { once: true, gone: Some(gone), ..State::default() };
+        Arc::new(Self { topic: None, state: Mutex::new(state), read: Notify::new() })
+    }
+
+    /// A stream that is read once, by somebody who is waited for for as long as it is there.
+    pub(crate) fn line() -> Arc<Self> {
+        let state = State { once: true, patient: true, ..State::default() };
         Arc::new(Self { topic: None, state: Mutex::new(state), read: Notify::new() })
     }
 
@@ -131,13 +139,16 @@ impl Stream {
             let read = self.read.notified();
             tokio::pin!(read);
             read.as_mut().enable();
-            {
+            let patient = {
                 let state = self.state();
                 if !state.once || state.ended || state.bytes <= KEPT {
                     return;
                 }
-            }
-            if tokio::time::timeout(PATIENCE, read).await.is_err() {
+                state.patient
+            };
+            if patient {
+                read.await;
+            } else if tokio::time::timeout(PATIENCE, read).await.is_err() {
                 self.state().events.clear();
                 self.end();
             }
@@ -201,6 +212,11 @@ impl Stream {
         self.read(0, Manner::Named { endpoint: Some(endpoint) })
     }
 
+    /// Reads all that is said, a line each.
+    pub(crate) fn read_lines(self: &Arc<Self>) -> Reading {
+        self.read(0, Manner::Lines)
+    }
+
     fn read(self: &Arc<Self>, after: u64, manner: Manner) -> Reading {
         let mut state = self.state();
         state.reader += 1;
@@ -244,6 +260,8 @@ enum Manner {
     Numbered { ids: EventIds, primed: bool },
     /// With names, as in 2024-11-05.
     Named { endpoint: Option<String> },
+    /// As they are, each on a line.
+    Lines,
 }
 
 impl Manner {
@@ -258,15 +276,24 @@ impl Manner {
             Self::Named { endpoint } => {
                 sse::Event::new(endpoint.take()?).with_name(sse::ENDPOINT).ok()
             }
+            Self::Lines => None,
         }
     }
 
-    fn event(&self, topic: Option<&Topic>, number: u64, text: Bytes) -> Option<sse::Event> {
-        let event = sse::Event::new(text);
-        match self {
-            Self::Numbered { ids, .. } => event.with_id(&ids.seal(topic?, number)).ok(),
-            Self::Named { .. } => event.with_name(sse::MESSAGE).ok(),
-        }
+    fn written(&self, topic: Option<&Topic>, number: u64, text: Bytes) -> Option<Bytes> {
+        let event = match self {
+            Self::Numbered { ids, .. } => {
+                sse::Event::new(text).with_id(&ids.seal(topic?, number)).ok()
+            }
+            Self::Named { .. } => sse::Event::new(text).with_name(sse::MESSAGE).ok(),
+            Self::Lines => {
+                let mut line = Vec::with_capacity(text.len() + 1);
+                line.extend_from_slice(&text);
+                stayput_wire::end_line(&mut line);
+                return Some(line.into());
+            }
+        };
+        event.map(|event| event.encode().into())
     }
 }
 
@@ -277,7 +304,8 @@ impl Reading {
         self
     }
 
-    fn next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
+    /// What is to be written next; nothing after the end.
+    pub(crate) fn next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
         let topic = self.stream.topic.as_ref();
         if let Some(opening) = self.manner.opening(topic, self.after) {
             return Poll::Ready(Some(opening.encode().into()));
@@ -293,8 +321,7 @@ impl Reading {
                 then();
             }
             self.after = number;
-            let event = self.manner.event(topic, number, text);
-            return Poll::Ready(event.map(|event| event.encode().into()));
+            return Poll::Ready(self.manner.written(topic, number, text));
         }
         if state.ended {
             return Poll::Ready(None);

@@ -31,7 +31,8 @@ pub(super) async fn take(
         return reply::refusal(status, None, Code::INVALID_REQUEST, sentence);
     }
     let streams = accepts(headers, mcp::EVENT_STREAM);
-    let along = Along { principal: &at.principal, headers, path_key: at.key.as_deref(), streams };
+    let (principal, path_key) = (&at.principal, at.key.as_deref());
+    let along = Along { principal, headers, path_key, streams, stdio: None };
     if Batch::is_batch(body) {
         return take_batch(house, at, along, body).await;
     }

@@ -206,7 +206,7 @@ fn messages(caller: &Caller, body: &Bytes) -> Result<Vec<Bytes>, String> {
 }
 
 /// Begins something at once, so that what comes after it finds it begun, and lets it go on by itself.
-async fn begin(task: impl Future<Output = ()> + Send + 'static) {
+pub(super) async fn begin(task: impl Future<Output = ()> + Send + 'static) {
     let mut task: Pin<Box<dyn Future<Output = ()> + Send>> = Box::pin(task);
     let begun = std::future::poll_fn(|cx| Poll::Ready(task.as_mut().poll(cx))).await;
     if begun.is_pending() {
@@ -215,6 +215,12 @@ async fn begin(task: impl Future<Output = ()> + Send + 'static) {
 }
 
 impl Caller {
+    /// What comes along with its messages.
+    fn along<'a>(&'a self, headers: &'a HeaderMap) -> Along<'a> {
+        let principal = &self.principal;
+        Along { principal, headers, path_key: None, streams: true, stdio: None }
+    }
+
     fn progress(&self) -> MutexGuard<'_, Progress> {
         self.progress.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -255,8 +261,7 @@ impl Caller {
         }
         // A stream is the line itself: the answer comes there by itself.
         let headers = HeaderMap::new();
-        let along =
-            Along { principal: &self.principal, headers: &headers, path_key: None, streams: true };
+        let along = self.along(&headers);
         if let Outcome::Done(done) = request::answer(house, &connection, &message, along).await {
             self.line.room().await;
             self.line.push_then(done.text, done.then);
@@ -277,12 +282,7 @@ impl Caller {
         }
         let greeted = {
             let headers = HeaderMap::new();
-            let along = Along {
-                principal: &self.principal,
-                headers: &headers,
-                path_key: None,
-                streams: true,
-            };
+            let along = self.along(&headers);
             handshake::initialize(house, &self.principal.owner, &self.target, message, along).await
         };
         let made = match greeted.name {

@@ -44,8 +44,8 @@ pub(crate) async fn lead(
     session: &Session,
 ) -> Result<(), OpenError> {
     let Some(connection) = claim.connection else { return Ok(()) };
-    if let Some(name) = cookie::connection(house, claim.headers) {
-        house.sessions.connect(session, &name, &connection.to_bytes()).await?;
+    if let Some(name) = connection.name() {
+        house.sessions.connect(session, name, &connection.to_bytes()).await?;
     }
     connection.lead(session.id());
     crate::listening::resume(house, connection).await;

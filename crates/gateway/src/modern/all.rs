@@ -9,6 +9,7 @@ use stayput_wire::{Code, Era, Message};
 use super::{REMOVED, Request, discover, errand, validate, validate::Refused};
 use crate::{
     aggregate::{self, Refusal, Routed, roll::Roll},
+    connection::Connection,
     house::House,
     identify::Claim,
     reply::{self, Reply},
@@ -22,6 +23,8 @@ pub(super) struct ToAll<'a> {
     pub(super) headers: &'a HeaderMap,
     /// The session in the path.
     pub(super) path_key: Option<&'a str>,
+    /// The connection of a client that has one, because it speaks over standard input and output.
+    pub(super) stdio: Option<&'a Arc<Connection>>,
     pub(super) message: &'a Message<'a>,
     /// The client's id as it was written.
     pub(super) id: &'a str,
@@ -36,8 +39,8 @@ impl ToAll<'_> {
         }
         let (house, owner, headers, message) =
             (self.house, &self.owner, self.headers, self.message);
-        let path_key = self.path_key;
-        let claim = Claim { owner, server: None, headers, path_key, message, connection: None };
+        let (path_key, connection) = (self.path_key, self.stdio);
+        let claim = Claim { owner, server: None, headers, path_key, message, connection };
         if self.method == "server/discover" {
             let roll = Roll::call(house, owner, None).await;
             let said = discover::of_all(&roll, &house.aggregate.names);
@@ -74,7 +77,7 @@ impl ToAll<'_> {
 
     /// Passes it on to its server, under the name that it has there.
     async fn pass(&self, Routed { server, text }: Routed<'_>) -> Response<Reply> {
-        let Self { house, headers, path_key, id, method, .. } = *self;
+        let Self { house, headers, path_key, stdio, id, method, .. } = *self;
         let inner = text.as_deref().map(|text| Message::parse(text.as_bytes()));
         let message = match &inner {
             None => self.message,
@@ -85,6 +88,6 @@ impl ToAll<'_> {
             }
         };
         let owner = self.owner.clone();
-        Request { house, server, headers, path_key, message, owner, id, method }.pass().await
+        Request { house, server, headers, path_key, stdio, message, owner, id, method }.pass().await
     }
 }

@@ -82,7 +82,8 @@ impl Following {
         }
     }
 
-    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
+    /// The next message, as it is; nothing after the last one.
+    pub(crate) fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
         if let Some(first) = self.first.take() {
             return Poll::Ready(Some(first));
         }

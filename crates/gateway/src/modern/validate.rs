@@ -62,15 +62,26 @@ pub(super) fn request(headers: &HeaderMap, message: &Message<'_>) -> Result<(), 
     }
     let version = required(message)?;
     same(headers, mcp::PROTOCOL_VERSION, Some(&version))?;
-    let spoken = Version::from(&*version);
-    if !spoken.is_known() || spoken.era() == Era::Legacy {
-        return Err(unsupported(&version));
-    }
+    supported(&version)?;
     same(headers, mcp::METHOD, message.method())?;
     let Some(source) = message.method().and_then(mcp::name_source) else { return Ok(()) };
     let name = message.params().map(|params| params.find_unique(&[source]));
     let name = name.transpose().map_err(|_| twice(source))?.flatten().and_then(Raw::text);
     same(headers, mcp::NAME, name.as_deref())
+}
+
+/// Whether a request says what every request has to say, where there are no headers.
+pub(super) fn body(message: &Message<'_>) -> Result<(), Refused> {
+    supported(&*required(message)?)
+}
+
+/// Whether a version is one of those that are spoken in this way.
+fn supported(version: &str) -> Result<(), Refused> {
+    let spoken = Version::from(version);
+    match spoken.is_known() && spoken.era() == Era::Modern {
+        true => Ok(()),
+        false => Err(unsupported(version)),
+    }
 }
 
 /// Whether the arguments of a tool that travel as headers say there what they say in the body.

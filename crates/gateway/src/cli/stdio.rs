@@ -1,0 +1,147 @@
+//! The command line of `stayput stdio`.
+
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use stayput_core::Key;
+
+use super::{StartError, StoreUrl, found};
+use crate::definition::{Commanded, Definition};
+
+const EXAMPLES: &str = "\
+Examples:
+  stayput stdio -- npx -y @playwright/mcp         one server, no file
+  stayput stdio --session work -- npx -y @playwright/mcp
+                                                  a reload, or a second window, finds the session again
+  stayput stdio --config team.json --server notes one server of a file
+  stayput stdio --config team.json                all of them, tools named SERVER__TOOL
+
+Nothing but messages is written to the standard output. The sessions are in a
+running `stayput serve` on the same store, or else in a process in the
+background that is started for them and goes with the last of them.";
+
+/// The most bytes of a key.
+const KEY_LIMIT: usize = 128;
+
+/// How `stayput stdio` is run.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Stdio {
+    /// The configuration [default: stayput.json, .mcp.json or mcp.json in the current folder]
+    #[arg(long, short, value_name = "FILE", conflicts_with = "command")]
+    config: Option<PathBuf>,
+    /// Which server of the file; or how the one behind `--` is called
+    #[arg(long, short, value_name = "NAME")]
+    pub(crate) server: Option<String>,
+    /// A key of your choice for the session: whoever comes with it again finds the session again
+    #[arg(long, value_name = "KEY", value_parser = key)]
+    pub(crate) session: Option<Key>,
+    /// A variable of the environment that the server behind `--` gets beside the usual; may be repeated
+    #[arg(long, value_name = "NAME", requires = "command")]
+    env: Vec<String>,
+    /// Where sessions are kept: sqlite:PATH, memory:, postgres://… or redis://…
+    #[arg(long, value_name = "URL")]
+    store: Option<StoreUrl>,
+    /// Do all in this process; needs a store that no other `stayput` uses
+    #[arg(long)]
+    pub(crate) no_daemon: bool,
+    /// One server, as it would be started without Stayput; `${session.dir}` is a folder of the session
+    #[arg(last = true, value_name = "COMMAND")]
+    command: Vec<String>,
+}
+
+fn key(text: &str) -> Result<Key, &'static str> {
+    let key = Key::named(text).ok().filter(|_| text.len() <= KEY_LIMIT);
+    key.ok_or("a key has 1 to 128 printable bytes")
+}
+
+impl Stdio {
+    /// What it is for: the command, the file that is named or one that is in `folder`, or else what the
+    /// holder of the sessions has.
+    ///
+    /// # Errors
+    /// [`StartError`] if there is a file that cannot be read.
+    pub(crate) fn definition(&self, folder: &Path) -> Result<Definition, StartError> {
+        let definition = match (self.command.split_first(), &self.config) {
+            (Some((command, args)), _) => {
+                let (name, inherit) = (self.server.as_deref(), &*self.env);
+                Definition::commanded(&Commanded { name, command, args, inherit }, folder)
+            }
+            (None, Some(file)) => read(file, folder)?,
+            (None, None) => match found(folder) {
+                Some(file) => read(&file, folder)?,
+                None => Definition::new(None, Path::new("stayput.json"), folder),
+            },
+        };
+        Ok(match &self.store {
+            Some(StoreUrl(store)) => definition.on(store),
+            None => definition,
+        })
+    }
+}
+
+fn read(file: &Path, folder: &Path) -> Result<Definition, StartError> {
+    let text = std::fs::read_to_string(folder.join(file));
+    let text = text.map_err(|error| StartError::File { file: file.to_owned(), error })?;
+    Ok(Definition::new(Some(text), file, folder))
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+
+    use super::*;
+    use crate::{
+        cli::{Cli, Command},
+        definition::choose,
+        target::Target,
+    };
+
+    fn stdio(arguments: &[&str]) -> Result<Stdio, clap::Error> {
+        let all = ["stayput", "stdio"].iter().chain(arguments);
+        Cli::try_parse_from(all).map(|cli| match cli.command {
+            Command::Stdio(stdio) => stdio,
+            other => panic!("{other:?}"),
+        })
+    }
+
+    fn servers(stdio: &Stdio, folder: &Path) -> Vec<String> {
+        let config = stdio.definition(folder).unwrap().config().unwrap();
+        config.servers.iter().map(|it| it.server.name().to_owned()).collect()
+    }
+
+    #[test]
+    fn a_server_comes_from_the_command_line_or_from_a_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let here = folder.path();
+        let none = stdio(&[]).unwrap().definition(here).unwrap();
+        assert!(!none.has_servers() && none.config().unwrap().warnings.is_empty());
+        let text = r#"{"mcpServers": {"one": {"command": "x"}, "two": {"command": "y"}}}"#;
+        std::fs::write(here.join("mcp.json"), text).unwrap();
+        assert_eq!(servers(&stdio(&[]).unwrap(), here), ["one", "two"]);
+        assert_eq!(servers(&stdio(&["--config", "mcp.json"]).unwrap(), here), ["one", "two"]);
+        let given = stdio(&["--", "npx", "-y", "--session", "x"]).unwrap();
+        assert_eq!((servers(&given, here), given.session), (vec!["npx".to_owned()], None));
+        let named = stdio(&["--server", "web", "--env", "A", "--", "npx"]).unwrap();
+        assert_eq!(servers(&named, here), ["web"]);
+        let target =
+            choose(servers(&named, here).iter().map(String::as_str), named.server.as_deref());
+        assert_eq!(target, Ok(Target::Server("web".into())));
+        let missing = stdio(&["--config", "/no/such"]).unwrap().definition(here).err().unwrap();
+        assert!(missing.to_string().contains("/no/such"), "{missing}");
+    }
+
+    #[test]
+    fn what_cannot_be_meant_is_refused() {
+        for arguments in [
+            &["--session", ""][..],
+            &["--session", "a\nb"],
+            &["--config", "x", "--", "npx"],
+            &["--env", "A"],
+            &["npx"],
+        ] {
+            assert_eq!(stdio(arguments).unwrap_err().exit_code(), 2, "{arguments:?}");
+        }
+        assert_eq!(stdio(&["--session", "a b"]).unwrap().session.unwrap().as_str(), "name:a b");
+    }
+}

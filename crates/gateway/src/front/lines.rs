@@ -1,0 +1,55 @@
+//! Messages as they come in over standard input or a socket: a line each.
+
+use std::borrow::Cow;
+
+use stayput_wire::{LineSplitter, LineTooLong, Message};
+use tokio::io::{AsyncRead, AsyncReadExt as _};
+
+/// How much is read at once.
+const CHUNK: usize = 64 << 10;
+
+/// The lines of somebody who writes.
+pub(crate) struct Lines<R> {
+    reader: R,
+    splitter: LineSplitter,
+    chunk: Vec<u8>,
+    /// What of the chunk has not been looked at.
+    rest: std::ops::Range<usize>,
+}
+
+impl<R: AsyncRead + Unpin> Lines<R> {
+    pub(crate) fn new(reader: R) -> Self {
+        let splitter = LineSplitter::new(Message::SIZE_LIMIT);
+        Self { reader, splitter, chunk: vec![0; CHUNK], rest: 0..0 }
+    }
+
+    /// The next line. Nothing after the end; what was not ended by a line break is none. It can be
+    /// given up while it waits, and nothing is lost.
+    pub(crate) async fn next(&mut self) -> Option<Result<Vec<u8>, LineTooLong>> {
+        loop {
+            let mut rest = self.chunk.get(self.rest.clone()).unwrap_or_default();
+            let line = self.splitter.next_line(&mut rest).map(|line| line.map(Cow::into_owned));
+            self.rest.start = self.rest.end - rest.len();
+            if line.is_some() {
+                return line;
+            }
+            match self.reader.read(&mut self.chunk).await {
+                Ok(0) | Err(_) => return None,
+                Ok(read) => self.rest = 0..read,
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn lines_come_one_by_one_and_what_is_cut_off_does_not() {
+        let mut lines = Lines::new(&b"{\"a\":1}\r\n\n{\"b\":2}\n{\"c\""[..]);
+        assert_eq!(lines.next().await.unwrap().unwrap(), br#"{"a":1}"#);
+        assert_eq!(lines.next().await.unwrap().unwrap(), br#"{"b":2}"#);
+        assert!(lines.next().await.is_none());
+    }
+}

@@ -1,0 +1,18 @@
+//! `stayput stdio`, as IDEs run it: real processes, lines in and lines out.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test stops at the first surprise"
+)]
+
+mod world;
+
+#[path = "stdio/alone.rs"]
+mod alone;
+#[path = "stdio/chats.rs"]
+mod chats;
+#[path = "stdio/kit.rs"]
+mod kit;
+#[path = "stdio/modern.rs"]
+mod modern;

@@ -1,0 +1,241 @@
+//! Windows of an IDE, each with a `stayput stdio` of its own.
+
+use std::{
+    path::PathBuf,
+    process::{ExitStatus, Stdio},
+    sync::{Arc, Mutex},
+};
+
+use serde_json::{Value, json};
+use stayput_testkit::{processes, program};
+use tempfile::TempDir;
+use tokio::{
+    io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, Lines},
+    process::{Child, ChildStdin, ChildStdout, Command},
+    time::timeout,
+};
+
+use crate::world::LONG;
+
+/// A user with a data folder of its own, and nothing in it.
+pub(crate) struct Home(pub(crate) TempDir);
+
+impl Home {
+    pub(crate) fn new() -> Self {
+        Self(TempDir::new().unwrap())
+    }
+
+    /// Where the sessions of this user are held.
+    pub(crate) fn data(&self) -> PathBuf {
+        self.0.path().join("data/stayput/stayput.db.d")
+    }
+
+    /// How `stayput` is started by this user.
+    pub(crate) fn command(&self) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_stayput"));
+        command.env("XDG_DATA_HOME", self.0.path().join("data")).current_dir(self.0.path());
+        command
+    }
+
+    /// `stayput stdio` with these arguments.
+    pub(crate) fn window(&self, arguments: &[&str]) -> Window {
+        let mut command = self.command();
+        command.arg("stdio").args(arguments);
+        Window::start(command)
+    }
+
+    /// All in one process, in front of the test server.
+    pub(crate) fn alone(&self, mark: &str, arguments: &[&str]) -> Window {
+        let mut all = vec!["--no-daemon"];
+        all.extend(arguments);
+        self.in_front(mark, &all)
+    }
+
+    /// In front of the test server, with arguments of our own.
+    pub(crate) fn in_front(&self, mark: &str, arguments: &[&str]) -> Window {
+        let server = program("stayput-testserver");
+        let mut all = arguments.to_vec();
+        all.extend(["--", server.to_str().unwrap()]);
+        all.extend(["stdio", "--era", "legacy", "--mark", mark]);
+        self.window(&all)
+    }
+}
+
+/// A running `stayput stdio`. Killed when it is dropped.
+pub(crate) struct Window {
+    child: Child,
+    stdin: Option<ChildStdin>,
+    said: Lines<BufReader<ChildStdout>>,
+    log: Arc<Mutex<String>>,
+    logging: tokio::task::JoinHandle<()>,
+    next: u64,
+    /// What came that was no answer.
+    pub(crate) heard: Vec<Value>,
+}
+
+impl Window {
+    pub(crate) fn start(mut command: Command) -> Self {
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.kill_on_drop(true).spawn().unwrap();
+        let (log, stderr) = (Arc::new(Mutex::new(String::new())), child.stderr.take().unwrap());
+        let kept = log.clone();
+        let logging = tokio::runtime::Handle::current().spawn(async move {
+            let mut lines = BufReader::new(stderr).lines();
+            while let Ok(Some(line)) = lines.next_line().await {
+                let mut kept = kept.lock().unwrap();
+                kept.push_str(&line);
+                kept.push('\n');
+            }
+        });
+        let stdin = child.stdin.take();
+        let said = BufReader::new(child.stdout.take().unwrap()).lines();
+        Self { child, stdin, said, log, logging, next: 1, heard: Vec::new() }
+    }
+
+    /// What it wrote to its standard error so far.
+    pub(crate) fn log(&self) -> String {
+        self.log.lock().unwrap().clone()
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id().unwrap()
+    }
+
+    /// Writes a line.
+    pub(crate) async fn say(&mut self, line: &str) {
+        let line = format!("{line}\n");
+        self.stdin.as_mut().unwrap().write_all(line.as_bytes()).await.unwrap();
+    }
+
+    /// The next line, which is a message.
+    pub(crate) async fn hear(&mut self) -> Value {
+        let line = timeout(LONG, self.said.next_line()).await.expect("a line in time").unwrap();
+        let line = line.unwrap_or_else(|| panic!("it ended: {}", self.log()));
+        serde_json::from_str(&line).unwrap_or_else(|_| panic!("{line}"))
+    }
+
+    /// Sends a request; says under which id.
+    pub(crate) async fn send(&mut self, method: &str, params: Value) -> u64 {
+        let id = self.next;
+        self.next += 1;
+        let request = json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params });
+        self.say(&request.to_string()).await;
+        id
+    }
+
+    /// The answer to a request. What comes meanwhile is kept.
+    pub(crate) async fn answer(&mut self, id: u64) -> Value {
+        loop {
+            let message = self.hear().await;
+            if message["id"] == id && message["method"].is_null() {
+                return message;
+            }
+            self.heard.push(message);
+        }
+    }
+
+    pub(crate) async fn ask(&mut self, method: &str, params: Value) -> Value {
+        let id = self.send(method, params).await;
+        self.answer(id).await
+    }
+
+    /// Shakes hands.
+    pub(crate) async fn greet(&mut self) -> Value {
+        self.greet_with(json!({})).await
+    }
+
+    pub(crate) async fn greet_with(&mut self, capabilities: Value) -> Value {
+        let hello = json!({ "protocolVersion": "2025-11-25", "capabilities": capabilities,
+            "clientInfo": { "name": "ide", "version": "1" } });
+        let greeting = self.ask("initialize", hello).await;
+        assert!(greeting["result"]["serverInfo"].is_object(), "{greeting}");
+        self.say(r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#).await;
+        greeting
+    }
+
+    pub(crate) async fn call(&mut self, tool: &str, arguments: Value) -> Value {
+        self.ask("tools/call", json!({ "name": tool, "arguments": arguments })).await
+    }
+
+    /// What a tool said.
+    pub(crate) async fn text(&mut self, tool: &str, arguments: Value) -> String {
+        text(&self.call(tool, arguments).await)
+    }
+
+    /// Adds one to the count of a session; says what it is now.
+    pub(crate) async fn count(&mut self) -> String {
+        self.text("count", json!({})).await
+    }
+
+    /// The count after a loss. That it was told is noted behind the answer, so it may be told once more.
+    pub(crate) async fn count_after_a_loss(&mut self) -> String {
+        for _ in 0..1_500 {
+            let answer = self.call("count", json!({})).await;
+            if answer["result"]["isError"] != true {
+                return text(&answer);
+            }
+        }
+        panic!("the loss is told without end");
+    }
+
+    /// Ends its input, and waits until it ended. Nothing more may have been said.
+    pub(crate) async fn close(mut self) -> ExitStatus {
+        drop(self.stdin.take());
+        self.wait().await
+    }
+
+    pub(crate) async fn wait(&mut self) -> ExitStatus {
+        let ended = timeout(LONG, self.child.wait()).await.expect("it ends in time").unwrap();
+        timeout(LONG, &mut self.logging).await.expect("nobody else has its log").unwrap();
+        ended
+    }
+
+    /// All lines that it still writes, until it closes its output.
+    pub(crate) async fn rest(&mut self) -> Vec<String> {
+        drop(self.stdin.take());
+        let mut all = Vec::new();
+        while let Some(line) = timeout(LONG, self.said.next_line()).await.unwrap().unwrap() {
+            all.push(line);
+        }
+        all
+    }
+
+    /// Nobody reads what it writes any more.
+    pub(crate) fn stop_reading(&mut self) {
+        let closed = BufReader::new(
+            ChildStdout::from_std(
+                std::process::Command::new("true")
+                    .stdout(Stdio::piped())
+                    .spawn()
+                    .unwrap()
+                    .stdout
+                    .unwrap(),
+            )
+            .unwrap(),
+        );
+        self.said = closed.lines();
+    }
+
+    pub(crate) fn kill(&self, signal: &str) {
+        kill(self.pid(), signal);
+    }
+}
+
+pub(crate) fn kill(pid: u32, signal: &str) {
+    let status = std::process::Command::new("kill").args([signal, &pid.to_string()]).status();
+    assert!(status.unwrap().success());
+}
+
+pub(crate) fn text(answer: &Value) -> String {
+    let text = answer["result"]["content"][0]["text"].as_str();
+    text.unwrap_or_else(|| panic!("{answer}")).to_owned()
+}
+
+/// How many servers run that have this word on their command line.
+pub(crate) fn servers(mark: &str) -> usize {
+    let is_server = |pid: &u32| {
+        let program = std::fs::read_link(format!("/proc/{pid}/exe"));
+        program.is_ok_and(|program| program.ends_with("stayput-testserver"))
+    };
+    processes::with_token(mark).iter().filter(|pid| is_server(pid)).count()
+}
