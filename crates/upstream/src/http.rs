@@ -14,6 +14,7 @@
 //! | `target.rs`, `basic.rs` | [`Target`]: a checked URL, and the credentials in it |
 //! | `settings.rs`, `trust.rs`, `proxy.rs` | [`ClientSettings`]: whom to trust, by what way to go, how long |
 //! | `dial.rs`, `stream.rs` | a new connection: TCP, proxy, TLS |
+//! | `plain.rs`, `plain/` | HTTP/1.1 over connections with neither encryption nor a proxy |
 //! | `error.rs` | [`HttpError`]: a sentence, a kind, a delivery |
 //!
 //! # What is bounded
@@ -27,6 +28,7 @@ mod body;
 mod client;
 mod dial;
 mod error;
+mod plain;
 mod proxy;
 mod redirect;
 mod request;

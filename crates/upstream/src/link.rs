@@ -6,6 +6,7 @@ mod call;
 mod carrier;
 mod core;
 mod declares;
+mod driver;
 mod flight;
 mod hello;
 mod inbox;

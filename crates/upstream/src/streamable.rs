@@ -204,10 +204,10 @@ impl Streamable {
         Ask { method: Method::POST, target, headers, body: text, idle, watched }
     }
 
-    /// Sends a request; a task of its own reads the answer.
+    /// Sends a request; whoever follows the call reads the answer.
     pub(crate) fn request(&self, core: &Arc<Core>, flight: &Arc<Flight>, prepared: Prepared) {
-        let driver = core.runtime().spawn(drive::drive(core.clone(), flight.clone(), prepared));
-        core.driven(flight, driver.abort_handle());
+        let reading = drive::drive(core.clone(), flight.clone(), prepared);
+        flight.read_by_caller(core, Box::pin(reading));
     }
 
     /// Sends what asks for no answer, in the background.

@@ -1,22 +1,27 @@
 //! What comes after the head of an answer.
 
-use std::{fmt, time::Duration};
+use std::{
+    fmt,
+    future::poll_fn,
+    pin::Pin,
+    task::{Context, Poll, ready},
+    time::Duration,
+};
 
 use bytes::{Bytes, BytesMut};
-use http_body_util::BodyExt;
 use hyper::body::{Body as _, Incoming};
 use tokio::time::{Instant, timeout_at};
 
-use super::{HttpError, Phase, Target, error::reasons};
+use super::{HttpError, Phase, Target, error::reasons, plain::Reader};
 use crate::Delivery;
 
 /// How much is reserved before all of it has come: a length is only a claim.
-const RESERVED: usize = 1 << 20;
+pub(super) const RESERVED: usize = 1 << 20;
 
 /// The body of an answer, chunk by chunk as it comes. Dropped before its end, it closes its
 /// connection, which is how a server learns that nobody listens any more.
 pub struct Body {
-    incoming: Incoming,
+    source: Source,
     from: Target,
     idle: Duration,
     /// Until when the next chunk must be there. It begins with the first wait for it and not when the
@@ -24,9 +29,62 @@ pub struct Body {
     deadline: Option<Instant>,
 }
 
+/// Who reads it.
+pub(super) enum Source {
+    Plain(Reader),
+    Hyper(Incoming),
+}
+
+impl Source {
+    /// How many bytes are to come at least.
+    fn announced(&self) -> usize {
+        let announced = match self {
+            Self::Plain(reader) => reader.announced(),
+            Self::Hyper(incoming) => incoming.size_hint().lower(),
+        };
+        usize::try_from(announced).unwrap_or(usize::MAX)
+    }
+
+    /// The next piece, or nothing at the end; or in words why not.
+    fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Bytes>, String>> {
+        let incoming = match self {
+            Self::Plain(reader) => return reader.poll_piece(cx).map_err(|error| error.to_string()),
+            Self::Hyper(incoming) => incoming,
+        };
+        loop {
+            let frame = match ready!(Pin::new(&mut *incoming).poll_frame(cx)) {
+                Some(frame) => frame.map_err(|error| reasons(&error))?,
+                None => return Poll::Ready(Ok(None)),
+            };
+            // Trailers say nothing that MCP knows.
+            if let Ok(data) = frame.into_data()
+                && !data.is_empty()
+            {
+                return Poll::Ready(Ok(Some(data)));
+            }
+        }
+    }
+
+    /// The same, behind what is in `all`. Says whether there was anything.
+    fn poll_into(
+        &mut self,
+        all: &mut BytesMut,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<bool, String>> {
+        if let Self::Plain(reader) = self {
+            return reader.poll_into(all, cx).map_err(|error| error.to_string());
+        }
+        let piece = ready!(self.poll_piece(cx))?;
+        if let Some(piece) = &piece {
+            all.extend_from_slice(piece);
+        }
+        Poll::Ready(Ok(piece.is_some()))
+    }
+}
+
 impl Body {
-    pub(super) fn new(incoming: Incoming, from: Target, idle: Duration) -> Self {
-        Self { incoming, from, idle, deadline: None }
+    pub(super) fn new(source: Source, from: Target, idle: Duration) -> Self {
+        Self { source, from, idle, deadline: None }
     }
 
     /// The next chunk, or nothing at the end. Cancelled, it loses nothing. After an error it is over, and
@@ -35,34 +93,29 @@ impl Body {
     /// # Errors
     /// If the connection breaks, or is silent for too long.
     pub async fn chunk(&mut self) -> Result<Option<Bytes>, HttpError> {
-        while let Some(frame) = self.frame().await? {
-            // Trailers say nothing that MCP knows.
-            if let Ok(data) = frame.into_data()
-                && !data.is_empty()
-            {
-                return Ok(Some(data));
-            }
-        }
-        Ok(None)
+        self.in_time(|source, cx| source.poll_piece(cx)).await
     }
 
-    async fn frame(&mut self) -> Result<Option<hyper::body::Frame<Bytes>>, HttpError> {
+    async fn in_time<T>(
+        &mut self,
+        mut poll: impl FnMut(&mut Source, &mut Context<'_>) -> Poll<Result<T, String>>,
+    ) -> Result<T, HttpError> {
         let deadline = match self.deadline {
             Some(deadline) => Some(deadline),
             // Too far away to be a time: no limit.
             None => Instant::now().checked_add(self.idle),
         };
         self.deadline = deadline;
-        let frame = match deadline {
-            Some(deadline) => timeout_at(deadline, self.incoming.frame()).await.map_err(|_| {
+        let source = &mut self.source;
+        let outcome = poll_fn(|cx| poll(source, cx));
+        let outcome = match deadline {
+            Some(deadline) => timeout_at(deadline, outcome).await.map_err(|_| {
                 HttpError::late(Phase::Idle, Delivery::Unknown, &self.from, self.idle)
             })?,
-            None => self.incoming.frame().await,
+            None => outcome.await,
         };
         self.deadline = None;
-        frame
-            .transpose()
-            .map_err(|error| HttpError::broken(Delivery::Unknown, &self.from, &reasons(&error)))
+        outcome.map_err(|reason| HttpError::broken(Delivery::Unknown, &self.from, &reason))
     }
 
     /// All of it.
@@ -71,27 +124,20 @@ impl Body {
     /// If it has more than `limit` bytes, which is known at once when the server says so, and as
     /// [`Body::chunk`].
     pub async fn collect(mut self, limit: usize) -> Result<Bytes, HttpError> {
-        let announced = usize::try_from(self.incoming.size_hint().lower()).unwrap_or(usize::MAX);
+        let announced = self.source.announced();
         if announced > limit {
             return Err(HttpError::too_large(limit, &self.from));
         }
-        let Some(first) = self.chunk().await? else { return Ok(Bytes::new()) };
-        if first.len() > limit {
-            return Err(HttpError::too_large(limit, &self.from));
+        if let Source::Plain(reader) = &mut self.source
+            && let Some(whole) = reader.whole()
+        {
+            return Ok(whole);
         }
-        let Some(second) = self.chunk().await? else {
-            // As most answers are: in one piece, and not copied.
-            return Ok(first);
-        };
-        let mut all = BytesMut::with_capacity(announced.min(RESERVED).max(first.len()));
-        all.extend_from_slice(&first);
-        let mut next = Some(second);
-        while let Some(chunk) = next {
-            if chunk.len() > limit - all.len() {
+        let mut all = BytesMut::with_capacity(announced.min(RESERVED));
+        while self.in_time(|source, cx| source.poll_into(&mut all, cx)).await? {
+            if all.len() > limit {
                 return Err(HttpError::too_large(limit, &self.from));
             }
-            all.extend_from_slice(&chunk);
-            next = self.chunk().await?;
         }
         Ok(all.freeze())
     }

@@ -7,7 +7,7 @@ use ::http::{
     header::{AUTHORIZATION, PROXY_AUTHORIZATION},
     uri::Scheme,
 };
-use hyper::{body::Incoming, rt::Executor};
+use hyper::rt::Executor;
 use hyper_util::{
     client::legacy::{Client as Pool, Error as PoolError},
     rt::TokioTimer,
@@ -19,8 +19,10 @@ use tokio::{
 
 use super::{
     Body, ClientError, ClientSettings, HttpError, Phase, Request, Target,
+    body::Source,
     dial::{Dial, DialError},
     error::{find, reasons},
+    plain::{self, Plain},
     proxy::Proxies,
     redirect,
     request::{Outgoing, Taken},
@@ -34,6 +36,8 @@ use crate::Delivery;
 /// the last [`Body`] are gone, so are the connections and their tasks.
 #[derive(Clone)]
 pub struct Client {
+    /// Where there is neither encryption nor a proxy.
+    plain: Plain,
     pool: Pool<Dial, Outgoing>,
     proxies: Option<Arc<Proxies>>,
 }
@@ -47,6 +51,13 @@ pub struct Response {
     pub headers: HeaderMap,
     /// Still on its way.
     pub body: Body,
+}
+
+/// An answer, whoever reads it.
+struct Answer {
+    status: StatusCode,
+    headers: HeaderMap,
+    source: Source,
 }
 
 /// Where the connections live.
@@ -76,12 +87,13 @@ impl Client {
         let proxies = Proxies::new(&settings.proxy)?.map(Arc::new);
         let tls = settings.trust.config()?;
         let dial = Dial::new(settings, tls, proxies.clone(), runtime.clone());
+        let plain = Plain::new(settings, dial.clone(), runtime.clone());
         let pool = Pool::builder(Home(runtime))
             .pool_timer(TokioTimer::new())
             .pool_idle_timeout(settings.idle)
             .pool_max_idle_per_host(settings.max_idle)
             .build(dial);
-        Ok(Self { pool, proxies })
+        Ok(Self { plain, pool, proxies })
     }
 
     /// Sends `request` and returns when the head of its answer is there.
@@ -126,11 +138,10 @@ impl Client {
         taken: &Taken,
     ) -> Result<Response, HttpError> {
         for _ in 0..=redirect::MOST {
-            let answer = self.once(&request, more, taken).await?;
-            let Some(next) = redirect::next(&request, &answer)? else {
-                let (head, body) = answer.into_parts();
-                let body = Body::new(body, request.url, request.idle);
-                return Ok(Response { status: head.status, headers: head.headers, body });
+            let Answer { status, headers, source } = self.once(&request, more, taken).await?;
+            let Some(next) = redirect::next(&request, status, &headers)? else {
+                let body = Body::new(source, request.url, request.idle);
+                return Ok(Response { status, headers, body });
             };
             request.url = next;
         }
@@ -142,7 +153,27 @@ impl Client {
         request: &Request,
         more: &[(HeaderName, HeaderValue)],
         taken: &Taken,
-    ) -> Result<::http::Response<Incoming>, HttpError> {
+    ) -> Result<Answer, HttpError> {
+        if !self.is_straight(request.url.uri()) {
+            // In a box, as all that takes more than a call: every call would have to be as large.
+            return Box::pin(self.through_pool(request, more, taken)).await;
+        }
+        let plain::Answer { status, headers, body } = self.plain.send(request, more, taken).await?;
+        Ok(Answer { status, headers, source: Source::Plain(body) })
+    }
+
+    /// Whether nothing stands between us and the server, neither encryption nor a proxy.
+    fn is_straight(&self, to: &Uri) -> bool {
+        let proxied = || self.proxies.as_ref().is_some_and(|it| it.on_the_way_to(to).is_some());
+        to.scheme() == Some(&Scheme::HTTP) && !proxied()
+    }
+
+    async fn through_pool(
+        &self,
+        request: &Request,
+        more: &[(HeaderName, HeaderValue)],
+        taken: &Taken,
+    ) -> Result<Answer, HttpError> {
         let mut outgoing = ::http::Request::new(Outgoing::new(request, taken.clone()));
         *outgoing.method_mut() = request.method.clone();
         *outgoing.uri_mut() = request.url.uri().clone();
@@ -155,7 +186,9 @@ impl Client {
         }
         self.sign(&request.url, headers);
         let answer = self.pool.request(outgoing).await;
-        answer.map_err(|error| failure(&error, taken.delivery(), &request.url))
+        let answer = answer.map_err(|error| failure(&error, taken.delivery(), &request.url))?;
+        let (head, body) = answer.into_parts();
+        Ok(Answer { status: head.status, headers: head.headers, source: Source::Hyper(body) })
     }
 
     fn sign(&self, to: &Target, headers: &mut HeaderMap) {

@@ -20,9 +20,10 @@ use tokio::{net::TcpStream, runtime::Handle, task::JoinHandle, time::timeout};
 use tower_service::Service;
 
 use super::{
-    ClientSettings, HttpErrorKind, Phase,
+    ClientSettings, HttpError, HttpErrorKind, Phase, Target,
     error::{find, reasons},
     proxy::{Proxies, Via},
+    request::Taken,
     stream::Stream,
 };
 
@@ -76,6 +77,25 @@ impl Dial {
         let to_proxy = HttpsConnector::from((tcp.clone(), tls.clone()));
         let https = HttpsConnector::from((Way { tcp, to_proxy, proxies }, tls));
         Self(Arc::new(Means { https, limit: settings.connect, runtime }))
+    }
+}
+
+impl Dial {
+    /// A connection without encryption to a server that no proxy stands before.
+    pub(super) async fn straight(
+        &self,
+        to: &Target,
+        taken: &Taken,
+    ) -> Result<TcpStream, HttpError> {
+        let dialled = self.clone().call(to.uri().clone()).await;
+        let error = match dialled {
+            Ok(MaybeHttpsStream::Http(Stream { io: MaybeHttpsStream::Http(tcp), .. })) => {
+                return Ok(tcp.into_inner());
+            }
+            Ok(_) => DialError::crooked(),
+            Err(error) => error,
+        };
+        Err(HttpError::unconnected(error.kind, taken.delivery(), to, &error.reason))
     }
 }
 
@@ -179,6 +199,11 @@ impl DialError {
 
     fn late(reason: &str) -> Self {
         Self { kind: HttpErrorKind::Timeout(Phase::Connect), reason: reason.to_owned() }
+    }
+
+    fn crooked() -> Self {
+        let reason = "the way there is not the one that was chosen".to_owned();
+        Self { kind: HttpErrorKind::Connect, reason }
     }
 
     fn no_runtime() -> Self {

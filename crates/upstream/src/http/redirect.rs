@@ -1,6 +1,6 @@
 //! Where an answer sends a request on to, if it may go there.
 
-use ::http::{Method, StatusCode, header::LOCATION};
+use ::http::{HeaderMap, Method, StatusCode, header::LOCATION};
 
 use super::{HttpError, HttpErrorKind, Request, Target};
 use crate::Delivery;
@@ -12,16 +12,17 @@ pub(super) const MOST: usize = 5;
 ///
 /// Only at the same origin, so that headers never leave it; and only as the same request: a POST that
 /// comes back as a GET is not what anybody meant, though 301, 302 and 303 ask for it.
-pub(super) fn next<B>(
+pub(super) fn next(
     request: &Request,
-    answer: &::http::Response<B>,
+    status: StatusCode,
+    headers: &HeaderMap,
 ) -> Result<Option<Target>, HttpError> {
-    let keeps_method = match answer.status() {
+    let keeps_method = match status {
         StatusCode::TEMPORARY_REDIRECT | StatusCode::PERMANENT_REDIRECT => true,
         StatusCode::MOVED_PERMANENTLY | StatusCode::FOUND | StatusCode::SEE_OTHER => false,
         _ => return Ok(None),
     };
-    let location = answer.headers().get(LOCATION).and_then(|value| value.to_str().ok());
+    let location = headers.get(LOCATION).and_then(|value| value.to_str().ok());
     let Some(to) = location.and_then(|location| request.url.join(location).ok()) else {
         return Err(refused(request, "without saying where to; ask whoever runs the server"));
     };
@@ -35,7 +36,7 @@ pub(super) fn next<B>(
     }
     let asks = matches!(request.method, Method::GET | Method::HEAD);
     if !keeps_method && !asks {
-        let status = answer.status().as_u16();
+        let status = status.as_u16();
         let advice = format!(
             "to {to} with status {status}, which would turn the {} into a GET; configure that URL",
             request.method

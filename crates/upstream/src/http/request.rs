@@ -42,6 +42,13 @@ pub struct Request {
 }
 
 impl Request {
+    /// Whether it says how long its body is. Some servers refuse a POST that does not say that there is
+    /// none.
+    pub(super) fn says_length(&self) -> bool {
+        let usual = matches!(self.method, Method::POST | Method::PUT | Method::PATCH);
+        usual || !self.body.is_empty()
+    }
+
     /// Refuses what would be sent as something else than it is.
     pub(super) fn check(&self) -> Result<(), HttpError> {
         let problem = if self.method == Method::CONNECT {
@@ -77,7 +84,7 @@ impl fmt::Debug for Request {
 pub(super) struct Taken(Arc<AtomicBool>);
 
 impl Taken {
-    fn note(&self) {
+    pub(super) fn note(&self) {
         self.0.store(true, Ordering::Release);
     }
 
@@ -95,10 +102,7 @@ pub(super) struct Outgoing {
 
 impl Outgoing {
     pub(super) fn new(request: &Request, taken: Taken) -> Self {
-        // Some servers refuse a POST that does not say that its body is empty.
-        let says_length = matches!(request.method, Method::POST | Method::PUT | Method::PATCH);
-        let some = says_length || !request.body.is_empty();
-        Self { data: some.then(|| request.body.clone()), taken }
+        Self { data: request.says_length().then(|| request.body.clone()), taken }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::{
     fmt,
-    future::poll_fn,
+    pin::Pin,
     sync::{Arc, Weak},
     task::{Context, Poll},
     time::Duration,
@@ -23,12 +23,17 @@ pub struct Call {
 impl Call {
     /// What comes next. `None` after the answer.
     pub async fn next(&mut self) -> Option<Incoming> {
-        poll_fn(|cx| self.poll_next(cx)).await
+        Next { call: self, waits: false }.await
     }
 
-    /// As [`Call::next`], for whoever polls.
+    /// As [`Call::next`], for whoever polls. Who was told to wait polls again when he is woken: it can be
+    /// for him to read the answer from its connection.
     pub fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Incoming>> {
-        self.flight.inbox.poll_next(cx)
+        let next = self.flight.inbox.poll_next(cx);
+        if next.is_pending() && self.flight.read_on() {
+            return self.flight.inbox.poll_next(cx);
+        }
+        next
     }
 
     /// The answer alone. Whatever the server asks on the way to it is refused.
@@ -65,7 +70,10 @@ impl Call {
 impl Drop for Call {
     fn drop(&mut self) {
         let (ended, waiting) = self.flight.inbox.abandon();
-        if !ended {
+        if ended {
+            // The end of a stream may still have to be read.
+            self.flight.leave_to_task();
+        } else {
             self.core.cancel(self.flight.number);
         }
         // After that: what a cancelled call was asked needs no answer.
@@ -76,6 +84,30 @@ impl Drop for Call {
 impl fmt::Debug for Call {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Call({})", self.flight.number)
+    }
+}
+
+/// Waits for what comes next. Dropped while it waits, it leaves the call to others.
+struct Next<'a> {
+    call: &'a mut Call,
+    waits: bool,
+}
+
+impl Future for Next<'_> {
+    type Output = Option<Incoming>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let next = self.call.poll_next(cx);
+        self.waits = next.is_pending();
+        next
+    }
+}
+
+impl Drop for Next<'_> {
+    fn drop(&mut self) {
+        if self.waits {
+            self.call.flight.unfollowed();
+        }
     }
 }
 

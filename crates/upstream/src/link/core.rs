@@ -196,7 +196,7 @@ impl Core {
 
     /// A task reads the answer of this call.
     pub(crate) fn driven(&self, flight: &Flight, driver: AbortHandle) {
-        flight.driven_by(driver);
+        flight.read_by_task(driver);
         if !lock(&self.pending).is_in_flight(flight.number) {
             // The link ended meanwhile, and whoever ended it found nothing to stop.
             flight.stop_driver();

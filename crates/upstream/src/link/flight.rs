@@ -1,14 +1,17 @@
 //! One call in flight, as the link has it.
 
 use std::{
-    sync::{Arc, Mutex, OnceLock},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
 use stayput_wire::IdBuf;
-use tokio::{task::AbortHandle, time::Instant};
+use tokio::time::Instant;
 
-use super::{CallOptions, Declares, Inbox, Prepared};
+use super::{CallOptions, Declares, Inbox, Prepared, driver::Driver};
 use crate::lock::lock;
 
 /// One call in flight: all that the link, its caller and whoever reads its answer share of it, in one
@@ -26,8 +29,9 @@ pub(crate) struct Flight {
     /// The time without progress after which it fails.
     pub(crate) limit: Duration,
     expires: Mutex<Instant>,
-    /// Reads the answer, where each call has a stream of its own.
-    driver: OnceLock<AbortHandle>,
+    pub(super) driver: Driver,
+    /// More than an answer comes: it is not for the caller to read that when it suits him.
+    streams: AtomicBool,
     /// A handshake is never cancelled on the wire.
     pub(crate) silent: bool,
 }
@@ -48,7 +52,8 @@ impl Flight {
             declares: options.declares,
             limit,
             expires: Mutex::new(expiry(limit)),
-            driver: OnceLock::new(),
+            driver: Driver::default(),
+            streams: AtomicBool::new(false),
             silent: prepared.handshake,
         })
     }
@@ -68,16 +73,13 @@ impl Flight {
         *lock(&self.expires) = expiry(self.limit);
     }
 
-    /// It is read by a task of its own.
-    pub(crate) fn driven_by(&self, driver: AbortHandle) {
-        let _ = self.driver.set(driver);
+    /// Something came that is not its answer, and more may come.
+    pub(crate) fn streaming(&self) {
+        self.streams.store(true, Ordering::Relaxed);
     }
 
-    /// Stops whoever reads its answer.
-    pub(crate) fn stop_driver(&self) {
-        if let Some(driver) = self.driver.get() {
-            driver.abort();
-        }
+    pub(super) fn streams(&self) -> bool {
+        self.streams.load(Ordering::Relaxed)
     }
 }
 

@@ -124,6 +124,19 @@ impl Inbox {
         wake(waker);
     }
 
+    /// Wakes whoever waits, without anything that came. Says whether anybody does.
+    pub(crate) fn nudge(&self) -> bool {
+        let waker = lock(&self.0).waker.take();
+        let some = waker.is_some();
+        wake(waker);
+        some
+    }
+
+    /// Nobody waits any more.
+    pub(crate) fn unfollow(&self) {
+        lock(&self.0).waker = None;
+    }
+
     /// Whether anything came before the end.
     pub(crate) fn has_begun(&self) -> bool {
         lock(&self.0).begun

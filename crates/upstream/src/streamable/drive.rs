@@ -91,7 +91,7 @@ async fn exchange(
     if handshake {
         capture(http, &response.headers);
     }
-    take_answer(http, core, flight.number, response).await
+    take_answer(http, core, flight, response).await
 }
 
 /// An answer without success: the end of the call, or a reason to send it once more.
@@ -112,7 +112,7 @@ async fn refused(
         ask = http.post(core, Some(&routing), ask.body);
         let response = http.wire.send(&ask).await?;
         if response.status.is_success() {
-            return take_answer(http, core, number, response).await;
+            return take_answer(http, core, flight, response).await;
         }
         refused = Refused::read(response).await;
     }
@@ -122,11 +122,11 @@ async fn refused(
 async fn take_answer(
     http: &Streamable,
     core: &Arc<Core>,
-    number: u64,
+    flight: &Flight,
     response: Response,
 ) -> Result<(), CallError> {
     if is(&response.headers, header::EVENT_STREAM) {
-        return Box::pin(follow::follow(http, core, number, response)).await;
+        return Box::pin(follow::follow(http, core, flight, response)).await;
     }
     if !is(&response.headers, header::JSON) {
         let status = response.status.as_u16();
@@ -143,7 +143,7 @@ async fn take_answer(
         }
         super::of_http(&error)
     })?;
-    core.receive(Vec::from(body), Via::Call(number));
+    core.receive(Vec::from(body), Via::Call(flight.number));
     // If it was the answer, this finds nothing to fail.
     Err(CallError::failed("the server's answer belongs to another request", Delivery::Unknown))
 }

@@ -11,7 +11,7 @@ use super::{Ask, LAST_EVENT_ID, Streamable, drive, events::Events, of_http};
 use crate::{
     CallError, Delivery,
     http::{Body, Response},
-    link::{Core, Via},
+    link::{Core, Flight, Via},
     lock::lock,
 };
 
@@ -35,15 +35,16 @@ const TRAILER: Duration = Duration::from_secs(1);
 pub(super) async fn follow(
     http: &Streamable,
     core: &Arc<Core>,
-    number: u64,
+    flight: &Flight,
     response: Response,
 ) -> Result<(), CallError> {
+    let number = flight.number;
     let mut events = Events::new(http.wire.limit);
     let mut body = Some(response.body);
     let mut barren = 0;
     loop {
         let read = match &mut body {
-            Some(body) => read(&mut events, core, number, body).await,
+            Some(body) => read(&mut events, core, flight, body).await,
             None => Ok(false),
         };
         if !is_open(core, number) {
@@ -84,10 +85,10 @@ fn broken(error: Option<CallError>) -> CallError {
 async fn read(
     events: &mut Events,
     core: &Arc<Core>,
-    number: u64,
+    flight: &Flight,
     body: &mut Body,
 ) -> Result<bool, CallError> {
-    let mut some = false;
+    let (number, mut some) = (flight.number, false);
     while is_open(core, number) {
         let Some(chunk) = body.chunk().await.map_err(|error| of_http(&error))? else { break };
         let mut rest = &chunk[..];
@@ -103,6 +104,9 @@ async fn read(
                     core.give_up(number, CallError::TooLarge { limit: error.limit() });
                 }
             }
+        }
+        if some {
+            flight.streaming();
         }
     }
     Ok(some)

@@ -1,0 +1,220 @@
+//! Where the body of an answer ends.
+
+use std::io;
+
+use bytes::{Buf as _, Bytes, BytesMut};
+
+use super::{copy, nonsense};
+
+/// The longest line between chunks, and the most of what may stand behind the last one.
+const LINE: usize = 16 << 10;
+
+/// What is smaller is copied out of what it came with.
+const SMALL: usize = 4 << 10;
+
+/// How the end of a body is found.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Framing {
+    /// So many bytes are to come.
+    Length(u64),
+    /// Chunks, each with its length before it.
+    Chunked(Chunk),
+    /// The end of the connection is the end of it.
+    Close,
+}
+
+/// What comes next of a body in chunks.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Chunk {
+    /// The length of a chunk.
+    Size,
+    /// So many bytes of it.
+    Data(u64),
+    /// The line break behind it.
+    Break,
+    /// What stands behind the last chunk, of which so many bytes came.
+    Trailer(usize),
+    /// Nothing.
+    End,
+}
+
+/// What can be taken out of what came.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Piece {
+    Data(Bytes),
+    /// Nothing before more comes.
+    More,
+    /// The body is whole.
+    End,
+}
+
+impl Framing {
+    pub(super) fn chunked() -> Self {
+        Self::Chunked(Chunk::Size)
+    }
+
+    /// Takes the next piece out of what came.
+    pub(super) fn next(&mut self, came: &mut BytesMut) -> io::Result<Piece> {
+        match self {
+            Self::Length(0) => Ok(Piece::End),
+            Self::Length(left) => Ok(some(came, left)),
+            Self::Close => {
+                let mut endless = u64::MAX;
+                Ok(some(came, &mut endless))
+            }
+            Self::Chunked(chunk) => loop {
+                if let Some(piece) = chunk.next(came)? {
+                    return Ok(piece);
+                }
+            },
+        }
+    }
+}
+
+impl Chunk {
+    /// One step. `None` if it was one between two pieces.
+    fn next(&mut self, came: &mut BytesMut) -> io::Result<Option<Piece>> {
+        match self {
+            Self::Size => {
+                let Some(line) = line(came)? else { return Ok(Some(Piece::More)) };
+                let size = size(&line).ok_or_else(|| nonsense("a chunk has no length"))?;
+                *self = if size == 0 { Self::Trailer(0) } else { Self::Data(size) };
+            }
+            Self::Data(0) => *self = Self::Break,
+            Self::Data(left) => return Ok(Some(some(came, left))),
+            Self::Break => {
+                if came.len() < 2 {
+                    return Ok(Some(Piece::More));
+                }
+                if came.get_u16() != u16::from_be_bytes(*b"\r\n") {
+                    return Err(nonsense("a chunk is longer than it says"));
+                }
+                *self = Self::Size;
+            }
+            // It says nothing that MCP knows.
+            Self::Trailer(length) => {
+                let Some(line) = line(came)? else { return Ok(Some(Piece::More)) };
+                *length += line.len();
+                if *length > LINE {
+                    return Err(nonsense("too much stands behind the last chunk"));
+                }
+                if line.is_empty() {
+                    *self = Self::End;
+                }
+            }
+            Self::End => return Ok(Some(Piece::End)),
+        }
+        Ok(None)
+    }
+}
+
+/// As much as is there, and not more than is left.
+fn some(came: &mut BytesMut, left: &mut u64) -> Piece {
+    let length = came.len().min(usize::try_from(*left).unwrap_or(usize::MAX));
+    if length == 0 {
+        return Piece::More;
+    }
+    *left -= length as u64;
+    if length == came.len() {
+        return Piece::Data(std::mem::take(came).freeze());
+    }
+    if length > SMALL {
+        return Piece::Data(came.split_to(length).freeze());
+    }
+    let data = copy(&came[..length]);
+    came.advance(length);
+    Piece::Data(data)
+}
+
+/// A whole line, without its end.
+fn line(came: &mut BytesMut) -> io::Result<Option<BytesMut>> {
+    let Some(end) = came.iter().take(LINE).position(|byte| *byte == b'\n') else {
+        let endless = came.len() >= LINE;
+        return if endless { Err(nonsense("a line has no end")) } else { Ok(None) };
+    };
+    let mut line = came.split_to(end + 1);
+    // Others read a lone line feed as part of the line.
+    if !line.ends_with(b"\r\n") {
+        return Err(nonsense("a line ends in half a line break"));
+    }
+    line.truncate(end - 1);
+    Ok(Some(line))
+}
+
+/// The length of a chunk. What may stand behind it says nothing to us.
+fn size(line: &[u8]) -> Option<u64> {
+    let digits = line.split(|byte| *byte == b';').next()?.trim_ascii_end();
+    let digits = digits.iter().all(u8::is_ascii_hexdigit).then_some(digits)?;
+    u64::from_str_radix(str::from_utf8(digits).ok()?, 16).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// All of a body that comes in such parts, and what is left behind it.
+    fn read(mut framing: Framing, parts: &[&[u8]]) -> io::Result<(Vec<u8>, bool, Vec<u8>)> {
+        let (mut came, mut all) = (BytesMut::new(), Vec::new());
+        for part in parts {
+            came.extend_from_slice(part);
+            loop {
+                match framing.next(&mut came)? {
+                    Piece::Data(data) => all.extend_from_slice(&data),
+                    Piece::More => break,
+                    Piece::End => return Ok((all, true, came.to_vec())),
+                }
+            }
+        }
+        Ok((all, false, came.to_vec()))
+    }
+
+    const CHUNKS: &[u8] =
+        b"5\r\nhello\r\n1;x=\"y\"\r\n \r\n00a \r\nwide world\r\n0\r\nX: y\r\nZ: 1\r\n\r\nnext";
+
+    #[test]
+    fn chunks_are_put_together() {
+        let (all, whole, left) = read(Framing::chunked(), &[CHUNKS]).unwrap();
+        assert_eq!((&all[..], whole, &left[..]), (&b"hello wide world"[..], true, &b"next"[..]));
+        assert!(!read(Framing::chunked(), &[b"5\r\nhello\r\n0\r\n"]).unwrap().1);
+    }
+
+    #[test]
+    fn what_is_no_chunk_is_not_guessed_at() {
+        for said in [
+            &b"x\r\n"[..],
+            b"\r\n",
+            b"-1\r\n",
+            b"+1\r\n",
+            b"5\nhello",
+            b"5\r\nhelloo\r\n",
+            b"10000000000000000\r\n",
+            &[b'1'; LINE],
+            &[b"0\r\n".to_vec(), vec![b'x'; LINE]].concat(),
+        ] {
+            assert!(read(Framing::chunked(), &[said]).is_err(), "{said:?}");
+        }
+    }
+
+    #[test]
+    fn a_length_is_kept() {
+        let read = |length, said: &[u8]| read(Framing::Length(length), &[said]).unwrap();
+        assert_eq!(read(3, b"abcd"), (b"abc".to_vec(), true, b"d".to_vec()));
+        assert_eq!(read(3, b"ab"), (b"ab".to_vec(), false, vec![]));
+        assert_eq!(read(0, b"ab"), (vec![], true, b"ab".to_vec()));
+    }
+
+    proptest! {
+        /// However a body is cut on its way, it is the same.
+        #[test]
+        fn a_cut_changes_nothing(cuts in proptest::collection::vec(0..CHUNKS.len(), 0..8)) {
+            let mut cuts = cuts;
+            cuts.extend([0, CHUNKS.len()]);
+            cuts.sort_unstable();
+            let parts: Vec<_> = cuts.windows(2).map(|cut| &CHUNKS[cut[0]..cut[1]]).collect();
+            let (all, whole, _) = read(Framing::chunked(), &parts).unwrap();
+            prop_assert_eq!((&all[..], whole), (&b"hello wide world"[..], true));
+        }
+    }
+}

@@ -1,0 +1,241 @@
+//! The heads of requests and answers.
+
+use std::{io, mem::MaybeUninit};
+
+use ::http::{
+    HeaderMap, HeaderName, HeaderValue, Method, StatusCode,
+    header::{AUTHORIZATION, CONNECTION, CONTENT_LENGTH, HOST, TRANSFER_ENCODING},
+};
+
+use super::{copy, framing::Framing, nonsense};
+use crate::http::Request;
+
+/// The most headers of an answer.
+const MOST: usize = 100;
+
+/// The head of an answer.
+pub(super) struct Head {
+    pub(super) status: StatusCode,
+    pub(super) headers: HeaderMap,
+    pub(super) framing: Framing,
+    /// Whether the connection can be used again.
+    pub(super) keep: bool,
+}
+
+/// The head of a request, with room for a body that goes out with it.
+pub(super) fn write(request: &Request, more: &[(HeaderName, HeaderValue)]) -> Vec<u8> {
+    let (uri, own) = (request.url.uri(), &request.headers);
+    let path = uri.path_and_query().map_or("/", |path| path.as_str());
+    let mut out = Vec::with_capacity(512 + path.len() + request.body.len().min(16 << 10));
+    for part in [request.method.as_str(), " ", path, " HTTP/1.1\r\n"] {
+        out.extend_from_slice(part.as_bytes());
+    }
+    let given = |name: &HeaderName| more.iter().any(|(known, _)| known == name);
+    let is_missing = |name: &HeaderName| !own.contains_key(name) && !given(name);
+    if is_missing(&HOST) {
+        let host = uri.authority().map_or("", |host| host.as_str());
+        line(&mut out, HOST.as_str(), host.as_bytes());
+    }
+    // What is given beside them wins, and the last of that.
+    for (name, value) in own.iter().filter(|(name, _)| !given(name)) {
+        line(&mut out, name.as_str(), value.as_bytes());
+    }
+    for (at, (name, value)) in more.iter().enumerate() {
+        if !more[at + 1..].iter().any(|(later, _)| later == name) {
+            line(&mut out, name.as_str(), value.as_bytes());
+        }
+    }
+    if let Some(authorization) = request.url.authorization().filter(|_| is_missing(&AUTHORIZATION))
+    {
+        line(&mut out, AUTHORIZATION.as_str(), authorization.as_bytes());
+    }
+    if request.says_length() {
+        let length = request.body.len().to_string();
+        line(&mut out, CONTENT_LENGTH.as_str(), length.as_bytes());
+    }
+    out.extend_from_slice(b"\r\n");
+    out
+}
+
+fn line(out: &mut Vec<u8>, name: &str, value: &[u8]) {
+    for part in [name.as_bytes(), b": ", value, b"\r\n"] {
+        out.extend_from_slice(part);
+    }
+}
+
+/// The head of an answer that `bytes` begin with, behind those that only say that one will come. Also
+/// how many bytes were used up.
+pub(super) fn read_last(bytes: &[u8], method: &Method) -> io::Result<(Option<Head>, usize)> {
+    let mut used = 0;
+    while let Some((head, length)) = read(&bytes[used..], method)? {
+        used += length;
+        if head.status == StatusCode::SWITCHING_PROTOCOLS {
+            return Err(nonsense("it changes to another protocol, which nobody asked for"));
+        }
+        if !head.status.is_informational() {
+            return Ok((Some(head), used));
+        }
+    }
+    Ok((None, used))
+}
+
+fn read(bytes: &[u8], method: &Method) -> io::Result<Option<(Head, usize)>> {
+    let mut room = [const { MaybeUninit::uninit() }; MOST];
+    let mut answer = httparse::Response::new(&mut []);
+    let config = httparse::ParserConfig::default();
+    let parsed = config.parse_response_with_uninit_headers(&mut answer, bytes, &mut room);
+    let length = match parsed.map_err(|error| nonsense(&error.to_string()))? {
+        httparse::Status::Complete(length) => length,
+        httparse::Status::Partial => return Ok(None),
+    };
+    let status = StatusCode::from_u16(answer.code.unwrap_or_default());
+    let status = status.map_err(|_| nonsense("its status is none"))?;
+    // One copy for all values, which outlive what was read.
+    let start = bytes.as_ptr() as usize;
+    let whole = copy(&bytes[..length]);
+    let mut headers = HeaderMap::with_capacity(answer.headers.len());
+    for header in answer.headers.iter() {
+        let name = HeaderName::from_bytes(header.name.as_bytes());
+        let name = name.map_err(|_| nonsense("a header has a name that is none"))?;
+        let at = (header.value.as_ptr() as usize).saturating_sub(start);
+        let value = if header.value.is_empty() {
+            Ok(HeaderValue::from_static(""))
+        } else {
+            HeaderValue::from_maybe_shared(whole.slice(at..at + header.value.len()))
+        };
+        headers.append(name, value.map_err(|_| nonsense("a header has a value that is none"))?);
+    }
+    let modern = answer.version == Some(1);
+    let framing = framing(&headers, status, method, modern)?;
+    let both = headers.contains_key(TRANSFER_ENCODING) && headers.contains_key(CONTENT_LENGTH);
+    // Whoever says both may mean another end than we do.
+    let keep = stays_open(&headers, modern) && framing != Framing::Close && !both;
+    Ok(Some((Head { status, headers, framing, keep }, length)))
+}
+
+/// Where the body ends (RFC 9112, section 6.3).
+fn framing(
+    headers: &HeaderMap,
+    status: StatusCode,
+    method: &Method,
+    modern: bool,
+) -> io::Result<Framing> {
+    let bodiless = matches!(status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
+    if bodiless || status.is_informational() || method == Method::HEAD {
+        return Ok(Framing::Length(0));
+    }
+    if let Some(last) = headers.get_all(TRANSFER_ENCODING).iter().next_back() {
+        if !modern {
+            return Err(nonsense("HTTP/1.0 knows no chunks"));
+        }
+        let last = last.as_bytes().rsplit(|byte| *byte == b',').next().unwrap_or_default();
+        let chunked = last.trim_ascii().eq_ignore_ascii_case(b"chunked");
+        return Ok(if chunked { Framing::chunked() } else { Framing::Close });
+    }
+    let mut length = None;
+    for said in headers.get_all(CONTENT_LENGTH) {
+        for said in said.as_bytes().split(|byte| *byte == b',') {
+            let said = number(said.trim_ascii());
+            let said = said.ok_or_else(|| nonsense("the length of its answer is no number"))?;
+            if length.is_some_and(|length| length != said) {
+                return Err(nonsense("it names two lengths of its answer"));
+            }
+            length = Some(said);
+        }
+    }
+    Ok(length.map_or(Framing::Close, Framing::Length))
+}
+
+fn number(digits: &[u8]) -> Option<u64> {
+    let digits = digits.iter().all(u8::is_ascii_digit).then_some(digits)?;
+    str::from_utf8(digits).ok()?.parse().ok()
+}
+
+/// Whether the server lets the connection be used again.
+fn stays_open(headers: &HeaderMap, modern: bool) -> bool {
+    let says = |what: &[u8]| {
+        let all = headers.get_all(CONNECTION).iter();
+        let mut all = all.flat_map(|value| value.as_bytes().split(|byte| *byte == b','));
+        all.any(|option| option.trim_ascii().eq_ignore_ascii_case(what))
+    };
+    !says(b"close") && (modern || says(b"keep-alive"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn head(text: &str) -> io::Result<Option<Head>> {
+        Ok(read_last(text.as_bytes(), &Method::POST)?.0)
+    }
+
+    fn whole(text: &str) -> (Framing, bool) {
+        let head = head(&format!("{text}\r\n\r\n")).unwrap().unwrap();
+        (head.framing, head.keep)
+    }
+
+    #[test]
+    fn a_body_ends_where_the_head_says() {
+        for (said, framing, keep) in [
+            ("HTTP/1.1 200 OK", Framing::Close, false),
+            ("HTTP/1.1 200 OK\r\nContent-Length: 5", Framing::Length(5), true),
+            ("HTTP/1.1 200 OK\r\nContent-Length: 5, 5", Framing::Length(5), true),
+            (
+                "HTTP/1.1 200 OK\r\nContent-Length: 5\r\nConnection: Close",
+                Framing::Length(5),
+                false,
+            ),
+            ("HTTP/1.1 204 No\r\nContent-Length: 5", Framing::Length(0), true),
+            ("HTTP/1.0 200 OK\r\nContent-Length: 5", Framing::Length(5), false),
+            (
+                "HTTP/1.0 200 OK\r\nContent-Length: 5\r\nConnection: x, keep-alive",
+                Framing::Length(5),
+                true,
+            ),
+            ("HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip, chunked", Framing::chunked(), true),
+            ("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked, gzip", Framing::Close, false),
+            (
+                "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nContent-Length: 5",
+                Framing::chunked(),
+                false,
+            ),
+        ] {
+            assert_eq!(whole(said), (framing, keep), "{said}");
+        }
+    }
+
+    #[test]
+    fn what_could_be_read_in_two_ways_is_not_read() {
+        for said in [
+            "HTTP/1.1 200 OK\r\nContent-Length: 5\r\nContent-Length: 6",
+            "HTTP/1.1 200 OK\r\nContent-Length: +5",
+            "HTTP/1.1 200 OK\r\nContent-Length: ",
+            "HTTP/1.1 200 OK\r\nContent-Length: 99999999999999999999",
+            "HTTP/1.0 200 OK\r\nTransfer-Encoding: chunked",
+            "HTTP/1.1 101 Switching Protocols",
+            "HTTP/2 200 OK",
+            "SSH-2.0-OpenSSH_9.2",
+        ] {
+            assert!(head(&format!("{said}\r\n\r\n")).is_err(), "{said}");
+        }
+        assert!(head("SSH-2.0-OpenSSH_9.2\r\n").is_err(), "there is nothing to wait for");
+    }
+
+    #[test]
+    fn what_comes_before_the_answer_is_passed_over() {
+        let early = "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\n";
+        let last = "HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\n";
+        let said = format!("{early}{last}x");
+        let (head, used) = read_last(said.as_bytes(), &Method::POST).unwrap();
+        assert_eq!((head.unwrap().status, used), (StatusCode::OK, said.len() - 1));
+        let (head, used) = read_last(&said.as_bytes()[..early.len() + 9], &Method::POST).unwrap();
+        assert_eq!((head.is_none(), used), (true, early.len()));
+    }
+
+    #[test]
+    fn an_answer_to_head_has_no_body() {
+        let said = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n";
+        let head = read_last(said, &Method::HEAD).unwrap().0.unwrap();
+        assert_eq!(head.framing, Framing::Length(0));
+    }
+}

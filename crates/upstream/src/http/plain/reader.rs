@@ -1,0 +1,177 @@
+//! The body of an answer.
+
+use std::{
+    io,
+    pin::pin,
+    sync::Arc,
+    task::{Context, Poll},
+};
+
+use bytes::{BufMut as _, Bytes, BytesMut};
+use tokio::io::AsyncReadExt as _;
+
+use super::{
+    ended,
+    framing::{Framing, Piece},
+    line::Line,
+    shelf::Shelves,
+};
+use crate::http::{Target, body::RESERVED};
+
+/// The body of an answer. Read to its end, its connection is kept; dropped before, it is closed.
+pub(in crate::http) enum Reader {
+    /// All of it came with the head, as it mostly does.
+    Whole(Bytes),
+    /// There is more to come.
+    Coming(Box<Coming>),
+    /// It was read.
+    Over,
+}
+
+/// A body on its way.
+pub(in crate::http) struct Coming {
+    line: Line,
+    framing: Framing,
+    /// Whether the connection can be used again.
+    keep: bool,
+    shelves: Arc<Shelves>,
+    to: Target,
+}
+
+impl Reader {
+    pub(super) fn new(coming: Coming) -> Self {
+        let Coming { line, framing, .. } = &coming;
+        if let Framing::Length(length) = framing
+            && line.rest.len() as u64 == *length
+        {
+            let mut coming = coming;
+            let body = std::mem::take(&mut coming.line.rest).freeze();
+            coming.finish();
+            return Self::Whole(body);
+        }
+        Self::Coming(Box::new(coming))
+    }
+
+    /// All of it, if it is there.
+    pub(in crate::http) fn whole(&mut self) -> Option<Bytes> {
+        let Self::Whole(body) = self else { return None };
+        let body = std::mem::take(body);
+        *self = Self::Over;
+        Some(body)
+    }
+
+    /// How many bytes are to come, if that was said.
+    pub(in crate::http) fn announced(&self) -> u64 {
+        match self {
+            Self::Whole(body) => body.len() as u64,
+            Self::Coming(coming) => match coming.framing {
+                Framing::Length(left) => left,
+                Framing::Chunked(_) | Framing::Close => 0,
+            },
+            Self::Over => 0,
+        }
+    }
+
+    /// The next piece, as it comes. `None` at the end.
+    pub(in crate::http) fn poll_piece(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<Option<Bytes>>> {
+        if let Some(body) = self.whole() {
+            return Poll::Ready(Ok(Some(body).filter(|body| !body.is_empty())));
+        }
+        let Self::Coming(coming) = self else { return Poll::Ready(Ok(None)) };
+        let piece = std::task::ready!(coming.poll_piece(cx));
+        if !matches!(piece, Ok(Some(_))) {
+            self.end(piece.is_ok());
+        }
+        Poll::Ready(piece)
+    }
+
+    /// The next piece, behind what is in `all`. Says whether there was one.
+    pub(in crate::http) fn poll_into(
+        &mut self,
+        all: &mut BytesMut,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<bool>> {
+        if let Self::Coming(coming) = self
+            && coming.line.rest.is_empty()
+            && let Framing::Length(left @ 1..) = &mut coming.framing
+        {
+            let read = std::task::ready!(coming.line.poll_into(all, *left, cx));
+            return Poll::Ready(match read {
+                Ok(0) => Err(ended()),
+                Ok(read) => {
+                    *left -= read as u64;
+                    Ok(true)
+                }
+                Err(error) => Err(error),
+            });
+        }
+        let piece = std::task::ready!(self.poll_piece(cx))?;
+        if let Some(piece) = &piece {
+            all.extend_from_slice(piece);
+        }
+        Poll::Ready(Ok(piece.is_some()))
+    }
+
+    fn end(&mut self, whole: bool) {
+        if let Self::Coming(coming) = std::mem::replace(self, Self::Over)
+            && whole
+        {
+            coming.finish();
+        }
+    }
+}
+
+impl Coming {
+    pub(super) fn new(
+        line: Line,
+        framing: Framing,
+        keep: bool,
+        shelves: &Arc<Shelves>,
+        to: &Target,
+    ) -> Self {
+        Self { line, framing, keep, shelves: shelves.clone(), to: to.clone() }
+    }
+
+    fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Option<Bytes>>> {
+        loop {
+            match self.framing.next(&mut self.line.rest)? {
+                Piece::Data(data) => return Poll::Ready(Ok(Some(data))),
+                Piece::End => return Poll::Ready(Ok(None)),
+                Piece::More => {}
+            }
+            if !std::task::ready!(self.line.poll_more(cx))? {
+                let whole = self.framing == Framing::Close;
+                return Poll::Ready(if whole { Ok(None) } else { Err(ended()) });
+            }
+        }
+    }
+
+    /// It was read to its end. What comes behind it nobody asked for.
+    fn finish(self) {
+        if self.keep && self.line.is_written() && self.line.rest.is_empty() {
+            self.shelves.keep(self.to.origin(), self.line.tcp);
+        }
+    }
+}
+
+impl Line {
+    /// Reads once, not more than `left` bytes, right to where they stay.
+    fn poll_into(
+        &mut self,
+        all: &mut BytesMut,
+        left: u64,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<usize>> {
+        self.poll_out(cx);
+        let left = usize::try_from(left).unwrap_or(usize::MAX);
+        if all.len() == all.capacity() {
+            all.reserve(left.min(RESERVED));
+        }
+        let mut room = all.limit(left);
+        // Given up, it has read nothing.
+        pin!(self.tcp.read_buf(&mut room)).poll(cx)
+    }
+}

@@ -1,0 +1,171 @@
+//! Connections that nobody uses.
+
+use std::{
+    collections::HashMap,
+    pin::Pin,
+    sync::{
+        Arc, Mutex, Weak,
+        atomic::{AtomicBool, Ordering},
+    },
+    task::{Context, Poll, Wake, Waker},
+    time::Duration,
+};
+
+use tokio::{
+    io::{AsyncRead as _, ReadBuf},
+    net::TcpStream,
+    runtime::Handle,
+    task::AbortHandle,
+    time::Instant,
+};
+
+use crate::{http::ClientSettings, lock::lock};
+
+/// Connections that nobody uses, by origin. Closed by the server, they are closed here; and one that
+/// nobody took for a while is closed too.
+pub(super) struct Shelves {
+    runtime: Handle,
+    idle: Duration,
+    most: usize,
+    kept: Mutex<Kept>,
+}
+
+#[derive(Default)]
+struct Kept {
+    shelves: HashMap<Box<str>, Shelf>,
+    /// Looks for those that nobody took, while there are any.
+    sweeper: Option<AbortHandle>,
+}
+
+/// Those of one origin, the one that was used last at the end.
+struct Shelf {
+    lines: Vec<(TcpStream, Instant)>,
+    /// Woken when one of them is closed.
+    alarm: Waker,
+}
+
+impl Shelves {
+    pub(super) fn new(settings: &ClientSettings, runtime: Handle) -> Arc<Self> {
+        let (idle, most) = (settings.idle, settings.max_idle);
+        Arc::new(Self { runtime, idle, most, kept: Mutex::default() })
+    }
+
+    /// One to `origin` that is still open, as far as is known here. From now on what comes on it wakes
+    /// whoever took it.
+    pub(super) fn take(&self, origin: &str, cx: &mut Context<'_>) -> Poll<Option<TcpStream>> {
+        loop {
+            let taken = lock(&self.kept).shelves.get_mut(origin).and_then(|it| it.lines.pop());
+            let Some((mut tcp, _)) = taken else { return Poll::Ready(None) };
+            if is_quiet(&mut tcp, cx) {
+                return Poll::Ready(Some(tcp));
+            }
+        }
+    }
+
+    /// Keeps one for the next who needs it, unless there are enough.
+    pub(super) fn keep(self: &Arc<Self>, origin: &str, mut tcp: TcpStream) {
+        let mut kept = lock(&self.kept);
+        if !kept.shelves.contains_key(origin) {
+            kept.shelves
+                .insert(origin.into(), Shelf { lines: Vec::new(), alarm: self.alarm(origin) });
+        }
+        let Some(shelf) = kept.shelves.get_mut(origin) else { return };
+        if shelf.lines.len() >= self.most {
+            return;
+        }
+        if is_quiet(&mut tcp, &mut Context::from_waker(&shelf.alarm)) {
+            shelf.lines.push((tcp, Instant::now()));
+            if kept.sweeper.is_none() {
+                let sweeping = sweep(Arc::downgrade(self), self.idle);
+                kept.sweeper = Some(self.runtime.spawn(sweeping).abort_handle());
+            }
+        }
+    }
+
+    fn alarm(self: &Arc<Self>, origin: &str) -> Waker {
+        let alarm = Alarm {
+            shelves: Arc::downgrade(self),
+            origin: origin.into(),
+            rings: AtomicBool::new(false),
+        };
+        Arc::new(alarm).into()
+    }
+
+    /// Closes what was closed over there.
+    fn look(&self, origin: &str) {
+        let mut closed = Vec::new();
+        if let Some(Shelf { lines, alarm }) = lock(&self.kept).shelves.get_mut(origin) {
+            let mut cx = Context::from_waker(alarm);
+            closed.extend(lines.extract_if(.., |(tcp, _)| !is_quiet(tcp, &mut cx)));
+        }
+        drop(closed);
+    }
+
+    /// Closes what nobody took for so long. Says whether anything is left.
+    fn sweep(&self) -> bool {
+        let mut kept = lock(&self.kept);
+        for shelf in kept.shelves.values_mut() {
+            shelf.lines.retain(|(_, since)| since.elapsed() < self.idle);
+        }
+        kept.shelves.retain(|_, shelf| !shelf.lines.is_empty());
+        let some = !kept.shelves.is_empty();
+        if !some {
+            *kept = Kept::default();
+        }
+        some
+    }
+}
+
+impl Drop for Shelves {
+    fn drop(&mut self) {
+        if let Some(sweeper) = lock(&self.kept).sweeper.take() {
+            sweeper.abort();
+        }
+    }
+}
+
+async fn sweep(shelves: Weak<Shelves>, idle: Duration) {
+    loop {
+        tokio::time::sleep(idle).await;
+        if !shelves.upgrade().is_some_and(|shelves| shelves.sweep()) {
+            return;
+        }
+    }
+}
+
+/// Whether nothing came on it: neither its end, nor what nobody asked for. Else it wakes later.
+fn is_quiet(tcp: &mut TcpStream, cx: &mut Context<'_>) -> bool {
+    let mut byte = [0];
+    Pin::new(tcp).poll_read(cx, &mut ReadBuf::new(&mut byte)).is_pending()
+}
+
+/// Something came on a connection that nobody uses.
+struct Alarm {
+    shelves: Weak<Shelves>,
+    origin: Box<str>,
+    /// Somebody looks already.
+    rings: AtomicBool,
+}
+
+impl Wake for Alarm {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    /// Whoever wakes has other things to do, so a task looks.
+    fn wake_by_ref(self: &Arc<Self>) {
+        if self.rings.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let Some(shelves) = self.shelves.upgrade() else { return };
+        let alarm = self.clone();
+        let runtime = shelves.runtime.clone();
+        drop(shelves);
+        runtime.spawn(async move {
+            alarm.rings.store(false, Ordering::Release);
+            if let Some(shelves) = alarm.shelves.upgrade() {
+                shelves.look(&alarm.origin);
+            }
+        });
+    }
+}
