@@ -220,7 +220,7 @@ impl Opener {
         match (plan.server.resolve(&expansion)?, base) {
             (Resolved::Stdio(_), Base::Spare(spare)) => self.over_pipes(plan.server, spare),
             (Resolved::Stdio(launch), Base::Seat(seat)) => {
-                let started = self.start(plan.server, &launch, seat).await?;
+                let started = self.start(plan.server, &launch, move || Some(seat)).await?;
                 self.over_pipes(plan.server, started)
             }
             (Resolved::Http(endpoint), Base::Seat(seat)) if way != Way::Sse => {
@@ -242,7 +242,7 @@ impl Opener {
         &self,
         server: &Server,
         launch: &Launch,
-        seat: Seat,
+        seat: impl FnOnce() -> Option<Seat> + Send + 'static,
     ) -> Result<Started, OpenError> {
         let program = Program {
             command: launch.command.clone(),
@@ -253,6 +253,7 @@ impl Opener {
         let (processes, runtime) = (self.processes.clone(), self.runtime.clone());
         let started = self.runtime.spawn(async move {
             let child = processes.start(&program).await?;
+            let seat = seat().ok_or(StartError::Closed)?;
             Ok(Started::new(child, seat, runtime))
         });
         // Nobody cancels it but a runtime that goes away.

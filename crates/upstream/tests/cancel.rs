@@ -12,12 +12,13 @@ mod world;
 
 use std::{future::poll_fn, task::Poll, time::Duration};
 
-use stayput_testkit::processes;
+use stayput_testkit::{mcp::TestServer, processes};
 use stayput_upstream::{CallOptions, EraChoice, Limits, Links, Options, Place, Server, Warm};
 use tokio::{runtime::Handle, sync::Mutex};
 use world::{
-    LONG, alive, call, close, links, links_with, open, params, place, quick, server_with, stdio,
-    token, try_open, until,
+    LONG, alive, call, close, links, links_with, open, params, place, quick,
+    remote::{begin, legacy_at},
+    server_with, stdio, token, try_open, until,
 };
 
 /// Files and tasks are counted for the whole process, so these tests run one after the other.
@@ -118,6 +119,44 @@ async fn an_open_can_be_dropped_at_any_poll_on_any_thread() {
     let _alone = ALONE.lock().await;
     open_is_dropped(EraChoice::Legacy).await;
     open_is_dropped(EraChoice::Auto).await;
+}
+
+/// Over HTTP whoever follows a call reads its answer. Dropped at any poll it leaves nothing behind.
+async fn calls_over_http_are_dropped(tool: &str, arguments: &str) {
+    let http = TestServer::http(&["--era", "legacy"]).await;
+    let before = having();
+    let links = links();
+    let link = open(&links, &legacy_at(http.url()), &place()).await;
+    let mut done = 0;
+    for polls in 1..1_000 {
+        let made = async { begin(&link, tool, arguments).await.answer().await.unwrap() };
+        done += usize::from(polled(polls, made).await.is_some());
+        assert_eq!(link.in_flight(), 0, "{tool}, {polls} polls");
+        if done > 3 {
+            break;
+        }
+    }
+    assert!(done > 3, "{tool} was never done");
+    call(&link, "count", "{}").await;
+    assert_eq!(link.loss(), None);
+    drop(link);
+    close(&links).await;
+    drop(links);
+    back_at(before, tool).await;
+}
+
+#[tokio::test]
+async fn a_call_over_http_can_be_dropped_at_any_poll() {
+    let _alone = ALONE.lock().await;
+    calls_over_http_are_dropped("count", "{}").await;
+    calls_over_http_are_dropped("slow", r#"{"ms":5,"steps":3}"#).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_call_over_http_can_be_dropped_at_any_poll_on_any_thread() {
+    let _alone = ALONE.lock().await;
+    calls_over_http_are_dropped("count", "{}").await;
+    calls_over_http_are_dropped("slow", r#"{"ms":5,"steps":3}"#).await;
 }
 
 /// The opening itself is another task. It is ended at as many moments as there are.

@@ -13,6 +13,8 @@ mod answers;
 mod breaks;
 #[path = "http/kit.rs"]
 mod kit;
+#[path = "http/plain.rs"]
+mod plain;
 #[path = "http/pool.rs"]
 mod pool;
 #[path = "http/proxies.rs"]

@@ -14,6 +14,8 @@ mod credentials;
 mod eras;
 #[path = "streamable/floods.rs"]
 mod floods;
+#[path = "streamable/following.rs"]
+mod following;
 #[path = "streamable/listening.rs"]
 mod listening;
 #[path = "streamable/modern.rs"]

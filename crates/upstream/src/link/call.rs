@@ -30,7 +30,7 @@ impl Call {
     /// for him to read the answer from its connection.
     pub fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Incoming>> {
         let next = self.flight.inbox.poll_next(cx);
-        if next.is_pending() && self.flight.read_on() {
+        if next.is_pending() && self.core.carrier.is_read_by_callers() && self.flight.read_on() {
             return self.flight.inbox.poll_next(cx);
         }
         next
@@ -70,11 +70,11 @@ impl Call {
 impl Drop for Call {
     fn drop(&mut self) {
         let (ended, waiting) = self.flight.inbox.abandon();
-        if ended {
+        if !ended {
+            self.core.cancel(self.flight.number);
+        } else if self.core.carrier.is_read_by_callers() {
             // The end of a stream may still have to be read.
             self.flight.leave_to_task();
-        } else {
-            self.core.cancel(self.flight.number);
         }
         // After that: what a cancelled call was asked needs no answer.
         drop(waiting);

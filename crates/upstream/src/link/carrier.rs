@@ -19,6 +19,11 @@ pub(crate) enum Carrier {
 }
 
 impl Carrier {
+    /// Whether each call has a stream of its own, which its caller reads.
+    pub(crate) fn is_read_by_callers(&self) -> bool {
+        matches!(self, Self::Streamable(_))
+    }
+
     /// Waits until there is room for one more message. Says whether there is.
     pub(crate) async fn ready(&self, core: &Core, limit: Duration) -> bool {
         match self {

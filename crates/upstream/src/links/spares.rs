@@ -40,6 +40,28 @@ struct Stock {
     ready: Vec<Spare>,
     /// Whoever starts one has a clone of it.
     coming: Arc<()>,
+    /// Those that are being started and have a place.
+    arrivals: Vec<Arc<Arrival>>,
+}
+
+/// A spare that is being started.
+#[derive(Debug)]
+struct Arrival {
+    /// Its place, until the process has it.
+    seat: Mutex<Option<Seat>>,
+    /// Somebody else needs the place.
+    unwanted: AtomicBool,
+}
+
+impl Arrival {
+    /// It ends as soon as it is there. Says whether it would not have anyway.
+    fn give_up(&self) -> bool {
+        let first = !self.unwanted.swap(true, Ordering::Relaxed);
+        if let Some(seat) = &*lock(&self.seat) {
+            seat.leaving();
+        }
+        first
+    }
 }
 
 /// Dropped, it is ended in the background.
@@ -97,6 +119,7 @@ impl Spares {
             server: server.clone(),
             ready: Vec::new(),
             coming: Arc::default(),
+            arrivals: Vec::new(),
         });
         self.refill(links, server.configuration());
         if !self.tended.swap(true, Ordering::Relaxed) {
@@ -156,13 +179,19 @@ impl Spares {
         lock(&self.stocks).values().map(|stock| stock.ready.len()).sum()
     }
 
-    /// Lets one go to make room for a link that somebody wants.
+    /// Lets one go to make room for a link that somebody wants. One that is still coming goes, too: it is
+    /// nobody's yet, and any link is somebody's.
     pub(super) fn give_up_one(&self, wanted: Wanted<'_>) -> bool {
         if wanted.owner.is_some() {
             return false;
         }
-        let spare = lock(&self.stocks).values_mut().find_map(|stock| stock.ready.pop());
-        spare.is_some()
+        let mut stocks = lock(&self.stocks);
+        let spare = stocks.values_mut().find_map(|stock| stock.ready.pop());
+        if spare.is_some() {
+            drop(stocks);
+            return true;
+        }
+        stocks.values().flat_map(|stock| &stock.arrivals).any(|arrival| arrival.give_up())
     }
 
     /// Lets go of the spares of a server that is configured otherwise now.
@@ -207,14 +236,21 @@ struct Coming {
 
 impl Coming {
     async fn run(self) {
-        let started = self.start().await;
+        let Some(inner) = self.links.upgrade() else { return };
+        let Some(arrival) = self.arrive(&inner) else { return };
+        drop(inner);
+        let started = self.start(&arrival).await;
         let Self { links, identity, coming, .. } = self;
-        let Some((inner, started)) = links.upgrade().zip(started) else { return };
+        let Some(inner) = links.upgrade() else { return };
         // Not into a stock of the same configuration that was begun anew meanwhile: it has its own.
         if let Some(stock) = lock(&inner.spares.stocks).get_mut(&identity)
             && Arc::ptr_eq(&stock.coming, &coming)
         {
-            stock.ready.push(Spare { started, born: Instant::now() });
+            stock.arrivals.retain(|other| !Arc::ptr_eq(other, &arrival));
+            let wanted = !arrival.unwanted.load(Ordering::Relaxed);
+            if let Some(started) = started.filter(|_| wanted) {
+                stock.ready.push(Spare { started, born: Instant::now() });
+            }
             // Under the same lock: it is counted once.
             drop(coming);
         }
@@ -222,13 +258,26 @@ impl Coming {
         inner.opener.budget.idle();
     }
 
-    async fn start(&self) -> Option<Started> {
+    /// Takes a place, if there is one.
+    fn arrive(&self, inner: &super::Inner) -> Option<Arc<Arrival>> {
+        let permit = inner.opener.budget.try_admit(None, Cost { process: true })?;
+        let seat = Mutex::new(Some(Seat::new(permit, self.trace.clone())));
+        let arrival = Arc::new(Arrival { seat, unwanted: AtomicBool::new(false) });
+        let mut stocks = lock(&inner.spares.stocks);
+        let stock = stocks.get_mut(&self.identity)?;
+        if !Arc::ptr_eq(&stock.coming, &self.coming) {
+            return None;
+        }
+        stock.arrivals.push(arrival.clone());
+        Some(arrival)
+    }
+
+    async fn start(&self, arrival: &Arc<Arrival>) -> Option<Started> {
         let inner = self.links.upgrade()?;
         let server = lock(&inner.spares.stocks).get(&self.identity)?.server.clone();
-        let permit = inner.opener.budget.try_admit(None, Cost { process: true })?;
-        let seat = Seat::new(permit, self.trace.clone());
         let expansion = inner.opener.folders.expansion(&server, &Scope::Shared).await.ok()?;
         let Ok(Resolved::Stdio(launch)) = server.resolve(&expansion) else { return None };
-        inner.opener.start(&server, &launch, seat).await.ok()
+        let arrival = arrival.clone();
+        inner.opener.start(&server, &launch, move || lock(&arrival.seat).take()).await.ok()
     }
 }

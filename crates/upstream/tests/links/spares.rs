@@ -107,7 +107,6 @@ async fn a_spare_makes_room_before_a_link_does() {
     call(&first, "count", "{}").await;
     drop(first);
     links.warm(&warmed);
-    // One that is still coming is no spare yet, and cannot be given up.
     until("the rest of the room is taken", || links.spares() == 1).await;
     assert_eq!((alive(&token).len(), links.used().processes), (1, 2));
     let second = open(&links, &other, &place()).await;
@@ -117,6 +116,33 @@ async fn a_spare_makes_room_before_a_link_does() {
     assert_eq!(call(&first, "count", "{}").await, "2", "it had to go for a spare");
     drop((first, second));
     close(&links).await;
+}
+
+/// A spare that is still being started goes before a link, be it idle.
+#[tokio::test]
+async fn a_spare_that_is_still_coming_goes_before_a_link() {
+    let token = token();
+    for round in 0..10 {
+        let links = links_with(Limits { processes: 2, ..Limits::default() });
+        let warmed = server_with(stdio(&[]).env("TOKEN", token.as_str()), warm(1));
+        let (other, ann) = (server_with(stdio(&["--page", "2"]), quick()), place());
+        let first = open(&links, &other, &ann).await;
+        call(&first, "count", "{}").await;
+        drop(first);
+        links.warm(&warmed);
+        // It has its place before it has a process.
+        while links.used().processes < 2 {
+            tokio::task::yield_now().await;
+        }
+        let second = open(&links, &other, &place()).await;
+        assert_eq!(call(&second, "count", "{}").await, "1");
+        let first = open(&links, &other, &ann).await;
+        let counted = call(&first, "count", "{}").await;
+        assert_eq!(counted, "2", "in round {round} it had to go for a spare");
+        drop((first, second));
+        close(&links).await;
+        assert!(alive(&token).is_empty());
+    }
 }
 
 /// A spare that is just being started when somebody needs its place is given up when it is there.

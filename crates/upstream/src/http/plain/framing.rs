@@ -76,6 +76,10 @@ impl Chunk {
     fn next(&mut self, came: &mut BytesMut) -> io::Result<Option<Piece>> {
         match self {
             Self::Size => {
+                if came.first().is_some_and(|byte| !byte.is_ascii_hexdigit()) {
+                    // There is no line to wait for.
+                    return Err(nonsense("a chunk has no length"));
+                }
                 let Some(line) = line(came)? else { return Ok(Some(Piece::More)) };
                 let size = size(&line).ok_or_else(|| nonsense("a chunk has no length"))?;
                 *self = if size == 0 { Self::Trailer(0) } else { Self::Data(size) };
