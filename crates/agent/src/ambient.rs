@@ -32,6 +32,12 @@ impl Rules {
     pub(crate) fn of(&self, server: &str) -> Option<&Share> {
         self.0.iter().find(|(other, _)| **other == *server).map(|(_, share)| share)
     }
+
+    /// What holds in another session, too: what is denied. Links of its own are of the one they are in.
+    fn elsewhere(&self) -> Self {
+        let denied = self.0.iter().filter(|(_, share)| matches!(share, Share::Denied));
+        Self(denied.cloned().collect())
+    }
 }
 
 /// The scope of a task.
@@ -47,7 +53,12 @@ impl Ambient {
     /// A scope of this session inside whatever is around.
     pub(crate) fn of(hold: Arc<Hold>) -> Self {
         let seen = hold.seen.clone();
-        Self { hold, rules: Rules::default(), seen, outer: innermost() }
+        let around = of_hub(hold.hub_id());
+        let rules = around.map_or_else(Rules::default, |around| match around.hold.id == hold.id {
+            true => around.rules.clone(),
+            false => around.rules.elsewhere(),
+        });
+        Self { hold, rules, seen, outer: innermost() }
     }
 
     /// As a scope of a task.

@@ -2,48 +2,41 @@
 
 use std::{
     fmt,
-    sync::{Arc, Mutex, PoisonError, atomic::Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
 };
-
-use stayput_upstream::{LossReason, Place, Server};
 
 use crate::hold::Hold;
 
-/// Links of a sub-agent's own. They end with the sub-agent; the session goes on.
+/// Links of a sub-agent's own. They end with the sub-agent, with their folders; the session goes on.
 pub(crate) struct Branch {
     hold: Arc<Hold>,
     pub(crate) number: u64,
-    used: Mutex<Vec<Server>>,
+    used: AtomicBool,
 }
 
 impl Branch {
     pub(crate) fn of(hold: &Arc<Hold>) -> Arc<Self> {
         let number = hold.hub.branches.fetch_add(1, Ordering::Relaxed);
-        Arc::new(Self { hold: hold.clone(), number, used: Mutex::default() })
+        Arc::new(Self { hold: hold.clone(), number, used: AtomicBool::new(false) })
     }
 
-    /// A server that is about to be used.
-    pub(crate) fn uses(&self, server: &Server) {
-        let mut used = self.used.lock().unwrap_or_else(PoisonError::into_inner);
-        if !used.iter().any(|other| other.configuration() == server.configuration()) {
-            used.push(server.clone());
-        }
+    /// It is about to be used.
+    pub(crate) fn enter(&self) -> u64 {
+        self.used.store(true, Ordering::Relaxed);
+        self.number
     }
 }
 
 impl Drop for Branch {
     fn drop(&mut self) {
-        let used = std::mem::take(self.used.get_mut().unwrap_or_else(PoisonError::into_inner));
-        if used.is_empty() {
-            return;
+        if *self.used.get_mut() {
+            let (links, id, number) = (self.hold.hub.links.clone(), self.hold.id, self.number);
+            self.hold.hub.losses.forget_branch(id, number);
+            self.hold.hub.home.handle().spawn(async move { links.end_part(id, number).await });
         }
-        let (hub, id, number) = (self.hold.hub.clone(), self.hold.id, self.number);
-        self.hold.hub.home.handle().spawn(async move {
-            let place = Place::new(hub.owner.clone(), id).branch(number);
-            for server in used {
-                hub.links.restart(&server, &place, LossReason::Ended).await;
-            }
-        });
     }
 }
 

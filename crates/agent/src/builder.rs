@@ -1,34 +1,35 @@
 //! What a hub is made from.
 
 use std::{
-    collections::BTreeMap,
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::{
-        Arc, Mutex, RwLock,
+        Arc,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::Duration,
 };
 
+use stayput_config::OnLoss;
 use stayput_core::{
-    Agent, Expiry, Holder, MemoryStore, Owner, SessionLimits, Sessions, Settings, Store,
-    SystemClock,
+    Agent, Clock as _, Expiry, Holder, MemoryStore, Owner, SessionId, SessionLimits, Sessions,
+    Settings, Store, SystemClock,
 };
 use stayput_upstream::{
-    Folders, Limits, LinkSettings, Links, Options, PerOwner, SealKey, Server, ServerError,
-    Transport,
+    Folders, Limits, LinkSettings, Links, Options, PerOwner, SealKey, Server, Transport,
     process::{Processes, WardenCommand},
 };
 use tokio::{runtime::Handle, sync::broadcast};
 
 use crate::{
     Error, Hub,
+    closing::{Automatics, Closing},
+    events::Losses,
     handlers::Handlers,
-    home::{Home, Kept},
+    home::Home,
     hub::Inner,
+    servers::{Entry, Servers, check_name},
 };
 
-#[cfg(feature = "stores")]
 /// How long the lease on a store that outlives the process runs without being renewed.
 const LEASE: Duration = Duration::from_secs(15);
 
@@ -42,9 +43,11 @@ static HUBS: AtomicU64 = AtomicU64::new(1);
 #[derive(Debug, Default)]
 #[must_use]
 pub struct Builder {
-    servers: Vec<(String, Result<Server, ServerError>)>,
+    servers: Vec<(String, Result<Entry, Error>)>,
+    on_loss: Vec<(String, OnLoss)>,
     #[cfg(feature = "stores")]
     store: Option<String>,
+    warnings: Vec<String>,
     folders: Option<PathBuf>,
     limits: Option<Limits>,
     expiry: Option<Expiry>,
@@ -67,7 +70,31 @@ impl Builder {
         transport: impl Into<Transport>,
         options: Options,
     ) -> Self {
-        self.servers.push((name.to_owned(), Server::with(name, transport, options)));
+        let server = check_name(name).and_then(|()| Ok(Server::with(name, transport, options)?));
+        self.servers.push((name.to_owned(), server.map(Entry::new)));
+        self
+    }
+
+    /// With the servers of a file that people already have: `mcpServers`, or VS Code's `servers`, with comments,
+    /// `${NAME}` and what `stayput` says in an entry. Settings at the top of the file are the gateway's.
+    ///
+    /// What was passed over, such as an entry that is Stayput itself, is told by [`Hub::warnings`].
+    pub fn config(mut self, path: impl AsRef<Path>) -> Self {
+        match stayput_config::Servers::load(path.as_ref()) {
+            Ok(servers) => {
+                self.warnings.extend(servers.warnings);
+                let found = servers.found.into_iter();
+                self.servers.extend(found.map(|it| (it.server.name().to_owned(), Ok(it.into()))));
+            }
+            Err(error) => self.servers.push((String::new(), Err(error.into()))),
+        }
+        self
+    }
+
+    /// Chooses what becomes of calls to this server that a loss of state has hit. As long as nothing is chosen
+    /// they fail, and the agent decides.
+    pub fn on_loss(mut self, server: &str, on_loss: OnLoss) -> Self {
+        self.on_loss.push((server.to_owned(), on_loss));
         self
     }
 
@@ -122,45 +149,55 @@ impl Builder {
     /// # Errors
     /// If a server is written wrong, or the store or the folders cannot be used.
     pub fn build(mut self) -> Result<Hub, Error> {
-        let mut servers = BTreeMap::new();
-        for (name, server) in std::mem::take(&mut self.servers) {
-            if servers.insert((Agent::none(), name.clone()), server?).is_some() {
-                return Err(Error::Invalid(format!("there are two servers `{name}`")));
-            }
-        }
-        let handlers = std::mem::take(&mut self.handlers);
-        let runtime = self.runtime.take();
-        let (home, parts) = Home::found(runtime, async move |handle| self.open(handle).await)
-            .map_err(|Failed(error)| error)?;
+        let servers = self.servers()?;
+        let handlers = Arc::new(std::mem::take(&mut self.handlers));
+        let (runtime, warnings) = (self.runtime.take(), std::mem::take(&mut self.warnings));
+        let (home, (closing, seal)) =
+            Home::found(runtime, async move |handle| self.open(handle).await)
+                .map_err(|Failed(error)| error)?;
+        let life = SessionId::generate(SystemClock.now()).to_string();
         let inner = Arc::new(Inner {
             id: HUBS.fetch_add(1, Ordering::Relaxed),
-            owner: Owner::local(),
-            sessions: parts.0,
-            links: parts.1,
-            seal: parts.2,
-            servers: RwLock::new(servers),
+            owner: closing.owner.clone(),
+            sessions: closing.sessions.clone(),
+            links: closing.links.clone(),
+            closing,
+            seal,
+            life,
+            servers,
+            warnings,
             handlers,
-            automatic: Mutex::default(),
+            losses: Losses::default(),
             branches: AtomicU64::new(1),
+            opened: AtomicU64::new(0),
             events: broadcast::channel(256).0,
             closed: AtomicBool::new(false),
             home,
         });
-        let weak = Arc::downgrade(&inner);
-        inner.home.handle().spawn(async move {
-            loop {
-                tokio::time::sleep(TICK).await;
-                let Some(inner) = weak.upgrade() else { return };
-                inner.tick().await;
-            }
-        });
+        begin(&inner);
         Ok(Hub { inner, agent: Agent::none() })
     }
 
-    async fn open(
-        self,
-        runtime: Handle,
-    ) -> Result<((Arc<Sessions>, Links, SealKey), Kept), Failed> {
+    fn servers(&mut self) -> Result<Servers, Error> {
+        let (servers, mut on_loss) = (Servers::default(), std::mem::take(&mut self.on_loss));
+        for (name, entry) in std::mem::take(&mut self.servers) {
+            let mut entry = entry?;
+            for (_, chosen) in on_loss.extract_if(.., |(other, _)| *other == name) {
+                entry.on_loss = chosen;
+            }
+            if servers.insert(&Agent::none(), &name, entry).is_some() {
+                return Err(Error::Invalid(format!("there are two servers `{name}`")));
+            }
+        }
+        match on_loss.first() {
+            Some((server, _)) => Err(Error::Invalid(format!(
+                "`on_loss` is chosen for `{server}`, and there is no such server"
+            ))),
+            None => Ok(servers),
+        }
+    }
+
+    async fn open(self, runtime: Handle) -> Result<((Closing, SealKey), Closing), Failed> {
         let processes = match self.warden.clone() {
             Some(command) => Processes::wardened(command, runtime.clone()),
             None => Processes::local(runtime.clone()),
@@ -180,9 +217,14 @@ impl Builder {
         let sessions =
             Sessions::start(store, Arc::new(SystemClock), Holder::unreachable(), settings);
         let sessions = sessions.await.map_err(|error| Failed(Error::invalid(error)))?;
-        let sessions = Arc::new(sessions);
-        let kept = Kept { links: links.clone(), sessions: sessions.clone() };
-        Ok(((sessions, links, seal), kept))
+        let closing = Closing {
+            owner: Owner::local(),
+            sessions: Arc::new(sessions),
+            links,
+            automatics: Automatics::default(),
+            lasting: lease != Duration::MAX,
+        };
+        Ok(((closing.clone(), seal), closing))
     }
 
     #[cfg(feature = "stores")]
@@ -195,6 +237,8 @@ impl Builder {
                             store is kept there";
             return Err(Failed(Error::Invalid(sentence.to_owned())));
         };
+        let mut made = std::fs::DirBuilder::new();
+        std::os::unix::fs::DirBuilderExt::mode(made.recursive(true), 0o700).create(folders)?;
         let seal = SealKey::at(&folders.join("key")).map_err(|error| failed(&error))?;
         Ok((database.store, LEASE, seal))
     }
@@ -202,6 +246,31 @@ impl Builder {
     #[cfg(not(feature = "stores"))]
     async fn database(&self) -> Result<(Arc<dyn Store>, Duration, SealKey), Failed> {
         in_memory()
+    }
+}
+
+/// Begins what has to be done from time to time, for as long as there is a hub.
+fn begin(inner: &Arc<Inner>) {
+    let (weak, runtime) = (Arc::downgrade(inner), inner.home.handle());
+    runtime.spawn(async move {
+        loop {
+            tokio::time::sleep(TICK).await;
+            let Some(inner) = weak.upgrade() else { return };
+            inner.tick().await;
+        }
+    });
+    if inner.closing.lasting {
+        // In a task of its own: whatever takes long above, the lease is kept.
+        let weak = Arc::downgrade(inner);
+        runtime.spawn(async move {
+            loop {
+                tokio::time::sleep(LEASE / 3).await;
+                let Some(closing) = weak.upgrade().map(|inner| inner.closing.clone()) else {
+                    return;
+                };
+                closing.renew().await;
+            }
+        });
     }
 }
 

@@ -3,7 +3,7 @@
 use std::{fmt, sync::Arc};
 
 use stayput_core::{Generation, SessionId};
-use stayput_upstream::{CallError, Delivery, LossReason};
+use stayput_upstream::{CallError, Delivery};
 
 /// Why there is no result.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -29,6 +29,14 @@ pub enum Error {
         /// The server.
         server: String,
     },
+    /// The configuration does not allow this tool.
+    #[error("the tool `{tool}` of `{server}` is not allowed by the configuration")]
+    ToolDenied {
+        /// The server.
+        server: String,
+        /// The tool.
+        tool: String,
+    },
     /// There is no session of this name.
     #[error("there is no session of this name; `session` makes one")]
     UnknownSession,
@@ -47,6 +55,11 @@ pub enum Error {
     /// The hub was closed.
     #[error("the hub is closed")]
     Closed,
+    /// The hub is of the process that this one was forked from.
+    #[error(
+        "this hub belongs to the process that this one was forked from; build another one here"
+    )]
+    Forked,
     /// The state behind the session is gone. See [`Error::is_state_lost`].
     #[error(transparent)]
     StateLost(StateLost),
@@ -78,6 +91,17 @@ pub enum Error {
         /// The whole error, as JSON.
         raw: Box<str>,
     },
+    /// The server wants to know something that nobody here tells it.
+    #[error("`{server}` asks for input, and has no answer: {what}")]
+    Unanswered {
+        /// The server.
+        server: String,
+        /// What is missing.
+        what: String,
+    },
+    /// The configuration cannot be used. It says which file, where in it, and what to do.
+    #[error(transparent)]
+    Config(Arc<stayput_config::ConfigError>),
     /// The session cannot be opened.
     #[error(transparent)]
     Session(Arc<stayput_core::OpenError>),
@@ -89,17 +113,17 @@ pub enum Error {
 /// What was behind a session's link is gone, and it has begun anew.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StateLost {
-    pub(crate) server: String,
+    pub(crate) server: Option<String>,
     pub(crate) generation: Generation,
     pub(crate) delivery: Delivery,
-    pub(crate) reason: Option<LossReason>,
+    pub(crate) reason: &'static str,
 }
 
 impl StateLost {
-    /// The server whose state it was.
+    /// The server whose state it was; none if everything of the session is gone, on all servers.
     #[must_use]
-    pub fn server(&self) -> &str {
-        &self.server
+    pub fn server(&self) -> Option<&str> {
+        self.server.as_deref()
     }
 
     /// Counts how often it was lost and begun anew.
@@ -114,10 +138,11 @@ impl StateLost {
         self.delivery.may_have_run()
     }
 
-    /// Why, in one word.
+    /// Why, in one word: `exited`, `verdict`, `disconnected`, `released`, `evicted`, `restarted` or `reconfigured` of
+    /// a server, `expired` or `ended` of the whole session.
     #[must_use]
     pub fn reason(&self) -> &'static str {
-        self.reason.map_or("expired", LossReason::as_str)
+        self.reason
     }
 }
 
@@ -128,12 +153,11 @@ impl fmt::Display for StateLost {
         } else {
             "this call was not carried out"
         };
-        write!(
-            f,
-            "the state of `{}` was lost ({}), and it has begun afresh; {ran}",
-            self.server,
-            self.reason()
-        )
+        match &self.server {
+            Some(server) => write!(f, "the state of `{server}` was lost ({})", self.reason)?,
+            None => write!(f, "everything in this session was lost ({})", self.reason)?,
+        }
+        write!(f, ", and it has begun afresh; {ran}")
     }
 }
 
@@ -161,6 +185,36 @@ impl Error {
         self.state_lost().map(StateLost::generation)
     }
 
+    /// Why state was lost, in one word, if it was. See [`StateLost::reason`].
+    #[must_use]
+    pub fn reason(&self) -> Option<&'static str> {
+        self.state_lost().map(StateLost::reason)
+    }
+
+    /// What went wrong, in one word for programs.
+    #[must_use]
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::NoSession => "no_session",
+            Self::UnknownServer { .. } => "unknown_server",
+            Self::Denied { .. } | Self::ToolDenied { .. } => "denied",
+            Self::UnknownSession => "unknown_session",
+            Self::Taken { .. } => "taken",
+            Self::Ended { .. } => "ended",
+            Self::Closed => "closed",
+            Self::Forked => "forked",
+            Self::StateLost(_) => "state_lost",
+            Self::ServerFailed { .. } => "server_failed",
+            Self::CallFailed { source: CallError::TimedOut { .. }, .. } => "timed_out",
+            Self::CallFailed { .. } => "call_failed",
+            Self::Refused { .. } => "refused",
+            Self::Unanswered { .. } => "unanswered",
+            Self::Config(_) => "config",
+            Self::Session(_) => "session",
+            Self::Invalid(_) => "invalid",
+        }
+    }
+
     /// Whether the call can have been carried out though there is no result.
     #[must_use]
     pub fn may_have_run(&self) -> bool {
@@ -182,6 +236,12 @@ impl From<stayput_core::OpenError> for Error {
             stayput_core::OpenError::Unknown => Self::UnknownSession,
             error => Self::Session(Arc::new(error)),
         }
+    }
+}
+
+impl From<stayput_config::ConfigError> for Error {
+    fn from(error: stayput_config::ConfigError) -> Self {
+        Self::Config(Arc::new(error))
     }
 }
 

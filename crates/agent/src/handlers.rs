@@ -1,20 +1,19 @@
 //! Who answers what servers ask.
 
-use std::{fmt, future::Future, pin::Pin, sync::Arc};
+use std::{collections::BTreeMap, fmt, future::Future, pin::Pin, sync::Arc};
 
 use serde_json::Value;
-use stayput_upstream::{Asked, Declares, Hello};
+use stayput_upstream::{Asked, Declares, Hello, Incoming, Link, Listener};
 use stayput_wire::{Code, Message};
 
 type Answering = Pin<Box<dyn Future<Output = Result<Value, String>> + Send>>;
 type Handler = Arc<dyn Fn(Value) -> Answering + Send + Sync>;
 
-/// Who answers what servers ask during calls. A server is told of what there is a handler for, and of
-/// nothing else.
+/// Who answers what servers ask. A server is told of what there is a handler for, and of nothing else.
 ///
 /// A handler takes the parameters of the question and gives the result, both as the protocol has them;
-/// an error is a sentence that the server gets. It runs in the task, and so in the scope, of the call that
-/// made the server ask.
+/// an error is a sentence that the server gets. What is asked during a call is answered in the task, and so in
+/// the scope, of that call, while the call goes on; what is asked at other times, on the thread of the hub.
 ///
 /// ```
 /// use serde_json::json;
@@ -60,6 +59,20 @@ impl Handlers {
         self
     }
 
+    /// These, and those of `others` for what there is none here.
+    pub(crate) fn or(self, others: &Self) -> Self {
+        Self {
+            elicitation: self.elicitation.or_else(|| others.elicitation.clone()),
+            sampling: self.sampling.or_else(|| others.sampling.clone()),
+            roots: self.roots.or_else(|| others.roots.clone()),
+        }
+    }
+
+    /// Whether there is any.
+    pub(crate) fn is_some(&self) -> bool {
+        self.declares() != Declares::default()
+    }
+
     pub(crate) fn declares(&self) -> Declares {
         Declares {
             roots: self.roots.is_some(),
@@ -68,29 +81,39 @@ impl Handlers {
         }
     }
 
-    pub(crate) fn hello(&self) -> Hello {
+    /// What a server is told that can be asked, as JSON.
+    pub(crate) fn capabilities(&self) -> String {
         let all = [
             ("elicitation", self.elicitation.is_some()),
             ("roots", self.roots.is_some()),
             ("sampling", self.sampling.is_some()),
         ];
-        let has: Vec<_> = all.iter().filter(|(_, has)| *has).collect();
-        let has: Vec<_> = has.iter().map(|(name, _)| format!(r#""{name}":{{}}"#)).collect();
-        let capabilities = format!("{{{}}}", has.join(","));
+        let has = all.iter().filter(|(_, has)| *has);
+        let has: Vec<_> = has.map(|(name, _)| format!(r#""{name}":{{}}"#)).collect();
+        format!("{{{}}}", has.join(","))
+    }
+
+    pub(crate) fn hello(&self) -> Hello {
         let usual = Hello::default();
-        Hello::new(usual.info(), &capabilities).unwrap_or(usual)
+        if !self.is_some() {
+            return usual;
+        }
+        Hello::new(usual.info(), &self.capabilities()).unwrap_or(usual)
+    }
+
+    fn of(&self, method: &str) -> Option<&Handler> {
+        match method {
+            "elicitation/create" => self.elicitation.as_ref(),
+            "sampling/createMessage" => self.sampling.as_ref(),
+            "roots/list" => self.roots.as_ref(),
+            _ => None,
+        }
     }
 
     /// Answers a question; what there is no handler for is refused.
-    pub(crate) async fn answer(&self, asked: Asked) {
-        let handler = match asked.method() {
-            "elicitation/create" => &self.elicitation,
-            "sampling/createMessage" => &self.sampling,
-            "roots/list" => &self.roots,
-            _ => &None,
-        };
+    pub(crate) async fn answer(self: Arc<Self>, asked: Asked) {
         // Dropped, the question is refused.
-        let Some(handler) = handler else { return };
+        let Some(handler) = self.of(asked.method()) else { return };
         let text = asked.text().clone();
         let params = Message::parse(&text).ok().and_then(|message| message.params());
         let params = params.and_then(|params| serde_json::from_str(params.as_str()).ok());
@@ -99,6 +122,50 @@ impl Handlers {
             Err(sentence) => asked.refuse(Code::INTERNAL_ERROR, &sentence),
         }
     }
+
+    /// Answers to all questions of a result that wants some, by their keys.
+    ///
+    /// # Errors
+    /// A sentence, if one of them has no answer.
+    pub(crate) async fn answers(
+        &self,
+        asked: BTreeMap<String, Question>,
+    ) -> Result<serde_json::Map<String, Value>, String> {
+        let mut answers = serde_json::Map::new();
+        for (key, Question { method, params }) in asked {
+            let unknown = || format!("there is no handler for `{method}`");
+            let answer = self.of(&method).ok_or_else(unknown)?(params).await?;
+            answers.insert(key, answer);
+        }
+        Ok(answers)
+    }
+
+    /// Answers what is asked on this link outside any call, as long as it lives.
+    pub(crate) fn listen(
+        self: Arc<Self>,
+        link: &Link,
+    ) -> impl Future<Output = ()> + Send + 'static {
+        let listening = link.listener(self.declares());
+        async move {
+            let Some(mut listener): Option<Listener> = listening else { return };
+            // One after the other: a server that asks twice waits once.
+            while let Some(incoming) = listener.next().await {
+                match incoming {
+                    Incoming::Request(asked) => self.clone().answer(asked).await,
+                    Incoming::Answer(_) => return,
+                    _ => {}
+                }
+            }
+        }
+    }
+}
+
+/// One question of a result that wants input.
+#[derive(Debug, serde::Deserialize)]
+pub(crate) struct Question {
+    method: String,
+    #[serde(default)]
+    params: Value,
 }
 
 fn boxed<F>(handler: impl Fn(Value) -> F + Send + Sync + 'static) -> Handler
@@ -124,5 +191,7 @@ mod tests {
         let some = Handlers::default().roots(async |_| Err("no".to_owned()));
         assert_eq!(some.hello().capabilities(), r#"{"roots":{}}"#);
         assert_eq!(some.hello().declares(), some.declares());
+        let more = Handlers::default().sampling(async |_| Err("no".to_owned())).or(&some);
+        assert_eq!(more.capabilities(), r#"{"roots":{},"sampling":{}}"#);
     }
 }

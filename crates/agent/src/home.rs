@@ -4,19 +4,19 @@ use std::{
     fmt,
     future::Future,
     pin::Pin,
-    sync::{Arc, mpsc},
+    sync::mpsc,
     task::{Context, Poll},
     thread,
     time::Duration,
 };
 
 use pin_project_lite::pin_project;
-use stayput_core::Sessions;
-use stayput_upstream::Links;
 use tokio::{
     runtime::{Builder, Handle},
     sync::oneshot,
 };
+
+use crate::closing::Closing;
 
 /// How long links are waited for when nobody waits for the hub.
 const FAREWELL: Duration = Duration::from_secs(10);
@@ -25,20 +25,10 @@ const FAREWELL: Duration = Duration::from_secs(10);
 pub(crate) struct Home {
     handle: Handle,
     /// Dropped, it ends the thread, which lets go of everything first.
-    _stop: oneshot::Sender<()>,
-}
-
-/// What is let go of when the hub is gone.
-pub(crate) struct Kept {
-    pub(crate) links: Links,
-    pub(crate) sessions: Arc<Sessions>,
-}
-
-impl Kept {
-    async fn close(self) {
-        self.links.close(FAREWELL).await;
-        let _ = self.sessions.close().await;
-    }
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<thread::JoinHandle<()>>,
+    /// The process in which it is. A fork has a copy of this, and no thread.
+    process: u32,
 }
 
 impl Home {
@@ -46,7 +36,7 @@ impl Home {
     /// until the hub is gone.
     pub(crate) fn found<F, T, E>(runtime: Option<Handle>, open: F) -> Result<(Self, T), E>
     where
-        F: AsyncFnOnce(Handle) -> Result<(T, Kept), E> + Send + 'static,
+        F: AsyncFnOnce(Handle) -> Result<(T, Closing), E> + Send + 'static,
         T: Send + 'static,
         E: From<std::io::Error> + Send + 'static,
     {
@@ -68,10 +58,10 @@ impl Home {
             let handle = place.handle();
             place.block_on(async {
                 match open(handle.clone()).await {
-                    Ok((made, kept)) => {
+                    Ok((made, closing)) => {
                         let _ = tell.send(Ok((handle, made)));
                         let _ = stopped.await;
-                        kept.close().await;
+                        closing.close(FAREWELL).await;
                     }
                     Err(error) => {
                         let _ = tell.send(Err(error));
@@ -80,10 +70,16 @@ impl Home {
             });
         };
         let name = if given { "stayput-keeper" } else { "stayput" };
-        thread::Builder::new().name(name.to_owned()).spawn(live)?;
+        let thread = thread::Builder::new().name(name.to_owned()).spawn(live)?;
         let gone = || std::io::Error::other("the thread of the hub ended before it began");
         let (handle, made) = told.recv().map_err(|_| gone())??;
-        Ok((Self { handle, _stop: stop }, made))
+        let (stop, thread, process) = (Some(stop), Some(thread), std::process::id());
+        Ok((Self { handle, stop, thread, process }, made))
+    }
+
+    /// Whether this is still the process in which it was founded.
+    pub(crate) fn is_here(&self) -> bool {
+        self.process == std::process::id()
     }
 
     pub(crate) fn handle(&self) -> &Handle {
@@ -93,6 +89,18 @@ impl Home {
     /// A future that can be polled anywhere: its timers are those of the hub.
     pub(crate) fn at_home<F: Future>(&self, future: F) -> AtHome<F> {
         AtHome { handle: self.handle.clone(), future }
+    }
+}
+
+impl Drop for Home {
+    /// Where that blocks nobody else, nothing is left when this returns. A runtime goes on meanwhile.
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        let thread =
+            self.thread.take().filter(|_| self.is_here() && Handle::try_current().is_err());
+        if let Some(thread) = thread {
+            let _ = thread.join();
+        }
     }
 }
 

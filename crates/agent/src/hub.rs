@@ -1,10 +1,11 @@
 //! The entry point: the servers, and the sessions on them.
 
 use std::{
-    collections::{BTreeMap, HashSet},
+    collections::BTreeMap,
     fmt,
+    path::Path,
     sync::{
-        Arc, Mutex, PoisonError, RwLock,
+        Arc,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::Duration,
@@ -15,17 +16,19 @@ use stayput_core::{
     Agent, Clock, Key, OpenError, Opened, Owner, SessionId, Sessions, StoreError, SystemClock,
     Timestamp, Wish,
 };
-use stayput_upstream::{Links, Options, Place, SealKey, Server, Transport};
+use stayput_upstream::{Links, Place, SealKey};
 use tokio::sync::broadcast;
 
 use crate::{
     Automatic, Builder, Error, Events, Session, ToolCall,
     ambient::{self, Ambient},
-    events::Event,
+    closing::{Closing, lock},
+    events::{Event, Losses},
     handlers::Handlers,
-    hold::Hold,
+    hold::{Hold, patiently},
     home::Home,
     seen::Seen,
+    servers::Servers,
 };
 
 /// The servers that are configured, and the sessions on them. A clone is the same hub.
@@ -44,11 +47,19 @@ pub(crate) struct Inner {
     pub(crate) owner: Owner,
     pub(crate) sessions: Arc<Sessions>,
     pub(crate) links: Links,
+    /// The same, and how they are let go of.
+    pub(crate) closing: Closing,
     pub(crate) seal: SealKey,
-    pub(crate) servers: RwLock<BTreeMap<(Agent, String), Server>>,
-    pub(crate) handlers: Handlers,
-    pub(crate) automatic: Mutex<BTreeMap<Agent, Auto>>,
+    /// What this hub is told from others by, wherever they are.
+    pub(crate) life: String,
+    pub(crate) servers: Servers,
+    pub(crate) warnings: Vec<String>,
+    pub(crate) handlers: Arc<Handlers>,
+    /// Losses that were said.
+    pub(crate) losses: Losses,
     pub(crate) branches: AtomicU64,
+    /// How many links were opened so far.
+    pub(crate) opened: AtomicU64,
     pub(crate) events: broadcast::Sender<Event>,
     pub(crate) closed: AtomicBool,
     /// Last: links are let go of on it.
@@ -58,7 +69,7 @@ pub(crate) struct Inner {
 /// An automatic session. It does not keep the hub, which keeps it.
 #[derive(Clone)]
 pub(crate) struct Auto {
-    id: SessionId,
+    pub(crate) id: SessionId,
     seen: Arc<Seen>,
 }
 
@@ -68,23 +79,15 @@ impl Auto {
     }
 }
 
-/// How a hub was closed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Report {
-    /// Sessions that were live.
-    pub sessions: usize,
-    /// Links that were live.
-    pub links: usize,
-    /// Links that did not go in time, and were killed.
-    pub killed: usize,
-}
-
 impl Inner {
     pub(crate) fn now(&self) -> Timestamp {
         SystemClock.now()
     }
 
     pub(crate) fn check_open(&self) -> Result<(), Error> {
+        if !self.home.is_here() {
+            return Err(Error::Forked);
+        }
         if self.closed.load(Ordering::Relaxed) { Err(Error::Closed) } else { Ok(()) }
     }
 
@@ -92,25 +95,6 @@ impl Inner {
     pub(crate) fn say(&self, event: Event) {
         // Most often nobody does.
         let _ = self.events.send(event);
-    }
-
-    /// Closes what is over. To be called from time to time.
-    pub(crate) async fn tick(&self) {
-        let _ = self.sessions.renew().await;
-        drop(self.sessions.lost());
-        let _ = self.sessions.flush().await;
-        let ended = self.sessions.sweep().await.ended;
-        if ended.is_empty() {
-            return;
-        }
-        // What lives again is not what ended.
-        let held: HashSet<_> = self.sessions.held().iter().map(|it| it.id()).collect();
-        for record in ended {
-            if !held.contains(&record.id) {
-                let _ = self.links.end(record.id).await;
-                self.say(Event::Ended { session: record.id });
-            }
-        }
     }
 }
 
@@ -129,48 +113,18 @@ impl Hub {
         Ok(Self { inner: self.inner.clone(), agent: Agent::named(name)? })
     }
 
-    /// Adds a server, or replaces the one of this name: what was open on that one is closed, and whoever
-    /// used it is told of the loss.
+    /// A hub with the servers of a file, see [`Builder::config`].
     ///
     /// # Errors
-    /// If something about it is wrong as it is written.
-    pub async fn add_server(
-        &self,
-        name: &str,
-        transport: impl Into<Transport>,
-        options: Options,
-    ) -> Result<(), Error> {
-        self.inner.check_open()?;
-        let server = Server::with(&self.global_name(name), transport, options)?;
-        let key = (self.agent.clone(), name.to_owned());
-        let before = self.servers().insert(key, server.clone());
-        if before.is_some_and(|before| before.configuration() != server.configuration()) {
-            self.inner.links.reconfigure(server.name(), Some(&server)).await;
-        }
-        Ok(())
+    /// If something in the file is wrong: the error says where, and what to do.
+    pub fn from_config(path: impl AsRef<Path>) -> Result<Self, Error> {
+        Self::builder().config(path).build()
     }
 
-    /// Removes a server and closes what was open on it. Says whether there was one.
-    pub async fn remove_server(&self, name: &str) -> bool {
-        let before = self.servers().remove(&(self.agent.clone(), name.to_owned()));
-        if let Some(server) = &before {
-            self.inner.links.reconfigure(server.name(), None).await;
-        }
-        before.is_some()
-    }
-
-    /// The names of all servers that this agent can use.
+    /// What was passed over in the file of servers, as sentences.
     #[must_use]
-    pub fn server_names(&self) -> Vec<String> {
-        let servers = self.inner.servers.read().unwrap_or_else(PoisonError::into_inner);
-        let mut names: Vec<_> = servers
-            .keys()
-            .filter(|(agent, _)| *agent == self.agent || *agent == Agent::none())
-            .map(|(_, name)| name.clone())
-            .collect();
-        names.sort();
-        names.dedup();
-        names
+    pub fn warnings(&self) -> &[String] {
+        &self.inner.warnings
     }
 
     /// Waits until a server can be used.
@@ -213,7 +167,8 @@ impl Hub {
 
     pub(crate) async fn open(&self, wish: &Wish) -> Result<Session, Error> {
         self.inner.check_open()?;
-        let Opened { session, .. } = self.inner.sessions.open(wish).await?;
+        let opening = patiently(|| self.inner.sessions.open(wish));
+        let Opened { session, .. } = self.inner.home.at_home(opening).await?;
         Ok(Session::new(self, Hold::opened(self.inner.clone(), session.id())))
     }
 
@@ -227,8 +182,8 @@ impl Hub {
 
     async fn by_key(&self, agent: &Agent, key: &Key) -> Result<Session, Error> {
         self.inner.check_open()?;
-        let found = self.inner.sessions.by_key(&self.inner.owner, agent, key).await;
-        match found {
+        let finding = patiently(|| self.inner.sessions.by_key(&self.inner.owner, agent, key));
+        match self.inner.home.at_home(finding).await {
             Ok(session) => Ok(Session::new(self, Hold::opened(self.inner.clone(), session.id()))),
             Err(OpenError::Over(_)) => Err(Error::UnknownSession),
             Err(error) => Err(error.into()),
@@ -244,7 +199,7 @@ impl Hub {
         let key = Key::new(GLOBAL, name)?;
         let taken = || Error::Taken { name: name.to_owned() };
         let wish = Wish::keyed(self.inner.owner.clone(), Agent::none(), key);
-        match self.inner.sessions.open_new(&wish).await {
+        match self.inner.home.at_home(self.inner.sessions.open_new(&wish)).await {
             Ok(Opened { session, .. }) => {
                 Ok(Session::new(self, Hold::opened(self.inner.clone(), session.id())))
             }
@@ -276,7 +231,7 @@ impl Hub {
         let known = self.automatics().get(&self.agent).cloned();
         if let Some(known) = &known {
             let hold = known.hold(&self.inner);
-            if hold.enter().await.is_ok() {
+            if self.inner.home.at_home(hold.enter()).await.is_ok() {
                 return Ok(Session::new(self, hold));
             }
         }
@@ -336,32 +291,6 @@ impl Hub {
         Events(self.inner.events.subscribe())
     }
 
-    /// Ends all sessions that end with this process, lets go of all links under one deadline, and says
-    /// what there was. Further use is an error.
-    pub async fn close(&self, limit: Duration) -> Report {
-        if self.inner.closed.swap(true, Ordering::Relaxed) {
-            return Report::default();
-        }
-        let inner = self.inner.clone();
-        self.automatics().clear();
-        let sessions = inner.sessions.held().len();
-        let closed = inner.home.at_home(inner.links.close(limit)).await;
-        let _ = inner.sessions.close().await;
-        Report { sessions, links: closed.links, killed: closed.left }
-    }
-
-    pub(crate) fn server(&self, name: &str) -> Result<Server, Error> {
-        let servers = self.inner.servers.read().unwrap_or_else(PoisonError::into_inner);
-        let find = |agent: &Agent| servers.get(&(agent.clone(), name.to_owned())).cloned();
-        let found = find(&self.agent).or_else(|| find(&Agent::none()));
-        drop(servers);
-        found.ok_or_else(|| {
-            let known = self.server_names();
-            let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
-            Error::UnknownServer { server: name.to_owned(), known }
-        })
-    }
-
     /// The hold that a call without a session goes to: the scope of the task, else the automatic one.
     pub(crate) fn current(&self) -> Result<Arc<Ambient>, Error> {
         if let Some(ambient) = ambient::of_hub(self.inner.id) {
@@ -372,25 +301,21 @@ impl Hub {
         hold.map(|hold| Arc::new(Ambient::of(hold))).ok_or(Error::NoSession)
     }
 
+    /// The scope of a call on a session that is named. Inside a scope of the same session its rules hold, too.
+    pub(crate) fn ambient_of(&self, hold: Arc<Hold>) -> Arc<Ambient> {
+        match ambient::of_hub(self.inner.id) {
+            Some(current) if current.hold.id == hold.id => current,
+            _ => Arc::new(Ambient::of(hold)),
+        }
+    }
+
     /// Where a server is asked for its profile, before there is a session.
     pub(crate) fn nowhere(&self) -> Place {
         Place::new(self.inner.owner.clone(), SessionId::generate(self.inner.now()))
     }
 
-    fn servers(&self) -> std::sync::RwLockWriteGuard<'_, BTreeMap<(Agent, String), Server>> {
-        self.inner.servers.write().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn automatics(&self) -> std::sync::MutexGuard<'_, BTreeMap<Agent, Auto>> {
-        self.inner.automatic.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Two agents may call different servers by one name.
-    pub(crate) fn global_name(&self, name: &str) -> String {
-        match self.agent.as_str() {
-            "" => name.to_owned(),
-            agent => format!("{name}_byagent_{agent}"),
-        }
+        lock(&self.inner.closing.automatics)
     }
 }
 

@@ -42,9 +42,10 @@
 //!    open it once. A sub-agent has the same one, its own ([`SubAgent::isolated`]) or none ([`SubAgent::denied`]).
 //! 3. **Is what the agent remembers still true?** If the state was lost since this scope last looked, the
 //!    call is not made: it is an error, once, with the generation that begins ([`Error::is_state_lost`]).
-//! 4. **The call** is sent once, never twice. Dropped, it is cancelled on the server, too.
+//! 4. **The call** is sent once, never twice. Dropped, it is cancelled on the server, too. What the server asks
+//!    meanwhile is answered by [`Handlers`].
 //! 5. **The end**: a run ends its session; a named session is released, and ends by [`Session::end`], by
-//!    its expiry, or with the hub. No child process outlives any of it.
+//!    its expiry, or, if it is kept in memory, with the hub ([`Hub::close`]). No child process outlives any of it.
 //!
 //! Links live on a thread of the hub's own, so they outlive the runtime of whoever opened them, and calls
 //! can be awaited on any executor.
@@ -58,6 +59,7 @@ mod automatic;
 mod branch;
 mod builder;
 mod call;
+mod closing;
 mod error;
 mod events;
 mod handlers;
@@ -68,10 +70,13 @@ mod keeper;
 mod lists;
 mod offers;
 mod reply;
+mod request;
 mod result;
 mod run;
 mod seen;
+mod servers;
 mod session;
+mod shared;
 mod streaming;
 mod ticket;
 mod visit;
@@ -79,15 +84,17 @@ mod visit;
 pub use automatic::Automatic;
 pub use builder::Builder;
 pub use call::ToolCall;
+pub use closing::Report;
 pub use error::{Error, StateLost};
 pub use events::{Event, Events};
 pub use handlers::Handlers;
-pub use hub::{Hub, Report};
+pub use hub::Hub;
 pub use lists::{Prompt, Resource, Tool};
 pub use reply::Reply;
 pub use result::{Content, ToolResult};
 pub use run::{Sub, SubAgent};
 pub use session::{Info, Session, Status};
+pub use stayput_config::{ConfigError, OnLoss};
 pub use stayput_core::{self as core, Expiry, Generation, SessionId, Timestamp, scope::spawn};
 pub use stayput_upstream::{
     self as upstream, EraChoice, Http, Isolation, Limits, Options, Stdio, Timeouts, Transport,

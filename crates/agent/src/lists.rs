@@ -8,7 +8,8 @@ use std::{
 use bytes::Bytes;
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::Value;
-use stayput_upstream::{CallOptions, Held, Profile};
+use stayput_core::Generation;
+use stayput_upstream::{CallOptions, Held, Identity, Profile};
 use stayput_wire::{Raw, json};
 
 use crate::{Error, Hub, ambient::Ambient, visit::Visit};
@@ -103,14 +104,29 @@ impl List {
 
 type Pages = Arc<[Bytes]>;
 
-/// The lists that a session asked its servers for, by server, each with the count of changes that it knows
-/// of.
+/// What a list was asked for on: the configuration of the server, which link to it, and how many changes it had
+/// told of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct At {
+    configuration: Identity,
+    generation: Generation,
+    changes: u64,
+}
+
+impl At {
+    fn of(link: &Held) -> Self {
+        let configuration = link.key().configuration();
+        Self { configuration, generation: link.generation(), changes: link.lists_changed() }
+    }
+}
+
+/// The lists that a session asked its servers for, by server and part of the session.
 #[derive(Debug, Default)]
 pub(crate) struct Asked(Mutex<Known>);
 
 #[derive(Debug, Default)]
 struct Known {
-    lists: HashMap<(Arc<str>, List), (u64, Pages)>,
+    lists: HashMap<(Arc<str>, u64, List), (At, Pages)>,
     /// What the profile says is not believed any more.
     cleared: bool,
 }
@@ -122,15 +138,15 @@ impl Asked {
         known.cleared = true;
     }
 
-    fn get(&self, server: &Arc<str>, list: List, changes: u64) -> Option<Pages> {
+    fn get(&self, key: &(Arc<str>, u64, List), now: At) -> Option<Pages> {
         let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let (at, pages) = known.lists.get(&(server.clone(), list))?;
-        (*at == changes).then(|| pages.clone())
+        let (at, pages) = known.lists.get(key)?;
+        (*at == now).then(|| pages.clone())
     }
 
-    fn put(&self, server: Arc<str>, list: List, changes: u64, pages: &Pages) {
+    fn put(&self, key: (Arc<str>, u64, List), at: At, pages: &Pages) {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        known.lists.insert((server, list), (changes, pages.clone()));
+        known.lists.insert(key, (at, pages.clone()));
     }
 
     fn is_cleared(&self) -> bool {
@@ -147,13 +163,19 @@ impl Hub {
         server: &str,
         list: List,
     ) -> Result<Vec<T>, Error> {
+        self.inner.check_open()?;
+        let entry = self.entry(server)?;
         let home = self.inner.clone();
         let pages = home.home.at_home(self.pages(ambient, server, list)).await?;
+        let shown = |item: &Raw<'_>| {
+            let name = item.find(&["name"]).and_then(Raw::text);
+            list != List::Tools || name.is_some_and(|name| entry.tools.allows(&name))
+        };
         let mut all = Vec::new();
         for page in pages.iter() {
             let page = str::from_utf8(page).ok().and_then(|page| Raw::parse(page).ok());
             let member = page.and_then(|page| page.find(&[list.member()]));
-            for item in member.into_iter().flat_map(Raw::elements) {
+            for item in member.into_iter().flat_map(Raw::elements).filter(shown) {
                 all.push(serde_json::from_str(item.as_str()).map_err(Error::invalid)?);
             }
         }
@@ -167,7 +189,7 @@ impl Hub {
         list: List,
     ) -> Result<Pages, Error> {
         let server = self.server(name)?;
-        let known: Arc<str> = server.name().into();
+        let handlers = ambient.as_ref().map(|ambient| ambient.hold.handlers());
         if let Some(ambient) = ambient {
             let visit = Visit::of(self, &ambient, name).await?;
             let asked = &ambient.hold.asked;
@@ -177,18 +199,18 @@ impl Hub {
                 None => None,
             };
             if let Some(link) = link.filter(|it| it.lists_changed() > 0 || asked.is_cleared()) {
-                let changes = link.lists_changed();
-                if let Some(pages) = asked.get(&known, list, changes) {
+                let (at, key) = (At::of(&link), (visit.entry.name.clone(), visit.branch(), list));
+                if let Some(pages) = asked.get(&key, at) {
                     return Ok(pages);
                 }
                 let pages = ask(name, &link, list).await?;
-                asked.put(known, list, changes, &pages);
+                asked.put(key, at, &pages);
                 return Ok(pages);
             }
         }
         let failed = |source| Error::ServerFailed { server: name.to_owned(), source };
         let place = self.nowhere();
-        let hello = self.inner.handlers.hello();
+        let hello = handlers.as_ref().unwrap_or(&self.inner.handlers).hello();
         let profile = self.inner.links.profile_for(&server, &place, &hello).await;
         let profile = profile.map_err(failed)?;
         Ok(profile.pages(list.method()).into())

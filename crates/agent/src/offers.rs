@@ -8,8 +8,8 @@ use stayput_wire::json;
 use std::sync::Arc;
 
 use crate::{
-    Error, Hub, Prompt, Reply, Resource, Session, Tool, ambient::Ambient, call::Request,
-    hold::Hold, lists::List,
+    Error, Hub, Prompt, Reply, Resource, Session, Tool, ambient::Ambient, hold::Hold, lists::List,
+    request::Request,
 };
 
 fn prompt(name: &str, arguments: &impl Serialize) -> Result<String, Error> {
@@ -109,7 +109,7 @@ impl Hub {
 
 impl Session {
     fn ambient(&self) -> Option<Arc<Ambient>> {
-        Some(Arc::new(Ambient::of(self.hold.clone())))
+        Some(self.hub().ambient_of(self.hold.clone()))
     }
 
     /// The tools of a server, as this session sees them.
@@ -134,6 +134,29 @@ impl Session {
     /// As for [`Session::tools`].
     pub async fn resources(&self, server: &str) -> Result<Vec<Resource>, Error> {
         self.hub().list(self.ambient(), server, List::Resources).await
+    }
+
+    /// The resource templates of a server, as this session sees them.
+    ///
+    /// # Errors
+    /// As for [`Session::tools`].
+    pub async fn resource_templates(&self, server: &str) -> Result<Vec<Resource>, Error> {
+        self.hub().list(self.ambient(), server, List::Templates).await
+    }
+
+    /// Completes an argument of a prompt or of a resource template, which `reference` names as the protocol
+    /// has it.
+    ///
+    /// # Errors
+    /// As for a call of a tool.
+    pub async fn complete(
+        &self,
+        server: &str,
+        reference: &Value,
+        (argument, value): (&str, &str),
+    ) -> Result<Reply, Error> {
+        let what = ("completion/complete", Ok(completion(reference, argument, value)));
+        ask(self.hub(), Some(self.hold.clone()), server, what).await
     }
 
     /// Gets a prompt.

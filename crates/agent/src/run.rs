@@ -23,8 +23,7 @@ pub(crate) async fn root<F: Future>(hold: Arc<Hold>, future: F) -> F::Output {
     let root = Root(hold.clone());
     let output = future.in_session(scope).await;
     // What it opened ends, not what is current when it returns (E04). If that fails it idles out.
-    let hub = hold.hub.clone();
-    let _ = hub.home.at_home(hold.finish()).await;
+    let _ = hold.finish().await;
     drop(root);
     output
 }
@@ -62,6 +61,12 @@ pub trait SubAgent: Future + Sized {
         Sub::new(self, server, Want::Own)
     }
 
+    /// On the link that whoever calls it has to this server. That is so without saying it, too; said, it is
+    /// plain to see beside what is isolated or denied.
+    fn inherited(self, server: &str) -> Sub<Self> {
+        Sub::new(self, server, Want::Shared)
+    }
+
     /// Without this server. What is denied to an agent is denied to its sub-agents.
     fn denied(self, server: &str) -> Sub<Self> {
         Sub::new(self, server, Want::Nothing)
@@ -72,6 +77,7 @@ impl<F: Future> SubAgent for F {}
 
 #[derive(Clone, Copy, Debug)]
 enum Want {
+    Shared,
     Own,
     Nothing,
 }
@@ -136,13 +142,11 @@ impl<F: Future> Future for Sub<F> {
 fn scope(server: &str, want: Want) -> Option<Scope> {
     let around = ambient::innermost()?;
     let mut rules = around.rules.clone();
-    rules.set(
-        server,
-        match want {
-            Want::Own => Share::Own(Branch::of(&around.hold)),
-            Want::Nothing => Share::Denied,
-        },
-    );
+    match want {
+        Want::Shared => {}
+        Want::Own => rules.set(server, Share::Own(Branch::of(&around.hold))),
+        Want::Nothing => rules.set(server, Share::Denied),
+    }
     let ambient = Ambient {
         hold: around.hold.clone(),
         rules,

@@ -2,42 +2,41 @@
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex},
 };
 
 use stayput_core::Generation;
 
-/// The generations that a scope has seen, by server and branch. Each scope is told of a loss once.
+use crate::closing::lock;
+
+/// The generations that a scope has seen, by server and branch. Each scope is told of a loss once: all its
+/// calls that began before it was told are, and those that begin later run on what is new.
 #[derive(Debug, Default)]
 pub(crate) struct Seen(Mutex<HashMap<(Arc<str>, u64), Generation>>);
 
 impl Seen {
-    /// Notes that the scope meets `generation`; says whether it knew an earlier one.
-    pub(crate) fn meets(&self, server: &Arc<str>, branch: u64, generation: Generation) -> bool {
-        let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        match seen.get_mut(&(server.clone(), branch)) {
-            Some(known) if *known < generation => {
-                *known = generation;
-                true
-            }
-            Some(_) => false,
-            None => {
-                seen.insert((server.clone(), branch), generation);
-                false
-            }
-        }
+    /// The generation that the scope knows, if it knows any.
+    pub(crate) fn known(&self, server: &Arc<str>, branch: u64) -> Option<Generation> {
+        lock(&self.0).get(&(server.clone(), branch)).copied()
     }
 
-    /// Whether the scope knows of `generation` or a later one.
-    pub(crate) fn knows(&self, server: &Arc<str>, branch: u64, generation: Generation) -> bool {
-        let seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        seen.get(&(server.clone(), branch)).is_some_and(|known| *known >= generation)
+    /// The scope knows of `generation` from now on.
+    pub(crate) fn note(&self, server: &Arc<str>, branch: u64, generation: Generation) {
+        let mut seen = lock(&self.0);
+        let known = seen.entry((server.clone(), branch)).or_insert(generation);
+        *known = generation.max(*known);
+    }
+
+    /// The scope knows that everything of the session was lost and begins on `generation`.
+    pub(crate) fn note_all(&self, generation: Generation) {
+        for known in lock(&self.0).values_mut() {
+            *known = generation.max(*known);
+        }
     }
 
     /// As much as this one knows, and from now on for itself.
     pub(crate) fn fork(&self) -> Self {
-        let seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        Self(Mutex::new(seen.clone()))
+        Self(Mutex::new(lock(&self.0).clone()))
     }
 }
 
@@ -46,14 +45,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_scope_is_told_once() {
+    fn each_scope_knows_for_itself() {
         let (server, scope) = (Arc::<str>::from("a"), Seen::default());
-        assert!(!scope.meets(&server, 0, Generation(3)), "nothing was known before");
+        assert_eq!(scope.known(&server, 0), None);
+        scope.note(&server, 0, Generation(3));
         let other = scope.fork();
-        assert!(scope.meets(&server, 0, Generation(4)));
-        assert!(!scope.meets(&server, 0, Generation(4)));
-        assert!(other.meets(&server, 0, Generation(4)), "the other one was not told");
-        assert!(!scope.meets(&server, 1, Generation(9)), "a branch is another link");
-        assert!(scope.knows(&server, 0, Generation(4)) && !scope.knows(&server, 0, Generation(5)));
+        scope.note(&server, 0, Generation(4));
+        scope.note(&server, 0, Generation(2));
+        assert_eq!(scope.known(&server, 0), Some(Generation(4)), "nobody forgets");
+        assert_eq!(other.known(&server, 0), Some(Generation(3)), "the other one was not told");
+        assert_eq!(scope.known(&server, 1), None, "a branch is another link");
+        scope.note_all(Generation(9));
+        assert_eq!(scope.known(&server, 0), Some(Generation(9)));
     }
 }

@@ -4,9 +4,9 @@ use std::{fmt, sync::Arc, time::Duration};
 
 use serde::Serialize;
 use stayput_core::{Expiry, Generation, SessionId, Timestamp, scope::InSession as _};
-use stayput_upstream::{LossReason, Place, Scope};
+use stayput_upstream::{LossReason, Place, Standing};
 
-use crate::{Error, Hub, ToolCall, ambient::Ambient, hold::Hold, visit::Visit};
+use crate::{Error, Handlers, Hub, ToolCall, ambient::Ambient, hold::Hold, visit::Visit};
 
 /// A session, found or made by its name. A clone is the same session.
 ///
@@ -53,6 +53,17 @@ pub enum Status {
         /// How many calls are in flight on it.
         in_flight: usize,
     },
+    /// The link is over, and the next call opens another one. Unless it was only let go of, that call is told of the
+    /// loss first.
+    Over {
+        /// Why, in one word, see [`StateLost::reason`](crate::StateLost::reason).
+        reason: &'static str,
+    },
+    /// The server failed, and is left alone for a while.
+    Resting {
+        /// How long.
+        pause: Duration,
+    },
 }
 
 impl Session {
@@ -83,12 +94,20 @@ impl Session {
         future.in_session(Ambient::of(self.hold.clone()).scope()).await
     }
 
+    /// Lets these answer what servers ask in this session, and those of the hub what there is none for here. It
+    /// holds for this value and its clones; a server that was linked before knows only what it was told then.
+    #[must_use]
+    pub fn with_handlers(self, handlers: Handlers) -> Self {
+        self.hold.set_handlers(handlers);
+        self
+    }
+
     /// Opens the link to a server ahead of the first call.
     ///
     /// # Errors
     /// If the server cannot be used, or the session was ended.
     pub async fn bind(&self, server: &str) -> Result<&Self, Error> {
-        let ambient = Arc::new(Ambient::of(self.hold.clone()));
+        let ambient = self.hub.ambient_of(self.hold.clone());
         let hub = self.hub.clone();
         let binding = async { Visit::of(&hub, &ambient, server).await?.link().await.map(drop) };
         self.hub.inner.home.at_home(binding).await?;
@@ -100,7 +119,7 @@ impl Session {
     /// # Errors
     /// If it was ended.
     pub async fn info(&self) -> Result<Info, Error> {
-        let session = self.hold.enter().await?;
+        let session = self.hub.inner.home.at_home(self.hold.enter()).await?;
         let record = session.record();
         let last_used = session.session().last_used();
         Ok(Info {
@@ -117,18 +136,10 @@ impl Session {
     /// The servers it has links to, or is opening.
     #[must_use]
     pub fn servers(&self) -> Vec<String> {
-        let inner = &self.hub.inner;
-        let own = inner.links.status().into_iter().filter(|link| {
-            matches!(link.key.scope(), Scope::Session { session, branch: 0, .. } if *session == self.hold.id)
-        });
-        let names: Vec<_> = own.map(|link| link.key.server().to_owned()).collect();
-        self.hub
-            .server_names()
-            .into_iter()
-            .filter(|local| {
-                self.hub.server(local).is_ok_and(|it| names.iter().any(|n| n == it.name()))
-            })
-            .collect()
+        let linked = |server: &String| {
+            matches!(self.status(server), Ok(Status::Live { .. } | Status::Opening))
+        };
+        self.hub.server_names().into_iter().filter(linked).collect()
     }
 
     /// How a server stands in this session.
@@ -137,21 +148,20 @@ impl Session {
     /// If there is no such server.
     pub fn status(&self, server: &str) -> Result<Status, Error> {
         let server = self.hub.server(server)?;
-        let links = self.hub.inner.links.status();
-        let found = links.into_iter().find(|link| {
-            let ours = match link.key.scope() {
-                Scope::Session { session, branch, .. } => *session == self.hold.id && *branch == 0,
-                Scope::Owner(_) | Scope::Shared => true,
-            };
-            ours && link.key.server() == server.name()
-        });
-        Ok(match found {
-            None => Status::Unlinked,
-            Some(link) => link.generation.map_or(Status::Opening, |generation| Status::Live {
-                generation,
-                in_flight: link.in_flight,
-            }),
+        let inner = &self.hub.inner;
+        Ok(match inner.links.standing(&server, &self.place()) {
+            Standing::Opening => Status::Opening,
+            Standing::Live { generation, in_flight } => Status::Live { generation, in_flight },
+            Standing::Over(loss) => {
+                Status::Over { reason: loss.map_or("ended", |loss| loss.reason().as_str()) }
+            }
+            Standing::Resting(pause) => Status::Resting { pause },
+            _ => Status::Unlinked,
         })
+    }
+
+    fn place(&self) -> Place {
+        Place::new(self.hub.inner.owner.clone(), self.hold.id)
     }
 
     /// Ends the link to a server and lets the next call begin anew, on the next generation.
@@ -160,10 +170,20 @@ impl Session {
     /// If there is no such server.
     pub async fn restart(&self, server: &str) -> Result<(), Error> {
         let server = self.hub.server(server)?;
-        let place = Place::new(self.hub.inner.owner.clone(), self.hold.id);
-        let links = self.hub.inner.links.clone();
+        let (links, place) = (self.hub.inner.links.clone(), self.place());
         let restart = async { links.restart(&server, &place, LossReason::Restarted).await };
         self.hub.inner.home.at_home(restart).await;
+        Ok(())
+    }
+
+    /// Ends the links to all servers that it has links to, as [`Session::restart`].
+    ///
+    /// # Errors
+    /// If a server is removed meanwhile.
+    pub async fn restart_all(&self) -> Result<(), Error> {
+        for server in self.servers() {
+            self.restart(&server).await?;
+        }
         Ok(())
     }
 
@@ -172,9 +192,13 @@ impl Session {
     /// # Errors
     /// If it was ended.
     pub async fn extend(&self, idle: Duration) -> Result<(), Error> {
-        let session = self.hold.enter().await?;
-        let expiry = Expiry { idle: Some(idle), ..session.record().expiry };
-        Ok(self.hub.inner.sessions.extend(session.session(), expiry).await?)
+        let inner = &self.hub.inner;
+        let extending = async {
+            let session = self.hold.enter().await?;
+            let expiry = Expiry { idle: Some(idle), ..session.record().expiry };
+            Ok(inner.sessions.extend(session.session(), expiry).await?)
+        };
+        inner.home.at_home(extending).await
     }
 
     /// Ends it and everything behind it, and waits until nothing is left. Further use is an error.
@@ -182,7 +206,7 @@ impl Session {
     /// # Errors
     /// If the store cannot be reached.
     pub async fn end(&self) -> Result<(), Error> {
-        self.hub.inner.home.at_home(self.hold.end()).await
+        self.hold.end().await
     }
 }
 

@@ -15,7 +15,7 @@ use serde_json::json;
 use stayput::{Error, Hub, SubAgent as _};
 use world::{Token, builder, count, hub};
 
-/// R003, R006, R008, R010, R037: all calls of a run, however deep, are on one server; the next run has
+/// R003, R006, R008, R010, R013, R016, R036, R037: all calls of a run, however deep, are on one server; the next run has
 /// another one; nothing is left.
 #[tokio::test]
 async fn a_run_keeps_its_state_and_no_other() {
@@ -124,7 +124,7 @@ async fn a_scope_goes_where_the_work_goes() {
     assert!(token.alive().is_empty());
 }
 
-/// E06, R024, R025: a call outside any scope is an error that says what to do.
+/// E06, R023, R024, R097: a call outside any scope is an error that says what to do.
 #[tokio::test]
 async fn a_call_outside_any_scope_is_an_error() {
     let token = Token::new();
@@ -162,7 +162,7 @@ async fn sub_agents_share_by_choice() {
     assert!(token.alive().is_empty());
 }
 
-/// E05: a run that gives its output piece by piece, each piece taken by another task.
+/// E05, R012: a run that gives its output piece by piece, each piece taken by another task.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_stream_is_a_run() {
     let token = Token::new();
@@ -245,4 +245,63 @@ async fn what_all_share_outlives_a_sub_agent() {
     .await;
     hub.close(world::LONG).await;
     assert!(token.alive().is_empty());
+}
+
+/// R009, R107: what is denied stays denied in whatever session a sub-agent finds its way to, and what is
+/// isolated stays so in its own.
+#[tokio::test]
+async fn what_is_denied_stays_denied() {
+    let token = Token::new();
+    let hub = hub(&token);
+    let session = hub.session("a").await.unwrap();
+    let is_denied = |result: Result<_, Error>| matches!(result, Err(Error::Denied { .. }));
+    session
+        .run(async {
+            async {
+                assert!(is_denied(session.call("counter", "count", json!({})).await));
+                let again = session.run(async { hub.call("counter", "count", json!({})).await });
+                assert!(is_denied(again.await));
+                let other = hub.ephemeral();
+                assert!(is_denied(other.call("counter", "count", json!({})).await));
+                assert!(is_denied(
+                    other.run(async { hub.call("counter", "count", json!({})).await }).await
+                ));
+                assert!(other.tools("counter").await.is_err());
+            }
+            .denied("counter")
+            .await;
+            assert_eq!(count(&hub).await, 1);
+            // Said or not, it shares; and within what is isolated, what is isolated.
+            assert_eq!(count(&hub).inherited("counter").await, 2);
+            let own = async { (count(&hub).await, count(&hub).inherited("counter").await) };
+            assert_eq!(own.isolated("counter").await, (1, 2));
+            let own = async { session.run(async { count(&hub).await }).await };
+            assert_eq!(own.isolated("counter").await, 1);
+        })
+        .await;
+}
+
+/// R034: a sub-agent that was isolated leaves neither a link nor a folder, though the session goes on.
+#[tokio::test]
+async fn a_sub_agent_leaves_no_folder() {
+    let (token, folder) = (Token::new(), tempfile::tempdir().unwrap());
+    let server = token.server().env("HOME", "${session.dir}");
+    let hub = Hub::builder().server("counter", server).folders(folder.path()).build().unwrap();
+    let session = hub.session("a").await.unwrap();
+    let folders = || {
+        let of = folder.path().join("sessions").join(session.id().to_string());
+        std::fs::read_dir(of).map_or(0, Iterator::count)
+    };
+    session
+        .run(async {
+            assert_eq!(count(&hub).await, 1);
+            for _ in 0..3 {
+                assert_eq!(count(&hub).isolated("counter").await, 1);
+            }
+            world::until("one folder is left", || folders() == 1 && token.alive().len() == 1).await;
+            assert_eq!(count(&hub).await, 2);
+        })
+        .await;
+    session.end().await.unwrap();
+    assert_eq!(folders(), 0);
 }

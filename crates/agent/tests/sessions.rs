@@ -22,11 +22,11 @@ async fn next(session: &Session) -> Result<u64, Error> {
 
 /// The hub has noticed that the server of a session is dead. Before that, a call may have reached it.
 async fn noticed(session: &Session) {
-    let dead = || session.status("counter").unwrap() == Status::Unlinked;
+    let dead = || matches!(session.status("counter").unwrap(), Status::Over { .. });
     world::until("the death is noticed", dead).await;
 }
 
-/// R064, R068, R070, R096, E34: a name leads to one session, and two names to two; dropping one releases it.
+/// R064, R067, R068, R070, R076, R084, R096, R134, E34: a name leads to one session, and two names to two; dropping one releases it.
 #[tokio::test]
 async fn a_name_leads_to_its_session() {
     let token = Token::new();
@@ -90,7 +90,7 @@ async fn agents_do_not_meet() {
     assert!(token.alive().is_empty());
 }
 
-/// R069, R085, E33: a global name is found by every agent, and is nobody else's.
+/// R069, R085, E23, E33: a global name is found by every agent, and is nobody else's.
 #[tokio::test]
 async fn a_global_name_refuses_a_second_one() {
     let token = Token::new();
@@ -105,7 +105,7 @@ async fn a_global_name_refuses_a_second_one() {
     assert!(hub.find("shared").await.is_err(), "it is no name of an agent");
 }
 
-/// R082, R083, R093, R095: explicit before ambient before automatic, and what was current is so again.
+/// R082, R083, R089, R093, R095: explicit before ambient before automatic, and what was current is so again.
 #[tokio::test]
 async fn explicit_before_ambient_before_automatic() {
     let token = Token::new();
@@ -166,7 +166,7 @@ async fn a_session_tells_how_it_stands() {
     let later = session.info().await.unwrap();
     assert_eq!(later.expires.unwrap().since(later.last_used), Duration::from_secs(12_345));
     session.restart("counter").await.unwrap();
-    assert_eq!(session.status("counter").unwrap(), Status::Unlinked);
+    assert_eq!(session.status("counter").unwrap(), Status::Over { reason: "restarted" });
     let told = next(&session).await.unwrap_err();
     assert_eq!(told.state_lost().unwrap().reason(), "restarted");
     assert_eq!(next(&session).await.unwrap(), 1);
@@ -188,7 +188,7 @@ async fn each_scope_is_told_of_a_loss_once() {
     assert!(lost.is_state_lost() && !lost.may_have_run(), "{lost}");
     assert_eq!(
         (lost.generation(), told.server(), told.reason()),
-        (Some(Generation(1)), "counter", "exited")
+        (Some(Generation(1)), Some("counter"), "exited")
     );
     assert_eq!(next(&one).await.unwrap(), 1);
     assert!(next(&two).await.unwrap_err().is_state_lost(), "the other one did not know");
@@ -231,16 +231,24 @@ async fn a_ticket_takes_a_session_along() {
     let server = TestServer::http(&["--era", "legacy"]).await;
     let hub = || Hub::builder().server("counter", Http::new(server.url())).build().unwrap();
     let (here, there) = (hub(), hub());
-    let session = here.session("a").await.unwrap();
+    let session = here.agent("ann").unwrap().session("a").await.unwrap();
     assert_eq!(next(&session).await.unwrap(), 1);
+    session.extend(Duration::from_secs(1_234)).await.unwrap();
     let old = session.clone();
     let ticket = session.into_ticket().await.unwrap();
     assert!(matches!(next(&old).await, Err(Error::Ended { .. })));
     assert_eq!(format!("{ticket:?}"), "Ticket(…)");
     here.close(LONG).await;
+    let before = server.stats().await["methods"].clone();
     let resumed = there.resume(&ticket).await.unwrap();
     assert_eq!(next(&resumed).await.unwrap(), 2);
-    assert_eq!(resumed.info().await.unwrap().name.as_deref(), Some("a"));
+    let mut after = server.stats().await["methods"].clone();
+    assert_eq!(after["tools/call"].as_u64(), before["tools/call"].as_u64().map(|it| it + 1));
+    after["tools/call"] = before["tools/call"].clone();
+    assert_eq!(after, before, "not a word beside the call");
+    let info = resumed.info().await.unwrap();
+    assert_eq!((info.name.as_deref(), info.agent.as_str()), (Some("a"), "ann"));
+    assert_eq!(info.expires.unwrap().since(info.last_used), Duration::from_secs(1_234));
     assert!(matches!(there.resume(&ticket).await, Err(Error::Taken { .. })));
     let bad = there.resume(&stayput::Ticket::from_secret("{}")).await.unwrap_err();
     assert!(bad.to_string().contains("into_ticket"));

@@ -60,6 +60,18 @@ async fn a_memory_belongs_to_its_run() {
     assert!(token.alive().is_empty());
 }
 
+/// Playwright with a profile for each session, as in the recipes.
+fn browser(token: &Token, temporary: &std::path::Path) -> Stdio {
+    token
+        .mark(stdio(&peers::playwright()))
+        .args(["--headless", "--no-sandbox", "--executable-path"])
+        .args([peers::chromium().to_str().unwrap()])
+        .args(["--output-dir=${session.dir}/output", "--user-data-dir=${session.dir}/profile"])
+        .env("TMPDIR", temporary.to_str().unwrap())
+        .env("XDG_CONFIG_HOME", "${session.dir}/config")
+        .env("XDG_CACHE_HOME", "${session.dir}/cache")
+}
+
 async fn titled(session: &Session, text: &str) {
     let url = format!("data:text/html,<title>{text}</title><h1>{text}</h1>");
     session.call("browser", "browser_navigate", json!({ "url": url })).await.unwrap();
@@ -78,14 +90,7 @@ async fn a_browser_belongs_to_its_conversation() {
     let token = Token::new();
     // Its sockets have to have short paths.
     let temporary = tempfile::Builder::new().prefix("pw").tempdir().unwrap();
-    let browser = token
-        .mark(stdio(&peers::playwright()))
-        .args(["--headless", "--no-sandbox", "--executable-path"])
-        .args([peers::chromium().to_str().unwrap()])
-        .args(["--output-dir=${session.dir}/output", "--user-data-dir=${session.dir}/profile"])
-        .env("TMPDIR", temporary.path().to_str().unwrap())
-        .env("XDG_CONFIG_HOME", "${session.dir}/config")
-        .env("XDG_CACHE_HOME", "${session.dir}/cache");
+    let browser = browser(&token, temporary.path());
     let hub = Hub::builder().server("browser", browser).build().unwrap();
     let (ann, ben) = (hub.session("ann").await.unwrap(), hub.session("ben").await.unwrap());
     tokio::join!(titled(&ann, "Page of Ann"), titled(&ben, "Page of Ben"));
@@ -93,6 +98,39 @@ async fn a_browser_belongs_to_its_conversation() {
     assert!(of_ann.contains("Page of Ann") && of_ben.contains("Page of Ben"), "{of_ann} {of_ben}");
     ann.end().await.unwrap();
     assert!(snapshot(&ben).await.contains("Page of Ben"));
+    hub.close(LONG).await;
+    token.gone().await;
+}
+
+/// R064, R037: the page of a run is open at each of its calls, for its sub-agents, too, and in no other run.
+#[tokio::test]
+async fn a_browser_belongs_to_its_run() {
+    if peers::are_left_out() {
+        return;
+    }
+    let token = Token::new();
+    let temporary = tempfile::Builder::new().prefix("pw").tempdir().unwrap();
+    let hub = Hub::builder().server("browser", browser(&token, temporary.path())).build().unwrap();
+    let titled = async |text: &str| {
+        let url = format!("data:text/html,<title>{text}</title><h1>{text}</h1>");
+        hub.call("browser", "browser_navigate", json!({ "url": url })).await.unwrap();
+    };
+    let page = async || hub.call("browser", "browser_snapshot", json!({})).await.unwrap().text();
+    hub.run(async {
+        titled("Page of the run").await;
+        let own = async {
+            titled("Page of its own").await;
+            page().await
+        };
+        let (own, shared) = tokio::join!(own.isolated("browser"), page());
+        assert!(
+            own.contains("Page of its own") && shared.contains("Page of the run"),
+            "{own} {shared}"
+        );
+        assert!(page().await.contains("Page of the run"));
+    })
+    .await;
+    assert!(!hub.run(page()).await.contains("Page of"));
     hub.close(LONG).await;
     token.gone().await;
 }

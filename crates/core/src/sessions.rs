@@ -336,6 +336,15 @@ impl Sessions {
         self.finish(session, EndReason::Closed).await
     }
 
+    /// Ends a session that nobody can want to know of later, and keeps nothing of it: no tombstone.
+    ///
+    /// # Errors
+    /// As [`Sessions::end`].
+    pub async fn forget(&self, session: &Arc<Session>) -> Result<(), OpenError> {
+        self.end(session).await?;
+        Ok(self.store.remove(session.id(), Some(self.lease()?)).await?)
+    }
+
     /// Writes the end of a session whose gate is closed, and lets go of it.
     async fn finish(&self, session: &Arc<Session>, reason: EndReason) -> Result<(), OpenError> {
         if !self.table.holds(session) {

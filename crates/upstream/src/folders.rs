@@ -173,11 +173,29 @@ impl Folders {
     /// At the first poll they are put aside, and removed from there: a session that is revived under
     /// its id finds empty folders, and keeps what it writes into them. Dropped, the removal goes on.
     pub async fn remove_session(&self, session: SessionId) -> Kept {
-        match self.put_aside(&session.to_string()) {
+        let folder = self.sessions().join(session.to_string());
+        match self.put_aside(&folder) {
             Ok(Some(aside)) => remove::in_background(vec![aside]).await,
             Ok(None) => Kept::default(),
-            Err(problem) => Kept::of(self.sessions().join(session.to_string()), problem),
+            Err(problem) => Kept::of(folder, problem),
         }
+    }
+
+    /// Removes the folders of a branch of a session that goes on, and says what could not be removed.
+    pub async fn remove_branch(&self, session: SessionId, branch: u64) -> Kept {
+        let (mut kept, mut aside) = (Kept::default(), Vec::new());
+        let end = format!("~{branch}");
+        for path in remove::entries(self.sessions().join(session.to_string())).await {
+            let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+            if !name.ends_with(&end) {
+                continue;
+            }
+            match self.put_aside(&path) {
+                Ok(put) => aside.extend(put),
+                Err(problem) => kept.add(path, problem),
+            }
+        }
+        kept.join(remove::in_background(aside).await)
     }
 
     /// Removes what sessions left that are not `live` any more, after a crash for example.
@@ -195,7 +213,7 @@ impl Folders {
             if live(session) {
                 continue;
             }
-            match self.put_aside(name) {
+            match self.put_aside(&path) {
                 Ok(put) => aside.extend(put),
                 Err(problem) => kept.add(path, problem),
             }
@@ -211,16 +229,16 @@ impl Folders {
         tree::make(&self.0.root, names)
     }
 
-    /// Where the folders of a session are now, which nobody will look into; `None` if it has none.
-    fn put_aside(&self, session: &str) -> io::Result<Option<PathBuf>> {
-        let from = self.sessions().join(session);
+    /// Where a folder is now, which nobody will look into; `None` if there is none.
+    fn put_aside(&self, from: &Path) -> io::Result<Option<PathBuf>> {
         if !from.is_symlink() && !from.try_exists()? {
             return Ok(None);
         }
         let trash = self.make(&[TRASH]).map_err(io::Error::other)?;
         let number = self.0.removed.fetch_add(1, Ordering::Relaxed);
-        let to = trash.join(format!("{session}.{}.{number}", std::process::id()));
-        match std::fs::rename(&from, &to) {
+        let name = from.file_name().unwrap_or_default().to_string_lossy();
+        let to = trash.join(format!("{name}.{}.{number}", std::process::id()));
+        match std::fs::rename(from, &to) {
             Err(problem) if problem.kind() == io::ErrorKind::NotFound => Ok(None),
             renamed => renamed.map(|()| Some(to)),
         }

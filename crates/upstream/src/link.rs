@@ -18,7 +18,10 @@ mod terms;
 
 use std::{
     fmt,
-    sync::{Arc, atomic::Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
@@ -55,6 +58,8 @@ use crate::{Loss, LossReason};
 pub struct Link {
     core: Arc<Core>,
     greeting: Greeting,
+    /// Nobody has asked yet whether it is new.
+    fresh: AtomicBool,
 }
 
 /// How a call is made.
@@ -81,7 +86,7 @@ pub(crate) enum Made {
 
 impl Link {
     pub(crate) fn new(core: Arc<Core>, greeting: Greeting) -> Self {
-        Self { core, greeting }
+        Self { core, greeting, fresh: AtomicBool::new(true) }
     }
 
     /// Sends a request, a whole message. It is in flight when this returns.
@@ -138,6 +143,20 @@ impl Link {
             return Ok(Listener::on_call(call));
         }
         Ok(Listener::on_link(self.core.clone(), declares))
+    }
+
+    /// Hears what a legacy server says outside any call, as [`Link::listen`]; `None` for a modern one, which
+    /// has to be asked for it. What hears it does not keep the link.
+    #[must_use]
+    pub fn listener(&self, declares: Declares) -> Option<Listener> {
+        let legacy = self.greeting.era() == stayput_wire::Era::Legacy;
+        legacy.then(|| Listener::on_link(self.core.clone(), declares))
+    }
+
+    /// Whether it was just opened, or taken up again. Only the first who asks is told so.
+    #[must_use]
+    pub fn is_new(&self) -> bool {
+        self.fresh.load(Ordering::Relaxed) && self.fresh.swap(false, Ordering::Relaxed)
     }
 
     /// What the server said of itself.

@@ -3,6 +3,7 @@
 mod footing;
 mod held;
 mod open;
+mod part;
 mod slot;
 mod spares;
 mod table;
@@ -22,6 +23,7 @@ use crate::{
     profiles::{self, Asker, Profiles},
 };
 pub use held::Held;
+pub use part::Standing;
 use slot::{Leaving, Slot};
 use spares::Spares;
 use table::Table;

@@ -29,6 +29,11 @@ impl Token {
         Self(format!("agent-{}-{number}-", std::process::id()))
     }
 
+    /// The word itself.
+    pub(crate) fn name(&self) -> &str {
+        &self.0
+    }
+
     /// The processes that carry it.
     pub(crate) fn alive(&self) -> Vec<u32> {
         processes::with_token(&self.0)

@@ -236,7 +236,9 @@ impl Sessions {
         }
         record.holder = Some(self.lease()?);
         let watch = self.table.watch(record.id);
-        let stray = self.over.stray(record.id, Known::ToNobody);
+        // Who chose the id can come back by it, though whoever waits here may be cancelled.
+        let known = if wish.id.is_some() { Known::Before } else { Known::ToNobody };
+        let stray = self.over.stray(record.id, known);
         match self.store.insert(&record).await {
             Ok(generation) => record.generation = generation,
             Err(error) => {

@@ -12,6 +12,7 @@ use tokio::{sync::Notify, task::AbortHandle, time::Instant};
 use super::{
     footing::Footing,
     held::{Held, Pin},
+    part::Standing,
     trouble::Trouble,
 };
 use crate::{
@@ -301,6 +302,23 @@ impl Slot {
                 Some((link.clone(), footing.generation))
             }
             _ => None,
+        }
+    }
+
+    /// How its link stands.
+    pub(super) fn standing(&self) -> Standing {
+        let mut state = lock(&self.state);
+        state.notice_loss(&self.server);
+        match &state.phase {
+            Phase::Opening { .. } => Standing::Opening,
+            Phase::Live { link, footing } => {
+                Standing::Live { generation: footing.generation, in_flight: link.in_flight() }
+            }
+            Phase::Empty => match state.trouble.as_ref().and_then(|trouble| trouble.pause()) {
+                Some(pause) => Standing::Resting(pause),
+                None if state.last.is_none() => Standing::None,
+                None => Standing::Over(state.loss.clone()),
+            },
         }
     }
 

@@ -40,9 +40,14 @@ impl Trouble {
         self.rest_until = Some(Instant::now() + self.backoff.next());
     }
 
+    /// How long nothing is opened.
+    pub(super) fn pause(&self) -> Option<Duration> {
+        self.rest_until?.checked_duration_since(Instant::now())
+    }
+
     /// What whoever comes meanwhile is told. `loss` is that of the link before.
     pub(super) fn resting(&self, server: &str, loss: Option<&Loss>) -> Option<OpenError> {
-        let pause = self.rest_until?.checked_duration_since(Instant::now())?;
+        let pause = self.pause()?;
         let last = match (&self.failed, loss) {
             (Some((_, error)), _) => error.to_string(),
             (None, Some(loss)) => loss.to_string(),

@@ -1,0 +1,61 @@
+//! A conversation: each request of a web server finds the session of its chat by name; state that is lost is told.
+//!
+//! ```text
+//! cargo run -p stayput --example chat                        on `stayput demo-server`
+//! cargo run -p stayput --example chat -- COMMAND ARGS…       on a server with the tool `count`
+//! ```
+#![allow(
+    clippy::print_stdout,
+    dead_code,
+    reason = "a program for the terminal, which a test runs, too"
+)]
+
+use std::time::Duration;
+
+use serde_json::json;
+use stayput::{Error, Hub, Stdio};
+
+/// One request. Dropping the session at its end releases it; it goes on.
+async fn request(hub: &Hub, chat: &str) -> Result<String, Error> {
+    let session = hub.session(chat).await?;
+    match session.call("counter", "count", json!({})).await {
+        // What the model remembers is not true any more: tell it, do not pretend.
+        Err(error) if error.is_state_lost() => {
+            Ok(format!("{chat}: begin again, {}", error.reason().unwrap_or_default()))
+        }
+        counted => Ok(format!("{chat}: {}", counted?.text())),
+    }
+}
+
+/// What happens, as lines.
+pub(crate) async fn story(server: Stdio) -> Result<Vec<String>, Error> {
+    let hub = Hub::builder().server("counter", server).build()?;
+    let mut lines = Vec::new();
+    for chat in ["ann", "ben", "ann", "ann"] {
+        lines.push(request(&hub, chat).await?);
+    }
+    // Whatever takes the server away, the next request says so, and the one after it goes on.
+    hub.session("ann").await?.restart("counter").await?;
+    for chat in ["ann", "ann", "ben"] {
+        lines.push(request(&hub, chat).await?);
+    }
+    let report = hub.close(Duration::from_secs(10)).await;
+    lines.push(format!(
+        "{} sessions, {} links, {} killed",
+        report.sessions, report.links, report.killed
+    ));
+    Ok(lines)
+}
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> Result<(), Error> {
+    // A server of your own, or the one that comes with the gateway.
+    let mut words = std::env::args().skip(1);
+    let command = words.next().unwrap_or_else(|| "stayput".to_owned());
+    let rest: Vec<String> = words.collect();
+    let args = if rest.is_empty() { vec!["demo-server".to_owned()] } else { rest };
+    for line in story(Stdio::new(command).args(args)).await? {
+        println!("{line}");
+    }
+    Ok(())
+}

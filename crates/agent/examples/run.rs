@@ -1,0 +1,51 @@
+//! A run: all its calls are on one live server, which is started by the first and ended with the run.
+//!
+//! ```text
+//! cargo run -p stayput --example run                         on `stayput demo-server`
+//! cargo run -p stayput --example run -- COMMAND ARGS…        on a server with the tools `note_add` and `note_list`
+//! ```
+#![allow(
+    clippy::print_stdout,
+    dead_code,
+    reason = "a program for the terminal, which a test runs, too"
+)]
+
+use serde_json::json;
+use stayput::{Error, Hub, Stdio};
+
+/// However deep a call is, it finds the session of its run: nobody passes a client down.
+async fn write_down(hub: &Hub, note: &str) -> Result<(), Error> {
+    hub.call("notes", "note_add", json!({ "text": note })).await.map(drop)
+}
+
+async fn notes(hub: &Hub) -> Result<String, Error> {
+    Ok(hub.call("notes", "note_list", json!({})).await?.text())
+}
+
+/// What happens, as lines.
+pub(crate) async fn story(server: Stdio) -> Result<Vec<String>, Error> {
+    let hub = Hub::builder().server("notes", server).build()?;
+    let first = hub
+        .run(async {
+            write_down(&hub, "buy milk").await?;
+            write_down(&hub, "call Ann").await?;
+            notes(&hub).await
+        })
+        .await?;
+    // Another run, another server: nothing of the first is left.
+    let second = hub.run(notes(&hub)).await?;
+    Ok(vec![format!("the first run wrote: {first}"), format!("the second run finds: {second}")])
+}
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> Result<(), Error> {
+    // A server of your own, or the one that comes with the gateway.
+    let mut words = std::env::args().skip(1);
+    let command = words.next().unwrap_or_else(|| "stayput".to_owned());
+    let rest: Vec<String> = words.collect();
+    let args = if rest.is_empty() { vec!["demo-server".to_owned()] } else { rest };
+    for line in story(Stdio::new(command).args(args)).await? {
+        println!("{line}");
+    }
+    Ok(())
+}

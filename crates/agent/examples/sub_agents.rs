@@ -1,0 +1,53 @@
+//! Sub-agents: they share what the agent has, have their own, or none, each in one line.
+//!
+//! ```text
+//! cargo run -p stayput --example sub_agents                  on `stayput demo-server`
+//! cargo run -p stayput --example sub_agents -- COMMAND ARGS… on a server with the tool `count`
+//! ```
+#![allow(
+    clippy::print_stdout,
+    dead_code,
+    reason = "a program for the terminal, which a test runs, too"
+)]
+
+use serde_json::json;
+use stayput::{Error, Hub, Stdio, SubAgent as _};
+
+async fn research(hub: &Hub) -> Result<String, Error> {
+    Ok(hub.call("counter", "count", json!({})).await?.text())
+}
+
+/// What happens, as lines.
+pub(crate) async fn story(server: Stdio) -> Result<Vec<String>, Error> {
+    let hub = Hub::builder().server("counter", server).build()?;
+    hub.run(async {
+        let mut lines = vec![format!("the agent counts {}", research(&hub).await?)];
+        let (shared, own, without) = tokio::join!(
+            research(&hub).inherited("counter"),
+            research(&hub).isolated("counter"),
+            research(&hub).denied("counter"),
+        );
+        lines.push(format!("one that shares counts {}", shared?));
+        lines.push(format!("one with its own counts {}", own?));
+        lines.push(format!("one without is told: {}", without.err().map_or("", |it| it.kind())));
+        // A task of its own takes the scope along.
+        let carried = hub.clone();
+        let spawned = stayput::spawn(async move { research(&carried).await });
+        lines.push(format!("a task counts {}", spawned.await.map_err(|_| Error::NoSession)??));
+        Ok(lines)
+    })
+    .await
+}
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> Result<(), Error> {
+    // A server of your own, or the one that comes with the gateway.
+    let mut words = std::env::args().skip(1);
+    let command = words.next().unwrap_or_else(|| "stayput".to_owned());
+    let rest: Vec<String> = words.collect();
+    let args = if rest.is_empty() { vec!["demo-server".to_owned()] } else { rest };
+    for line in story(Stdio::new(command).args(args)).await? {
+        println!("{line}");
+    }
+    Ok(())
+}

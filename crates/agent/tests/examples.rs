@@ -1,0 +1,83 @@
+//! Every example runs.
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::disallowed_methods,
+    reason = "a test stops at the first surprise"
+)]
+
+mod world;
+
+#[path = "../examples/chat.rs"]
+mod chat;
+#[path = "../examples/config.rs"]
+mod config;
+#[path = "../examples/run.rs"]
+mod run;
+#[path = "../examples/streaming.rs"]
+mod streaming;
+#[path = "../examples/sub_agents.rs"]
+mod sub_agents;
+
+use world::Token;
+
+/// R037, R064, R108: a run.
+#[tokio::test]
+async fn a_run() {
+    let token = Token::new();
+    let lines = run::story(token.server()).await.unwrap();
+    assert!(lines[0].contains("buy milk") && lines[0].contains("call Ann"), "{lines:?}");
+    assert!(!lines[1].contains("milk"), "{lines:?}");
+    token.gone().await;
+}
+
+/// R068, R104: a conversation.
+#[tokio::test]
+async fn a_chat() {
+    let token = Token::new();
+    let lines = chat::story(token.server()).await.unwrap();
+    let told =
+        ["ann: 1", "ben: 1", "ann: 2", "ann: 3", "ann: begin again, restarted", "ann: 1", "ben: 2"];
+    assert_eq!(lines[..7], told);
+    assert_eq!(lines[7], "2 sessions, 2 links, 0 killed");
+    assert!(token.alive().is_empty());
+}
+
+/// R009: sub-agents.
+#[tokio::test]
+async fn some_sub_agents() {
+    let token = Token::new();
+    let lines = sub_agents::story(token.server()).await.unwrap();
+    assert_eq!(
+        lines,
+        [
+            "the agent counts 1",
+            "one that shares counts 2",
+            "one with its own counts 1",
+            "one without is told: denied",
+            "a task counts 3"
+        ]
+    );
+    token.gone().await;
+}
+
+/// R025: a file.
+#[tokio::test]
+async fn a_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("mcp.json");
+    let server = stayput_testkit::program("stayput-testserver");
+    let text =
+        format!(r#"{{"mcpServers": {{"it": {{"command": {server:?}, "args": ["stdio"]}}}}}}"#);
+    std::fs::write(&file, text).unwrap();
+    assert!(config::story(&file).await.unwrap().iter().any(|line| line == "it: count"));
+}
+
+/// E05: a stream.
+#[tokio::test]
+async fn a_stream() {
+    let token = Token::new();
+    let lines = streaming::story(token.server()).await.unwrap();
+    assert_eq!(lines, ["step 1 counts 1", "step 2 counts 2", "step 3 counts 3"]);
+    token.gone().await;
+}

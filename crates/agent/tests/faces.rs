@@ -1,0 +1,228 @@
+//! What people rely on at the edges: nothing used, everything at once, the wrong order, no room.
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::disallowed_methods,
+    reason = "a test stops at the first surprise"
+)]
+
+mod world;
+
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use serde_json::json;
+use stayput::{Error, Event, Expiry, Hub, Limits, Options, Session, Status, Stdio};
+use world::{LONG, Token, builder, count, hub};
+
+async fn next(session: &Session) -> Result<u64, Error> {
+    let counted = session.call("counter", "count", json!({})).await?;
+    Ok(counted.text().parse().unwrap())
+}
+
+/// R001, R035, E03: the scope is that of the session, and is cleared however the run ends, also if nothing could be
+/// closed any more.
+#[tokio::test]
+async fn the_scope_is_cleared() {
+    let token = Token::new();
+    let hub = hub(&token);
+    let current = || stayput::core::scope::current().map(|scope| scope.session());
+    assert_eq!(current(), None);
+    let session = hub.session("a").await.unwrap();
+    session.run(async { assert_eq!(current(), Some(session.id())) }).await;
+    assert_eq!(current(), None);
+    hub.run(async {
+        count(&hub).await;
+        hub.close(LONG).await;
+        assert!(current().is_some());
+    })
+    .await;
+    assert_eq!(current(), None);
+    assert!(token.alive().is_empty());
+    assert_eq!(hub.call("counter", "count", json!({})).await.unwrap_err().kind(), "no_session");
+}
+
+/// R031, R025: a run that calls nothing opens nothing, also if it looks at lists.
+#[tokio::test]
+async fn nothing_used_is_nothing_opened() {
+    let token = Token::new();
+    let hub = hub(&token);
+    let mut events = hub.events();
+    hub.run(async {}).await;
+    hub.run(async { assert!(!hub.tools("counter").await.unwrap().is_empty()) }).await;
+    drop(hub.ephemeral());
+    let report = hub.close(LONG).await;
+    assert_eq!((report.opened, report.sessions, report.links), (0, 0, 0));
+    drop(hub);
+    while let Some(event) = events.next().await {
+        assert!(!matches!(event, Event::Linked { .. }), "{event:?}");
+    }
+    token.gone().await;
+}
+
+/// R018, R021, R026, R066: each server of a run has a link of its own, which calls and lists find.
+#[tokio::test]
+async fn each_server_of_a_run_for_itself() {
+    let token = Token::new();
+    let hub = builder(&token).server("other", token.server()).build().unwrap();
+    hub.run(async {
+        assert_eq!((count(&hub).await, count(&hub).await), (1, 2));
+        assert_eq!(hub.call("other", "count", json!({})).await.unwrap().text(), "1");
+        assert!(hub.tools("other").await.unwrap().iter().any(|it| it.name == "count"));
+        assert_eq!(token.alive().len(), 2);
+    })
+    .await;
+    assert!(token.alive().is_empty());
+}
+
+/// R029: why a server cannot be started is said, with what it wrote.
+#[tokio::test]
+async fn what_a_server_wrote_is_said() {
+    let token = Token::new();
+    let broken = token.mark(Stdio::new("sh").args(["-c", "echo no such licence >&2; exit 3"]));
+    let hub = Hub::builder().server("counter", broken).build().unwrap();
+    let error = next(&hub.session("a").await.unwrap()).await.unwrap_err();
+    assert_eq!(error.kind(), "server_failed");
+    assert!(error.to_string().contains("no such licence"), "{error}");
+    assert!(!error.may_have_run());
+}
+
+/// E01, E36, R014, R106: sessions are ended in any order, from any task, all at once; a server that does not want to go
+/// keeps nobody waiting for longer than the deadline.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sessions_end_in_any_order() {
+    let token = Token::new();
+    let stubborn = token.server().args(["--ignore-eof", "--ignore-term"]);
+    let hub = hub(&token);
+    hub.add_server("stubborn", stubborn, Options::default()).await.unwrap();
+    let names: Vec<_> = (0..8).map(|number| number.to_string()).collect();
+    let sessions = join_all(names.iter().map(|name| hub.session(name))).await;
+    let mut sessions: Vec<_> = sessions.into_iter().map(Result::unwrap).collect();
+    for session in &sessions {
+        next(session).await.unwrap();
+    }
+    sessions.reverse();
+    sessions[3].bind("stubborn").await.unwrap();
+    let ends = sessions.drain(..3).map(|it| tokio::spawn(async move { it.end().await }));
+    for end in join_all(ends).await {
+        end.unwrap().unwrap();
+    }
+    assert_eq!(token.alive().len(), 6);
+    let before = tokio::time::Instant::now();
+    let report = hub.close(Duration::from_secs(30)).await;
+    assert!(before.elapsed() < Duration::from_secs(30), "one deadline for all: {report:?}");
+    assert_eq!((report.sessions, report.links), (5, 6));
+    token.gone().await;
+}
+
+/// E20, R071, invariant 7: a session with a call in flight does not idle out, whatever its time is.
+#[tokio::test]
+async fn a_call_in_flight_keeps_its_session() {
+    let token = Token::new();
+    let hub = builder(&token).expiry(Expiry::idle(Duration::from_millis(200))).build().unwrap();
+    let session = hub.session("a").await.unwrap();
+    // Longer than it takes to sweep.
+    let slow = session.call("counter", "slow", json!({ "ms": 7_000, "steps": 1 })).await;
+    assert!(!slow.unwrap().is_error());
+    token.gone().await;
+    assert!(matches!(hub.find("a").await, Err(Error::UnknownSession)));
+}
+
+/// E27, R105: a server that is configured anew is closed as it was; who used it is told, and goes on with the new one.
+#[tokio::test]
+async fn a_replaced_server_is_closed() {
+    let token = Token::new();
+    let hub = hub(&token);
+    let session = hub.session("a").await.unwrap();
+    next(&session).await.unwrap();
+    let old = token.alive();
+    let other = token.server().env("X", "other");
+    hub.add_server("counter", other.clone(), Options::default()).await.unwrap();
+    assert!(token.alive().is_empty(), "{old:?}");
+    assert_eq!(next(&session).await.unwrap_err().reason(), Some("reconfigured"));
+    assert_eq!(next(&session).await.unwrap(), 1);
+    // The same once more changes nothing.
+    hub.add_server("counter", other, Options::default()).await.unwrap();
+    assert_eq!(next(&session).await.unwrap(), 2);
+    assert!(hub.remove_server("counter").await);
+    assert!(token.alive().is_empty());
+    assert_eq!(next(&session).await.unwrap_err().kind(), "unknown_server");
+    let odd = hub.add_server("a_byagent_b", token.server(), Options::default()).await.unwrap_err();
+    assert_eq!(odd.kind(), "invalid", "{odd}");
+}
+
+/// R077, R123, R130, R132, R133: everything of a session can be let go of, and the next call begins anew.
+#[tokio::test]
+async fn a_session_begins_anew() {
+    let token = Token::new();
+    let hub = hub(&token);
+    let session = hub.session("a").await.unwrap();
+    // Nothing to restart yet.
+    session.restart_all().await.unwrap();
+    assert_eq!(session.status("counter").unwrap(), Status::Unlinked);
+    next(&session).await.unwrap();
+    session.restart_all().await.unwrap();
+    assert!(token.alive().is_empty() && session.servers().is_empty());
+    assert_eq!(next(&session).await.unwrap_err().reason(), Some("restarted"));
+    assert_eq!(next(&session).await.unwrap(), 1);
+}
+
+/// E35, §4.2: at a limit the session that was idle for longest makes room, and is told.
+#[tokio::test]
+async fn who_idled_longest_makes_room() {
+    let token = Token::new();
+    let limits = Limits { processes: 2, ..Limits::default() };
+    let hub = builder(&token).limits(limits).build().unwrap();
+    let sessions = join_all(["a", "b", "c"].map(|name| hub.session(name))).await;
+    let sessions: Vec<_> = sessions.into_iter().map(Result::unwrap).collect();
+    for session in &sessions {
+        assert_eq!(next(session).await.unwrap(), 1);
+    }
+    world::until("two are left", || token.alive().len() == 2).await;
+    assert_eq!(sessions[0].status("counter").unwrap(), Status::Over { reason: "evicted" });
+    assert_eq!(next(&sessions[0]).await.unwrap_err().reason(), Some("evicted"));
+    assert_eq!(next(&sessions[0]).await.unwrap(), 1);
+    assert_eq!(next(&sessions[2]).await.unwrap(), 2);
+}
+
+/// R098, R131: prompts, resources and completion, on the hub and on a session.
+#[tokio::test]
+async fn everything_that_servers_offer() {
+    let token = Token::new();
+    let hub = hub(&token);
+    let session = hub.session("a").await.unwrap();
+    let prompts = session.prompts("counter").await.unwrap();
+    let resources = session.resources("counter").await.unwrap();
+    let read = session.read("counter", &resources[0].uri).await.unwrap();
+    assert!(read.raw().contains("contents"));
+    let got = session.prompt("counter", &prompts[0].name, json!({})).await.unwrap();
+    assert!(got.raw().contains("messages"));
+    session.resource_templates("counter").await.unwrap();
+    let reference = json!({ "type": "ref/prompt", "name": prompts[0].name });
+    match session.complete("counter", &reference, ("x", "y")).await {
+        Ok(reply) => assert!(reply.raw().contains("completion")),
+        Err(error) => assert_eq!(error.kind(), "refused", "{error}"),
+    }
+    session
+        .run(async {
+            assert_eq!(hub.prompts("counter").await.unwrap(), prompts);
+            assert_eq!(hub.resources("counter").await.unwrap(), resources);
+            hub.read("counter", &resources[0].uri).await.unwrap();
+        })
+        .await;
+    assert_eq!(token.alive().len(), 1);
+}
+
+/// R027, R028, R107, R131: what the Python side and frameworks rely on: handles that can be kept and sent anywhere.
+#[test]
+fn handles_go_anywhere() {
+    fn anywhere<T: Clone + Send + Sync + 'static>() {}
+    fn sent<T: Send + 'static>() {}
+    anywhere::<Hub>();
+    anywhere::<Session>();
+    anywhere::<Error>();
+    anywhere::<stayput::ToolResult>();
+    anywhere::<stayput::Ticket>();
+    sent::<stayput::ToolCall>();
+    sent::<stayput::Events>();
+}
