@@ -4,5 +4,6 @@ pub(crate) mod door;
 pub(crate) mod http;
 pub(crate) mod lines;
 mod post;
+pub(crate) mod socket;
 pub(crate) mod sse;
 pub(crate) mod stdio;

@@ -20,6 +20,7 @@ mod cli;
 mod config;
 mod connection;
 mod connections;
+mod daemon;
 mod definition;
 mod demo;
 mod event;
@@ -29,6 +30,7 @@ mod handles;
 mod handshake;
 mod health;
 mod heed;
+mod hello;
 mod holding;
 mod house;
 mod identify;
@@ -40,6 +42,7 @@ mod losses;
 mod metrics;
 mod modern;
 mod moment;
+mod pipe;
 mod reply;
 mod request;
 mod serve;
@@ -70,6 +73,8 @@ fn main() -> ExitCode {
         Command::DemoServer(args) => demo(&args),
         Command::Serve(args) => serve(&args),
         Command::Stdio(args) => stdio(args),
+        Command::Daemon { begun: false } => daemon::detach(),
+        Command::Daemon { begun: true } => daemon::run(),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
@@ -110,7 +115,10 @@ fn demo(args: &cli::DemoServer) -> Done {
 fn stdio(args: cli::Stdio) -> Done {
     let definition = args.definition(&std::env::current_dir()?)?;
     let runtime = tokio::runtime::Runtime::new()?;
-    let done = runtime.block_on(alone::run(&definition, args.server.as_deref(), args.session));
+    let done = match args.no_daemon {
+        true => runtime.block_on(alone::run(&definition, args.server.as_deref(), args.session)),
+        false => runtime.block_on(pipe::run(definition, args.server, args.session)),
+    };
     // A read of standard input cannot be cancelled; whoever waits for it waits for ever.
     runtime.shutdown_background();
     done
