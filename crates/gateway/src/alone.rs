@@ -50,7 +50,7 @@ pub(crate) async fn run(
     }
     let target = definition::choose(config.servers.iter().map(|it| it.server.name()), server)?;
     let mut signals = Signals::new()?;
-    let plan = Plan { listen: None, ..Plan::of(config)? };
+    let plan = Plan { listen: None, socket: false, ..Plan::of(config)? };
     let gateway = match Gateway::start(plan, log).await {
         Err(ServeError::Taken { path }) => {
             return Err(format!(

@@ -52,6 +52,13 @@ pub(crate) enum Command {
     Demo(Demo),
     /// Run the built-in demo server: a notebook with state, over stdio or HTTP
     DemoServer(DemoServer),
+    /// Hold sessions for `stayput stdio`, which starts this by itself
+    #[command(hide = true)]
+    Daemon {
+        /// Already on its own
+        #[arg(long)]
+        begun: bool,
+    },
     /// Start and, above all, end the child processes of another `stayput`; it starts this by itself
     #[command(hide = true)]
     Warden,
@@ -231,6 +238,7 @@ mod tests {
         Cli::command().debug_assert();
         let help = Cli::command().render_long_help().to_string();
         assert!(help.contains("Examples:") && !help.contains("warden"), "{help}");
+        assert!(!help.contains("daemon"), "{help}");
         assert!(matches!(Cli::parse_from(["stayput", "warden"]).command, Command::Warden));
     }
 

@@ -5,5 +5,6 @@ pub(crate) mod http;
 pub(crate) mod lines;
 mod metadata;
 mod post;
+pub(crate) mod socket;
 pub(crate) mod sse;
 pub(crate) mod stdio;

@@ -20,6 +20,7 @@ mod cli;
 mod config;
 mod connection;
 mod connections;
+mod daemon;
 mod definition;
 mod demo;
 mod event;
@@ -29,6 +30,7 @@ mod handles;
 mod handshake;
 mod health;
 mod heed;
+mod hello;
 mod holding;
 mod house;
 mod identify;
@@ -42,6 +44,7 @@ mod modern;
 mod moment;
 mod nobody;
 mod owners;
+mod pipe;
 mod reply;
 mod request;
 mod serve;
@@ -72,6 +75,8 @@ fn main() -> ExitCode {
         Command::Serve(args) => serve(&args),
         Command::Stdio(args) => stdio(args),
         Command::Token(args) => token(&args),
+        Command::Daemon { begun: false } => daemon::detach(),
+        Command::Daemon { begun: true } => daemon::run(),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
@@ -126,7 +131,10 @@ fn token(args: &cli::Token) -> Done {
 fn stdio(args: cli::Stdio) -> Done {
     let definition = args.definition(&std::env::current_dir()?)?;
     let runtime = tokio::runtime::Runtime::new()?;
-    let done = runtime.block_on(alone::run(&definition, args.server.as_deref(), args.session));
+    let done = match args.no_daemon {
+        true => runtime.block_on(alone::run(&definition, args.server.as_deref(), args.session)),
+        false => runtime.block_on(pipe::run(definition, args.server, args.session)),
+    };
     // A read of standard input cannot be cancelled; whoever waits for it waits for ever.
     runtime.shutdown_background();
     done

@@ -17,12 +17,15 @@ use stayput_upstream::{
     http::{Client, ClientSettings},
     process::{Processes, WardenCommand},
 };
-use tokio::{net::TcpListener, runtime::Handle, sync::watch};
+use tokio::{net::TcpListener, runtime::Handle, sync::watch, time::Instant};
 
 use crate::{
     config::{Auth, Config, Configured, Identify, JwtRules},
     event::Event,
-    front::door::Door,
+    front::{
+        door::Door,
+        socket::{self, Socket},
+    },
     holding::{self, Holding},
     house::{Furnishing, House, Rules},
     log::{Level, Log},
@@ -42,6 +45,8 @@ const LEASE: Duration = Duration::from_secs(15);
 pub(crate) struct Plan {
     /// Where to listen over HTTP, if at all.
     pub(crate) listen: Option<SocketAddr>,
+    /// Whether `stayput stdio` can come in.
+    pub(crate) socket: bool,
     pub(crate) store: String,
     pub(crate) servers: Vec<Configured>,
     pub(crate) rules: Rules,
@@ -69,6 +74,7 @@ impl Plan {
         };
         Ok(Self {
             listen: Some(config.listen),
+            socket: true,
             data: holding::folder(&config.store)?,
             store: config.store,
             servers: config.servers,
@@ -87,6 +93,9 @@ impl Plan {
 pub(crate) struct Gateway {
     house: Arc<House>,
     listener: Option<TcpListener>,
+    socket: Option<Socket>,
+    /// A clone for each who came in by the socket and has not left.
+    guests: Arc<()>,
     log: Log,
     stopping: watch::Sender<bool>,
     _holding: Holding,
@@ -105,8 +114,13 @@ pub(crate) enum ServeError {
     Exposed { address: SocketAddr },
     #[error("the folder {} cannot be used: {error}", path.display())]
     Data { path: PathBuf, error: io::Error },
-    #[error("another stayput serves from {}; stop it, or choose another store", path.display())]
+    #[error(
+        "another stayput{} has the sessions in {}; stop it, or choose another store", who(path),
+        path.display()
+    )]
     Taken { path: PathBuf },
+    #[error("the socket in {} cannot be used: {error}", path.display())]
+    Socket { path: PathBuf, error: io::Error },
     #[error("the store cannot be opened: {0}")]
     Open(#[from] stayput_stores::OpenError),
     #[error("the store cannot be used: {0}")]
@@ -123,8 +137,8 @@ pub(crate) enum ServeError {
 
 impl Gateway {
     /// Opens the store, takes the sessions, and listens. Nothing is started yet.
-    pub(crate) async fn start(plan: Plan, log: Log) -> Result<Self, ServeError> {
-        let owners = owners(plan.auth)?;
+    pub(crate) async fn start(mut plan: Plan, log: Log) -> Result<Self, ServeError> {
+        let owners = owners(std::mem::take(&mut plan.auth))?;
         let exposed = plan.listen.filter(|it| owners.is_open() && !it.ip().is_loopback());
         if let Some(address) = exposed {
             if !plan.open_to_all {
@@ -136,6 +150,7 @@ impl Gateway {
             ));
         }
         let holding = Holding::take(&plan.data)?;
+        let socket = socket(&plan, log)?;
         let database = stayput_stores::open(&plan.store).await?;
         let settings = Settings {
             lease: LEASE,
@@ -181,7 +196,8 @@ impl Gateway {
             }
             None => None,
         };
-        Ok(Self { house: Arc::new(house), listener, log, stopping, _holding: holding })
+        let (house, guests) = (Arc::new(house), Arc::default());
+        Ok(Self { house, listener, socket, guests, log, stopping, _holding: holding })
     }
 
     /// Says where it listens, and what to do with that.
@@ -224,6 +240,42 @@ impl Gateway {
         }
     }
 
+    /// Takes in whoever comes by the socket, each until `stopped`.
+    async fn admit(&self, stopped: &watch::Receiver<bool>) {
+        let Some(socket) = &self.socket else { return std::future::pending().await };
+        loop {
+            let stream = socket.accept().await;
+            let (house, guest) = (self.house.clone(), self.guests.clone());
+            let served = socket::serve(house, stream, self.listener.is_some(), stopped.clone());
+            Handle::current().spawn(async move {
+                served.await;
+                drop(guest);
+            });
+        }
+    }
+
+    /// Waits until nobody has been here for as long as this, and no session is left.
+    pub(crate) fn idle(&self, grace: Duration) -> impl Future<Output = ()> + use<> {
+        let (house, guests) = (self.house.clone(), self.guests.clone());
+        async move {
+            let mut since = Instant::now();
+            while since.elapsed() < grace {
+                tokio::time::sleep(Duration::from_millis(250)).await;
+                // One is the gateway's, and one is ours.
+                if Arc::strong_count(&guests) > 2 || !house.sessions.held().is_empty() {
+                    since = Instant::now();
+                }
+            }
+        }
+    }
+
+    /// Waits until whoever came by the socket has left, but not for longer than `until`.
+    async fn farewell(guests: &Arc<()>, until: Instant) {
+        while Arc::strong_count(guests) > 1 && Instant::now() < until {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
     /// What to put into which client.
     fn recommend(&self, name: &str, url: &str) {
         if self.log.json {
@@ -238,7 +290,7 @@ impl Gateway {
 
     /// Serves until `stop`; then lets what is in flight end within a grace period, and lets go of
     /// everything.
-    pub(crate) async fn run(self, stop: impl Future<Output = ()>) {
+    pub(crate) async fn run(mut self, stop: impl Future<Output = ()>) {
         let (house, stopped) = (self.house.clone(), self.stopping.subscribe());
         let runtime = Handle::current();
         let renewing = runtime.spawn(renew(house.clone(), self.log));
@@ -246,11 +298,14 @@ impl Gateway {
         let door = Door::new(house.rules.sockets);
         tokio::select! {
             () = self.accept(&door, &stopped) => {}
+            () = self.admit(&stopped) => {}
             () = stop => {}
         }
+        // Who comes by the socket waits for whoever holds the sessions next.
+        drop(self.socket.take());
         house.health.stops();
         let _ = self.stopping.send(true);
-        let end = tokio::time::Instant::now() + DRAIN;
+        let end = Instant::now() + DRAIN;
         // Who comes now is told that it stops, and whoever asks for its health, too.
         let late = Door::new(house.rules.sockets);
         let (_going_on, never) = watch::channel(false);
@@ -258,10 +313,11 @@ impl Gateway {
             () = self.accept(&late, &never) => {}
             () = drained(&house, end) => {}
         }
-        drop(self.listener);
+        drop(self.listener.take());
         // Who only listens is told that this is all, and what was answered is written to its end.
         house.connections.hush();
         door.empty(end).await;
+        Self::farewell(&self.guests, end).await;
         let _ = ticking.await;
         let _ = house.sessions.flush().await;
         house.links.close(Duration::from_secs(10)).await;
@@ -272,8 +328,8 @@ impl Gateway {
 }
 
 /// Waits for calls in flight, but not for ever.
-async fn drained(house: &House, end: tokio::time::Instant) {
-    while tokio::time::Instant::now() < end {
+async fn drained(house: &House, end: Instant) {
+    while Instant::now() < end {
         let answered = house.links.status().iter().all(|link| link.in_flight == 0);
         if answered && !house.connections.is_busy() && !house.callers.is_busy() {
             return;
@@ -354,6 +410,26 @@ fn owners(auth: Auth) -> Result<Owners, ServeError> {
         None => None,
     };
     Ok(Owners { tokens, jwt, proxy })
+}
+
+/// The socket, if it is wanted. Who also listens over HTTP can do without.
+fn socket(plan: &Plan, log: Log) -> Result<Option<Socket>, ServeError> {
+    if !plan.socket {
+        return Ok(None);
+    }
+    match Socket::bind(&plan.data) {
+        Ok(socket) => Ok(Some(socket)),
+        Err(error) if plan.listen.is_some() => {
+            log.warn(&format!("`stayput stdio` cannot come in: {error}"));
+            Ok(None)
+        }
+        Err(error) => Err(ServeError::Socket { path: plan.data.clone(), error }),
+    }
+}
+
+/// Which process has the sessions, if it can be told.
+fn who(data: &Path) -> String {
+    socket::holder(data).map(|pid| format!(" (process {pid})")).unwrap_or_default()
 }
 
 /// Streams are kept in memory, so nothing that was sealed by an earlier process leads anywhere.

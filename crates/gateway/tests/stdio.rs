@@ -12,6 +12,10 @@ mod world;
 mod alone;
 #[path = "stdio/chats.rs"]
 mod chats;
+#[path = "stdio/daemon.rs"]
+mod daemon;
+#[path = "stdio/holder.rs"]
+mod holder;
 #[path = "stdio/kit.rs"]
 mod kit;
 #[path = "stdio/modern.rs"]

@@ -15,7 +15,7 @@ use tokio::{
     time::timeout,
 };
 
-use crate::world::LONG;
+use crate::world::{LONG, until};
 
 /// A user with a data folder of its own, and nothing in it.
 pub(crate) struct Home(pub(crate) TempDir);
@@ -28,6 +28,22 @@ impl Home {
     /// Where the sessions of this user are held.
     pub(crate) fn data(&self) -> PathBuf {
         self.0.path().join("data/stayput/stayput.db.d")
+    }
+
+    /// The processes in the background that hold sessions for this user.
+    pub(crate) fn daemons(&self) -> Vec<u32> {
+        let mut found = processes::with_token(self.0.path().to_str().unwrap());
+        found.retain(|pid| {
+            let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            line.split(|byte| *byte == 0).any(|word| word == b"--begun")
+        });
+        found
+    }
+
+    /// Waits until nobody holds sessions for this user, and nothing of it is left.
+    pub(crate) async fn deserted(&self) {
+        until("end of the daemon", || self.daemons().is_empty()).await;
+        assert!(!self.data().join("socket").exists());
     }
 
     /// How `stayput` is started by this user.
@@ -58,6 +74,14 @@ impl Home {
         all.extend(["--", server.to_str().unwrap()]);
         all.extend(["stdio", "--era", "legacy", "--mark", mark]);
         self.window(&all)
+    }
+}
+
+impl Drop for Home {
+    fn drop(&mut self) {
+        for pid in self.daemons() {
+            let _ = std::process::Command::new("kill").args(["-KILL", &pid.to_string()]).status();
+        }
     }
 }
 

@@ -1,0 +1,157 @@
+//! Windows whose sessions are held by a process in the background.
+
+use std::os::unix::fs::PermissionsExt as _;
+
+use serde_json::json;
+use stayput_testkit::processes;
+
+use crate::{
+    kit::{Home, kill, servers},
+    world::{gone, mark, until},
+};
+
+/// Invariant 4: ten windows at once start one holder; it goes after the last of them, and nothing is left.
+#[tokio::test]
+async fn ten_windows_at_once_start_one_daemon() {
+    let (home, mark) = (Home::new(), mark("daemon-ten"));
+    let mut windows: Vec<_> = (0..10).map(|_| home.in_front(&mark, &[])).collect();
+    for window in &mut windows {
+        window.greet().await;
+    }
+    for window in &mut windows {
+        assert_eq!(window.count().await, "1", "each has a session of its own");
+    }
+    assert_eq!((home.daemons().len(), servers(&mark)), (1, 10));
+    let started = std::fs::read_to_string(home.data().join("daemon.log")).unwrap();
+    assert!(!started.contains("another stayput"), "nobody else tried: {started}");
+    let permissions = std::fs::metadata(home.data().join("socket")).unwrap().permissions();
+    assert_eq!(permissions.mode() & 0o777, 0o600);
+    let last = windows.pop().unwrap();
+    for window in windows {
+        assert!(window.close().await.success());
+    }
+    until("end of nine servers", || servers(&mark) == 1).await;
+    assert_eq!(home.daemons().len(), 1);
+    assert!(last.close().await.success());
+    gone(&mark).await;
+    home.deserted().await;
+}
+
+/// R054, R160: two windows with one key have one session, which outlives a reload of both.
+#[tokio::test]
+async fn a_key_is_shared_by_windows_and_outlives_a_reload() {
+    let (home, mark) = (Home::new(), mark("daemon-key"));
+    let key = ["--session", "work"];
+    let (mut one, mut two) = (home.in_front(&mark, &key), home.in_front(&mark, &key));
+    let mut other = home.in_front(&mark, &["--session", "play"]);
+    for window in [&mut one, &mut two, &mut other] {
+        window.greet().await;
+    }
+    assert_eq!((one.count().await, two.count().await), ("1".to_owned(), "2".to_owned()));
+    assert_eq!((one.count().await, other.count().await), ("3".to_owned(), "1".to_owned()));
+    assert_eq!(servers(&mark), 2);
+    for window in [one, two] {
+        assert!(window.close().await.success());
+    }
+    let mut again = home.in_front(&mark, &key);
+    again.greet().await;
+    assert_eq!(again.count().await, "4", "the process is the same, and nothing was lost");
+    assert_eq!(servers(&mark), 2);
+    for mut window in [again, other] {
+        let ended = window.call("session_end", json!({})).await;
+        assert_eq!(ended["result"]["structuredContent"]["ended"], true, "{ended}");
+        assert!(window.close().await.success());
+    }
+    gone(&mark).await;
+    home.deserted().await;
+}
+
+/// `kill -9` of the holder: what was under way is told, nothing runs twice, the next holder has the same
+/// session, and what its process knew is lost, which is told.
+#[tokio::test]
+async fn windows_outlive_their_daemon() {
+    let (home, mark) = (Home::new(), mark("daemon-killed"));
+    let mut window = home.in_front(&mark, &[]);
+    window.greet().await;
+    assert_eq!(window.count().await, "1");
+    let before = window.call("session_info", json!({})).await;
+    let slow =
+        window.send("tools/call", json!({ "name": "slow", "arguments": { "ms": 600_000 } })).await;
+    let list = window.send("tools/list", json!({})).await;
+    window.answer(list).await;
+    let daemons = home.daemons();
+    kill(daemons[0], "-KILL");
+    let answer = window.answer(slow).await;
+    assert_eq!(answer["result"]["isError"], true, "{answer}");
+    assert!(answer.to_string().contains("may or may not have been"), "{answer}");
+    let lost = window.call("count", json!({})).await;
+    assert_eq!(lost["result"]["_meta"]["dev.stayput/state"]["state"], "lost", "{lost}");
+    assert_eq!(window.count_after_a_loss().await, "1");
+    assert_eq!(window.count().await, "2");
+    let after = window.call("session_info", json!({})).await;
+    let session = |told: &serde_json::Value| told["result"]["structuredContent"]["session"].clone();
+    assert_eq!((session(&before), session(&before).is_string()), (session(&after), true));
+    assert!(!home.daemons().contains(&daemons[0]) && home.daemons().len() == 1);
+    assert_eq!(servers(&mark), 1);
+    assert!(window.close().await.success());
+    gone(&mark).await;
+    home.deserted().await;
+}
+
+/// Where nothing is kept the next holder knows nobody: the client is introduced again without noticing,
+/// and told that everything is lost.
+#[tokio::test]
+async fn what_nobody_remembers_is_told_as_lost() {
+    let (home, mark) = (Home::new(), mark("daemon-memory"));
+    let mut window = home.in_front(&mark, &["--store", "memory:"]);
+    window.greet().await;
+    assert_eq!(window.count().await, "1");
+    kill(home.daemons()[0], "-KILL");
+    until("end of the daemon", || !home.daemons().iter().any(|pid| processes::is_alive(*pid)))
+        .await;
+    let lost = window.call("count", json!({})).await;
+    assert_eq!(lost["result"]["_meta"]["dev.stayput/state"]["state"], "lost", "{lost}");
+    assert_eq!(window.count_after_a_loss().await, "1");
+    assert!(window.heard.is_empty(), "{:?}", window.heard);
+    assert!(window.close().await.success());
+    gone(&mark).await;
+    until("end of the daemon", || home.daemons().is_empty()).await;
+}
+
+/// A window that is killed takes its session along; large messages and rubbish pass through the pipe.
+#[tokio::test]
+async fn a_window_that_is_killed_leaves_nothing() {
+    let (home, mark) = (Home::new(), mark("daemon-window"));
+    let mut window = home.in_front(&mark, &[]);
+    window.greet().await;
+    let large = "x\u{e9}".repeat(400_000);
+    let said = window.text("echo", json!({ "it": large })).await;
+    assert_eq!(serde_json::from_str::<serde_json::Value>(&said).unwrap()["it"], *large);
+    assert_eq!(window.text("big", json!({ "bytes": 3 << 20 })).await.len(), 3 << 20);
+    for line in ["rubbish".to_owned(), "x".repeat(33 << 20)] {
+        window.say(&line).await;
+        assert_eq!(window.hear().await["error"]["code"], -32_700);
+    }
+    window.send("tools/call", json!({ "name": "slow", "arguments": { "ms": 600_000 } })).await;
+    window.kill("-KILL");
+    assert!(!window.wait().await.success());
+    gone(&mark).await;
+    home.deserted().await;
+}
+
+/// A daemon that cannot be started says why, and the window ends with that.
+#[tokio::test]
+async fn why_there_is_no_daemon_is_told() {
+    let (home, mark) = (Home::new(), mark("daemon-none"));
+    let store =
+        format!("sqlite:{}", home.0.path().join("no/such/\u{0}").display()).replace('\0', "");
+    std::fs::write(home.0.path().join("no"), "a file").unwrap();
+    let mut window = home.in_front(&mark, &["--store", &store]);
+    assert_eq!(window.rest().await, Vec::<String>::new());
+    assert_eq!(window.wait().await.code(), Some(1));
+    assert!(window.log().contains("cannot be used"), "{}", window.log());
+    let mut window = home.window(&["--server", "notes"]);
+    assert_eq!(window.wait().await.code(), Some(1));
+    assert!(window.log().contains("there is no server \"notes\""), "{}", window.log());
+    home.deserted().await;
+}
