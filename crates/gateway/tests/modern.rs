@@ -8,6 +8,8 @@
 
 #[path = "modern/all.rs"]
 mod all;
+#[path = "modern/changes.rs"]
+mod changes;
 #[path = "modern/gate.rs"]
 mod gate;
 #[path = "modern/kept.rs"]
