@@ -13,7 +13,7 @@ use std::{
 use serde::{Deserialize, Serialize};
 use stayput_core::{Generation, Handle, Owner, SessionId};
 use stayput_upstream::{Asked, Canceller, Declares, Hello, LinkKey, Place};
-use stayput_wire::{Message, Version};
+use stayput_wire::{Message, Raw, Version};
 use tokio::task::AbortHandle;
 
 use crate::{
@@ -91,6 +91,14 @@ pub(crate) struct Wishes {
     /// The parameters of `resources/subscribe`, by what is subscribed to.
     #[serde(default)]
     pub(crate) subscriptions: BTreeMap<String, String>,
+}
+
+impl Wishes {
+    /// From which level on the client wants to hear log messages, if it said so.
+    pub(crate) fn level(&self) -> Option<String> {
+        let params = Raw::parse(self.log_level.as_deref()?).ok()?;
+        params.find(&["level"])?.text().map(Cow::into_owned)
+    }
 }
 
 /// The most subscriptions that are remembered of one client.

@@ -9,7 +9,7 @@ use std::{
 use bytes::Bytes;
 use stayput_core::{Handle, HandleHash, OpenError, Owner, Session, SessionId};
 
-use crate::{connection::Connection, event::Event, house::House, target::Target};
+use crate::{connection::Connection, event::Event, house::House, losses::Beside, target::Target};
 
 /// The connections that are known here. Others may be known to the store.
 #[derive(Default)]
@@ -85,6 +85,17 @@ impl Connections {
         };
         for ear in ears {
             ear.push(Bytes::from_static(text.as_bytes()));
+        }
+    }
+
+    /// Tells all who have to do with a session of its loss on a server, if they listen.
+    pub(crate) fn tell_loss(&self, session: SessionId, server: &str, beside: &Beside) {
+        let known = self.all();
+        let concerned = known.iter().filter(|it| it.target.has(server));
+        for connection in concerned.filter(|it| it.sessions().contains(&session)) {
+            let Some(ear) = connection.ear() else { continue };
+            let level = connection.wishes().level();
+            beside.messages(level.as_deref()).for_each(|text| ear.push(text));
         }
     }
 

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use stayput_upstream::{Hello, Isolation, Place, Profile, Server, Way};
+use stayput_upstream::{CallOptions, Held, Isolation, Place, Profile, Server, Way};
 use stayput_wire::{Edits, Era, Message, Raw, Version, json, meta};
 
-use crate::house::House;
+use crate::{connection::Connection, house::House};
 
 /// How long what a legacy server lists may be kept, in milliseconds.
 pub(crate) const TTL: u64 = 60_000;
@@ -58,20 +58,57 @@ fn of_discovery(said: &str, version: &str) -> String {
     result
 }
 
-/// The page of a list that a request asks for, as far as it is known without a link. What a server lists
-/// is known until it says that it changed.
+/// How long a server may take for a list that it said had changed.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// The page of a list that a request asks for, as far as no link has to be opened for it. What a server lists is
+/// known until it says that it changed; from then on whoever has a link is told there.
 pub(crate) async fn known(
     house: &House,
     server: &Server,
-    (place, hello): (&Place, &Hello),
+    connection: &Connection,
     message: &Message<'_>,
 ) -> Option<String> {
-    let changed = house.links.find(server, place).is_some_and(|link| link.lists_changed() > 0);
-    if changed {
-        return None;
+    let (place, method) = (connection.place(), message.method()?);
+    let link = linked(house, server, connection);
+    if let Some(link) = link.as_ref().filter(|link| link.lists_changed() > 0) {
+        return asked(link, message).await;
     }
-    let profile = house.links.profile_for(server, place, hello).await.ok()?;
-    page(&profile, message.method()?, message.params()).map(str::to_owned)
+    let known = house.links.current_profile(server, &place).await;
+    if let Some(link) = link.filter(|_| known.is_some_and(|it| it.is_relearned()))
+        && let Some(page) = asked(&link, message).await
+    {
+        return Some(page);
+    }
+    let profile = house.links.profile_for(server, &place, &connection.hello).await.ok()?;
+    page(&profile, method, message.params()).map(str::to_owned)
+}
+
+/// The link by which a client can be told what a server lists for it: one on which something changed, or else that
+/// of its own session, or the one it used last.
+pub(crate) fn linked(house: &House, server: &Server, connection: &Connection) -> Option<Held> {
+    let mut sessions = connection.sessions();
+    // Its own stands first, then those that were named, the latest last.
+    if let Some(named) = sessions.get_mut(1..) {
+        named.reverse();
+    }
+    let find = |session| house.links.find(server, &Place::new(connection.owner.clone(), session));
+    let mut links: Vec<Held> = sessions.into_iter().filter_map(find).collect();
+    let changed = links.iter().position(|link| link.lists_changed() > 0).unwrap_or_default();
+    (!links.is_empty()).then(|| links.swap_remove(changed))
+}
+
+/// The page that the server itself gives, on a link that is there.
+async fn asked(link: &Held, message: &Message<'_>) -> Option<String> {
+    let method = message.method()?;
+    let options = CallOptions { limit: Some(PATIENCE), ..CallOptions::default() };
+    let params = message.params().map(Raw::as_str);
+    let answer = link.call(method, params, options).await.ok()?.answer().await.ok()?;
+    let result = answer.result()?;
+    if method == "tools/list" {
+        link.learn_tools(result);
+    }
+    Some(result.to_owned())
 }
 
 /// The page of a list that a request asks for; `None` if it has to be asked for.

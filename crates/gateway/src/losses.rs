@@ -5,8 +5,9 @@ use std::{
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
+use bytes::Bytes;
 use stayput_core::{Generation, SessionId};
-use stayput_upstream::{Delivery, LossReason};
+use stayput_upstream::{Delivery, Greeting, LossReason};
 use stayput_wire::{Code, Era, json, meta};
 
 use crate::{reply, visit::Asked};
@@ -95,6 +96,47 @@ impl Told<'_> {
         )
     }
 }
+
+/// What clients with a handshake hear beside the answer that tells of a loss: what they know of the server's lists may
+/// not be true any more, and whoever reads logs is warned.
+#[derive(Debug, Default)]
+pub(crate) struct Beside {
+    changed: Vec<&'static str>,
+    warning: Option<String>,
+}
+
+impl Beside {
+    /// For a loss on a server that said this of itself. Who does not log is not heard to log.
+    pub(crate) fn of(greeting: &Greeting, server: &str, why: Option<LossReason>) -> Self {
+        let changed = LISTS_CHANGED.iter().filter(|(kind, _)| greeting.has(kind));
+        let warning = greeting.has("logging").then(|| {
+            let why = reason(why);
+            let data = json::quote(&format!("the state of `{server}` was lost ({why})"));
+            format!(
+                r#"{{"jsonrpc":"2.0","method":"notifications/message","params":{{"level":"warning","logger":"stayput","data":{data}}}}}"#
+            )
+        });
+        Self { changed: changed.map(|(_, text)| *text).collect(), warning }
+    }
+
+    /// All of it, for a client that wants to hear log messages from this level on.
+    pub(crate) fn messages(&self, level: Option<&str>) -> impl Iterator<Item = Bytes> {
+        let quiet = level.is_some_and(|it| LOUDER.contains(&it));
+        let warning = self.warning.as_ref().filter(|_| !quiet);
+        let changed = self.changed.iter().map(|text| Bytes::from_static(text.as_bytes()));
+        changed.chain(warning.map(|text| text.clone().into()))
+    }
+}
+
+/// The levels of logging above a warning.
+const LOUDER: [&str; 4] = ["error", "critical", "alert", "emergency"];
+
+/// What clients are told that lists of this kind changed with.
+pub(crate) const LISTS_CHANGED: [(&str, &str); 3] = [
+    ("tools", r#"{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}"#),
+    ("prompts", r#"{"jsonrpc":"2.0","method":"notifications/prompts/list_changed"}"#),
+    ("resources", r#"{"jsonrpc":"2.0","method":"notifications/resources/list_changed"}"#),
+];
 
 /// What became of a session's state, for programs.
 pub(crate) fn state(session: Option<&str>, generation: Generation) -> String {

@@ -157,7 +157,7 @@ impl Request<'_> {
         let nobody = Nobody::new(self.house, &self.owner, false);
         // Only one that several share is found in nobody's name.
         let link = self.house.links.find(self.server, nobody.place());
-        let profile = match self.profile(&nobody, link.as_ref()).await {
+        let profile = match self.profile().await {
             Ok(profile) => profile,
             Err(sentence) => return self.failed(&sentence),
         };
@@ -181,19 +181,14 @@ impl Request<'_> {
         }
     }
 
-    /// What is known of the server. For a list, if the server said on a link that several share that its
-    /// lists changed, as they are now; nothing else waits for that.
-    async fn profile(&self, nobody: &Nobody, link: Option<&Held>) -> Result<Arc<Profile>, String> {
-        let (links, place) = (&self.house.links, nobody.place());
-        let Some(profile) = links.known_profile(self.server, place).await else {
-            let profile = self.house.profile(self.server, &self.owner).await;
-            return profile.map_err(|error| self.house.blame(&error));
+    /// What is known of the server. For a list, as it is now, also if the server said on some link that it
+    /// changed, or did not tell it before; nothing else waits for that.
+    async fn profile(&self) -> Result<Arc<Profile>, String> {
+        let profile = match lists::is_list(self.method) {
+            true => self.house.current(self.server, &self.owner, self.method).await,
+            false => self.house.profile(self.server, &self.owner).await,
         };
-        let changed = link.filter(|it| lists::is_list(self.method) && it.lists_changed() > 0);
-        match changed {
-            None => Ok(profile),
-            Some(link) => Ok(links.relearn(self.server, place, link).await.unwrap_or(profile)),
-        }
+        profile.map_err(|error| self.house.blame(&error))
     }
 
     /// Why a tool is not called: it is not passed on, or its arguments do not travel as headers as they

@@ -3,7 +3,7 @@
 use std::sync::{Arc, OnceLock};
 
 use stayput_core::{Owner, SessionId, Timestamp};
-use stayput_upstream::{OpenError, Place, Profile, Server};
+use stayput_upstream::{Asking, Isolation, OpenError, Place, Profile, Server};
 
 use crate::house::House;
 
@@ -44,6 +44,28 @@ impl House {
         }
         let nobody = Nobody::new(self, owner, server.depends_on_session());
         self.links.profile(server, nobody.place()).await
+    }
+
+    /// The same, with a list as it is now: if the server said on any link that one changed, it is asked there. If it
+    /// could not be had before, the server is asked on a link that is thrown away.
+    pub(crate) async fn current(
+        self: &Arc<Self>,
+        server: &Server,
+        owner: &Owner,
+        list: &str,
+    ) -> Result<Arc<Profile>, Arc<OpenError>> {
+        let profile = self.profile(server, owner).await?;
+        let common = Nobody::new(self, owner, false);
+        let current = self.links.current_profile(server, common.place()).await;
+        let profile = current.unwrap_or(profile);
+        let isolation = server.isolation(profile.way().era());
+        // What all share is shown as it is, so it is simply asked.
+        if !profile.lacks(list) || isolation == Isolation::Shared {
+            return Ok(profile);
+        }
+        let nobody = Nobody::new(self, owner, isolation == Isolation::PerSession);
+        let link = self.links.open(server, nobody.place(), &Asking::default()).await?;
+        Ok(self.links.relearn(server, nobody.place(), &link).await.unwrap_or(profile))
     }
 }
 

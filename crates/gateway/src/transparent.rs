@@ -52,9 +52,8 @@ pub(crate) async fn request(
     if method == "logging/setLevel" {
         return set_level(house, connection, server, (message, along)).await;
     }
-    let place = Place::new(connection.owner.clone(), connection.default_session());
     if method.ends_with("/list")
-        && let Some(page) = lists::known(house, server, (&place, &connection.hello), message).await
+        && let Some(page) = lists::known(house, server, connection, message).await
     {
         let page = match method {
             "tools/list" => shown(house, claim, tools, &page).await,

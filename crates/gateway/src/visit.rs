@@ -14,7 +14,7 @@ use crate::{
     forward::Done,
     house::House,
     keeper::RecordKeeper,
-    losses::{self, Told},
+    losses::{self, Beside, Told},
     reply::{self, Then},
     shared::Seen,
 };
@@ -103,7 +103,9 @@ impl Visit {
             return None;
         }
         let reason = link.loss().map(|loss| loss.reason());
-        Some(self.told(asked, generation, reason, Delivery::NotSent))
+        let done = self.told(asked, generation, reason, Delivery::NotSent);
+        let beside = Beside::of(link.greeting(), server, reason);
+        Some(Done { then: Some(self.noting(generation, Some(reason), None, beside)), ..done })
     }
 
     fn told(
@@ -120,8 +122,7 @@ impl Visit {
             reason: losses::reason(reason),
             delivery,
         };
-        let then = self.noting(generation, Some(reason), None);
-        Done { text: told.answer(asked, self.era).into(), then: Some(then) }
+        Done::new(told.answer(asked, self.era))
     }
 
     /// Notes that a loss was told, when the answer that tells it is written. `next` is what is behind a link
@@ -131,6 +132,7 @@ impl Visit {
         generation: Generation,
         reason: Option<Option<LossReason>>,
         next: Option<Seen>,
+        beside: Beside,
     ) -> Then {
         let (house, session) = (self.house.clone(), self.session.session().clone());
         let (runtime, server) = (tokio::runtime::Handle::current(), self.server.clone());
@@ -141,6 +143,7 @@ impl Visit {
             if let Some(reason) = reason.filter(|_| first && !known) {
                 let lost = Event::Lost { server: server.name(), reason, generation };
                 house.note(session.id(), lost);
+                house.connections.tell_loss(session.id(), server.name(), &beside);
             }
             runtime.spawn(async move {
                 // Not noted, it is told once more, which does no harm.
@@ -167,7 +170,12 @@ impl Visit {
             Some(Bytes::from(edits.apply().ok()?.into_owned()))
         });
         match marked {
-            Some(text) => Done { text, then: Some(self.noting(generation, Some(None), None)) },
+            Some(text) => {
+                let link = self.found();
+                let beside = link.map(|it| Beside::of(it.greeting(), self.server.name(), None));
+                let then = self.noting(generation, Some(None), None, beside.unwrap_or_default());
+                Done { text, then: Some(then) }
+            }
             None => Done::new(text),
         }
     }
@@ -193,7 +201,11 @@ impl Visit {
                 None => link.generation().next(),
             };
             let done = self.told(asked, generation, reason, error.delivery());
-            return Done { then: Some(self.noting(generation, Some(reason), next)), ..done };
+            let beside = Beside::of(link.greeting(), self.server.name(), reason);
+            return Done {
+                then: Some(self.noting(generation, Some(reason), next, beside)),
+                ..done
+            };
         }
         Done::new(reply::failure(asked, self.era, &error.to_string()))
     }

@@ -199,7 +199,7 @@ impl Link {
     /// How often the server said that one of its lists changed, since they were last learned on this link.
     #[must_use]
     pub fn lists_changed(&self) -> u64 {
-        let counts = self.core.counts();
+        let Some(counts) = self.core.counted() else { return 0 };
         let known = counts.lists_known.load(Ordering::Relaxed);
         counts.lists_changed.load(Ordering::Relaxed).saturating_sub(known)
     }

@@ -187,8 +187,17 @@ impl Links {
         self.0.profiles.known(identity)
     }
 
-    /// What is known of a server after it said, on this link, that its lists changed: they are asked for
-    /// anew, once for all who ask. Nothing, if nothing was known before.
+    /// What is known of a server, its lists as they are now: if it said on any link of this owner that one
+    /// changed, it is asked there, once for all who ask. Nothing, if nothing was known before.
+    pub async fn current_profile(&self, server: &Server, place: &Place) -> Option<Arc<Profile>> {
+        let scope = open::probe_scope(server, place);
+        let identity = self.0.opener.profile_identity(server, &scope).await.ok()?;
+        let changed = || self.0.table.changed(server, &place.owner);
+        self.0.profiles.current(identity, self.0.opener.lists_changed(), changed).await
+    }
+
+    /// What is known of a server after it said, on this link, that its lists changed, or if one of them could
+    /// not be had before: they are asked for anew, once for all who ask. Nothing, if nothing was known before.
     pub async fn relearn(
         &self,
         server: &Server,

@@ -2,7 +2,10 @@
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU64, Ordering},
+    },
     time::Duration,
 };
 
@@ -91,9 +94,18 @@ impl Opener {
         budget: Budget,
         limit: usize,
     ) -> Self {
-        let home = Arc::new(Home { runtime: runtime.clone(), budget: budget.clone() });
+        let home = Arc::new(Home {
+            runtime: runtime.clone(),
+            budget: budget.clone(),
+            lists_changed: AtomicU64::default(),
+        });
         let (clients, routes) = (Mutex::default(), Routes::default());
         Self { runtime, processes, folders, budget, home, clients, routes, limit }
+    }
+
+    /// How often any server said that one of its lists changed.
+    pub(crate) fn lists_changed(&self) -> u64 {
+        self.home.lists_changed.load(Ordering::Acquire)
     }
 
     /// Opens a link in a way that is known, with the handshake that it needs.

@@ -57,6 +57,8 @@ pub struct Profile {
     lists: Vec<(&'static str, Vec<Bytes>)>,
     /// When it was learned; nothing if that was elsewhere.
     learned: Option<Instant>,
+    /// Whether a link that somebody uses told the lists, after they had changed there.
+    relearned: bool,
     /// The arguments that travel as headers, by tool. Read when somebody asks for the first time.
     marks: OnceLock<HashMap<String, ParamHeaders>>,
 }
@@ -64,7 +66,7 @@ pub struct Profile {
 impl PartialEq for Profile {
     /// What is known, not since when.
     fn eq(&self, other: &Self) -> bool {
-        let Self { way, greeting, lists, learned: _, marks: _ } = self;
+        let Self { way, greeting, lists, learned: _, relearned: _, marks: _ } = self;
         (*way, greeting, lists) == (other.way, &other.greeting, &other.lists)
     }
 }
@@ -74,14 +76,40 @@ impl Eq for Profile {}
 impl Profile {
     pub(crate) fn new(way: Way, greeting: Greeting) -> Self {
         let (lists, marks) = (Vec::new(), OnceLock::new());
-        Self { way, greeting, lists, learned: Some(Instant::now()), marks }
+        Self { way, greeting, lists, learned: Some(Instant::now()), relearned: false, marks }
     }
 
-    /// The same server, its lists as they are now.
+    /// The same server, its lists as they are now. What it does not tell is as it was.
     pub(crate) async fn relearned(&self, link: &Link) -> Self {
         let mut profile = Self::new(self.way, self.greeting.clone());
+        profile.relearned = self.relearned || link.lists_changed() > 0;
         profile.learn_lists(link).await;
+        for (method, pages) in &self.lists {
+            if profile.pages(method).is_empty() {
+                profile.lists.retain(|(list, _)| list != method);
+                profile.lists.push((method, pages.clone()));
+            }
+        }
         profile
+    }
+
+    /// Whether the lists are those of a link that somebody uses, after they had changed there: they may not be
+    /// those of another link.
+    #[must_use]
+    pub fn is_relearned(&self) -> bool {
+        self.relearned
+    }
+
+    /// Whether every list could be had that the server says it has.
+    pub(crate) fn is_whole(&self) -> bool {
+        !LISTS.iter().any(|(method, _)| self.lacks(method))
+    }
+
+    /// Whether a list that the server says it has could not be had.
+    #[must_use]
+    pub fn lacks(&self, method: &str) -> bool {
+        let list = LISTS.iter().find(|(list, _)| *list == method);
+        list.is_some_and(|(_, it)| self.greeting.has(it)) && self.pages(method).is_empty()
     }
 
     /// A server that is spoken to in a way that is known, and of which nothing else is.
@@ -171,7 +199,14 @@ impl Profile {
             Some((*method, pages.collect()))
         });
         let lists = lists.collect();
-        Some(Self { way: kept.way, greeting, lists, learned: None, marks: OnceLock::new() })
+        Some(Self {
+            way: kept.way,
+            greeting,
+            lists,
+            learned: None,
+            relearned: false,
+            marks: OnceLock::new(),
+        })
     }
 }
 

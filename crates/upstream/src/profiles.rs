@@ -8,6 +8,7 @@ use std::{
         Arc, Mutex,
         atomic::{AtomicBool, Ordering},
     },
+    time::Duration,
 };
 
 use stayput_core::SessionId;
@@ -22,6 +23,9 @@ use crate::{
     opener::{Opener, Plan},
     seat::Seat,
 };
+
+/// How long a server may take to tell lists that changed. Others wait for it.
+const RELEARNING: Duration = Duration::from_secs(4);
 
 /// How many kinds of clients one server is asked for. Whoever comes later is told what is known.
 const KINDS: usize = 32;
@@ -157,20 +161,67 @@ impl Profiles {
         }
     }
 
-    /// Asks for the lists anew, on a link whose server said that they changed. All who ask meanwhile wait
-    /// for the same answers.
+    /// Asks for the lists anew, on a link whose server said that they changed, or if one could not be had
+    /// before. All who ask meanwhile wait for the same answers.
     pub(crate) async fn relearn(&self, identity: Identity, link: &Link) -> Option<Arc<Profile>> {
         let place = self.place(identity);
         let _one = place.relearning.lock().await;
+        self.relearn_alone(identity, &place, link).await
+    }
+
+    async fn relearn_alone(
+        &self,
+        identity: Identity,
+        place: &Learned,
+        link: &Link,
+    ) -> Option<Arc<Profile>> {
         let known = place.known()?;
         let changes = link.lists_changed();
-        if changes == 0 {
+        if changes == 0 && known.is_whole() {
             return Some(known);
         }
-        let profile = Arc::new(known.relearned(link).await);
+        // Who does not answer is not waited for again before the next change.
+        let asked = tokio::time::timeout(RELEARNING, known.relearned(link)).await;
         link.lists_learned(changes);
+        let Ok(profile) = asked else { return Some(known) };
+        let profile = Arc::new(profile);
         place.set(profile.clone());
+        // Other clients may be told something else; they are asked for anew.
+        let kinds = lock(&self.kinds).get(&identity).cloned().unwrap_or_default();
+        kinds.into_iter().for_each(|kind| self.place(kind).forget());
         Some(profile)
+    }
+
+    /// What is known, after it was looked whether a link said that lists changed: `links` gives those, the one
+    /// to be asked first. `changes` counts what any link ever said, so that nobody looks in vain.
+    pub(crate) async fn current(
+        &self,
+        identity: Identity,
+        changes: u64,
+        links: impl FnOnce() -> Vec<Arc<Link>>,
+    ) -> Option<Arc<Profile>> {
+        let place = self.place(identity);
+        if place.looked.load(Ordering::Acquire) >= changes {
+            return place.known();
+        }
+        let _one = place.relearning.lock().await;
+        let known = place.known()?;
+        if place.looked.load(Ordering::Acquire) >= changes {
+            return Some(known);
+        }
+        let links = links();
+        let profile = match links.split_first() {
+            None => Some(known),
+            Some((first, others)) => {
+                let seen: Vec<u64> = others.iter().map(|link| link.lists_changed()).collect();
+                let profile = self.relearn_alone(identity, &place, first).await;
+                // Whoever has one of the others can ask there; to all the rest one is as good as another.
+                others.iter().zip(seen).for_each(|(link, seen)| link.lists_learned(seen));
+                profile
+            }
+        };
+        place.looked.store(changes, Ordering::Release);
+        profile
     }
 
     /// Gives up what is being learned in the name of a session. Who waits for it begins anew, in

@@ -144,9 +144,10 @@ impl Listing<'_> {
     /// What one server gives, as this client sees it.
     async fn part(&self, present: &Present, inner: Option<String>) -> Part {
         let Some(server) = self.house.servers.get(&present.name) else { return Part::default() };
-        let mut part = self.told(server, &present.profile, inner).await;
+        let profile = self.current(server, &present.profile).await;
+        let mut part = self.told(server, &profile, inner).await;
         let takes = self.house.identify.takes_argument(server.name(), self.claim.front());
-        let sight = self.house.sight_of(server, &present.profile);
+        let sight = self.house.sight_of(server, &profile);
         if *self.list == TOOLS && takes && sight.kept {
             for page in &mut part.pages {
                 let Ok(text) = str::from_utf8(&page.text) else { continue };
@@ -157,10 +158,18 @@ impl Listing<'_> {
         part
     }
 
-    /// What one server lists: out of its profile, unless it said that something changed.
+    /// What is known of a server, its lists as they are now; as they were if that takes too long.
+    async fn current(&self, server: &Server, known: &Arc<Profile>) -> Arc<Profile> {
+        let current = self.house.current(server, self.claim.owner, self.list.method);
+        let current = tokio::time::timeout(PATIENCE, current).await;
+        current.ok().and_then(Result::ok).unwrap_or_else(|| known.clone())
+    }
+
+    /// What one server lists: out of its profile, or as it tells whoever has a link once something changed.
     async fn told(&self, server: &Server, profile: &Profile, inner: Option<String>) -> Part {
         let link = self.link(server);
-        let changed = link.as_ref().is_some_and(|link| link.lists_changed() > 0);
+        let changed = |link: &Held| link.lists_changed() > 0 || profile.is_relearned();
+        let changed = link.as_ref().is_some_and(changed) && self.claim.connection.is_some();
         let pages = profile.pages(self.list.method);
         let at = lists::position(pages, inner.as_deref());
         let known = |at: Option<usize>| known(server.name(), pages.get(at?..)?, inner.clone());
@@ -183,12 +192,15 @@ impl Listing<'_> {
         known(at).unwrap_or_default()
     }
 
-    /// The link that the client can be told by: that of its own session, or one that all share.
+    /// The link that the client can be told by: that of a session of its own, or one that all share.
     fn link(&self, server: &Server) -> Option<Held> {
-        let (house, owner) = (self.house, self.claim.owner);
-        let place = self.claim.place();
-        let place = place.unwrap_or_else(|| Nobody::new(house, owner, false).place().clone());
-        house.links.find(server, &place)
+        match self.claim.connection {
+            Some(connection) => lists::linked(self.house, server, connection),
+            None => {
+                let nobody = Nobody::new(self.house, self.claim.owner, false);
+                self.house.links.find(server, nobody.place())
+            }
+        }
     }
 
     /// Whether all pages of a server may still be passed on to a client that keeps them no longer than it may.

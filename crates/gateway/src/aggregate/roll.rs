@@ -11,7 +11,7 @@ use stayput_upstream::{OpenError, Place, Profile, Server};
 use tokio::{runtime::Handle, time::Instant};
 
 use super::all::all;
-use crate::{house::House, target::Target};
+use crate::{house::House, losses::LISTS_CHANGED, target::Target};
 
 /// How long a server that nobody knows yet is waited for. The others are not held up any longer by it;
 /// whoever listens is told when it comes.
@@ -19,13 +19,6 @@ const PATIENCE: Duration = Duration::from_secs(4);
 
 /// How long what is known may take to be looked up.
 const LOOK: Duration = Duration::from_millis(250);
-
-/// What clients are told that lists of this kind changed with.
-const CHANGED: [(&str, &str); 3] = [
-    ("tools", r#"{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}"#),
-    ("prompts", r#"{"jsonrpc":"2.0","method":"notifications/prompts/list_changed"}"#),
-    ("resources", r#"{"jsonrpc":"2.0","method":"notifications/resources/list_changed"}"#),
-];
 
 /// All servers, in the order of their names.
 #[derive(Debug, Default)]
@@ -118,7 +111,7 @@ fn settle(
         Ok(profile) => {
             if absences.over(name) {
                 house.log.info(&format!("the server `{name}` is there now"));
-                let kinds = CHANGED.iter().filter(|(kind, _)| profile.greeting().has(kind));
+                let kinds = LISTS_CHANGED.iter().filter(|(kind, _)| profile.greeting().has(kind));
                 for (_, text) in kinds {
                     house.connections.tell(&Target::All, text);
                 }

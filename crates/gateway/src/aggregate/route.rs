@@ -114,8 +114,18 @@ impl<'a> Route<'a> {
         {
             return Ok(whole.to_owned());
         }
-        let has = indexed.has(inner) || self.link(server).is_some();
+        let has = indexed.has(inner)
+            || self.link(server).is_some()
+            || self.has_now(server, list, inner).await;
         if has { Ok(inner.to_owned()) } else { Err(self.unknown(list, outer)) }
+    }
+
+    /// Whether the server has it now, though it was not there when it was first asked.
+    async fn has_now(&self, server: &Server, list: &'static List, inner: &str) -> bool {
+        let current = self.house.current(server, self.claim.owner, list.method);
+        let Ok(profile) = current.await else { return false };
+        let present = Present { name: server.name().to_owned(), profile };
+        self.house.aggregate.indexed(self.claim, &present, list).has(inner)
     }
 
     /// The link of the client's own session.

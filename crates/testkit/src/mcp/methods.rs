@@ -81,7 +81,10 @@ fn check_meta(call: &Call) -> Result<(), Refusal> {
 async fn either(call: &Call) -> Result<Value, Refusal> {
     let params = call.message.params();
     match call.message.method() {
-        "tools/list" => page(call, "tools", tools::listed(&call.engine.options)),
+        "tools/list" => {
+            let grown = call.scope.state().tools.clone();
+            page(call, "tools", tools::listed(&call.engine.options, &grown))
+        }
         "tools/call" => tools::call(call).await,
         "resources/list" => page(call, "resources", vec![described_resource()]),
         "resources/templates/list" => page(call, "resourceTemplates", Vec::new()),

@@ -33,6 +33,8 @@ impl Outlet for Nowhere {
 pub(super) struct State {
     pub(super) count: u64,
     pub(super) notes: Vec<String>,
+    /// Tools that came later.
+    pub(super) tools: Vec<String>,
     pub(super) subscriptions: BTreeSet<String>,
     pub(super) log_level: Option<String>,
     /// Legacy: what `initialize` agreed on; none before it.

@@ -10,9 +10,11 @@ use stayput_wire::Code;
 use super::{engine::Call, message::Refusal, options::Options};
 
 /// Every tool, as `tools/list` tells it, and what more there is by choice.
-pub(super) fn listed(options: &Options) -> Vec<Value> {
+pub(super) fn listed(options: &Options, grown: &[String]) -> Vec<Value> {
     let mut all = list();
-    all.extend(options.tools.iter().map(|name| reading(name, "Says its name.", &json!({}))));
+    all.extend(
+        options.tools.iter().chain(grown).map(|name| reading(name, "Says its name.", &json!({}))),
+    );
     if options.wordy > 0 {
         for tool in &mut all {
             tool["description"] = "x".repeat(options.wordy).into();
@@ -35,7 +37,11 @@ pub(super) fn list() -> Vec<Value> {
         ),
         reading("big", "Says `bytes` bytes.", &json!({ "bytes": integer() })),
         tool("log", "Logs `n` lines.", &json!({ "n": integer() })),
-        tool("notify", "Tells that something changed.", &json!({})),
+        tool(
+            "notify",
+            "Tells that something changed; with `tool`, there is one more of that name.",
+            &json!({ "tool": { "type": "string" } }),
+        ),
         tool("elicit", "Asks the user.", &json!({ "message": { "type": "string" } })),
         tool("sample", "Asks the model.", &json!({ "prompt": { "type": "string" } })),
         tool("roots", "Asks for the roots.", &json!({})),
@@ -103,6 +109,7 @@ pub(super) async fn call(call: &Call) -> Result<Value, Refusal> {
         "elicit" | "sample" | "roots" => return asking::call(call, name, arguments).await,
         "pid" | "env" | "cwd" | "crash" | "exit" | "stderr" => process::call(name, arguments),
         _ if call.engine.options.tools.iter().any(|own| own == name) => text(name),
+        _ if call.scope.state().tools.iter().any(|own| own == name) => text(name),
         _ => return Err(Refusal::new(Code::INVALID_PARAMS, format!("there is no tool `{name}`"))),
     })
 }

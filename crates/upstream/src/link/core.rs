@@ -25,6 +25,8 @@ use crate::{Budget, Delivery, Loss, LossReason, Server, flag::Flag, lock::lock, 
 pub(crate) struct Home {
     pub(crate) runtime: Handle,
     pub(crate) budget: Budget,
+    /// How often any server said, on any link, that one of its lists changed.
+    pub(crate) lists_changed: AtomicU64,
 }
 
 /// What everybody who has to do with a link shares.
@@ -87,6 +89,18 @@ impl Core {
     /// What happened that nobody was told of. On most links nothing did, and they have no counters.
     pub(crate) fn counts(&self) -> &Counts {
         self.counts.get_or_init(Box::default)
+    }
+
+    /// The server says that one of its lists changed.
+    pub(crate) fn list_changed(&self) {
+        self.counts().lists_changed.fetch_add(1, Ordering::Relaxed);
+        // After that: who sees this sees the other.
+        self.home.lists_changed.fetch_add(1, Ordering::Release);
+    }
+
+    /// What happened that nobody was told of, if anything did.
+    pub(crate) fn counted(&self) -> Option<&Counts> {
+        self.counts.get().map(|counts| &**counts)
     }
 
     /// Whoever opened it has it: it is not only begun any more.

@@ -110,7 +110,7 @@ impl Core {
             "notifications/message" => self.deliver(message, via, Worth::Log),
             _ => {
                 if method.ends_with("/list_changed") {
-                    self.counts().lists_changed.fetch_add(1, Ordering::Relaxed);
+                    self.list_changed();
                 }
                 if self.receive_subscribed(message, via) {
                     return;

@@ -295,6 +295,11 @@ impl Slot {
         lock(&self.state).idle_since()
     }
 
+    /// When somebody last had the link.
+    pub(super) fn last_used(&self) -> Instant {
+        lock(&self.state).last_used
+    }
+
     /// The live link.
     pub(super) fn live(&self) -> Option<(Arc<Link>, Generation)> {
         match &lock(&self.state).phase {

@@ -7,10 +7,10 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-use stayput_core::SessionId;
+use stayput_core::{Owner, SessionId};
 
 use super::{held::Pin, slot::Slot};
-use crate::{Budget, Isolation, LinkKey, Place, Server, Wanted, flag::Flag, lock::lock};
+use crate::{Budget, Isolation, Link, LinkKey, Place, Server, Wanted, flag::Flag, lock::lock};
 
 /// All slots. The lock is held for a look, never while something is waited for.
 #[derive(Debug, Default)]
@@ -136,6 +136,25 @@ impl Table {
         let slots: Vec<_> = all.map(|slot| slot.0.clone()).collect();
         slots.iter().for_each(|slot| table.remove(slot));
         slots
+    }
+
+    /// The live links of this owner to `server`, and those that all share, on which lists changed since they were
+    /// last learned there; the one that was used last comes first.
+    pub(super) fn changed(&self, server: &Server, owner: &Owner) -> Vec<Arc<Link>> {
+        let slots: Vec<_> = {
+            let table = lock(&self.0);
+            let own = table.slots.iter().map(|slot| &slot.0).filter(|slot| {
+                let key = &slot.key;
+                key.server() == server.name()
+                    && key.configuration() == server.configuration()
+                    && key.scope().owner().is_none_or(|it| it == owner)
+            });
+            own.cloned().collect()
+        };
+        let links = slots.iter().filter_map(|slot| Some((slot.last_used(), slot.live()?.0)));
+        let mut links: Vec<_> = links.filter(|(_, link)| link.lists_changed() > 0).collect();
+        links.sort_by_key(|(used, _)| std::cmp::Reverse(*used));
+        links.into_iter().map(|(_, link)| link).collect()
     }
 
     /// The slots through which `place` may reach `server`, whatever the isolation.

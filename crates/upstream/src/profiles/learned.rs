@@ -2,7 +2,7 @@
 
 use std::{
     fmt,
-    sync::{Arc, Mutex},
+    sync::{Arc, Mutex, atomic::AtomicU64},
     time::Duration,
 };
 
@@ -23,6 +23,8 @@ use crate::{
 pub(super) struct Learned {
     state: Mutex<State>,
     changed: Notify,
+    /// How many changes of lists, wherever they were, have been looked at.
+    pub(super) looked: AtomicU64,
     /// Held by who asks for lists that changed.
     pub(super) relearning: tokio::sync::Mutex<()>,
 }
@@ -70,6 +72,7 @@ impl Default for Learned {
         Self {
             state: Mutex::new(state),
             changed: Notify::new(),
+            looked: AtomicU64::default(),
             relearning: tokio::sync::Mutex::default(),
         }
     }
@@ -78,6 +81,11 @@ impl Default for Learned {
 impl Learned {
     pub(super) fn known(&self) -> Option<Arc<Profile>> {
         lock(&self.state).known.clone()
+    }
+
+    /// It is asked for anew by the next who wants to know.
+    pub(super) fn forget(&self) {
+        lock(&self.state).known = None;
     }
 
     pub(super) fn set(&self, profile: Arc<Profile>) {

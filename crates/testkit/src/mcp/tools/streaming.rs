@@ -16,6 +16,8 @@ pub(super) async fn call(call: &Call, name: &str, arguments: &Value) -> Value {
         }
         "log" => log(call, arguments),
         _ => {
+            let grown = arguments["tool"].as_str().map(str::to_owned);
+            call.scope.state().tools.extend(grown);
             call.engine.changed(&call.scope, methods::RESOURCE);
             text("")
         }

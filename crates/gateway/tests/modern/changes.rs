@@ -1,0 +1,132 @@
+//! Lists that change, and that could not be had at first.
+
+use serde_json::{Value, json};
+use stayput_testkit::{mcp::TestServer, processes};
+
+use crate::{
+    kit::Modern,
+    world::{Client, Gateway, LONG, mark, stdio},
+};
+
+/// A tool of a list, if it is there.
+fn tool<'a>(listed: &'a Value, name: &str) -> Option<&'a Value> {
+    let tools = listed["tools"].as_array().unwrap_or_else(|| panic!("{listed}"));
+    tools.iter().find(|tool| tool["name"] == name)
+}
+
+fn takes_a_handle(tool: &Value) -> bool {
+    tool["inputSchema"]["properties"]["session_id"].is_object()
+}
+
+/// Invariant 9: a list that the server did not tell at first is shown as it would have been.
+#[tokio::test]
+async fn a_list_that_has_to_be_asked_for_is_shown_like_any_other() {
+    let error = r#"{"jsonrpc":"2.0","id":$id,"error":{"code":-32603,"message":"not yet"}}"#;
+    let headers = [["content-type", "application/json"]];
+    let deed = json!({ "status": { "code": 200, "body": error, "headers": headers } });
+    for at in ["test", ""] {
+        let server = TestServer::http(&["--era", "legacy"]).await;
+        server.script(&json!([{ "on": "tools/list", "nth": 1, "do": deed }])).await;
+        let gateway = Gateway::start(json!({ "test": { "url": server.url() } })).await;
+        let client = Modern::of(&gateway, at);
+        let listed = client.result("tools/list", json!({})).await;
+        let name = if at.is_empty() { "test__count" } else { "count" };
+        assert!(tool(&listed, name).is_some_and(takes_a_handle), "{at} {listed}");
+        assert!(tool(&listed, "session_start").is_some(), "{at} {listed}");
+        assert_eq!(listed, client.result("tools/list", json!({})).await);
+        let asked = server.stats().await["methods"]["tools/list"].as_u64();
+        assert_eq!(asked, Some(1), "what went wrong is not counted, and then once for all");
+    }
+}
+
+/// What a session's server has more, all conversations are told, and nothing is started for it.
+#[tokio::test]
+async fn a_change_in_one_session_is_in_the_list_of_all() {
+    let mark = mark("grown");
+    let gateway = Gateway::start(json!({ "test": stdio(&mark, &[]) })).await;
+    let (nobody, all) = (Modern::of(&gateway, "test"), Modern::of(&gateway, ""));
+    let ann = nobody.named("ann");
+    assert!(tool(&nobody.result("tools/list", json!({})).await, "extra").is_none());
+    ann.call("notify", json!({ "tool": "extra" })).await;
+    let listed = nobody.result("tools/list", json!({})).await;
+    assert!(tool(&listed, "extra").is_some_and(takes_a_handle), "{listed}");
+    assert_eq!(listed, ann.result("tools/list", json!({})).await);
+    let listed = all.result("tools/list", json!({})).await;
+    assert!(tool(&listed, "test__extra").is_some_and(takes_a_handle), "{listed}");
+    assert_eq!(all.named("ann").text("test__extra").await, "extra");
+    // It can be called there before anybody asked for a list again.
+    ann.call("notify", json!({ "tool": "later" })).await;
+    assert_eq!(all.named("ann").text("test__later").await, "later");
+    assert_eq!(processes::with_token(&mark).len(), 1);
+}
+
+/// A call whose conversation the host names.
+async fn in_chat(gateway: &Gateway, client: &Client, tool: &str, arguments: Value) -> Value {
+    let meta = json!({ "vscode.conversationId": "a" });
+    let call = json!({ "name": tool, "arguments": arguments, "_meta": meta });
+    client.request(gateway, "tools/call", call).await
+}
+
+/// R168: a host whose calls name their session is told what that session's server has; who has a link of its own is told
+/// what is behind that.
+#[tokio::test]
+async fn a_host_that_names_its_sessions_sees_what_they_have() {
+    let mark = mark("grown-host");
+    let gateway = Gateway::start(json!({ "test": stdio(&mark, &[]) })).await;
+    for at in ["test", ""] {
+        let name = |tool: &str| match at {
+            "" => format!("test__{tool}"),
+            _ => tool.to_owned(),
+        };
+        let (host, other) = (gateway.client(at).await, gateway.client(at).await);
+        let list = async |client: &Client| {
+            client.request(&gateway, "tools/list", json!({})).await["result"].take()
+        };
+        let extra = name("extra");
+        assert_eq!(other.text(&gateway, &name("count")).await, "1");
+        in_chat(&gateway, &host, &name("notify"), json!({ "tool": "extra" })).await;
+        assert!(tool(&list(&host).await, &extra).is_some(), "{at}");
+        assert!(tool(&list(&other).await, &extra).is_none(), "{at}: his own server has none");
+        assert!(tool(&list(&host).await, &extra).is_some(), "{at}: still");
+        let late = gateway.client(at).await;
+        assert!(tool(&list(&late).await, &extra).is_some(), "{at}: the latest that is known");
+        assert_eq!(processes::with_token(&mark).len(), 2, "{at}: no list starts a process");
+        in_chat(&gateway, &host, &name("crash"), json!({})).await;
+        assert_eq!(other.delete(&gateway).await, 200);
+        crate::world::gone(&mark).await;
+        in_chat(&gateway, &host, &name("count"), json!({})).await;
+    }
+}
+
+/// §4.7: whoever shook hands and listens hears of a loss beside the answer that tells it.
+#[tokio::test]
+async fn a_loss_is_also_heard_by_who_listens() {
+    let mark = mark("heard-loss");
+    let gateway = Gateway::start(json!({ "test": stdio(&mark, &[]) })).await;
+    for (at, crash, quiet) in
+        [("test", "crash", false), ("", "test__crash", false), ("test", "crash", true)]
+    {
+        let client = gateway.client(at).await;
+        let mut events = client.get(&gateway, None).await.events();
+        if quiet {
+            let level = json!({ "level": "error" });
+            client.request(&gateway, "logging/setLevel", level).await;
+        }
+        let told = client.call(&gateway, crash, json!({})).await;
+        assert_eq!(told["result"]["_meta"]["dev.stayput/state"]["state"], "lost", "{told}");
+        let mut heard = Vec::new();
+        for _ in 0..if quiet { 3 } else { 4 } {
+            heard.push(tokio::time::timeout(LONG, events.message()).await.unwrap().unwrap());
+        }
+        for kind in ["tools", "prompts", "resources"] {
+            let method = format!("notifications/{kind}/list_changed");
+            assert!(heard.iter().any(|it| it["method"] == method), "{at} {heard:?}");
+        }
+        let warned = heard.iter().find(|it| it["method"] == "notifications/message");
+        assert_eq!(warned.is_none(), quiet, "{heard:?}");
+        if let Some(warned) = warned {
+            assert_eq!(warned["params"]["level"], "warning");
+            assert!(warned["params"]["data"].as_str().unwrap().contains("`test` was lost"));
+        }
+    }
+}
