@@ -64,8 +64,7 @@ async fn answer(house: &Arc<House>, request: Request<Incoming>) -> Response<Repl
 
 /// Who is not from elsewhere gets to its server.
 async fn enter(house: &Arc<House>, request: Request<Incoming>) -> Response<Reply> {
-    let uri = request.uri().clone();
-    let path = uri.path();
+    let path = request.uri().path();
     if let Some(refusal) =
         too_large(request.headers()).or_else(|| foreign(&house.rules, request.headers()))
     {
@@ -80,7 +79,8 @@ async fn enter(house: &Arc<House>, request: Request<Incoming>) -> Response<Reply
         return reply::refusal(status, None, Code::INTERNAL_ERROR, sentence);
     }
     if let Some(at) = sse::At::of(path) {
-        return sse::answer(house, at, request).await;
+        // In a box, as all that is rare: every request would have to be as large.
+        return Box::pin(sse::answer(house, at, request)).await;
     }
     let path::Split { path, key } = match split(house, path) {
         Ok(split) => split,
@@ -96,8 +96,8 @@ async fn enter(house: &Arc<House>, request: Request<Incoming>) -> Response<Reply
         Method::POST => post(house, &At { target, key }, request).await,
         // What a modern client has to say it posts.
         _ if modern::is_named(request.headers()) => only("POST"),
-        Method::GET => get(house, &target, request.headers()).await,
-        Method::DELETE => delete(house, &target, request.headers()).await,
+        Method::GET => Box::pin(get(house, &target, request.headers())).await,
+        Method::DELETE => Box::pin(delete(house, &target, request.headers())).await,
         _ => only("GET, POST, DELETE"),
     }
 }
@@ -142,8 +142,7 @@ fn target(house: &House, path: &str) -> Option<Target> {
 
 /// One server; nothing if there is none of this name.
 pub(super) fn server(house: &House, name: &str) -> Option<Target> {
-    let (name, _) = house.servers.get_key_value(name)?;
-    Some(Target::Server(name.as_str().into()))
+    house.servers.get(name).map(|server| Target::Server(server.shared_name()))
 }
 
 /// Counts a request that is answered with a status that says no.
