@@ -22,7 +22,7 @@ use crate::{Digest, Owner, random, text::InvalidText};
 /// assert!(text.parse::<Handle>().is_ok());
 /// ```
 #[derive(Clone)]
-pub struct Handle(Box<str>);
+pub struct Handle([u8; Handle::LENGTH]);
 
 /// The letters of RFC 4648 base32 in lower case: no two look alike, and a model copies them well.
 const LETTERS: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
@@ -38,28 +38,31 @@ impl Handle {
     /// A new handle.
     #[must_use]
     pub fn generate() -> Self {
-        let mut text = String::with_capacity(Self::LENGTH);
-        text.push_str(Self::PREFIX);
-        for group in random::bytes::<RANDOM_BYTES>().chunks_exact(5) {
-            let bits = group.iter().fold(0u64, |bits, byte| bits << 8 | u64::from(*byte));
-            for letter in (0..8).rev() {
-                let index = (bits >> (letter * 5)) & 31;
-                text.push(char::from(LETTERS[usize::try_from(index).unwrap_or_default()]));
+        let mut text = [0; Self::LENGTH];
+        let (prefix, letters) = text.split_at_mut(Self::PREFIX.len());
+        prefix.copy_from_slice(Self::PREFIX.as_bytes());
+        let random = random::bytes::<RANDOM_BYTES>();
+        for (group, letters) in random.chunks_exact(5).zip(letters.chunks_exact_mut(8)) {
+            let mut bits = group.iter().fold(0u64, |bits, byte| bits << 8 | u64::from(*byte));
+            for letter in letters.iter_mut().rev() {
+                *letter = LETTERS[usize::try_from(bits & 31).unwrap_or_default()];
+                bits >>= 5;
             }
         }
-        Self(text.into())
+        Self(text)
     }
 
     /// The whole secret, to be given to its owner and to nobody else.
     #[must_use]
     pub fn expose(&self) -> &str {
-        &self.0
+        // Nothing but ASCII is a handle.
+        str::from_utf8(&self.0).unwrap_or_default()
     }
 
     /// What is kept of this handle when it belongs to `owner`.
     #[must_use]
     pub fn hash(&self, owner: &Owner) -> HandleHash {
-        HandleHash(Digest::of("handle", &[owner.as_str().as_bytes(), self.0.as_bytes()]))
+        HandleHash(Digest::of("handle", &[owner.as_str().as_bytes(), &self.0]))
     }
 }
 
@@ -68,17 +71,19 @@ impl FromStr for Handle {
 
     fn from_str(text: &str) -> Result<Self, InvalidText> {
         let letters = text.strip_prefix(Self::PREFIX);
-        let exact = |letters: &str| letters.bytes().all(|letter| LETTERS.contains(&letter));
-        if text.len() == Self::LENGTH && letters.is_some_and(exact) {
-            return Ok(Self(text.into()));
-        }
-        Err(InvalidText::form("a handle", "'sp_' and 32 letters a-z, 2-7"))
+        // As LETTERS has them; each request brings a handle, and to look for each letter takes long.
+        let exact = |letters: &str| {
+            letters.bytes().all(|letter| matches!(letter, b'a'..=b'z' | b'2'..=b'7'))
+        };
+        let form = || InvalidText::form("a handle", "'sp_' and 32 letters a-z, 2-7");
+        letters.filter(|letters| exact(letters)).ok_or_else(form)?;
+        text.as_bytes().try_into().map(Self).map_err(|_| form())
     }
 }
 
 impl fmt::Debug for Handle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Handle({}…)", &self.0[..Self::PREFIX.len() + 4])
+        write!(f, "Handle({}…)", &self.expose()[..Self::PREFIX.len() + 4])
     }
 }
 

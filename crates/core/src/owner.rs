@@ -1,6 +1,11 @@
 //! Whose a session is.
 
-use std::{borrow::Cow, fmt, str::FromStr, sync::Arc};
+use std::{
+    borrow::Cow,
+    fmt,
+    str::FromStr,
+    sync::{Arc, LazyLock},
+};
 
 use crate::text::{self, InvalidText, serde_as_text};
 
@@ -30,13 +35,16 @@ impl Owner {
     /// The owner of everything in a process that serves one person, as the agent library does.
     #[must_use]
     pub fn local() -> Self {
-        Self(LOCAL.into())
+        // Every session has its owner: all of these share one text.
+        static OWNER: LazyLock<Owner> = LazyLock::new(|| Owner(LOCAL.into()));
+        OWNER.clone()
     }
 
     /// Whoever comes without credentials, where that is allowed.
     #[must_use]
     pub fn anonymous() -> Self {
-        Self(ANONYMOUS.into())
+        static OWNER: LazyLock<Owner> = LazyLock::new(|| Owner(ANONYMOUS.into()));
+        OWNER.clone()
     }
 
     /// The principal `subject` that `issuer` vouches for. The caller has verified it.

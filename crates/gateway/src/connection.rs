@@ -2,7 +2,7 @@
 
 use std::{
     borrow::Cow,
-    collections::{BTreeMap, HashMap, VecDeque},
+    collections::{BTreeMap, VecDeque},
     fmt,
     sync::{
         Arc, Mutex, MutexGuard, OnceLock, PoisonError,
@@ -63,8 +63,8 @@ struct Reach {
 
 #[derive(Default)]
 struct UnderWay {
-    /// Calls in flight, by the client's id as it was written.
-    calls: HashMap<Box<str>, Flight>,
+    /// Calls in flight. A list and no table: most clients have one call at a time, and few have many.
+    calls: Vec<Flight>,
     /// Counts calls: an id may be used again.
     flights: u64,
     /// What servers asked, and over which link, by the id that the client was given. Few are ever asked
@@ -74,10 +74,10 @@ struct UnderWay {
     ear: Option<Arc<Stream>>,
     /// What the client wants to hear, as it was asked for.
     wishes: Wishes,
-    /// Which of its links know of the client.
-    met: HashMap<LinkKey, Generation>,
+    /// Which of its links know of the client, the latest last. Most clients have one.
+    met: Vec<(LinkKey, Generation)>,
     /// Who passes on what servers say outside of calls, for each link.
-    hearing: HashMap<LinkKey, AbortHandle>,
+    hearing: Vec<(LinkKey, AbortHandle)>,
     /// What servers listed to this client after something had changed.
     seen: Seen,
 }
@@ -107,6 +107,8 @@ const SUBSCRIPTIONS: usize = 1_000;
 /// A call from the moment its id is taken.
 struct Flight {
     number: u64,
+    /// The client's id as it was written.
+    id: Box<str>,
     /// Once it was sent.
     call: Option<Canceller>,
     /// Taken back before it was.
@@ -237,21 +239,27 @@ impl Connection {
     /// Takes an id for a call that is about to be made. `None` if one with this id is in flight.
     pub(crate) fn begin(self: &Arc<Self>, id: &str) -> Option<InFlight> {
         let mut under_way = self.under_way();
-        if under_way.calls.contains_key(id) {
+        if under_way.calls.iter().any(|flight| *flight.id == *id) {
             return None;
         }
         under_way.flights += 1;
         let number = under_way.flights;
-        under_way.calls.insert(id.into(), Flight { number, call: None, cancelled: false });
-        Some(InFlight { connection: self.clone(), id: id.into(), number })
+        // One call at a time needs no room for more.
+        let few = under_way.calls.capacity() == 0;
+        under_way.calls.reserve_exact(usize::from(few));
+        under_way.calls.push(Flight { number, id: id.into(), call: None, cancelled: false });
+        Some(InFlight { connection: self.clone(), number })
     }
 
     /// The client takes a call back.
     pub(crate) fn cancel(&self, id: &str) {
-        let call = self.under_way().calls.get_mut(id).and_then(|flight| {
+        let mut under_way = self.under_way();
+        let flight = under_way.calls.iter_mut().find(|flight| *flight.id == *id);
+        let call = flight.and_then(|flight| {
             flight.cancelled = true;
             flight.call.clone()
         });
+        drop(under_way);
         if let Some(call) = call {
             call.cancel();
         }
@@ -272,10 +280,12 @@ impl Connection {
     /// Who passes on what is said over a link from now on; who did it before stops.
     pub(crate) fn hear(&self, link: LinkKey, task: AbortHandle) {
         let mut under_way = self.under_way();
-        under_way.hearing.retain(|_, task| !task.is_finished());
-        let before = under_way.hearing.insert(link, task);
+        under_way.hearing.retain(|(_, task)| !task.is_finished());
+        let before = under_way.hearing.iter().position(|(known, _)| *known == link);
+        let before = before.map(|at| under_way.hearing.swap_remove(at));
+        under_way.hearing.push((link, task));
         drop(under_way);
-        if let Some(before) = before {
+        if let Some((_, before)) = before {
             before.abort();
         }
     }
@@ -283,7 +293,7 @@ impl Connection {
     /// Whether the client listens, and what is said over this link was never passed on.
     pub(crate) fn is_deaf_to(&self, link: &LinkKey) -> bool {
         let under_way = self.under_way();
-        under_way.ear.is_some() && !under_way.hearing.contains_key(link)
+        under_way.ear.is_some() && !under_way.hearing.iter().any(|(known, _)| known == link)
     }
 
     /// What a server listed to this client after something had changed.
@@ -387,24 +397,31 @@ impl Connection {
     /// Whether the client meets this link for the first time.
     pub(crate) fn meets(&self, link: &LinkKey, generation: Generation) -> bool {
         let mut under_way = self.under_way();
-        if under_way.met.get(link) == Some(&generation) {
-            return false;
+        if let Some((_, known)) = under_way.met.iter_mut().rev().find(|(known, _)| known == link) {
+            return std::mem::replace(known, generation) != generation;
         }
         if under_way.met.len() >= SESSIONS {
             // To be introduced twice does no harm.
             under_way.met.clear();
         }
-        under_way.met.insert(link.clone(), generation);
+        // It stays for as long as the connection does, and most are not followed by another one.
+        under_way.met.reserve_exact(1);
+        under_way.met.push((link.clone(), generation));
         true
     }
 
     /// The client is gone for good: what is in flight is cancelled, and its streams end.
     pub(crate) fn close(&self) {
-        let under_way = std::mem::take(&mut *self.under_way());
-        for call in under_way.calls.into_values().filter_map(|flight| flight.call) {
+        let under_way = {
+            let mut under_way = self.under_way();
+            // Who is still in flight must not be taken for one that comes after.
+            let after = UnderWay { flights: under_way.flights, ..UnderWay::default() };
+            std::mem::replace(&mut *under_way, after)
+        };
+        for call in under_way.calls.into_iter().filter_map(|flight| flight.call) {
             call.cancel();
         }
-        for hearing in under_way.hearing.into_values() {
+        for (_, hearing) in under_way.hearing {
             hearing.abort();
         }
         if let Some(ear) = under_way.ear {
@@ -424,23 +441,28 @@ impl fmt::Debug for Connection {
 #[derive(Debug)]
 pub(crate) struct InFlight {
     connection: Arc<Connection>,
-    id: Box<str>,
     number: u64,
+}
+
+impl UnderWay {
+    /// A call by its number, unless the connection was closed meanwhile.
+    fn flight(&mut self, number: u64) -> Option<&mut Flight> {
+        self.calls.iter_mut().find(|flight| flight.number == number)
+    }
 }
 
 impl InFlight {
     /// Whether the client took it back.
     pub(crate) fn is_cancelled(&self) -> bool {
-        let under_way = self.connection.under_way();
-        let own = under_way.calls.get(&self.id).filter(|flight| flight.number == self.number);
-        own.is_none_or(|flight| flight.cancelled)
+        let mut under_way = self.connection.under_way();
+        under_way.flight(self.number).is_none_or(|flight| flight.cancelled)
     }
 
     /// It was sent. If the client took it back meanwhile, so is the call.
     pub(crate) fn sent(&self, call: &Canceller) {
         let cancelled = {
             let mut under_way = self.connection.under_way();
-            match under_way.calls.get_mut(&self.id).filter(|it| it.number == self.number) {
+            match under_way.flight(self.number) {
                 Some(flight) => {
                     flight.call = Some(call.clone());
                     flight.cancelled
@@ -458,13 +480,12 @@ impl InFlight {
 impl Drop for InFlight {
     fn drop(&mut self) {
         let mut under_way = self.connection.under_way();
-        if under_way.calls.get(&self.id).is_some_and(|flight| flight.number == self.number) {
-            under_way.calls.remove(&self.id);
-            if under_way.calls.is_empty() {
-                // An idle connection has no table.
-                under_way.calls.shrink_to_fit();
-            }
-        }
+        let at = under_way.calls.iter().position(|flight| flight.number == self.number);
+        let over = at.map(|at| under_way.calls.swap_remove(at));
+        // An idle connection has no list.
+        let list = under_way.calls.is_empty().then(|| std::mem::take(&mut under_way.calls));
+        drop(under_way);
+        drop((over, list));
     }
 }
 

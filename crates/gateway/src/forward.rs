@@ -157,7 +157,7 @@ impl Errand {
         self.timing = self.visit.house.metrics.call(self.visit.server.name());
         let (link, call) = match link.send(message, options).await {
             Ok(call) => (link, call),
-            Err(error) => match self.once_more(&error, &in_flight).await {
+            Err(error) => match Box::pin(self.once_more(&error, &in_flight)).await {
                 Some(again) => again,
                 None => return Outcome::Done(self.visit.failed(&link, self.asked(), &error)),
             },
@@ -239,11 +239,12 @@ async fn reach(
 ) -> Result<Held, String> {
     let (link, opened) = match visit.found() {
         Some(link) => (link, false),
-        None => (visit.open().await?, true),
+        // In a box, as all that is rare: every call would have to be as large.
+        None => (Box::pin(visit.open()).await?, true),
     };
     let deaf = connection.is_deaf_to(link.key());
     if connection.meets(link.key(), link.generation()) || opened || deaf {
-        introduce(connection, &link, opened).await;
+        Box::pin(introduce(connection, &link, opened)).await;
     }
     visit.depend(&link, asked).await?;
     Ok(link)
@@ -319,7 +320,9 @@ impl Following {
         else {
             return false;
         };
-        let Some((link, call)) = errand.once_more(error, in_flight).await else { return false };
+        let Some((link, call)) = Box::pin(errand.once_more(error, in_flight)).await else {
+            return false;
+        };
         (self.link, self.call) = (Some(link), Some(call));
         true
     }

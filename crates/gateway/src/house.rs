@@ -144,7 +144,13 @@ impl House {
 
     /// The session of a connection, in use. One that is over is begun anew, and the loss is told.
     pub(crate) async fn session(&self, owner: &Owner, id: SessionId) -> Result<InUse, OpenError> {
-        self.patiently(|| self.found_or_revived(owner, id)).await
+        match self.sessions.by_id(owner, id).await {
+            // In a box, as all that is rare: every call would have to be as large.
+            Err(OpenError::HeldElsewhere { .. } | OpenError::Over(_)) => {
+                Box::pin(self.patiently(|| self.found_or_revived(owner, id))).await
+            }
+            found => found,
+        }
     }
 
     async fn found_or_revived(&self, owner: &Owner, id: SessionId) -> Result<InUse, OpenError> {

@@ -146,7 +146,7 @@ pub(crate) async fn which(house: &Arc<House>, claim: Claim<'_>) -> Which {
             Some(Found { session, origin, .. }) => {
                 Which::Session { session, origin, text, given: None, fleeting: false }
             }
-            None => policy::apply(house, &claim, text).await,
+            None => Box::pin(policy::apply(house, &claim, text)).await,
         })
     };
     done.await.unwrap_or_else(|refusal| Which::Answer(refusal.answer(claim.asked(), claim.era())))
@@ -191,15 +191,15 @@ pub(crate) async fn named(
     let explicit = explicit::read(house, claim, &meta, own).await?;
     let text = explicit.rest(claim.message)?;
     let name = match explicit.said.is_empty() {
-        false => Some(explicit.one(house, claim).await?),
+        false => Some(Box::pin(explicit.one(house, claim)).await?),
         true => hint::read(&house.identify.configured.hints, &meta)?.map(name::Name::Key),
     };
     let Some(name) = name else { return Ok(Named { found: None, text }) };
-    if claim.connection.is_some() && !own && !house.keeps(claim).await {
+    if claim.connection.is_some() && !own && !Box::pin(house.keeps(claim)).await {
         // What everybody shares is the same in every session.
         return Ok(Named { found: None, text });
     }
-    let found = open::named(house, claim, name).await?;
+    let found = Box::pin(open::named(house, claim, name)).await?;
     connection::noted(claim, &found.session);
     Ok(Named { found: Some(found), text })
 }

@@ -43,6 +43,6 @@ pub(crate) async fn answer(
     }
     match &connection.target {
         Target::Server(name) => transparent::request(house, connection, name, message, along).await,
-        Target::All => aggregate::request(house, connection, message, along).await,
+        Target::All => Box::pin(aggregate::request(house, connection, message, along)).await,
     }
 }

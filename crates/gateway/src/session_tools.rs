@@ -70,6 +70,22 @@ impl Tool {
     }
 }
 
+/// Whether a request may be a call of one of our tools: most are not, and nothing has to be asked for that.
+pub(crate) fn may_be(claim: &Claim<'_>) -> bool {
+    claim.asked().method == "tools/call" && named(claim).is_some()
+}
+
+/// The tool of ours that a call names, as we may be the ones to be called, and whether by the longer name.
+fn named(claim: &Claim<'_>) -> Option<(Tool, bool)> {
+    let said = claim.message.params()?.find(&["name"])?.text()?;
+    let (prefixed, plain) = match said.strip_prefix(PREFIX) {
+        Some(plain) => (true, plain),
+        None => (false, &*said),
+    };
+    let (_, tool) = TOOLS.into_iter().find(|(name, _)| *name == plain)?;
+    Some((tool, prefixed))
+}
+
 /// The answer to a call of one of our tools; `None` if it is none of them.
 pub(crate) async fn call(house: &Arc<House>, claim: Claim<'_>) -> Option<Done> {
     let tool = called(house, &claim).await?;
@@ -91,15 +107,9 @@ async fn called(house: &Arc<House>, claim: &Claim<'_>) -> Option<Tool> {
     if claim.asked().method != "tools/call" {
         return None;
     }
-    let params = claim.message.params()?;
-    let said = params.find(&["name"])?.text()?;
-    let (prefixed, plain) = match said.strip_prefix(PREFIX) {
-        Some(plain) => (true, plain),
-        None => (false, &*said),
-    };
-    let (_, tool) = TOOLS.into_iter().find(|(name, _)| *name == plain)?;
+    let (tool, prefixed) = named(claim)?;
     // What another reader could read as another tool is for the server to refuse.
-    params.find_unique(&["name"]).ok()?;
+    claim.message.params()?.find_unique(&["name"]).ok()?;
     let chosen = house.identify.configured.session_tools;
     if !house.shows_tools(claim) || !tool.is_for(chosen, claim.front()) {
         return None;

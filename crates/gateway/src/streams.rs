@@ -1,7 +1,7 @@
 //! The streams that clients can take up again, and how much is kept of those that ended.
 
 use std::{
-    collections::{HashMap, VecDeque},
+    collections::VecDeque,
     fmt,
     sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
 };
@@ -17,67 +17,54 @@ const EACH: usize = 4 << 20;
 /// The most bytes of those of all connections.
 const ALL: usize = 64 << 20;
 
-/// The streams of one connection, by number.
+/// The streams of one connection, the oldest first. There are few, and of most connections none.
 #[derive(Default)]
-pub(crate) struct Streams(Mutex<Numbered>);
-
-#[derive(Default)]
-struct Numbered {
-    streams: HashMap<u64, Arc<Stream>>,
-    order: VecDeque<u64>,
-}
+pub(crate) struct Streams(Mutex<Vec<Arc<Stream>>>);
 
 impl Streams {
-    fn lock(&self) -> MutexGuard<'_, Numbered> {
+    fn lock(&self) -> MutexGuard<'_, Vec<Arc<Stream>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Keeps a stream, so that it can be taken up again.
     pub(crate) fn keep(&self, stream: &Arc<Stream>) {
-        let Some(number) = stream.number() else { return };
-        let mut numbered = self.lock();
-        numbered.streams.insert(number, stream.clone());
-        numbered.order.push_back(number);
-        numbered.tidy();
+        let mut streams = self.lock();
+        streams.push(stream.clone());
+        tidy(&mut streams);
     }
 
     /// A stream has ended: of those that did the oldest are forgotten, if there are too many.
     pub(crate) fn tidy(&self) {
-        self.lock().tidy();
+        tidy(&mut self.lock());
     }
 
     pub(crate) fn get(&self, number: u64) -> Option<Arc<Stream>> {
-        self.lock().streams.get(&number).filter(|stream| !stream.is_forgotten()).cloned()
+        let streams = self.lock();
+        let found = streams.iter().find(|stream| stream.number() == Some(number));
+        found.filter(|stream| !stream.is_forgotten()).cloned()
     }
 
     pub(crate) fn close(&self) {
         let all = std::mem::take(&mut *self.lock());
-        for stream in all.streams.into_values() {
+        for stream in all {
             stream.end();
         }
     }
 }
 
-impl Numbered {
-    fn tidy(&mut self) {
-        let ended = self.order.iter().filter_map(|number| self.streams.get(number));
-        let ended: Vec<_> = ended.filter(|stream| stream.has_ended()).collect();
-        let (mut count, mut bytes) =
-            (ended.len(), ended.iter().map(|it| it.bytes()).sum::<usize>());
-        let mut gone = Vec::new();
-        for stream in ended {
-            if count <= 1 || (count <= ENDED && bytes <= EACH) {
-                break;
-            }
-            count -= 1;
-            bytes -= stream.bytes().min(bytes);
-            gone.extend(stream.number());
+/// Forgets the oldest of those that ended, if there are too many.
+fn tidy(streams: &mut Vec<Arc<Stream>>) {
+    let ended = streams.iter().filter(|stream| stream.has_ended()).map(|stream| stream.bytes());
+    let (mut count, mut bytes) = ended.fold((0, 0), |(count, sum), it| (count + 1, sum + it));
+    streams.retain(|stream| {
+        let enough = count <= 1 || (count <= ENDED && bytes <= EACH);
+        if enough || !stream.has_ended() {
+            return true;
         }
-        if !gone.is_empty() {
-            self.order.retain(|number| !gone.contains(number));
-            self.streams.retain(|number, _| !gone.contains(number));
-        }
-    }
+        count -= 1;
+        bytes -= stream.bytes().min(bytes);
+        false
+    });
 }
 
 /// The streams of all connections that ended, the oldest first.

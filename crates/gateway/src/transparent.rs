@@ -26,10 +26,10 @@ pub(crate) async fn request(
     message: &Message<'_>,
     along: Along<'_>,
 ) -> Outcome {
-    let id = message.id().map(|id| id.as_str().to_owned()).unwrap_or_default();
+    let id = message.id().map(|id| id.as_str()).unwrap_or_default();
     let method = message.method().unwrap_or_default();
     let Some(server) = house.servers.get(name) else {
-        let asked = Asked { id: &id, method };
+        let asked = Asked { id, method };
         let sentence = format!("there is no server `{name}` any more");
         return Outcome::Done(Done::new(reply::failure(asked, Era::Legacy, &sentence)));
     };
@@ -37,7 +37,10 @@ pub(crate) async fn request(
     let (owner, connected) = (&connection.owner, Some(connection));
     let claim =
         Claim { owner, server: Some(server), headers, path_key, message, connection: connected };
-    if let Some(done) = session_tools::call(house, claim).await {
+    // In a box, as all that is rare: every call would have to be as large.
+    if session_tools::may_be(&claim)
+        && let Some(done) = Box::pin(session_tools::call(house, claim)).await
+    {
         return Outcome::Done(done);
     }
     let tools = house.tools.get(name).filter(|tools| !tools.passes_all());
@@ -47,37 +50,53 @@ pub(crate) async fn request(
         house.metrics.refused("denied_tool");
         // As for one that is not there.
         let sentence = "Unknown tool";
-        return Outcome::Done(Done::new(reply::error(&id, Code::INVALID_PARAMS, sentence)));
+        return Outcome::Done(Done::new(reply::error(id, Code::INVALID_PARAMS, sentence)));
     }
     if method == "logging/setLevel" {
-        return set_level(house, connection, server, (message, along)).await;
+        return Box::pin(set_level(house, connection, server, (message, along))).await;
     }
     if method.ends_with("/list")
-        && let Some(page) = lists::known(house, server, connection, message).await
+        && let Some(page) = Box::pin(known(house, connection, claim, tools)).await
     {
-        let page = match method {
-            "tools/list" => shown(house, claim, tools, &page).await,
-            _ => page.into(),
-        };
-        return Outcome::Done(Done::new(reply::result(&id, &page)));
+        return Outcome::Done(Done::new(reply::result(id, &page)));
     }
     let added = house.takes_argument(&claim) || house.shows_tools(&claim);
     if method != "tools/list" || (tools.is_none() && !added) {
         let outcome = Errand::run(house, connection, server, message, along).await;
-        wish(house, connection, message).await;
+        if connection.wish(message) {
+            Box::pin(keep_wish(house, connection)).await;
+        }
         return outcome;
     }
     // At once and not on a stream, so that it can be looked through.
     let whole = Along { streams: false, ..along };
-    let listed = Errand::run(house, connection, server, message, whole).await;
-    edited(house, claim, tools, listed).await
+    let listed = Box::pin(Errand::run(house, connection, server, message, whole)).await;
+    Box::pin(edited(house, claim, tools, listed)).await
+}
+
+/// A list as it is known, and as it is to be shown.
+async fn known(
+    house: &Arc<House>,
+    connection: &Connection,
+    claim: Claim<'_>,
+    tools: Option<&Tools>,
+) -> Option<String> {
+    let page = lists::known(house, claim.server?, connection, claim.message).await?;
+    Some(match claim.asked().method {
+        "tools/list" => shown(house, claim, tools, &page).await.into_owned(),
+        _ => page,
+    })
 }
 
 /// Keeps what a client wants from every link, before it is told that it will get it.
 pub(crate) async fn wish(house: &House, connection: &Connection, message: &Message<'_>) {
-    if connection.wish(message)
-        && let Err(error) = house.keep(connection).await
-    {
+    if connection.wish(message) {
+        keep_wish(house, connection).await;
+    }
+}
+
+async fn keep_wish(house: &House, connection: &Connection) {
+    if let Err(error) = house.keep(connection).await {
         house.log.warn(&format!("what a client wants to hear was not kept: {error}"));
     }
 }

@@ -89,8 +89,8 @@ impl Visit {
             return Ok(());
         }
         let session = self.session.session();
-        let noted = self.house.sessions.change(session, |record| seen.note(record, server)).await;
-        noted.map_err(|error| error.to_string())
+        let noted = self.house.sessions.change(session, |record| seen.note(record, server));
+        Box::pin(noted).await.map_err(|error| error.to_string())
     }
 
     /// A loss that the client has not been told of comes before everything that depends on state.

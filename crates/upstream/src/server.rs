@@ -249,7 +249,9 @@ impl Server {
         &self.0.name
     }
 
-    pub(crate) fn shared_name(&self) -> Arc<str> {
+    /// Its name, for whoever keeps it.
+    #[must_use]
+    pub fn shared_name(&self) -> Arc<str> {
         self.0.name.clone()
     }
 

@@ -66,8 +66,7 @@ async fn answer(house: &Arc<House>, from: IpAddr, request: Request<Incoming>) ->
 
 /// Who is not from elsewhere, and says who it is, gets to its server.
 async fn enter(house: &Arc<House>, from: IpAddr, request: Request<Incoming>) -> Response<Reply> {
-    let uri = request.uri().clone();
-    let path = uri.path();
+    let path = request.uri().path();
     if let Some(refusal) =
         too_large(request.headers()).or_else(|| foreign(&house.rules, request.headers()))
     {
@@ -89,7 +88,8 @@ async fn enter(house: &Arc<House>, from: IpAddr, request: Request<Incoming>) -> 
         return reply::refusal(status, None, Code::INTERNAL_ERROR, sentence);
     }
     if let Some(at) = sse::At::of(path) {
-        return sse::answer(house, (at, principal), request).await;
+        // In a box, as all that is rare: every request would have to be as large.
+        return Box::pin(sse::answer(house, (at, principal), request)).await;
     }
     let path::Split { path, key } = match split(house, path) {
         Ok(split) => split,
@@ -106,8 +106,8 @@ async fn enter(house: &Arc<House>, from: IpAddr, request: Request<Incoming>) -> 
         Method::POST => post(house, &at, request).await,
         // What a modern client has to say it posts.
         _ if modern::is_named(request.headers()) => only("POST"),
-        Method::GET => get(house, &at, request.headers()).await,
-        Method::DELETE => delete(house, &at, request.headers()).await,
+        Method::GET => Box::pin(get(house, &at, request.headers())).await,
+        Method::DELETE => Box::pin(delete(house, &at, request.headers())).await,
         _ => only("GET, POST, DELETE"),
     }
 }
@@ -154,8 +154,7 @@ fn target(house: &House, path: &str) -> Option<Target> {
 
 /// One server; nothing if there is none of this name.
 pub(super) fn server(house: &House, name: &str) -> Option<Target> {
-    let (name, _) = house.servers.get_key_value(name)?;
-    Some(Target::Server(name.as_str().into()))
+    house.servers.get(name).map(|server| Target::Server(server.shared_name()))
 }
 
 /// Counts a request that is answered with a status that says no.

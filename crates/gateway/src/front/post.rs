@@ -34,19 +34,19 @@ pub(super) async fn take(
     let (principal, path_key) = (&at.principal, at.key.as_deref());
     let along = Along { principal, headers, path_key, streams, stdio: None };
     if Batch::is_batch(body) {
-        return take_batch(house, at, along, body).await;
+        return Box::pin(take_batch(house, at, along, body)).await;
     }
     let message = match Message::parse(body) {
         Ok(message) => message,
         Err(error) => return bad(error.answer()),
     };
     if modern::is_spoken(headers, &message) {
-        return modern::take(house, &at.target, &message, along).await;
+        return Box::pin(modern::take(house, &at.target, &message, along)).await;
     }
     if message.method() == Some("initialize") && message.id().is_some() {
         let owner = &at.principal.owner;
-        let done = handshake::initialize(house, owner, &at.target, &message, along).await;
-        return greeted(house, done);
+        let done = handshake::initialize(house, owner, &at.target, &message, along);
+        return greeted(house, Box::pin(done).await);
     }
     if let Some(refused) = unknown_version(headers) {
         return refused;
@@ -61,7 +61,9 @@ pub(super) async fn take(
     }
     let outcome = request::answer(house, &connection, &message, along).await;
     let mut response = forward::respond(house, outcome);
-    cookied(house, cookie::connection(house, headers).as_ref(), &mut response);
+    if cookie::is_on(house) {
+        cookied(house, cookie::connection(house, headers).as_ref(), &mut response);
+    }
     response
 }
 

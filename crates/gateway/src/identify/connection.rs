@@ -15,12 +15,12 @@ pub(super) async fn session(
     let carriers = &house.identify.configured.carriers;
     let Some(connection) = claim.connection else {
         return match carriers.cookie {
-            true => cookie::session(house, claim).await.map(Some),
+            true => Box::pin(cookie::session(house, claim)).await.map(Some),
             false => Ok(None),
         };
     };
     // What everybody shares is the same in every session, so any will do.
-    if !carriers.connection && house.keeps(claim).await {
+    if !carriers.connection && Box::pin(house.keeps(claim)).await {
         return Ok(None);
     }
     match house.session(&connection.owner, connection.default_session()).await {

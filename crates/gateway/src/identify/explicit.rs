@@ -81,7 +81,10 @@ impl Explicit {
         let argument = match own {
             true => Some(ARGUMENT),
             // What everybody shares takes no handle.
-            false => house.sight(claim).await.filter(|it| it.kept).map(|it| it.argument.name()),
+            false => {
+                let sight = Box::pin(house.sight(claim)).await;
+                sight.filter(|it| it.kept).map(|it| it.argument.name())
+            }
         };
         let Some(argument) = argument else { return Ok(()) };
         let said = argument::read(claim.message, argument);

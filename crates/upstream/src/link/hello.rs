@@ -1,14 +1,14 @@
 //! What a client says of itself.
 
-use std::fmt;
+use std::{fmt, sync::Arc};
 
 use stayput_wire::{Raw, json};
 
-/// What a client says of itself when it meets a server.
+/// What a client says of itself when it meets a server. A copy shares it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Hello {
-    pub(crate) info: Box<str>,
-    pub(crate) capabilities: Box<str>,
+    pub(crate) info: Arc<str>,
+    pub(crate) capabilities: Arc<str>,
 }
 
 /// A part of a [`Hello`] is not an object in JSON.

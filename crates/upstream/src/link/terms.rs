@@ -22,7 +22,7 @@ pub(crate) struct Terms {
 /// What a link of the modern era needs beyond a version.
 struct Modern {
     /// What each request has to carry, with its value as JSON.
-    meta: [(&'static str, Box<str>); 3],
+    meta: [(&'static str, Arc<str>); 3],
     /// The arguments that travel as headers, by tool. Known once the tools were listed.
     marks: RwLock<HashMap<String, Arc<ParamHeaders>>>,
 }
