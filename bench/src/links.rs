@@ -3,9 +3,9 @@
 mod bare;
 mod first;
 mod idle;
-mod load;
+pub(crate) mod load;
 pub(crate) mod ours;
-mod sdk;
+pub(crate) mod sdk;
 
 use std::sync::Arc;
 

@@ -5,6 +5,7 @@
 //! make bench ARGS=sessions        memory and cost of held sessions
 //! make bench ARGS=stores          each store beside its bare driver
 //! make bench ARGS=links           a link beside the official SDK's client and a bare one
+//! make bench ARGS=agent           a call through a hub beside the SDK's client held by hand, and opened for each call
 //! make bench ARGS=soak            10,000 links opened and closed; takes a minute
 //! ```
 //!
@@ -16,6 +17,7 @@
 #![allow(clippy::unwrap_used, clippy::print_stdout, clippy::disallowed_methods, clippy::panic)]
 #![allow(missing_docs)]
 
+mod agent;
 mod links;
 mod report;
 mod server;
@@ -32,7 +34,7 @@ use stayput_upstream::process::warden_main;
 static HEAP: cap::Cap<System> = cap::Cap::new(System, usize::MAX);
 
 /// What there is to measure.
-const KNOWN: [&str; 4] = ["sessions", "stores", "links", "soak"];
+const KNOWN: [&str; 5] = ["sessions", "stores", "links", "agent", "soak"];
 
 fn main() -> ExitCode {
     let wanted: Vec<String> = std::env::args().skip(1).collect();
@@ -60,6 +62,9 @@ fn main() -> ExitCode {
     }
     if runs("links") {
         links::run();
+    }
+    if runs("agent") {
+        agent::run();
     }
     if runs("soak") {
         soak::run();

@@ -6,22 +6,22 @@ use rustix::time::{ClockId, clock_gettime};
 
 /// Calls of one tool, so many at once.
 #[derive(Clone, Copy)]
-pub(super) struct Load {
-    pub(super) tool: Tool,
-    pub(super) at_once: usize,
+pub(crate) struct Load {
+    pub(crate) tool: Tool,
+    pub(crate) at_once: usize,
     /// How many each of them makes, one after the other.
-    pub(super) each: usize,
+    pub(crate) each: usize,
 }
 
 /// What is called.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Tool {
+pub(crate) enum Tool {
     Small,
     Large,
 }
 
 impl Tool {
-    pub(super) fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Small => "small",
             Self::Large => "large",
@@ -29,7 +29,7 @@ impl Tool {
     }
 
     /// The parameters of a call, as somebody has them who passes them on.
-    pub(super) fn params(self) -> String {
+    pub(crate) fn params(self) -> String {
         format!(
             r#"{{"name":"{}","arguments":{{"path":"notes/today.md","limit":10}}}}"#,
             self.name()
@@ -37,38 +37,38 @@ impl Tool {
     }
 
     /// Whether an answer can be one of this tool: nobody is fast by not answering.
-    pub(super) fn fits(self, result: usize) -> bool {
+    pub(crate) fn fits(self, result: usize) -> bool {
         (result > crate::server::LARGE / 2) == (self == Self::Large)
     }
 }
 
 impl Load {
-    pub(super) fn calls(self) -> usize {
+    pub(crate) fn calls(self) -> usize {
         self.at_once * self.each
     }
 }
 
 /// What a load took.
 #[derive(Clone, Copy)]
-pub(super) struct Took {
+pub(crate) struct Took {
     /// Microseconds of processor time of this process for each call.
-    pub(super) cpu: f64,
+    pub(crate) cpu: f64,
     /// Calls a second.
-    pub(super) rate: f64,
+    pub(crate) rate: f64,
 }
 
 impl Took {
     /// Nothing is worse.
-    pub(super) const WORST: Self = Self { cpu: f64::INFINITY, rate: 0.0 };
+    pub(crate) const WORST: Self = Self { cpu: f64::INFINITY, rate: 0.0 };
 
     /// The better of both, each number by itself: what it takes when nothing else is in the way.
-    pub(super) fn best(self, other: Self) -> Self {
+    pub(crate) fn best(self, other: Self) -> Self {
         Self { cpu: self.cpu.min(other.cpu), rate: self.rate.max(other.rate) }
     }
 }
 
 /// Measures one run.
-pub(super) async fn measure<T>(load: Load, run: impl Future<Output = T>) -> (T, Took) {
+pub(crate) async fn measure<T>(load: Load, run: impl Future<Output = T>) -> (T, Took) {
     let (start, cpu) = (Instant::now(), cpu_time());
     let given = run.await;
     let (cpu, wall) = (cpu_time() - cpu, start.elapsed());
@@ -83,7 +83,7 @@ fn cpu_time() -> Duration {
 }
 
 /// Runs `one` so many times at once, each in a task of its own, as callers are.
-pub(super) async fn at_once<F>(count: usize, one: impl Fn() -> F)
+pub(crate) async fn at_once<F>(count: usize, one: impl Fn() -> F)
 where
     F: Future<Output = ()> + Send + 'static,
 {

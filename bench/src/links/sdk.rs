@@ -16,16 +16,16 @@ use tokio::process::Command;
 use super::load::{Load, Tool, at_once};
 use crate::server::program;
 
-pub(super) type Sdk = RunningService<RoleClient, ()>;
+pub(crate) type Sdk = RunningService<RoleClient, ()>;
 
-pub(super) async fn over_stdio() -> Sdk {
+pub(crate) async fn over_stdio() -> Sdk {
     let mut command = Command::new(program());
     command.args(["serve", "stdio"]);
     ().serve(TokioChildProcess::new(command).unwrap()).await.unwrap()
 }
 
 /// With connections that are kept, which its own client does not do, and as many at once as we ask for.
-pub(super) async fn over_http(url: &str) -> Sdk {
+pub(crate) async fn over_http(url: &str) -> Sdk {
     let client = reqwest::Client::builder().no_proxy().tcp_nodelay(true).build().unwrap();
     let config = StreamableHttpClientTransportConfig::with_uri(url).max_concurrent_requests(32);
     ().serve(StreamableHttpClientTransport::with_client(client, config)).await.unwrap()
@@ -41,7 +41,7 @@ async fn call(client: &Sdk, tool: Tool) {
     assert!(tool.fits(size), "not the answer of this tool");
 }
 
-pub(super) async fn run(client: &Arc<Sdk>, load: Load) {
+pub(crate) async fn run(client: &Arc<Sdk>, load: Load) {
     at_once(load.at_once, || {
         let client = client.clone();
         async move {

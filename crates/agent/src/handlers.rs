@@ -14,6 +14,7 @@ type Handler = Arc<dyn Fn(Value) -> Answering + Send + Sync>;
 /// A handler takes the parameters of the question and gives the result, both as the protocol has them;
 /// an error is a sentence that the server gets. What is asked during a call is answered in the task, and so in
 /// the scope, of that call, while the call goes on; what is asked at other times, on the thread of the hub.
+/// For that, a legacy HTTP server is listened to on a stream of its own; without handlers it is not.
 ///
 /// ```
 /// use serde_json::json;

@@ -332,6 +332,31 @@ async fn loss_after_a_cancelled_open() {
     assert_eq!(sessions.open(&wish).await.unwrap().origin, Origin::Lost(Generation(1)));
 }
 
+/// who chose the id of a session comes back by it after a cancelled opener, and no sweep ends it in between.
+#[tokio::test]
+async fn a_chosen_id_is_no_stray() {
+    let world = World::new();
+    let slow = Arc::new(Faulty::new(world.store.clone()));
+    let sessions = world.on(slow.clone(), forever()).await;
+    let id = SessionId::generate(Timestamp::from_millis(1));
+    let wish = Wish::new(ann()).id(id);
+    slow.hang(true);
+    let mut opening = Box::pin(sessions.open(&wish));
+    poll_steps(&slow, &mut opening, 1).await; // inserted, answer on its way
+    drop(opening);
+    slow.hang(false);
+    drop(sessions.open(&wish).await.unwrap());
+    assert!(sessions.sweep().await.ended.is_empty());
+    let found = sessions.by_id(&ann(), id).await.unwrap();
+    // Who ends it for good leaves nothing to be remembered.
+    let session = found.session().clone();
+    drop(found);
+    sessions.forget(&session).await.unwrap();
+    assert!(world.store.load(id).await.unwrap().is_none());
+    assert_eq!(sessions.sweep().await.ended.len(), 1, "its links are to be closed");
+    assert!(matches!(sessions.by_id(&ann(), id).await, Err(OpenError::Unknown)));
+}
+
 /// and when unrelated sessions end meanwhile.
 #[tokio::test]
 async fn loss_while_others_end() {
