@@ -11,8 +11,9 @@
 //! | reply | `reply.rs`, `stream.rs`, `streams.rs`, `lists.rs`, `tools.rs`, `sight.rs`, `losses.rs`, `moment.rs`: as the client expects it |
 //!
 //! `event.rs`, `metrics.rs`, `health.rs` and `log.rs` tell whoever runs it how it goes.
-//! `serve.rs` opens and closes the house, `alone.rs` for one client, `definition.rs` is what that one brings along, `config.rs` reads what users write, `demo.rs` is a small server
-//! to try it with, and `story.rs` shows on that server what all of this is for.
+//! `serve.rs` opens and closes the house, `daemon.rs` for as long as somebody needs it, `alone.rs` for one
+//! client, and `pipe.rs` leads to it from `stayput stdio`. `config.rs` reads what users write, `demo.rs` is a
+//! small server to try it with, and `story.rs` shows on that server what all of this is for.
 
 mod aggregate;
 mod alone;

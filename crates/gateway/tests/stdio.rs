@@ -14,9 +14,15 @@ mod alone;
 mod chats;
 #[path = "stdio/daemon.rs"]
 mod daemon;
+#[path = "clients/driven.rs"]
+mod driven;
 #[path = "stdio/holder.rs"]
 mod holder;
 #[path = "stdio/kit.rs"]
 mod kit;
 #[path = "stdio/modern.rs"]
 mod modern;
+#[path = "stdio/pasted.rs"]
+mod pasted;
+#[path = "stdio/peers.rs"]
+mod peers;

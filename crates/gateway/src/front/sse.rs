@@ -206,7 +206,7 @@ fn messages(caller: &Caller, body: &Bytes) -> Result<Vec<Bytes>, String> {
 }
 
 /// Begins something at once, so that what comes after it finds it begun, and lets it go on by itself.
-pub(super) async fn begin(task: impl Future<Output = ()> + Send + 'static) {
+async fn begin(task: impl Future<Output = ()> + Send + 'static) {
     let mut task: Pin<Box<dyn Future<Output = ()> + Send>> = Box::pin(task);
     let begun = std::future::poll_fn(|cx| Poll::Ready(task.as_mut().poll(cx))).await;
     if begun.is_pending() {

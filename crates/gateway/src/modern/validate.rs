@@ -72,7 +72,7 @@ pub(super) fn request(headers: &HeaderMap, message: &Message<'_>) -> Result<(), 
 
 /// Whether a request says what every request has to say, where there are no headers.
 pub(super) fn body(message: &Message<'_>) -> Result<(), Refused> {
-    supported(&*required(message)?)
+    supported(&required(message)?)
 }
 
 /// Whether a version is one of those that are spoken in this way.

@@ -1,0 +1,79 @@
+//! What the documentation says to paste into which client, tried as it stands there.
+
+use serde_json::{Value, json};
+
+use crate::kit::{Home, Window};
+
+/// The first example below a heading of the page.
+fn example(heading: &str, language: &str) -> String {
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/clients.md");
+    let page = std::fs::read_to_string(file).unwrap();
+    let (_, section) = page.split_once(&format!("\n## {heading}\n")).expect("a heading");
+    let (_, example) = section.split_once(&format!("```{language}\n")).expect("an example");
+    example.split_once("```").expect("its end").0.to_owned()
+}
+
+fn words(entry: &Value) -> Vec<String> {
+    let word = |value: &Value| value.as_str().unwrap_or_else(|| panic!("{entry}")).to_owned();
+    std::iter::once(&entry["command"]).chain(entry["args"].as_array().unwrap()).map(word).collect()
+}
+
+/// `claude mcp add NAME -- COMMAND ARGS…`: the words behind the first `--`.
+fn claude_code() -> Vec<String> {
+    let line = example("Claude Code", "sh");
+    let words: Vec<&str> = line.split_whitespace().collect();
+    assert_eq!((&words[..4], words[4]), (&["claude", "mcp", "add", "notes"][..], "--"), "{line}");
+    words[5..].iter().map(|word| (*word).to_owned()).collect()
+}
+
+fn cursor() -> Vec<String> {
+    let file: Value = serde_json::from_str(&example("Cursor", "json")).unwrap();
+    words(&file["mcpServers"]["notes"])
+}
+
+fn vs_code() -> Vec<String> {
+    let file: Value = serde_json::from_str(&example("VS Code", "json")).unwrap();
+    assert_eq!(file["servers"]["notes"]["type"], "stdio");
+    words(&file["servers"]["notes"])
+}
+
+/// Of TOML no more than what stands there: a table, and values that are written as in JSON.
+fn codex() -> Vec<String> {
+    let text = example("Codex", "toml");
+    let mut lines = text.lines();
+    assert_eq!(lines.next(), Some("[mcp_servers.notes]"));
+    let mut entry = json!({});
+    for (name, value) in lines.filter_map(|line| line.split_once(" = ")) {
+        entry[name] = serde_json::from_str(value).unwrap();
+    }
+    words(&entry)
+}
+
+/// Runs what a client would run, with the program that was built in the place of `stayput`.
+fn run(home: &Home, words: &[String]) -> Window {
+    let own = env!("CARGO_BIN_EXE_stayput");
+    let built = |word: &String| if word == "stayput" { own.to_owned() } else { word.clone() };
+    let words: Vec<String> = words.iter().map(built).collect();
+    assert_eq!(words[0], own);
+    let mut command = home.command();
+    command.args(&words[1..]);
+    Window::start(command)
+}
+
+/// Each is started in its own way, and what one has noted the next one finds: they name one session.
+#[tokio::test]
+async fn what_is_pasted_works_in_every_client() {
+    let home = Home::new();
+    let clients = [claude_code(), cursor(), vs_code(), codex()];
+    for (before, words) in clients.iter().enumerate() {
+        let mut window = run(&home, words);
+        window.greet().await;
+        let noted = window.text("note_add", json!({ "text": "bread" })).await;
+        assert!(noted.contains(&(before + 1).to_string()), "{words:?}: {noted}");
+        if before + 1 == clients.len() {
+            window.call("session_end", json!({})).await;
+        }
+        assert!(window.close().await.success(), "{words:?}");
+    }
+    home.deserted().await;
+}
