@@ -14,7 +14,8 @@ use tokio::sync::watch;
 
 use crate::{
     aggregate::Aggregate, config::Tools, connections::Connections, front::sse::Callers,
-    health::Health, identify, log::Log, losses::Telling, metrics::Metrics, streams::Shelf,
+    health::Health, identify, log::Log, losses::Telling, metrics::Metrics, shared::Generations,
+    streams::Shelf,
 };
 
 /// How long a session that another process has is waited for: a process that was killed has it for as
@@ -38,6 +39,8 @@ pub(crate) struct House {
     pub(crate) callers: Callers,
     /// Losses that are being noted as told.
     pub(crate) telling: Telling,
+    /// What owners have seen of links that all share.
+    pub(crate) generations: Generations,
     pub(crate) aggregate: Aggregate,
     /// Streams that ended, of all connections.
     pub(crate) shelf: Shelf,
@@ -100,8 +103,8 @@ impl House {
         match self.sessions.by_id(owner, id).await {
             Err(OpenError::Over(over)) => {
                 if over.ended.is_some_and(|ended| ended.reason == EndReason::Closed) {
-                    // Its client said goodbye: it is not for us to call it back.
-                    return Err(OpenError::Unknown);
+                    // Somebody ended it on purpose: it is not for us to call it back.
+                    return Err(OpenError::Over(over));
                 }
                 // What is left of its former life goes before the next one begins.
                 let _ = self.links.end(id).await;

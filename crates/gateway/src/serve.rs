@@ -33,6 +33,7 @@ use crate::{
     log::{Level, Log},
     losses::Telling,
     metrics::Metrics,
+    shared::Generations,
     sight::Sights,
     streams::Shelf,
 };
@@ -217,6 +218,7 @@ impl Gateway {
             connections: Connections::default(),
             callers: front::sse::Callers::default(),
             telling: Telling::default(),
+            generations: Generations::default(),
             shelf: Shelf::default(),
             ids: EventIds::new(&secret()),
             seal,

@@ -27,6 +27,7 @@ use crate::{
     log::Log,
     losses::Telling,
     metrics::Metrics,
+    shared::Generations,
     sight::Sights,
     streams::Shelf,
 };
@@ -156,6 +157,7 @@ impl World {
             restarting: BTreeSet::new(),
             callers: Callers::default(),
             telling: Telling::default(),
+            generations: Generations::default(),
             aggregate: Aggregate::new(["test"]),
             shelf: Shelf::default(),
             life: String::new(),
