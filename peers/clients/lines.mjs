@@ -1,9 +1,11 @@
 // What the clients in JavaScript have in common: commands come in, one JSON object a line, and each is
 // answered with a line before the next is read.
 //
-//   {"open": NAME}                                   {"version": "2025-11-25"}
-//   {"call": NAME, "tool": TOOL, "arguments": {}}    {"result": {...}}
-//   {"close": NAME}                                  {"closed": NAME}
+//   {"open": NAME, "headers": {}}                                {"version": "2025-11-25"}
+//   {"call": NAME, "tool": TOOL, "arguments": {}, "meta": {}}    {"result": {...}}
+//   {"close": NAME}                                              {"closed": NAME}
+//
+// Headers and `_meta` can be left out; not every client knows them.
 //
 // What fails is answered with {"error": "..."}. At the end of the input whatever is open is left as it is.
 import { createRequire } from 'node:module';
@@ -18,13 +20,14 @@ const clients = new Map();
 
 async function answer(command, { open, call, close }) {
     if (command.open !== undefined) {
-        const client = await open();
+        const client = await open(command.headers ?? {});
         clients.set(command.open, client);
         return { version: client.version };
     }
     if (command.call !== undefined) {
-        const { tool, arguments: args } = command;
-        return { result: await call(clients.get(command.call), { name: tool, arguments: args }) };
+        const { tool, arguments: args, meta } = command;
+        const params = { name: tool, arguments: args, ...(meta && { _meta: meta }) };
+        return { result: await call(clients.get(command.call), params) };
     }
     await close(clients.get(command.close));
     clients.delete(command.close);

@@ -32,13 +32,15 @@ class Clients:
     async def answer(self, command: dict) -> dict:
         if name := command.get("open"):
             inbox, opened = asyncio.Queue(), asyncio.get_running_loop().create_future()
-            task = asyncio.create_task(keep(self.connect, inbox, opened))
+            connect = lambda: self.connect(command.get("headers") or {})
+            task = asyncio.create_task(keep(connect, inbox, opened))
             client = await opened
             self.open[name] = client, inbox, task
             return {"version": self.version(client)}
         if name := command.get("call"):
             client = self.open[name][0]
-            result = await self.call(client, command["tool"], command["arguments"])
+            call = command["tool"], command["arguments"], command.get("meta")
+            result = await self.call(client, *call)
             return {"result": result.model_dump(mode="json", by_alias=True, exclude_none=True)}
         _, inbox, task = self.open.pop(command["close"])
         inbox.put_nowait(None)
@@ -47,8 +49,8 @@ class Clients:
 
 
 def run(connect, version, call) -> None:
-    """`connect()` is entered for a client, `version(client)` is what was agreed on, and
-    `call(client, tool, arguments)` gives a result of the SDK."""
+    """`connect(headers)` is entered for a client, `version(client)` is what was agreed on, and
+    `call(client, tool, arguments, meta)` gives a result of the SDK."""
 
     async def main() -> None:
         clients = Clients(connect, version, call)

@@ -211,6 +211,18 @@ impl Connection {
         self.reach().led = Some(session);
     }
 
+    /// The session that calls go to was ended, and this one takes its place, unless another one has. Gives the one
+    /// that calls go to now.
+    pub(crate) fn succeed(&self, ended: SessionId, next: SessionId) -> SessionId {
+        let mut reach = self.reach();
+        let now = reach.led.unwrap_or(self.session);
+        if now != ended {
+            return now;
+        }
+        reach.led = Some(next);
+        next
+    }
+
     /// A call named this session.
     pub(crate) fn uses(&self, session: SessionId) {
         let mut reach = self.reach();

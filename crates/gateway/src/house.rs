@@ -24,6 +24,7 @@ use crate::{
     losses::Telling,
     metrics::Metrics,
     owners::Owners,
+    shared::Generations,
     sight::Sights,
     streams::Shelf,
 };
@@ -53,6 +54,8 @@ pub(crate) struct House {
     pub(crate) callers: Arc<Callers>,
     /// Losses that are being noted as told.
     pub(crate) telling: Arc<Telling>,
+    /// What owners have seen of links that all share.
+    pub(crate) generations: Arc<Generations>,
     pub(crate) aggregate: Arc<Aggregate>,
     /// Streams that ended, of all connections.
     pub(crate) shelf: Arc<Shelf>,
@@ -157,8 +160,8 @@ impl House {
         match self.sessions.by_id(owner, id).await {
             Err(OpenError::Over(over)) => {
                 if over.ended.is_some_and(|ended| ended.reason == EndReason::Closed) {
-                    // Its client said goodbye: it is not for us to call it back.
-                    return Err(OpenError::Unknown);
+                    // Somebody ended it on purpose: it is not for us to call it back.
+                    return Err(OpenError::Over(over));
                 }
                 // What is left of its former life goes before the next one begins.
                 let _ = self.links.end(id).await;

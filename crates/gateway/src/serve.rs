@@ -179,6 +179,7 @@ impl Gateway {
             connections: Arc::default(),
             callers: Arc::default(),
             telling: Arc::default(),
+            generations: Arc::default(),
             shelf: Arc::default(),
             ids: EventIds::new(&secret()),
             seal,

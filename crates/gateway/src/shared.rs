@@ -1,6 +1,11 @@
 //! Links that several sessions share: which state of them a session has seen.
 
-use stayput_core::{Attachment, Generation, Record};
+use std::{
+    collections::HashMap,
+    sync::{Mutex, MutexGuard, PoisonError},
+};
+
+use stayput_core::{Attachment, Generation, Owner, Record};
 use stayput_upstream::Held;
 
 /// The state behind a link that several sessions share, as the record of a session keeps it. It is of one
@@ -37,5 +42,42 @@ impl Seen {
         let known = record.attachments.contains_key(server);
         let generation = if known { record.generation.next() } else { record.generation };
         record.attach(server, Attachment::new(generation, self.0.clone()));
+    }
+}
+
+/// Which generation of a link that all share an owner has seen whose requests belong to no session. It is of this
+/// process, as such links are.
+#[derive(Debug, Default)]
+pub(crate) struct Generations(Mutex<HashMap<String, HashMap<Owner, Generation>>>);
+
+impl Generations {
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, HashMap<Owner, Generation>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether this owner has seen an earlier generation, and so lost it. Who comes for the first time has lost
+    /// nothing.
+    pub(crate) fn lost(&self, owner: &Owner, server: &str, generation: Generation) -> bool {
+        let mut all = self.lock();
+        match all.get_mut(server) {
+            Some(owners) => match owners.get(owner) {
+                Some(seen) => *seen < generation,
+                None => {
+                    owners.insert(owner.clone(), generation);
+                    false
+                }
+            },
+            None => {
+                all.insert(server.to_owned(), HashMap::from([(owner.clone(), generation)]));
+                false
+            }
+        }
+    }
+
+    /// This owner was told of the loss up to this generation.
+    pub(crate) fn tell(&self, owner: &Owner, server: &str, generation: Generation) {
+        let mut all = self.lock();
+        let seen = all.entry(server.to_owned()).or_default().entry(owner.clone()).or_default();
+        *seen = generation.max(*seen);
     }
 }

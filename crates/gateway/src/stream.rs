@@ -50,6 +50,8 @@ struct State {
     /// Whoever reads. A second reader takes over from the first.
     reader: u64,
     reading: bool,
+    /// While somebody reads, this session does not idle.
+    kept: Option<InUse>,
     waker: Option<Waker>,
     /// It is read once: what was read is not kept, and what was not is never dropped.
     once: bool,
@@ -217,6 +219,15 @@ impl Stream {
         self.read(0, Manner::Lines)
     }
 
+    /// Whoever reads keeps this session in use from now on, if any was kept so far.
+    pub(crate) fn keep(&self, session: InUse) {
+        let mut state = self.state();
+        let kept = state.kept.is_some() && state.reading;
+        let before = if kept { state.kept.replace(session) } else { Some(session) };
+        drop(state);
+        drop(before);
+    }
+
     fn read(self: &Arc<Self>, after: u64, manner: Manner) -> Reading {
         let mut state = self.state();
         state.reader += 1;
@@ -224,7 +235,7 @@ impl Stream {
         let reader = state.reader;
         // Who read before ends now.
         wake(state);
-        Reading { stream: self.clone(), manner, reader, after, timer: None, kept: None }
+        Reading { stream: self.clone(), manner, reader, after, timer: None }
     }
 }
 
@@ -249,9 +260,6 @@ pub(crate) struct Reading {
     reader: u64,
     after: u64,
     timer: Option<Pin<Box<tokio::time::Sleep>>>,
-    /// While somebody reads, the session does not idle.
-    #[allow(dead_code, reason = "it does its work when it is dropped")]
-    kept: Option<InUse>,
 }
 
 /// How events are written.
@@ -299,8 +307,9 @@ impl Manner {
 
 impl Reading {
     /// Keeps a session in use for as long as somebody reads.
-    pub(crate) fn keeping(mut self, session: Option<InUse>) -> Self {
-        self.kept = session;
+    pub(crate) fn keeping(self, session: Option<InUse>) -> Self {
+        let before = std::mem::replace(&mut self.stream.state().kept, session);
+        drop(before);
         self
     }
 
@@ -345,8 +354,9 @@ impl Drop for Reading {
         let mut state = self.stream.state();
         if state.reader == self.reader {
             state.reading = false;
-            let gone = state.gone.take();
+            let (gone, kept) = (state.gone.take(), state.kept.take());
             drop(state);
+            drop(kept);
             if let Some(gone) = gone {
                 gone();
             }

@@ -10,6 +10,8 @@ mod world;
 
 #[path = "clients/apart.rs"]
 mod apart;
+#[path = "clients/chats.rs"]
+mod chats;
 #[path = "clients/driven.rs"]
 mod driven;
 #[path = "clients/everything.rs"]

@@ -1,6 +1,8 @@
 //! Which session a client of HTTP means, from outside: real clients, real servers, processes counted.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test stops at the first surprise")]
 
+#[path = "identify/ends.rs"]
+mod ends;
 mod world;
 
 use std::time::Duration;

@@ -4,9 +4,11 @@ use std::{collections::HashMap, io::Write, process::ExitCode};
 
 use rmcp::{
     RoleClient,
-    model::CallToolRequestParams,
+    model::{CallToolRequestParams, ProtocolVersion},
     service::{ClientLifecycleMode, ClientServiceExt, RunningService},
-    transport::StreamableHttpClientTransport,
+    transport::{
+        StreamableHttpClientTransport, streamable_http_client::StreamableHttpClientTransportConfig,
+    },
 };
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, BufReader};
@@ -14,23 +16,24 @@ use tokio::io::{AsyncBufReadExt, BufReader};
 type Client = RunningService<RoleClient, ()>;
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
-/// The whole of `stayput-sdk-client URL`: a legacy client. What it reads and says is in
-/// `peers/clients/lines.mjs`.
+/// The whole of `stayput-sdk-client URL [MODE]`: a legacy client, unless the mode is another one. What it reads and
+/// says is in `peers/clients/lines.mjs`.
 #[must_use]
 pub fn main() -> ExitCode {
     let url = std::env::args().nth(1).unwrap();
+    let modern = std::env::args().nth(2).is_some_and(|mode| mode != "legacy");
     let runtime = tokio::runtime::Runtime::new().unwrap();
-    runtime.block_on(run(&url));
+    runtime.block_on(run(&url, modern));
     runtime.shutdown_background();
     ExitCode::SUCCESS
 }
 
-async fn run(url: &str) {
+async fn run(url: &str, modern: bool) {
     let mut clients = HashMap::new();
     let mut lines = BufReader::new(tokio::io::stdin()).lines();
     while let Ok(Some(line)) = lines.next_line().await {
         let command: Value = serde_json::from_str(&line).unwrap();
-        let said = answer(&command, url, &mut clients).await;
+        let said = answer(&command, (url, modern), &mut clients).await;
         let said = said.unwrap_or_else(|error| json!({ "error": error.to_string() }));
         std::io::stdout().write_all(format!("{said}\n").as_bytes()).unwrap();
     }
@@ -38,12 +41,22 @@ async fn run(url: &str) {
 
 async fn answer(
     command: &Value,
-    url: &str,
+    (url, modern): (&str, bool),
     clients: &mut HashMap<String, Client>,
 ) -> Result<Value, Failure> {
     if let Some(name) = command["open"].as_str() {
-        let transport = StreamableHttpClientTransport::from_uri(url);
-        let client = ().serve_with_lifecycle(transport, ClientLifecycleMode::Initialize).await?;
+        let headers = command["headers"].as_object().into_iter().flatten().map(|(name, value)| {
+            Ok::<_, Failure>((name.parse()?, value.as_str().unwrap_or_default().parse()?))
+        });
+        let headers = headers.collect::<Result<HashMap<_, _>, _>>()?;
+        let config = StreamableHttpClientTransportConfig::with_uri(url).custom_headers(headers);
+        let transport = StreamableHttpClientTransport::from_config(config);
+        let preferred_versions = vec![ProtocolVersion::V_2026_07_28];
+        let lifecycle = match modern {
+            true => ClientLifecycleMode::Discover { preferred_versions },
+            false => ClientLifecycleMode::Initialize,
+        };
+        let client = ().serve_with_lifecycle(transport, lifecycle).await?;
         let version = client.peer_info().map(|info| info.protocol_version.to_string());
         clients.insert(name.to_owned(), client);
         return Ok(json!({ "version": version }));
@@ -51,7 +64,8 @@ async fn answer(
     if let Some(name) = command["call"].as_str() {
         let tool = command["tool"].as_str().unwrap_or_default().to_owned();
         let arguments = command["arguments"].as_object().cloned().unwrap_or_default();
-        let params = CallToolRequestParams::new(tool).with_arguments(arguments);
+        let mut params = CallToolRequestParams::new(tool).with_arguments(arguments);
+        params.meta = serde_json::from_value(command["meta"].clone())?;
         let result = clients.get(name).ok_or("not open")?.call_tool(params).await?;
         return Ok(json!({ "result": serde_json::to_value(result)? }));
     }

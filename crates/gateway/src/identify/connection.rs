@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use stayput_core::{OpenError, Session};
+use stayput_core::{OpenError, Record, Session, Wish};
 
-use super::{Claim, Found, cookie, refusal::Refusal};
-use crate::house::House;
+use super::{Claim, Found, cookie, open, refusal::Refusal};
+use crate::{connection::Connection, house::House};
 
 /// The session that a request means when it names none: that of its connection, if that counts.
 pub(super) async fn session(
@@ -23,10 +23,47 @@ pub(super) async fn session(
     if !carriers.connection && Box::pin(house.keeps(claim)).await {
         return Ok(None);
     }
+    let failed = |error: OpenError| Refusal::of(&error, "Begin anew with `initialize`.");
     match house.session(&connection.owner, connection.default_session()).await {
         Ok(session) => Ok(Some(Found::kept(session))),
-        Err(error) => Err(Refusal::of(&error, "Begin anew with `initialize`.")),
+        // Somebody else ended it, on another connection: this one still is one.
+        Err(OpenError::Over(over)) => {
+            let found = succeed(house, claim, connection, &over).await;
+            found.map(Some).map_err(failed)
+        }
+        Err(error) => Err(failed(error)),
     }
+}
+
+/// What a connection goes on with whose session was ended elsewhere: the next one of that name, or a new one. What
+/// was lost has to be told.
+async fn succeed(
+    house: &Arc<House>,
+    claim: &Claim<'_>,
+    connection: &Arc<Connection>,
+    over: &Record,
+) -> Result<Found, OpenError> {
+    let session = match &over.key {
+        Some(key) => open::keyed(house, claim, over.agent.clone(), key.clone()).await?.session,
+        None => {
+            let session = house.sessions.open(&Wish::new(claim.owner.clone())).await?.session;
+            let lost = |record: &mut Record| record.generation = over.generation.next();
+            house.sessions.change(&session, lost).await?;
+            session
+        }
+    };
+    let led = connection.succeed(over.id, session.id());
+    if led == session.id() {
+        lead(house, claim, &session).await?;
+        return Ok(Found::kept(session));
+    }
+    // Somebody was quicker. What has a name may be in use.
+    if over.key.is_none() {
+        let own = session.session().clone();
+        drop(session);
+        house.sessions.end(&own).await?;
+    }
+    house.session(&connection.owner, led).await.map(Found::kept)
 }
 
 /// The connection also has to do with this session from now on: what the client is told and says
@@ -48,6 +85,12 @@ pub(crate) async fn lead(
         house.sessions.connect(session, name, &connection.to_bytes()).await?;
     }
     connection.lead(session.id());
+    // Who listens keeps the session that is meant from idling, and not the one before.
+    if let Some(ear) = connection.ear()
+        && let Ok(session) = house.sessions.by_id(&connection.owner, session.id()).await
+    {
+        ear.keep(session);
+    }
     crate::listening::resume(house, connection).await;
     Ok(())
 }

@@ -157,6 +157,7 @@ impl World {
             restarting: BTreeSet::new(),
             callers: Callers::default().into(),
             telling: Telling::default().into(),
+            generations: Arc::default(),
             aggregate: Aggregate::new(["test"]).into(),
             shelf: Shelf::default().into(),
             life: String::new(),

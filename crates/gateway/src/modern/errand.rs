@@ -6,7 +6,7 @@ use bytes::Bytes;
 use http::Response;
 use stayput_core::{Handle, Origin};
 use stayput_upstream::{
-    Answer, Asking, CallError, CallOptions, Held, Isolation, LossReason, Profile,
+    Answer, Asking, CallError, CallOptions, Delivery, Held, Isolation, LossReason, Profile,
 };
 use stayput_wire::{Code, Era, Message, Raw, meta};
 
@@ -42,7 +42,7 @@ pub(super) struct Errand {
 /// Whose call it is.
 pub(super) enum Behind {
     /// No session's. What was made for it goes with it.
-    Nobody(#[allow(dead_code, reason = "it does its work when it is dropped")] Nobody),
+    Nobody(Nobody),
     /// A session's, which does not idle meanwhile.
     Session(Box<OfSession>),
 }
@@ -82,11 +82,35 @@ pub(super) async fn ask(
             Err(error) => return request.failed(&request.house.blame(&error)),
         },
     };
+    if let Some(told) = shared_loss(request, profile, &link) {
+        return reply::message_then(told.text, told.then);
+    }
     let errand = Errand::new(request, profile, link, Behind::Nobody(nobody));
     match unnamed(request.message).as_deref().map(|text| Message::parse(text.as_bytes())) {
         Some(Ok(message)) => errand.send(&message).await,
         _ => errand.send(request.message).await,
     }
+}
+
+/// What is told first if the state behind a link that several share was lost since this owner last called. Who
+/// of several that come without a name is told is not known: every answer says which generation it is of.
+fn shared_loss(request: &Request<'_>, profile: &Profile, link: &Held) -> Option<Done> {
+    let Request { house, server, owner, .. } = request;
+    let keeps = profile.way().era() == Era::Legacy && link.keeps_state();
+    if !keeps || !losses::depends_on_state(request.method) {
+        return None;
+    }
+    let generation = link.generation();
+    house.generations.lost(owner, server.name(), generation).then(|| {
+        let reason = losses::reason(link.loss().map(|loss| loss.reason()));
+        let (server, delivery) = (server.name(), Delivery::NotSent);
+        let told = Told { server, session: None, generation, reason, delivery };
+        let text = told.answer(request.asked(), Era::Modern);
+        let (house, owner, server) = ((*house).clone(), owner.clone(), server.to_owned());
+        let note: reply::Then =
+            Box::new(move || house.generations.tell(&owner, &server, generation));
+        Done { text: text.into(), then: Some(note) }
+    })
 }
 
 /// The message without the session that it names, which is a secret of the client's and ours; `None` if it
@@ -204,6 +228,11 @@ impl Errand {
             let session = of.visit.session.session();
             let state = state::told(session, of.origin, self.link.generation());
             finish = finish.telling(state, of.given.as_ref());
+        } else if self.era() == Era::Legacy
+            && self.link.keeps_state()
+            && losses::depends_on_state(&self.method)
+        {
+            finish = finish.telling(state::shared(self.link.generation()), None);
         }
         let (text, code) = finish.answer(answer);
         Ended { done: Done::new(text), code }
@@ -225,6 +254,9 @@ impl Errand {
                 let (server, delivery) = (&self.server, error.delivery());
                 let reason = losses::reason(Some(loss.reason()));
                 let told = Told { server, session: None, generation, reason, delivery };
+                if let Behind::Nobody(nobody) = &self.behind {
+                    self.house.generations.tell(&nobody.place().owner, server, generation);
+                }
                 told.answer(self.asked(), Era::Modern)
             }
             None => reply::failure(self.asked(), Era::Modern, &error.to_string()),

@@ -21,3 +21,8 @@ pub(super) fn told(session: &Session, origin: Origin, generation: Generation) ->
         session.id()
     )
 }
+
+/// The same of a state that all share, which belongs to no session.
+pub(super) fn shared(generation: Generation) -> String {
+    format!(r#"{{"session":null,"state":"kept","generation":{generation},"expires":null}}"#)
+}

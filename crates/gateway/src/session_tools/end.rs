@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use serde_json::json;
-use stayput_core::{OpenError, Wish};
+use stayput_core::{OpenError, SessionId, Wish};
 
 use super::told::Told;
 use crate::{
@@ -16,12 +16,13 @@ pub(super) async fn call(house: &Arc<House>, claim: &Claim<'_>) -> Result<Told, 
     let found = identify::current(house, claim).await?;
     let session = found.session.session().clone();
     drop(found);
-    let ended = async {
-        replace(house, claim, session.id()).await?;
-        house.end(&session, Some(claim.label())).await
-    };
-    ended.await.map_err(|error: OpenError| Refusal::of(&error, "Try again."))?;
+    let ended = house.end(&session, Some(claim.label())).await;
+    ended.map_err(|error: OpenError| Refusal::of(&error, "Try again."))?;
     let id = session.id();
+    if let Err(error) = replace(house, claim, id).await {
+        // The next call tries again.
+        house.log.warn(&format!("there is no session yet after session {id}: {error}"));
+    }
     // A child that takes its time keeps nobody waiting.
     let links = house.links.clone();
     tokio::runtime::Handle::current().spawn(async move { links.end(id).await });
@@ -30,13 +31,10 @@ pub(super) async fn call(house: &Arc<House>, claim: &Claim<'_>) -> Result<Told, 
     Ok(Told::new(text, json!({ "session": id.to_string(), "ended": true })))
 }
 
-/// A connection always has a session: if its own one ends, it gets another.
-async fn replace(
-    house: &Arc<House>,
-    claim: &Claim<'_>,
-    ending: stayput_core::SessionId,
-) -> Result<(), OpenError> {
-    let own = claim.connection.filter(|connection| connection.default_session() == ending);
+/// A connection always has a session: if its own one has ended, it gets another. Not before, so that there is room
+/// for it.
+async fn replace(house: &Arc<House>, claim: &Claim<'_>, ended: SessionId) -> Result<(), OpenError> {
+    let own = claim.connection.filter(|connection| connection.default_session() == ended);
     if own.is_some() {
         let opened = house.open(&Wish::new(claim.owner.clone()), claim.label()).await?;
         identify::lead(house, claim, &opened.session).await?;

@@ -12,7 +12,7 @@ use crate::{
 pub(super) async fn call(house: &Arc<House>, claim: &Claim<'_>) -> Result<Told, Refusal> {
     let found = identify::current(house, claim).await?;
     let record = found.session.record();
-    let mut structure = told::session(&found.session, found.origin);
+    let mut structure = told::session(&found.session, told::origin(claim, &found));
     structure["servers"] = record.attachments.keys().cloned().collect::<Vec<String>>().into();
     let name = told::name(&record).map(|name| format!(" (name: {name})")).unwrap_or_default();
     let state = structure["state"].as_str().unwrap_or_default();

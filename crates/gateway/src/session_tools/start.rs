@@ -21,6 +21,7 @@ pub(super) async fn call(house: &Arc<House>, claim: &Claim<'_>) -> Result<Told, 
             None => fresh(house, claim).await?,
         },
     };
+    let origin = told::origin(claim, &found);
     let handle = match found.handle {
         Some(handle) => handle,
         None => {
@@ -28,11 +29,11 @@ pub(super) async fn call(house: &Arc<House>, claim: &Claim<'_>) -> Result<Told, 
             issued.map_err(|error| Refusal::of(&error, "Try again."))?
         }
     };
-    let text = text(house, claim, found.origin, &handle).await;
-    let mut structure = told::session(&found.session, found.origin);
+    let text = text(house, claim, origin, &handle).await;
+    let mut structure = told::session(&found.session, origin);
     structure["session_id"] = handle.expose().into();
-    let then = match found.origin {
-        Origin::Lost(generation) => Some(told::told(house, found.session.session(), generation)),
+    let then = match origin {
+        Origin::Lost(_) => Some(told::told(house, claim, found.session.session())),
         Origin::Fresh | Origin::Kept => None,
     };
     Ok(Told { then, ..Told::new(text, structure) })

@@ -19,7 +19,7 @@ pub(super) async fn call(house: &Arc<House>, claim: &Claim<'_>) -> Result<Told, 
     let found = identify::named(house, claim, true).await?.found.ok_or_else(missing)?;
     let led = identify::lead(house, claim, &found.session).await;
     led.map_err(|error| Refusal::of(&error, "Try again."))?;
-    let structure = told::session(&found.session, found.origin);
+    let structure = told::session(&found.session, told::origin(claim, &found));
     let text = format!(
         "Calls on this connection that name no session go to session {} now.",
         found.session.id()

@@ -5,7 +5,13 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 use stayput_core::{Clock as _, Generation, Origin, Record, Session, SystemClock};
 
-use crate::{forward::Done, house::House, identify::Claim, moment, reply, reply::Then};
+use crate::{
+    forward::Done,
+    house::House,
+    identify::{Claim, Found},
+    moment, reply,
+    reply::Then,
+};
 
 /// A result: the same for a model to read and for a program.
 pub(super) struct Told {
@@ -57,14 +63,45 @@ pub(super) fn name(record: &Record) -> Option<&str> {
     matches!(key.source(), "name" | "project").then(|| key.value())
 }
 
-/// Notes that a loss of the whole session was told, once the answer that tells it was written.
-pub(super) fn told(house: &Arc<House>, session: &Arc<Session>, generation: Generation) -> Then {
+/// Whether what a client remembers of a session can still be true on what its request is for. What another
+/// server lost is told there.
+pub(super) fn origin(claim: &Claim<'_>, found: &Found) -> Origin {
+    let lost = match claim.server {
+        Some(server) => found.session.lost_on(server.name()),
+        None => found.session.lost(),
+    };
+    match (lost, found.origin) {
+        (Some(generation), _) => Origin::Lost(generation),
+        (None, Origin::Lost(_)) => Origin::Kept,
+        (None, origin) => origin,
+    }
+}
+
+/// Notes that a loss was told, once the answer that tells it was written: on the server that the request was for, or
+/// on all.
+pub(super) fn told(house: &Arc<House>, claim: &Claim<'_>, session: &Arc<Session>) -> Then {
     let (house, session) = (house.clone(), session.clone());
+    let record = session.record();
+    let servers: Vec<String> = match claim.server {
+        Some(server) => vec![server.name().to_owned()],
+        None => house.servers.keys().cloned().collect(),
+    };
+    let lost = servers.into_iter().filter_map(|it| Some((record.lost_on(&it)?, it)));
+    let lost: Vec<(Generation, String)> = lost.collect();
     let runtime = tokio::runtime::Handle::current();
     Box::new(move || {
+        for (generation, server) in &lost {
+            house.telling.begin(session.id(), server, *generation);
+        }
         runtime.spawn(async move {
             // Not noted, it is told once more, which does no harm.
-            let _ = house.sessions.told(&session, generation).await;
+            let noted = house.sessions.change(&session, |record| {
+                lost.iter().for_each(|(generation, server)| record.tell(server, *generation));
+            });
+            let _ = noted.await;
+            for (generation, server) in &lost {
+                house.telling.end(session.id(), server, *generation);
+            }
         });
     })
 }

@@ -42,13 +42,32 @@ impl Driven {
 
     /// Opens a session; says which version of the protocol was agreed on.
     pub(crate) async fn open(&mut self, name: &str) -> String {
-        let said = self.tell(&json!({ "open": name })).await;
+        self.open_with(name, json!({})).await
+    }
+
+    /// The same, with headers on everything that it sends.
+    pub(crate) async fn open_with(&mut self, name: &str, headers: Value) -> String {
+        let said = self.tell(&json!({ "open": name, "headers": headers })).await;
         said["version"].as_str().unwrap().to_owned()
     }
 
     /// The result of a tool.
     pub(crate) async fn call(&mut self, name: &str, tool: &str) -> Value {
-        let call = json!({ "call": name, "tool": tool, "arguments": {} });
+        self.call_with(name, tool, json!({}), Value::Null).await
+    }
+
+    /// The same, with arguments and `_meta`.
+    pub(crate) async fn call_with(
+        &mut self,
+        name: &str,
+        tool: &str,
+        arguments: Value,
+        meta: Value,
+    ) -> Value {
+        let mut call = json!({ "call": name, "tool": tool, "arguments": arguments });
+        if !meta.is_null() {
+            call["meta"] = meta;
+        }
         self.tell(&call).await["result"].take()
     }
 

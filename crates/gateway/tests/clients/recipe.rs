@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use stayput_testkit::peers::{self, Peer};
 
 /// The name of a server and its entry, out of the first example below a heading. What `npx` would fetch is
@@ -16,6 +16,21 @@ pub(crate) fn read(heading: &str) -> (String, Value) {
     let example: Value = serde_json::from_str(example).unwrap();
     let (name, entry) = example["mcpServers"].as_object().unwrap().iter().next().unwrap();
     (name.clone(), installed(entry.clone()))
+}
+
+/// The recipe of a browser, as the page says it for a container; `temporary` keeps files out of the home of who runs
+/// the test.
+pub(crate) fn browser(temporary: &Path) -> (String, Value) {
+    let (name, mut entry) = read("Playwright");
+    let chromium = peers::chromium();
+    let more = ["--no-sandbox", "--executable-path", chromium.to_str().unwrap()];
+    entry["args"].as_array_mut().unwrap().extend(more.map(Value::from));
+    entry["env"] = json!({
+        "TMPDIR": temporary,
+        "XDG_CONFIG_HOME": "${session.dir}/config",
+        "XDG_CACHE_HOME": "${session.dir}/cache",
+    });
+    (name, entry)
 }
 
 fn installed(mut entry: Value) -> Value {

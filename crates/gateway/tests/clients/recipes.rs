@@ -45,17 +45,8 @@ async fn browsers_are_apart() {
     if peers::are_left_out() {
         return;
     }
-    let (name, mut entry) = recipe::read("Playwright");
-    // What the page says for a container, and what keeps files out of the home of who runs the test.
-    let chromium = peers::chromium();
-    let more = ["--no-sandbox", "--executable-path", chromium.to_str().unwrap()];
-    entry["args"].as_array_mut().unwrap().extend(more.map(Value::from));
     let temporary = tempfile::Builder::new().prefix("pw").tempdir().unwrap();
-    entry["env"] = json!({
-        "TMPDIR": temporary.path(),
-        "XDG_CONFIG_HOME": "${session.dir}/config",
-        "XDG_CACHE_HOME": "${session.dir}/cache",
-    });
+    let (name, entry) = recipe::browser(temporary.path());
     let gateway = Gateway::start(json!({ (name.clone()): entry })).await;
     let clients = [gateway.client(&name).await, gateway.client(&name).await];
     let pages = ["apples", "bananas"];

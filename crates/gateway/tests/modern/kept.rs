@@ -262,7 +262,7 @@ async fn a_legacy_server_is_shared_if_that_is_chosen() {
     assert_eq!(client.text("count").await, "1");
     let second = client.named("ann").call("count", json!({})).await;
     assert_eq!(second["content"][0]["text"], "2");
-    assert!(second["_meta"][STATE].is_null(), "{second}");
+    assert!(second["_meta"][STATE]["session"].is_null(), "it is nobody's: {second}");
     assert_eq!(processes::with_token(&mark).len(), 1);
     // A list that changed is asked for anew, once, on the link that is there.
     let listed = || {
@@ -302,4 +302,38 @@ async fn a_folder_that_a_probe_needed_is_removed() {
     let result = client.named("a").call("env", json!({ "name": "PRIVATE" })).await;
     let own = result["content"][0]["text"].as_str().unwrap();
     assert!(own.starts_with(folders.to_str().unwrap()), "{own}");
+}
+
+/// Invariant 3: the loss of a legacy server that all share is told, though its callers have no session.
+#[tokio::test]
+async fn a_loss_of_what_all_share_is_told() {
+    let mark = mark("shared-loss");
+    let mut server = stdio(&mark, &[]);
+    server["stayput"] = json!({ "isolation": "shared" });
+    let gateway = Gateway::start(json!({ "test": server })).await;
+    for client in [Modern::of(&gateway, "test"), Modern::of(&gateway, "test").named("a")] {
+        let first = client.call("count", json!({})).await;
+        let generation = first["_meta"][STATE]["generation"].as_u64().unwrap();
+        assert_eq!(first["_meta"][STATE]["state"], "kept", "{first}");
+        for pid in processes::with_token(&mark) {
+            let kill = std::process::Command::new("kill").args(["-9", &pid.to_string()]).status();
+            assert!(kill.unwrap().success());
+        }
+        gone(&mark).await;
+        let told = loop {
+            let answer = client.call("count", json!({})).await;
+            assert_eq!(answer["isError"], true, "{answer}");
+            // It is given a moment before it is started again.
+            if !answer["_meta"][STATE].is_null() {
+                break answer;
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        };
+        let state = &told["_meta"][STATE];
+        assert_eq!((&state["state"], &state["session"]), (&json!("lost"), &Value::Null), "{told}");
+        assert_eq!(state["generation"], generation + 1);
+        let next = after_the_loss(&client).await;
+        assert_eq!((&next["content"][0]["text"], &next["isError"]), (&json!("1"), &Value::Null));
+        assert_eq!(next["_meta"][STATE]["generation"], generation + 1, "{next}");
+    }
 }

@@ -1,0 +1,167 @@
+//! Clients of 2026-07-28 on every SDK, in two conversations at once: each has a browser and a memory of its own, by
+//! whatever the conversation is named.
+
+use serde_json::{Value, json};
+use stayput_testkit::{
+    peers::{self, Peer},
+    processes::with_token,
+    program,
+};
+use tempfile::TempDir;
+
+use crate::{driven::Driven, recipe, world::Gateway};
+
+/// The conversations.
+const CHATS: [&str; 2] = ["ann", "ben"];
+
+/// How a conversation is named in a call.
+#[derive(Clone, Copy, Debug)]
+enum By {
+    Handle,
+    Header,
+    Hint,
+}
+
+/// A browser and a memory behind one gateway, by their recipes.
+struct World {
+    gateway: Gateway,
+    _temporary: TempDir,
+}
+
+impl World {
+    async fn new() -> Self {
+        let temporary = tempfile::Builder::new().prefix("pw").tempdir().unwrap();
+        let (browser, entry) = recipe::browser(temporary.path());
+        let (memory, remembering) = recipe::read("server-memory");
+        assert_eq!((&*browser, &*memory), ("browser", "memory"));
+        let servers = json!({ "browser": entry, "memory": remembering });
+        Self { gateway: Gateway::start(servers).await, _temporary: temporary }
+    }
+
+    /// The processes that were started for this gateway, by the file that they run.
+    fn started(&self, file: &str) -> usize {
+        let own = with_token(self.gateway.sessions().to_str().unwrap());
+        let runs = |pid: &&u32| {
+            let command = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            let mut words = command.split(|byte| *byte == 0);
+            words.nth(1).is_some_and(|word| word.ends_with(file.as_bytes()))
+        };
+        own.iter().filter(runs).count()
+    }
+}
+
+/// A client of one SDK, with two conversations in each way of naming them.
+struct Chatting {
+    name: &'static str,
+    client: Driven,
+    /// What `session_start` gave out, for each conversation.
+    handles: Vec<Value>,
+}
+
+impl Chatting {
+    async fn new(world: &World, (name, peer): (&'static str, Peer)) -> Self {
+        let mut client = Driven::start(&peer, &[&world.gateway.at(""), "auto"]);
+        assert_eq!(client.open("plain").await, "2026-07-28", "{name}");
+        for chat in CHATS {
+            let headers = json!({ "stayput-session": format!("key:{chat}") });
+            assert_eq!(client.open_with(chat, headers).await, "2026-07-28", "{name}");
+        }
+        Self { name, client, handles: Vec::new() }
+    }
+
+    /// Asks for the handles of conversations that have a name.
+    async fn start(&mut self) {
+        for chat in CHATS {
+            let name = json!({ "name": chat });
+            let started = self.client.call_with("plain", "session_start", name, Value::Null).await;
+            self.handles.push(started["structuredContent"]["session_id"].clone());
+        }
+    }
+
+    /// The text that a tool gives in a conversation.
+    async fn say(&mut self, chat: usize, by: By, (tool, mut arguments): (&str, Value)) -> String {
+        let (connection, meta) = match by {
+            By::Handle => {
+                arguments["session_id"] = self.handles[chat].clone();
+                ("plain", Value::Null)
+            }
+            By::Header => (CHATS[chat], Value::Null),
+            By::Hint => ("plain", json!({ "vscode.conversationId": CHATS[chat] })),
+        };
+        let result = self.client.call_with(connection, tool, arguments, meta).await;
+        assert_ne!(result["isError"], true, "{} {by:?} {tool}: {result}", self.name);
+        let content = result["content"].as_array().unwrap();
+        let texts: Vec<_> = content.iter().filter_map(|it| it["text"].as_str()).collect();
+        texts.join("\n")
+    }
+
+    /// Opens a page and remembers somebody in each conversation, in one way, and looks at both in the other: what the
+    /// others did there is there.
+    async fn chat(&mut self, (one, other): (By, By), known: &mut [Vec<String>; 2]) {
+        let name = self.name;
+        for (chat, who) in CHATS.into_iter().enumerate() {
+            let url = format!("data:text/html,<h1>{who} {name}</h1>");
+            self.say(chat, one, ("browser__browser_navigate", json!({ "url": url }))).await;
+            let person = format!("{who} of {name}");
+            let entity = json!({ "name": person, "entityType": "person", "observations": [] });
+            let entities = json!({ "entities": [entity] });
+            self.say(chat, one, ("memory__create_entities", entities)).await;
+            known[chat].push(person);
+        }
+        for (chat, who) in CHATS.into_iter().enumerate() {
+            let seen = self.say(chat, other, ("browser__browser_snapshot", json!({}))).await;
+            assert!(seen.contains(&format!("heading \"{who} {name}\"")), "{name}: {seen}");
+            let graph = self.say(chat, other, ("memory__read_graph", json!({}))).await;
+            let graph: Value = serde_json::from_str(&graph).unwrap();
+            let all = graph["entities"].as_array().unwrap().iter();
+            let all: Vec<_> = all.map(|it| it["name"].as_str().unwrap().to_owned()).collect();
+            assert_eq!(all, known[chat], "{name}");
+        }
+    }
+}
+
+/// A client on each SDK.
+async fn clients(world: &World) -> Vec<Chatting> {
+    // It may have to be built.
+    let rust = tokio::task::spawn_blocking(|| program("stayput-sdk-client")).await.unwrap();
+    let peers = [
+        ("python", peers::client("python_sdk.py")),
+        ("fastmcp", peers::client("fastmcp_client.py")),
+        ("typescript", peers::client("typescript2.mjs")),
+        ("rust", Peer { program: rust, args: Vec::new(), env: Vec::new() }),
+    ];
+    let clients = peers.into_iter().map(|peer| Chatting::new(world, peer));
+    futures_util::future::join_all(clients).await
+}
+
+/// All clients in turns, in the same two conversations.
+async fn all_chat(world: &World, ways: (By, By)) {
+    let mut known = [Vec::new(), Vec::new()];
+    for mut client in clients(world).await {
+        if matches!(ways.0, By::Handle) {
+            client.start().await;
+        }
+        client.chat(ways, &mut known).await;
+    }
+    assert_eq!(known[0].len(), 4);
+    // Nothing else was started, or what was has ended.
+    for file in ["@playwright/mcp/cli.js", "server-memory/dist/index.js"] {
+        assert_eq!(world.started(file), 2, "{file}");
+    }
+}
+
+/// R146, R148, design §4.5: a handle and a header lead to one session, whichever SDK sends them.
+#[tokio::test]
+async fn conversations_of_every_sdk_are_apart_by_handle_and_header() {
+    if !peers::are_left_out() {
+        all_chat(&World::new().await, (By::Handle, By::Header)).await;
+    }
+}
+
+/// R168: so do the ids that hosts send.
+#[tokio::test]
+async fn conversations_of_every_sdk_are_apart_by_hint() {
+    if !peers::are_left_out() {
+        all_chat(&World::new().await, (By::Hint, By::Hint)).await;
+    }
+}
