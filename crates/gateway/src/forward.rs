@@ -82,11 +82,12 @@ impl Errand {
             let sentence = "a request with this id is in flight; each needs an id of its own";
             return Outcome::Done(Done::new(reply::error(&id, Code::INVALID_REQUEST, sentence)));
         };
-        let Along { headers, path_key, streams, .. } = along;
+        let Along { principal, headers, path_key, streams, .. } = along;
         let owner = &connection.owner;
         let connected = Some(connection);
         let claim = Claim {
             owner,
+            claims: &principal.claims,
             server: Some(server),
             headers,
             path_key,

@@ -73,8 +73,9 @@ pub(crate) async fn initialize(
         Target::Server(name) => house.servers.get(&**name),
         Target::All => None,
     };
-    let Along { headers, path_key, .. } = along;
-    let claim = Claim { owner, server, headers, path_key, message, connection: None };
+    let Along { principal, headers, path_key, .. } = along;
+    let claims = &*principal.claims;
+    let claim = Claim { owner, claims, server, headers, path_key, message, connection: None };
     match open(house, owner, (target, &claim), said).await {
         Ok((name, greeting)) => {
             let answer = reply::result(&id, &greeting);

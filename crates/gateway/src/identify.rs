@@ -38,12 +38,14 @@ pub(crate) use self::{
     refusal::Refusal,
     rules::{Front, Rules},
 };
-use crate::{connection::Connection, house::House, target::Target, visit::Asked};
+use crate::{connection::Connection, house::House, owners::Claims, target::Target, visit::Asked};
 
 /// What a request brings along to say which session it means.
 #[derive(Clone, Copy)]
 pub(crate) struct Claim<'a> {
     pub(crate) owner: &'a Owner,
+    /// What is known of it beside.
+    pub(crate) claims: &'a Claims,
     /// The server that it is for; none if that is all of them.
     pub(crate) server: Option<&'a Server>,
     pub(crate) headers: &'a HeaderMap,

@@ -24,6 +24,7 @@ use crate::{
     house::House,
     identify::Claim,
     nobody::Nobody,
+    owners::Claims,
     reply::{self, Reply},
     request::Along,
     session_tools,
@@ -67,6 +68,7 @@ struct Request<'a> {
     stdio: Option<&'a Arc<Connection>>,
     message: &'a Message<'a>,
     owner: Owner,
+    claims: &'a Claims,
     /// The client's id as it was written.
     id: &'a str,
     method: &'a str,
@@ -81,6 +83,7 @@ impl Request<'_> {
     fn claim(&self) -> Claim<'_> {
         Claim {
             owner: &self.owner,
+            claims: self.claims,
             server: Some(self.server),
             headers: self.headers,
             path_key: self.path_key,
@@ -127,9 +130,9 @@ pub(crate) async fn take(
     if let Err(refused) = valid {
         return refused.response(Some(id));
     }
-    let owner = principal.owner.clone();
+    let (owner, claims) = (principal.owner.clone(), &*principal.claims);
     let Target::Server(name) = target else {
-        return ToAll { house, owner, headers, path_key, stdio, message, id, method }
+        return ToAll { house, owner, claims, headers, path_key, stdio, message, id, method }
             .answer()
             .await;
     };
@@ -137,7 +140,9 @@ pub(crate) async fn take(
         let sentence = format!("there is no server `{name}` any more");
         return Refused::new(Code::INTERNAL_ERROR, &sentence).response(Some(id));
     };
-    Request { house, server, headers, path_key, stdio, message, owner, id, method }.answer().await
+    Request { house, server, headers, path_key, stdio, message, owner, claims, id, method }
+        .answer()
+        .await
 }
 
 impl Request<'_> {

@@ -330,7 +330,7 @@ async fn an_open_address_is_refused_in_a_sentence() {
     let output = command.env("XDG_DATA_HOME", folder.path()).output().unwrap();
     assert!(!output.status.success());
     let said = String::from_utf8_lossy(&output.stderr);
-    assert!(said.contains("no authentication yet"), "{said}");
+    assert!(said.contains("--open-to-all"), "{said}");
 }
 
 /// Two gateways on one store would fight over its sessions.

@@ -10,12 +10,12 @@ use super::{
     meta::{self, Member},
     name::{self, Name, NoName},
 };
-use crate::config::Also;
+use crate::{config::Also, owners::Claims};
 
 /// All that one place says, with a name for the place.
 pub(super) fn read<'a>(
     place: &'a Also,
-    headers: &'a HeaderMap,
+    (headers, claims): (&'a HeaderMap, &'a Claims),
     members: &'a [Member<'_>],
 ) -> Vec<(String, Result<Name, NoName>)> {
     match place {
@@ -30,8 +30,10 @@ pub(super) fn read<'a>(
             let place = format!("`_meta[\"{key}\"]`");
             named(&place, "meta", key, texts.iter().map(|text| &**text))
         }
-        // Nobody has a token yet.
-        Also::Claim(_) => Vec::new(),
+        Also::Claim(name) => {
+            let place = format!("the claim `{name}` of the token");
+            named(&place, "claim", name, claims.text(name).into_iter())
+        }
     }
 }
 
@@ -64,7 +66,9 @@ mod tests {
         let text = r#"{"jsonrpc":"2.0","id":1,"method":"m","params":{"_meta":{"chat":"7","n":7}}}"#;
         let message = Message::parse(text.as_bytes()).unwrap();
         let members = meta::members(&message);
-        let key = |place: Also| match read(&place, &headers, &members).pop() {
+        let claims = serde_json::json!({ "chat": "7", "n": 7 });
+        let claims = Claims(claims.as_object().unwrap().clone());
+        let key = |place: Also| match read(&place, (&headers, &claims), &members).pop() {
             Some((_, Ok(Name::Key(key)))) => Some(key.as_str().to_owned()),
             _ => None,
         };
@@ -72,8 +76,9 @@ mod tests {
         assert_eq!(key(header("x-chat")).as_deref(), Some("header:x-chat:7"));
         assert_eq!(key(header("x-other")).as_deref(), Some("name:7"));
         assert_eq!(key(Also::Meta("chat".into())).as_deref(), Some("meta:chat:7"));
+        assert_eq!(key(Also::Claim("chat".into())).as_deref(), Some("claim:chat:7"));
         for nothing in
-            [header("x-empty"), header("x-none"), Also::Meta("n".into()), Also::Claim("sub".into())]
+            [header("x-empty"), header("x-none"), Also::Meta("n".into()), Also::Claim("n".into())]
         {
             assert_eq!(key(nothing), None);
         }

@@ -59,7 +59,7 @@ pub(super) async fn read(
         found.add("the path".into(), path::read(key))?;
     }
     for place in &carriers.also {
-        for (place, name) in also::read(place, claim.headers, members) {
+        for (place, name) in also::read(place, (claim.headers, claim.claims), members) {
             found.add(place.into(), name)?;
         }
     }

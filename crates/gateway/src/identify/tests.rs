@@ -27,6 +27,7 @@ use crate::{
     log::Log,
     losses::Telling,
     metrics::Metrics,
+    owners::Claims,
     sight::Sights,
     streams::Shelf,
 };
@@ -43,6 +44,7 @@ pub(crate) struct World {
 #[derive(Clone, Debug)]
 pub(crate) struct Request {
     pub(crate) owner: Owner,
+    pub(crate) claims: Claims,
     pub(crate) headers: HeaderMap,
     pub(crate) path: Option<String>,
     pub(crate) method: &'static str,
@@ -54,6 +56,7 @@ impl Request {
     pub(crate) fn call(owner: &Owner) -> Self {
         Self {
             owner: owner.clone(),
+            claims: Claims::default(),
             headers: HeaderMap::new(),
             path: None,
             method: "tools/call",
@@ -190,6 +193,7 @@ impl World {
     pub(crate) fn claim<'a>(&'a self, request: &'a Request, message: &'a Message<'a>) -> Claim<'a> {
         Claim {
             owner: &request.owner,
+            claims: &request.claims,
             server: Some(&self.server),
             headers: &request.headers,
             path_key: request.path.as_deref(),

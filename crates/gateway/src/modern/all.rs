@@ -12,6 +12,7 @@ use crate::{
     connection::Connection,
     house::House,
     identify::Claim,
+    owners::Claims,
     reply::{self, Reply},
     session_tools,
 };
@@ -20,6 +21,7 @@ use crate::{
 pub(super) struct ToAll<'a> {
     pub(super) house: &'a Arc<House>,
     pub(super) owner: Owner,
+    pub(super) claims: &'a Claims,
     pub(super) headers: &'a HeaderMap,
     /// The session in the path.
     pub(super) path_key: Option<&'a str>,
@@ -40,7 +42,15 @@ impl ToAll<'_> {
         let (house, owner, headers, message) =
             (self.house, &self.owner, self.headers, self.message);
         let (path_key, connection) = (self.path_key, self.stdio);
-        let claim = Claim { owner, server: None, headers, path_key, message, connection };
+        let claim = Claim {
+            owner,
+            claims: self.claims,
+            server: None,
+            headers,
+            path_key,
+            message,
+            connection,
+        };
         if self.method == "server/discover" {
             let roll = Roll::call(house, owner, None).await;
             let said = discover::of_all(&roll, &house.aggregate.names);
@@ -77,7 +87,7 @@ impl ToAll<'_> {
 
     /// Passes it on to its server, under the name that it has there.
     async fn pass(&self, Routed { server, text }: Routed<'_>) -> Response<Reply> {
-        let Self { house, headers, path_key, stdio, id, method, .. } = *self;
+        let Self { house, claims, headers, path_key, stdio, id, method, .. } = *self;
         let inner = text.as_deref().map(|text| Message::parse(text.as_bytes()));
         let message = match &inner {
             None => self.message,
@@ -88,6 +98,8 @@ impl ToAll<'_> {
             }
         };
         let owner = self.owner.clone();
-        Request { house, server, headers, path_key, stdio, message, owner, id, method }.pass().await
+        Request { house, server, headers, path_key, stdio, message, owner, claims, id, method }
+            .pass()
+            .await
     }
 }

@@ -168,6 +168,10 @@ fn the_schema_has_the_keys_that_the_program_has() {
     assert_eq!(inner(file, "expiry"), sorted(keys::EXPIRY));
     assert_eq!(inner(file, "limits"), sorted(keys::LIMITS));
     assert_eq!(inner(file, "identify"), sorted(keys::IDENTIFY));
+    assert_eq!(inner(file, "auth"), sorted(keys::AUTH));
+    let auth = "/definitions/settings/properties/auth";
+    assert_eq!(inner(auth, "jwt"), sorted(keys::JWT));
+    assert_eq!(inner(auth, "proxy"), sorted(keys::PROXY));
     let hints = &schema["definitions"]["settings"]["properties"]["hints"]["items"]["enum"];
     assert_eq!(*hints, serde_json::json!(identify::HINTS));
     let limits =

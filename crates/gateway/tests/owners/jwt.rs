@@ -1,0 +1,179 @@
+//! Tokens of an issuer, good and bad.
+
+use std::{
+    sync::atomic::Ordering,
+    time::{SystemTime, UNIX_EPOCH},
+};
+
+use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
+use http::Method;
+use serde_json::{Value, json};
+
+use super::{
+    Somebody,
+    issuer::{Issuer, Signer},
+    world::{Gateway, gone, mark, stdio},
+};
+
+const AUDIENCE: &str = "https://mcp.example.com";
+
+#[allow(clippy::disallowed_methods, reason = "tokens are of now")]
+fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs()
+}
+
+/// What a good token says, for this subject.
+fn claims(issuer: &Issuer, subject: &str) -> Value {
+    json!({
+        "iss": issuer.url, "aud": AUDIENCE, "sub": subject,
+        "iat": now(), "exp": now() + 3600, "chat": "one",
+    })
+}
+
+/// `claims` with one of them changed, or removed if it is null.
+fn but(mut claims: Value, name: &str, value: Value) -> Value {
+    match value {
+        Value::Null => drop(claims.as_object_mut().unwrap().remove(name)),
+        value => claims[name] = value,
+    }
+    claims
+}
+
+async fn gateway(mark: &str, issuer: &Issuer, more: Value) -> Gateway {
+    let mut settings = json!({
+        "public_url": AUDIENCE,
+        "auth": { "jwt": { "issuer": issuer.url } },
+    });
+    settings.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    Gateway::with(json!({ "test": stdio(mark, &[]) }), settings).await
+}
+
+/// R139: a good token is let in, and a refreshed one keeps the sessions; each bad one is refused.
+#[tokio::test]
+async fn tokens_of_an_issuer_are_checked() {
+    let (mark, signer, foreign) = (mark("jwt"), Signer::new("one"), Signer::new("one"));
+    let issuer = Issuer::start(&[&signer]).await;
+    let gateway = gateway(&mark, &issuer, json!({})).await;
+    let url = gateway.at("test");
+    let good = claims(&issuer, "ann");
+    let first = Somebody::bearer(&signer.signed(&signer.head(), &good));
+    let connection = first.connect(&url).await;
+    assert_eq!(first.text(&url, &connection, "count").await, "1");
+    let later = but(good.clone(), "exp", json!(now() + 7200));
+    let refreshed = Somebody::bearer(&signer.signed(&signer.head(), &later));
+    assert_eq!(refreshed.text(&url, &connection, "count").await, "2");
+    let bob = Somebody::bearer(&signer.signed(&signer.head(), &claims(&issuer, "bob")));
+    assert_eq!(bob.call(&url, &connection, "count").await.status, 404);
+    let (head, hour) = (signer.head(), 3600);
+    let forged = signer.signed(&head, &good);
+    let (text, _) = forged.rsplit_once('.').unwrap();
+    let part = |value: &Value| URL_SAFE_NO_PAD.encode(value.to_string());
+    for (what, token) in [
+        ("another key", foreign.signed(&head, &good)),
+        ("no signature", format!("{text}.")),
+        ("none", format!("{}.{}.", part(&json!({ "alg": "none" })), part(&good))),
+        ("symmetric", signer.signed(&json!({ "alg": "HS256", "kid": "one" }), &good)),
+        ("another algorithm", signer.signed(&json!({ "alg": "RS256", "kid": "one" }), &good)),
+        ("unknown kid", signer.signed(&json!({ "alg": "ES256", "kid": "two" }), &good)),
+        ("critical", signer.signed(&but(head.clone(), "crit", json!(["b64"])), &good)),
+        ("another kind", signer.signed(&but(head.clone(), "typ", json!("dpop+jwt")), &good)),
+        ("issuer", signer.signed(&head, &but(good.clone(), "iss", json!("https://evil.example")))),
+        ("audience", signer.signed(&head, &but(good.clone(), "aud", json!(["https://other"])))),
+        ("no audience", signer.signed(&head, &but(good.clone(), "aud", Value::Null))),
+        ("expired", signer.signed(&head, &but(good.clone(), "exp", json!(now() - hour)))),
+        ("no end", signer.signed(&head, &but(good.clone(), "exp", Value::Null))),
+        ("not yet", signer.signed(&head, &but(good.clone(), "nbf", json!(now() + hour)))),
+        ("made later", signer.signed(&head, &but(good.clone(), "iat", json!(now() + hour)))),
+        ("nameless", signer.signed(&head, &but(good.clone(), "sub", Value::Null))),
+        ("empty name", signer.signed(&head, &but(good.clone(), "sub", json!("")))),
+        ("rubbish", "a.b.c".to_owned()),
+        ("two parts", "a.b".to_owned()),
+    ] {
+        let answer = Somebody::bearer(&token).greet(&url).await;
+        assert_eq!(answer.status, 401, "{what}");
+        let challenge = answer.header("www-authenticate");
+        assert!(challenge.contains("invalid_token"), "{what}: {challenge}");
+        let metadata = format!("{AUDIENCE}/.well-known/oauth-protected-resource/mcp/test");
+        assert!(challenge.contains(&metadata), "{what}: {challenge}");
+    }
+    // Clocks need not agree to the second.
+    let late = but(good, "exp", json!(now() - 5));
+    assert_eq!(Somebody::bearer(&signer.signed(&head, &late)).greet(&url).await.status, 200);
+    drop(gateway);
+    gone(&mark).await;
+}
+
+/// Who is turned away finds out whom to ask.
+#[tokio::test]
+async fn a_client_finds_the_issuer() {
+    let (mark, signer) = (mark("metadata"), Signer::new("one"));
+    let issuer = Issuer::start(&[&signer]).await;
+    let gateway = gateway(&mark, &issuer, json!({})).await;
+    let at = format!("{}/.well-known/oauth-protected-resource/mcp/test", gateway.url);
+    let answer = Somebody::nobody().ask(Method::GET, &at, "").await;
+    assert_eq!(answer.status, 200);
+    let told = answer.json().await;
+    assert_eq!(told["resource"], format!("{AUDIENCE}/mcp/test"));
+    assert_eq!(told["authorization_servers"], json!([issuer.url]));
+}
+
+/// Keys come and go; an issuer that is down locks nobody out whose key is known, and those whose key is
+/// not are asked to come back.
+#[tokio::test]
+async fn keys_are_found_when_they_change() {
+    let (mark, old) = (mark("rotation"), Signer::new("old"));
+    let issuer = Issuer::start(&[]).await;
+    issuer.up.store(false, Ordering::SeqCst);
+    let gateway = gateway(&mark, &issuer, json!({})).await;
+    let url = gateway.at("test");
+    let ann = Somebody::bearer(&old.signed(&old.head(), &claims(&issuer, "ann")));
+    let answer = ann.greet(&url).await;
+    assert_eq!(answer.status, 503);
+    assert_eq!(answer.header("retry-after"), "5");
+    issuer.keys.lock().unwrap().push(old.public());
+    issuer.up.store(true, Ordering::SeqCst);
+    let mut status = 503;
+    for _ in 0..300 {
+        status = ann.greet(&url).await.status.as_u16();
+        if status != 503 {
+            break;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+    }
+    assert_eq!(status, 200);
+    // Whatever tokens name, the issuer is not asked each time.
+    let before = issuer.asked.load(Ordering::SeqCst);
+    for kid in 0..20 {
+        let head = json!({ "alg": "ES256", "kid": format!("k{kid}") });
+        let token = old.signed(&head, &claims(&issuer, "ann"));
+        assert_eq!(Somebody::bearer(&token).greet(&url).await.status, 401);
+    }
+    assert!(issuer.asked.load(Ordering::SeqCst) <= before + 2);
+    issuer.up.store(false, Ordering::SeqCst);
+    let other = Somebody::bearer(&old.signed(&old.head(), &claims(&issuer, "bob")));
+    assert_eq!(other.greet(&url).await.status, 200, "its key is known");
+    drop(gateway);
+    gone(&mark).await;
+}
+
+/// R168: a claim of the token can say which conversation it is.
+#[tokio::test]
+async fn a_claim_names_the_conversation() {
+    let (mark, signer) = (mark("claim"), Signer::new("one"));
+    let issuer = Issuer::start(&[&signer]).await;
+    let more = json!({ "identify": { "also": ["claim:chat"] } });
+    let gateway = gateway(&mark, &issuer, more).await;
+    let url = gateway.at("test");
+    let chat = |name: &str| {
+        let said = but(claims(&issuer, "ann"), "chat", json!(name));
+        Somebody::bearer(&signer.signed(&signer.head(), &said))
+    };
+    let (one, two) = (chat("one"), chat("two"));
+    let (first, again) = (one.connect(&url).await, one.connect(&url).await);
+    assert_eq!(one.text(&url, &first, "count").await, "1");
+    assert_eq!(one.text(&url, &again, "count").await, "2", "the same conversation");
+    let other = two.connect(&url).await;
+    assert_eq!(two.text(&url, &other, "count").await, "1", "another one");
+    drop(gateway);
+    gone(&mark).await;
+}
