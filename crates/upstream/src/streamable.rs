@@ -11,6 +11,7 @@ use std::{
     fmt,
     ops::Deref,
     sync::{Arc, Mutex, OnceLock},
+    task::{Context, Waker},
     time::Duration,
 };
 
@@ -215,12 +216,12 @@ impl Streamable {
         if core.over.is_raised() {
             return;
         }
-        let core = core.clone();
-        core.runtime().clone().spawn(async move {
-            let Some(http) = drive::streamable(&core) else { return };
+        let told = core.clone();
+        begin(core, async move {
+            let Some(http) = drive::streamable(&told) else { return };
             // It asks for no answer, so there is nobody to tell. A session that is gone is told to
             // the next call.
-            let _ = http.tell(&core, text).await;
+            let _ = http.tell(&told, text).await;
         });
     }
 
@@ -273,10 +274,10 @@ impl Streamable {
             Some(task) if !task.is_finished() => return,
             _ => {}
         }
-        *ear = wanted.then(|| {
-            let task = core.runtime().spawn(listen::listen(Arc::downgrade(core)));
-            task.abort_handle()
-        });
+        *ear = None;
+        if wanted {
+            *ear = begin(core, listen::listen(Arc::downgrade(core)));
+        }
     }
 
     /// What a server answered, in a sentence for the operator.
@@ -306,6 +307,17 @@ impl Streamable {
             core.vanish();
         });
     }
+}
+
+/// Goes on in a task, and begins at once: what was said first goes out first, and a call goes out when it
+/// is made.
+fn begin(core: &Core, saying: impl Future<Output = ()> + Send + 'static) -> Option<AbortHandle> {
+    let mut saying = Box::pin(saying);
+    let begun = {
+        let _entered = core.runtime().enter();
+        saying.as_mut().poll(&mut Context::from_waker(Waker::noop()))
+    };
+    begun.is_pending().then(|| core.runtime().spawn(saying).abort_handle())
 }
 
 const VERSION: HeaderName = HeaderName::from_static(header::PROTOCOL_VERSION);

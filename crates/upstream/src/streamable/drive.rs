@@ -143,8 +143,10 @@ async fn take_answer(
         }
         super::of_http(&error)
     })?;
-    core.receive(Vec::from(body), Via::Call(flight.number));
-    // If it was the answer, this finds nothing to fail.
+    if core.receive(Vec::from(body), Via::Call(flight.number)) > 0 {
+        return Ok(());
+    }
+    // If it was the end of the call in another way, this finds nothing to fail.
     Err(CallError::failed("the server's answer belongs to another request", Delivery::Unknown))
 }
 

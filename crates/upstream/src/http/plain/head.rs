@@ -1,6 +1,9 @@
 //! The heads of requests and answers.
 
-use std::{io, mem::MaybeUninit};
+use std::{
+    io::{self, Write as _},
+    mem::MaybeUninit,
+};
 
 use ::http::{
     HeaderMap, HeaderName, HeaderValue, Method, StatusCode,
@@ -50,8 +53,8 @@ pub(super) fn write(request: &Request, more: &[(HeaderName, HeaderValue)]) -> Ve
         line(&mut out, AUTHORIZATION.as_str(), authorization.as_bytes());
     }
     if request.says_length() {
-        let length = request.body.len().to_string();
-        line(&mut out, CONTENT_LENGTH.as_str(), length.as_bytes());
+        // Writing to a vector does not fail.
+        let _ = write!(out, "{CONTENT_LENGTH}: {}\r\n", request.body.len());
     }
     out.extend_from_slice(b"\r\n");
     out

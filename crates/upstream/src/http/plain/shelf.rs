@@ -11,6 +11,7 @@ use std::{
     time::Duration,
 };
 
+use rustix::{io::Errno, net::RecvFlags};
 use tokio::{
     io::{AsyncRead as _, ReadBuf},
     net::TcpStream,
@@ -56,7 +57,7 @@ impl Shelves {
         loop {
             let taken = lock(&self.kept).shelves.get_mut(origin).and_then(|it| it.lines.pop());
             let Some((mut tcp, _)) = taken else { return Poll::Ready(None) };
-            if is_quiet(&mut tcp, cx) {
+            if is_quiet(&mut tcp, cx) && is_open(&tcp) {
                 return Poll::Ready(Some(tcp));
             }
         }
@@ -137,6 +138,13 @@ async fn sweep(shelves: Weak<Shelves>, idle: Duration) {
 fn is_quiet(tcp: &mut TcpStream, cx: &mut Context<'_>) -> bool {
     let mut byte = [0];
     Pin::new(tcp).poll_read(cx, &mut ReadBuf::new(&mut byte)).is_pending()
+}
+
+/// The same as the kernel knows it, which the runtime may not have heard of yet: a request on a
+/// connection that is closed would be one of which nobody knows whether it was executed.
+fn is_open(tcp: &TcpStream) -> bool {
+    let looking = RecvFlags::PEEK | RecvFlags::DONTWAIT;
+    matches!(rustix::net::recv(tcp, &mut [0u8][..], looking), Err(Errno::AGAIN))
 }
 
 /// Something came on a connection that nobody uses.
