@@ -5,6 +5,7 @@
 //! make bench ARGS=sessions        memory and cost of held sessions
 //! make bench ARGS=stores          each store beside its bare driver
 //! make bench ARGS=links           a link beside the official SDK's client and a bare one
+//! make bench ARGS=server          the layer of stayput-server beside a bare server on rmcp
 //! make bench ARGS=soak            10,000 links opened and closed; takes a minute
 //! ```
 //!
@@ -16,6 +17,7 @@
 #![allow(clippy::unwrap_used, clippy::print_stdout, clippy::disallowed_methods, clippy::panic)]
 #![allow(missing_docs)]
 
+mod layer;
 mod links;
 mod report;
 mod server;
@@ -32,7 +34,7 @@ use stayput_upstream::process::warden_main;
 static HEAP: cap::Cap<System> = cap::Cap::new(System, usize::MAX);
 
 /// What there is to measure.
-const KNOWN: [&str; 4] = ["sessions", "stores", "links", "soak"];
+const KNOWN: [&str; 5] = ["sessions", "stores", "links", "server", "soak"];
 
 fn main() -> ExitCode {
     let wanted: Vec<String> = std::env::args().skip(1).collect();
@@ -41,6 +43,7 @@ fn main() -> ExitCode {
     match words[..] {
         ["serve", "stdio"] => return server::stdio(),
         ["serve", "http", port] => return server::http(port.parse().unwrap()),
+        ["serve", "rmcp", kind] => return layer::serve(kind),
         ["warden"] => return warden_main(),
         _ => {}
     }
@@ -60,6 +63,9 @@ fn main() -> ExitCode {
     }
     if runs("links") {
         links::run();
+    }
+    if runs("server") {
+        runtime.block_on(layer::run());
     }
     if runs("soak") {
         soak::run();

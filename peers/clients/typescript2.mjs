@@ -1,4 +1,5 @@
-// The official TypeScript SDK, version 2, as a legacy client: `node typescript2.mjs URL`.
+// The official TypeScript SDK, version 2, as a legacy client: `node typescript2.mjs URL`, or in another
+// mode: `node typescript2.mjs URL auto`.
 import process from 'node:process';
 
 import { require, run } from './lines.mjs';
@@ -9,7 +10,7 @@ async function open() {
     const to = new StreamableHTTPClientTransport(new URL(process.argv[2]));
     const client = new Client(
         { name: 'typescript-2', version: '1.0.0' },
-        { versionNegotiation: { mode: 'legacy' } }
+        { versionNegotiation: { mode: process.argv[3] ?? 'legacy' } }
     );
     await client.connect(to);
     return { client, to, version: to.protocolVersion };
