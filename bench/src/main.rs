@@ -6,6 +6,7 @@
 //! make bench ARGS=stores          each store beside its bare driver
 //! make bench ARGS=links           a link beside the official SDK's client and a bare one
 //! make bench ARGS=agent           a call through a hub beside the SDK's client held by hand, and opened for each call
+//! make bench ARGS=server          the layer of stayput-server beside a bare server on rmcp
 //! make bench ARGS=soak            10,000 links opened and closed; takes a minute
 //! ```
 //!
@@ -18,6 +19,7 @@
 #![allow(missing_docs)]
 
 mod agent;
+mod layer;
 mod links;
 mod report;
 mod server;
@@ -34,7 +36,7 @@ use stayput_upstream::process::warden_main;
 static HEAP: cap::Cap<System> = cap::Cap::new(System, usize::MAX);
 
 /// What there is to measure.
-const KNOWN: [&str; 5] = ["sessions", "stores", "links", "agent", "soak"];
+const KNOWN: [&str; 6] = ["sessions", "stores", "links", "agent", "server", "soak"];
 
 fn main() -> ExitCode {
     let wanted: Vec<String> = std::env::args().skip(1).collect();
@@ -43,6 +45,7 @@ fn main() -> ExitCode {
     match words[..] {
         ["serve", "stdio"] => return server::stdio(),
         ["serve", "http", port] => return server::http(port.parse().unwrap()),
+        ["serve", "rmcp", kind] => return layer::serve(kind),
         ["warden"] => return warden_main(),
         _ => {}
     }
@@ -65,6 +68,9 @@ fn main() -> ExitCode {
     }
     if runs("agent") {
         agent::run();
+    }
+    if runs("server") {
+        runtime.block_on(layer::run());
     }
     if runs("soak") {
         soak::run();

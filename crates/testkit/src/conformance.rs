@@ -100,13 +100,18 @@ async fn serve_stdio() {
     serving.waiting().await.unwrap();
 }
 
-async fn serve(port: u16) {
+/// The server as a service over HTTP, for whoever puts something around it.
+#[must_use]
+pub fn service() -> StreamableHttpService<impl ServerHandler, LocalSessionManager> {
     let server = Server::new();
     let origins = ["http://localhost:*", "http://127.0.0.1:*", "http://[::1]:*"];
     let config = StreamableHttpServerConfig::default().with_allowed_origins(origins);
     let sessions = Arc::new(LocalSessionManager::default());
-    let service = StreamableHttpService::new(move || Ok(server.clone()), sessions, config);
+    StreamableHttpService::new(move || Ok(server.clone()), sessions, config)
+}
 
+async fn serve(port: u16) {
+    let service = service();
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).await.unwrap();
     let url = format!("http://{}/mcp\n", listener.local_addr().unwrap());
     std::io::stdout().write_all(url.as_bytes()).unwrap();

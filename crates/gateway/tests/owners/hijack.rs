@@ -50,7 +50,8 @@ async fn what_is_anns_is_nothing_to_bob() {
     // By her handle, wherever it stands.
     let handle = anns_handle(&ann, &url, &connection).await;
     let own = bob.connect(&url).await;
-    let never = "stp1_AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA";
+    let never: String = handle.chars().rev().take(8).collect();
+    let never = &*format!("{}{never}", &handle[..handle.len() - 8]);
     let on_own = bob.and("mcp-session-id", &own);
     for said in ["argument", "meta", "header"] {
         let mut answers = Vec::new();

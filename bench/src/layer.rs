@@ -1,0 +1,262 @@
+//! A server on the official SDK with the layer of `stayput-server` around it, beside the same server without.
+
+use std::{
+    collections::HashMap,
+    io::{BufRead as _, BufReader, Write as _},
+    process::{Child, Command, ExitCode, Stdio},
+    sync::{Arc, Mutex},
+};
+
+use axum::{Router, serve::ListenerExt as _};
+use bytes::Bytes;
+use http::Request;
+use http_body_util::{BodyExt as _, Full};
+use hyper::client::conn::http1::{self, SendRequest};
+use hyper_util::rt::TokioIo;
+use rmcp::{
+    ServerHandler,
+    handler::server::{tool::ToolRouter, wrapper::Parameters},
+    schemars, tool, tool_handler, tool_router,
+    transport::{
+        StreamableHttpServerConfig, StreamableHttpService,
+        streamable_http_server::session::local::LocalSessionManager,
+    },
+};
+use serde_json::{Value, json};
+use stayput_server::{Error, Keeper, State};
+use tokio::net::{TcpListener, TcpStream};
+
+use crate::report::{head, line};
+
+const ROUNDS: usize = 7;
+const CLIENTS: usize = 32;
+const CALLS: usize = 300;
+
+/// What the layer may cost.
+const TARGET: f64 = 1.05;
+
+#[derive(Clone)]
+struct Bench {
+    tools: Arc<ToolRouter<Self>>,
+    counts: Arc<Mutex<HashMap<String, u64>>>,
+}
+
+#[derive(serde::Deserialize, schemars::JsonSchema)]
+struct Mine {
+    chat: String,
+}
+
+#[derive(serde::Deserialize, schemars::JsonSchema)]
+struct Text {
+    text: String,
+}
+
+#[tool_router]
+impl Bench {
+    #[tool(description = "Says it again")]
+    async fn echo(&self, Parameters(Text { text }): Parameters<Text>) -> String {
+        text
+    }
+
+    #[tool(description = "Counts, as everybody writes it: no owner, no expiry, no limit, no store")]
+    async fn by_hand(&self, Parameters(Mine { chat }): Parameters<Mine>) -> String {
+        let mut counts = self.counts.lock().unwrap();
+        let count = counts.entry(chat).or_default();
+        *count += 1;
+        count.to_string()
+    }
+
+    #[tool(description = "Counts")]
+    async fn count(&self, state: State) -> Result<String, Error> {
+        let counted = |count: &mut u64| {
+            *count += 1;
+            count.to_string()
+        };
+        state.update("count", counted).await
+    }
+}
+
+#[tool_handler(router = self.tools)]
+impl ServerHandler for Bench {}
+
+/// The server: `bare`, or with the layer.
+pub(crate) fn serve(kind: &str) -> ExitCode {
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
+    runtime.unwrap().block_on(async {
+        let counts = Arc::default();
+        let config = StreamableHttpServerConfig::default().with_json_response(true);
+        let app = if kind == "bare" {
+            let bench = Bench { tools: Arc::new(Bench::tool_router()), counts };
+            let manager = Arc::new(LocalSessionManager::default());
+            let service = StreamableHttpService::new(move || Ok(bench.clone()), manager, config);
+            Router::new().route_service("/mcp", service)
+        } else {
+            let keeper = Keeper::memory();
+            let tools = keeper.tools().mount(Bench::tool_router());
+            let bench = Bench { tools: Arc::new(tools), counts };
+            Router::new().route_service("/mcp", keeper.http_with(move || Ok(bench.clone()), config))
+        };
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        println!("{}", listener.local_addr().unwrap());
+        std::io::stdout().flush().unwrap();
+        let listener = listener.tap_io(|socket| drop(socket.set_nodelay(true)));
+        axum::serve(listener, app).await.unwrap();
+    });
+    ExitCode::SUCCESS
+}
+
+/// A server as a process of its own, so that its processor time is its own, too.
+struct Server {
+    child: Child,
+    address: String,
+}
+
+impl Server {
+    fn start(kind: &str) -> Self {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args(["serve", "rmcp", kind]).stdin(Stdio::null()).stdout(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let mut address = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut address).unwrap();
+        Self { child, address: address.trim().to_owned() }
+    }
+
+    /// Its processor time in seconds, that of the kernel for it included.
+    fn cpu(&self) -> f64 {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id())).unwrap();
+        let fields: Vec<&str> = stat.rsplit(')').next().unwrap().split_whitespace().collect();
+        let ticks: f64 =
+            [11, 12].map(|field: usize| fields[field].parse::<f64>().unwrap()).iter().sum();
+        ticks / rustix::param::clock_ticks_per_second() as f64
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// One connection to a server, with what it always sends.
+struct Client {
+    sender: SendRequest<Full<Bytes>>,
+    address: String,
+    connection: Option<String>,
+}
+
+impl Client {
+    async fn open(server: &Server, legacy: bool) -> Self {
+        let stream = TcpStream::connect(&server.address).await.unwrap();
+        stream.set_nodelay(true).unwrap();
+        let (sender, connection) = http1::handshake(TokioIo::new(stream)).await.unwrap();
+        tokio::spawn(connection);
+        let mut client = Self { sender, address: server.address.clone(), connection: None };
+        if legacy {
+            let params = json!({
+                "protocolVersion": "2025-11-25", "capabilities": {},
+                "clientInfo": { "name": "bench", "version": "1" },
+            });
+            let body =
+                json!({ "jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params });
+            client.connection = Some(client.send(&body, "initialize").await.1);
+            let body = json!({ "jsonrpc": "2.0", "method": "notifications/initialized" });
+            client.send(&body, "notifications/initialized").await;
+        }
+        client
+    }
+
+    async fn send(&mut self, body: &Value, method: &str) -> (Bytes, String) {
+        let mut request = Request::post("/mcp")
+            .header("host", &self.address)
+            .header("accept", "application/json, text/event-stream")
+            .header("content-type", "application/json");
+        match &self.connection {
+            Some(id) => {
+                request = request.header("mcp-session-id", id);
+                request = request.header("mcp-protocol-version", "2025-11-25");
+            }
+            None if method != "initialize" => {
+                request = request.header("mcp-protocol-version", "2026-07-28");
+                request = request.header("mcp-method", method);
+                request =
+                    request.header("mcp-name", body["params"]["name"].as_str().unwrap_or_default());
+            }
+            None => {}
+        }
+        let request = request.body(Full::new(body.to_string().into())).unwrap();
+        self.sender.ready().await.unwrap();
+        let answer = self.sender.send_request(request).await.unwrap();
+        assert!(answer.status().is_success(), "{}", answer.status());
+        let id = answer.headers().get("mcp-session-id").map(|id| id.to_str().unwrap().to_owned());
+        (answer.into_body().collect().await.unwrap().to_bytes(), id.unwrap_or_default())
+    }
+
+    async fn call(&mut self, tool: &str, arguments: &Value) {
+        let mut params = json!({ "name": tool, "arguments": arguments });
+        if self.connection.is_none() {
+            params["_meta"] = json!({
+                "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+                "io.modelcontextprotocol/clientCapabilities": {},
+                "io.modelcontextprotocol/clientInfo": { "name": "bench", "version": "1" },
+            });
+        }
+        let body = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params });
+        let said = self.send(&body, "tools/call").await.0;
+        let failed = br#""isError":true"#;
+        assert!(!said.windows(failed.len()).any(|it| it == failed), "{said:?}");
+    }
+}
+
+/// Microseconds of the server for each call.
+async fn load(server: &Server, legacy: bool, tool: &'static str, arguments: &[Value]) -> f64 {
+    let mut clients = Vec::new();
+    for arguments in arguments {
+        clients.push((Client::open(server, legacy).await, arguments.clone()));
+    }
+    let before = server.cpu();
+    let calls = clients.into_iter().map(|(mut client, arguments)| {
+        tokio::spawn(async move {
+            for _ in 0..CALLS {
+                client.call(tool, &arguments).await;
+            }
+        })
+    });
+    for client in calls.collect::<Vec<_>>() {
+        client.await.unwrap();
+    }
+    (server.cpu() - before) * 1e6 / (CLIENTS * CALLS) as f64
+}
+
+/// Runs the measurements.
+pub(crate) async fn run() {
+    head(&format!(
+        "A server on rmcp, {CLIENTS} clients at once: processor time of the server per call, with the layer of \
+         stayput-server and without"
+    ));
+    let (bare, layered) = (Server::start("bare"), Server::start("layer"));
+    let all = |make: &dyn Fn(usize) -> Value| (0..CLIENTS).map(make).collect::<Vec<Value>>();
+    let text = all(&|_| json!({ "text": "what was said before" }));
+    let chat = all(&|n| json!({ "chat": format!("chat-{n}-{}", "x".repeat(24)) }));
+    let key = all(&|n| json!({ "session_id": format!("key:chat-{n}-{}", "x".repeat(24)) }));
+    let none = all(&|_| json!({}));
+    for (legacy, era) in [(false, "2026-07-28"), (true, "2025-11-25")] {
+        let named = if legacy { &none } else { &key };
+        for (what, by, tool, arguments, target) in [
+            ("a tool that keeps nothing", "echo", "echo", &text, true),
+            ("one that counts, beside a map by hand", "by_hand", "count", named, false),
+        ] {
+            let given = if by == "echo" { &text } else { &chat };
+            let (mut without, mut with) = (f64::INFINITY, f64::INFINITY);
+            for _ in 0..ROUNDS {
+                without = without.min(load(&bare, legacy, by, given).await);
+                with = with.min(load(&layered, legacy, tool, arguments).await);
+            }
+            let (ratio, value) = (with / without, format!("{with:.1} / {without:.1} µs"));
+            let met = target.then(|| ("≤ 1.05", ratio <= TARGET));
+            line(&format!("{era}, {what}"), &value, None);
+            line("  ratio", &format!("{ratio:.3}"), met);
+        }
+    }
+}

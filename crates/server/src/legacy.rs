@@ -1,0 +1,81 @@
+//! Clients that shake hands: what rmcp needs to go on with them in another process.
+
+use std::{io, sync::Arc};
+
+use async_trait::async_trait;
+use rmcp::{
+    ServerHandler,
+    transport::{
+        StreamableHttpServerConfig, StreamableHttpService,
+        streamable_http_server::session::{SessionState, SessionStore, SessionStoreError},
+    },
+};
+
+use crate::{Error, Keeper, Layered, Manager, carrier::connection_name, visit::Visit};
+
+impl Keeper {
+    /// A whole service over HTTP for both eras: rmcp's, with [`Keeper::manager`] and [`Keeper::session_store`], and
+    /// [`Keeper::layer`] around it.
+    ///
+    /// ```no_run
+    /// # fn example(cart: impl rmcp::ServerHandler + Clone + Sync) {
+    /// let keeper = stayput_server::Keeper::memory();
+    /// let app: axum::Router = axum::Router::new().route_service("/mcp", keeper.http(move || Ok(cart.clone())));
+    /// # }
+    /// ```
+    pub fn http<S: ServerHandler>(
+        &self,
+        server: impl Fn() -> io::Result<S> + Send + Sync + 'static,
+    ) -> Layered<StreamableHttpService<S, Manager>> {
+        self.http_with(server, StreamableHttpServerConfig::default().with_json_response(true))
+    }
+
+    /// The same with a configuration of your own, such as the names of hosts that it may be reached by.
+    pub fn http_with<S: ServerHandler>(
+        &self,
+        server: impl Fn() -> io::Result<S> + Send + Sync + 'static,
+        mut config: StreamableHttpServerConfig,
+    ) -> Layered<StreamableHttpService<S, Manager>> {
+        config.session_store = Some(self.session_store());
+        let service = StreamableHttpService::new(server, self.manager(), config);
+        tower_layer::Layer::layer(&self.layer(), service)
+    }
+
+    /// rmcp's store of sessions, on the store of this keeper: a client that shook hands goes on after a restart and
+    /// on another replica, under its `Mcp-Session-Id`, with its state. Only for services inside [`Keeper::layer`],
+    /// which tells whose they are.
+    #[must_use]
+    pub fn session_store(&self) -> Arc<dyn SessionStore> {
+        Arc::new(Connections(self.clone()))
+    }
+}
+
+/// Connections of clients, each for its owner alone.
+struct Connections(Keeper);
+
+#[async_trait]
+impl SessionStore for Connections {
+    async fn load(&self, id: &str) -> Result<Option<SessionState>, SessionStoreError> {
+        let visit = Visit::current().ok_or(Error::NotKept)?;
+        let name = connection_name(visit.owner(), id.as_bytes());
+        let found = self.0.shared().store.connection(name).await?;
+        let Some(body) = found.map(|it| it.body).filter(|body| !body.is_empty()) else {
+            return Ok(None);
+        };
+        Ok(Some(serde_json::from_slice(&body)?))
+    }
+
+    async fn store(&self, id: &str, state: &SessionState) -> Result<(), SessionStoreError> {
+        let visit = Visit::current().ok_or(Error::NotKept)?;
+        let name = connection_name(visit.owner(), id.as_bytes());
+        self.0.tend();
+        let body = serde_json::to_vec(state)?;
+        Ok(self.0.shared().connect(visit.owner(), name, body).await?)
+    }
+
+    async fn delete(&self, id: &str) -> Result<(), SessionStoreError> {
+        let visit = Visit::current().ok_or(Error::NotKept)?;
+        let name = connection_name(visit.owner(), id.as_bytes());
+        Ok(self.0.shared().disconnect(name).await?)
+    }
+}

@@ -1,0 +1,362 @@
+//! Sessions that any number of processes serve at once.
+//!
+//! Nothing here claims a session: the state of a server is rows in a store, revisions keep writers apart, and
+//! whichever process gets a request may answer it. What is remembered between requests is only where a
+//! name leads and when it was used; every answer of the store can prove it wrong.
+
+mod make;
+mod sweep;
+mod table;
+
+use std::{sync::Arc, time::Duration};
+
+use stayput_core::{
+    Agent, Clock, EndReason, Events, Expiry, Handle, HandleHash, Key, OpenError, Owner, Record,
+    Seen, SessionId, State, StateLimits, Store, StoreError, Timestamp,
+};
+
+pub(crate) use self::table::{Held, Use};
+use self::table::{Name, Table};
+
+/// How sessions are kept.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Settings {
+    pub(crate) expiry: Expiry,
+    /// The idle time of a session that nobody asked for and nobody came back to.
+    pub(crate) provisional: Duration,
+    /// How long it is remembered that a session is over.
+    pub(crate) retention: Duration,
+    pub(crate) per_owner: usize,
+    pub(crate) state: StateLimits,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            expiry: Expiry::default(),
+            provisional: Duration::from_secs(2 * 60),
+            retention: Duration::from_secs(7 * 24 * 60 * 60),
+            per_owner: 10_000,
+            state: StateLimits::default(),
+        }
+    }
+}
+
+/// How often something begins again when others write first.
+const ATTEMPTS: u32 = 16;
+
+/// How long it is taken for granted that a connection was not ended by another process.
+const TRUST: Duration = Duration::from_secs(1);
+
+/// All sessions, as this process sees them.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) events: Arc<dyn Events>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) settings: Settings,
+    table: Table,
+}
+
+/// What became of a session that was to end.
+enum Outcome {
+    Over(Record),
+    /// Somebody used or changed it meanwhile.
+    Changed(Record),
+    Gone,
+}
+
+impl Shared {
+    pub(crate) fn new(
+        store: Arc<dyn Store>,
+        events: Arc<dyn Events>,
+        clock: Arc<dyn Clock>,
+        settings: Settings,
+    ) -> Self {
+        Self { store, events, clock, settings, table: Table::default() }
+    }
+
+    pub(crate) fn now(&self) -> Timestamp {
+        self.clock.now()
+    }
+
+    /// The session that a handle of this owner leads to. One of somebody else is as unknown as one that
+    /// never was: the owner is part of what is looked for.
+    pub(crate) async fn by_handle(
+        self: &Arc<Self>,
+        owner: &Owner,
+        handle: &Handle,
+    ) -> Result<Use, OpenError> {
+        let hash = handle.hash(owner);
+        if let Some(used) = self.remembered(Name::Handle(hash)) {
+            return Ok(used);
+        }
+        let record = self.store.find_handle(hash).await?;
+        let record = record.filter(|it| it.owner == *owner).ok_or(OpenError::Unknown)?;
+        let record = if (record.provisional || !record.named) && record.is_live() {
+            self.confirmed(record).await?
+        } else {
+            record
+        };
+        self.admit(record, Some(Name::Handle(hash))).await
+    }
+
+    /// The live session with this key, if there is one.
+    pub(crate) async fn find(
+        self: &Arc<Self>,
+        owner: &Owner,
+        agent: &Agent,
+        key: &Key,
+    ) -> Result<Option<Use>, OpenError> {
+        let name = Name::Key(key.digest(owner, agent));
+        if let Some(used) = self.remembered(name) {
+            return Ok(Some(used));
+        }
+        let Some(record) = self.store.find(owner, agent, key).await? else { return Ok(None) };
+        match self.admit(record, Some(name)).await {
+            Err(OpenError::Over(_) | OpenError::Unknown) => Ok(None),
+            found => found.map(Some),
+        }
+    }
+
+    /// The session with this id, for its owner.
+    pub(crate) async fn by_id(
+        self: &Arc<Self>,
+        owner: &Owner,
+        id: SessionId,
+    ) -> Result<Use, OpenError> {
+        let record = self.store.load(id).await?;
+        let record = record.filter(|it| it.owner == *owner).ok_or(OpenError::Unknown)?;
+        self.admit(record, None).await
+    }
+
+    /// The session that a connection of this owner leads to; over or not.
+    pub(crate) async fn led(
+        self: &Arc<Self>,
+        name: HandleHash,
+    ) -> Result<Option<Record>, OpenError> {
+        let Some(connection) = self.store.connection(name).await? else { return Ok(None) };
+        Ok(self.store.load(connection.session).await?)
+    }
+
+    /// The id of that session.
+    pub(crate) async fn led_to(self: &Arc<Self>, name: HandleHash) -> Result<SessionId, OpenError> {
+        if let Some(held) = self.table.get(Name::Connection(name)) {
+            return Ok(held.id());
+        }
+        let led = self.store.connection(name).await?;
+        led.map(|it| it.session).ok_or(OpenError::Unknown)
+    }
+
+    /// Whether there is a connection of this name. It is asked again after a while: another process may
+    /// have ended it.
+    pub(crate) async fn is_connected(&self, name: HandleHash) -> Result<bool, StoreError> {
+        let now = self.now();
+        if self.table.trusts(name, now) {
+            return Ok(true);
+        }
+        let known = self.store.connection(name).await?.is_some();
+        if known {
+            self.table.trust(name, now.after(TRUST));
+        }
+        Ok(known)
+    }
+
+    /// Uses what is known of a name, if that still can be true. Nothing is asked: a session that is over
+    /// has no state, and every look at one that seems empty asks the store.
+    pub(crate) fn remembered(self: &Arc<Self>, name: Name) -> Option<Use> {
+        self.usable(self.table.get(name)?)
+    }
+
+    /// The same for an id.
+    pub(crate) fn known(self: &Arc<Self>, id: SessionId) -> Option<Use> {
+        self.usable(self.table.held(id)?)
+    }
+
+    fn usable(self: &Arc<Self>, held: Arc<Held>) -> Option<Use> {
+        let over = held.due(self.now()).is_some() || held.record().lost().is_some();
+        (!over).then(|| Use::of(self, held, false))
+    }
+
+    /// Uses a session that was just read, if it is not over.
+    pub(crate) async fn admit(
+        self: &Arc<Self>,
+        mut record: Record,
+        name: Option<Name>,
+    ) -> Result<Use, OpenError> {
+        for _ in 0..ATTEMPTS {
+            if !record.is_live() {
+                self.table.forget(record.id);
+                return Err(OpenError::Over(record.into()));
+            }
+            let held = self.table.hold(record.clone(), name);
+            let Some(reason) = held.due(self.now()) else { return Ok(Use::of(self, held, true)) };
+            match self.finish(&record, reason).await? {
+                Outcome::Over(over) => return Err(OpenError::Over(over.into())),
+                Outcome::Changed(newer) => record = newer,
+                Outcome::Gone => return Err(OpenError::Unknown),
+            }
+        }
+        Err(StoreError::Stale.into())
+    }
+
+    /// Remembers that a connection leads to a session. Not to one that nobody wanted yet: whoever does
+    /// looks into the store, and lets it live as long as others.
+    pub(crate) fn remember(&self, held: &Arc<Held>, name: HandleHash) {
+        if !held.record().provisional {
+            self.table.name(held, Name::Connection(name));
+        }
+        self.table.trust(name, self.now().after(TRUST));
+    }
+
+    /// A connection is over, and the session that was made with it, too.
+    pub(crate) async fn disconnect(&self, name: HandleHash) -> Result<(), OpenError> {
+        if let Some(connection) = self.store.connection(name).await? {
+            self.store.remove_connection(name, None).await?;
+            self.table.unname(Name::Connection(name));
+            self.end_unnamed(connection.session).await?;
+        }
+        Ok(())
+    }
+
+    /// The values of a session.
+    pub(crate) fn state(&self, id: SessionId) -> State {
+        State::new(self.store.clone(), id, None, self.settings.state)
+    }
+
+    /// Why the store has nothing of a session that was there: to be asked when something seems missing.
+    pub(crate) async fn verdict(&self, id: SessionId) -> Result<(), OpenError> {
+        match self.store.load(id).await? {
+            Some(record) if record.is_live() => Ok(()),
+            Some(record) => {
+                self.table.forget(id);
+                Err(OpenError::Over(record.into()))
+            }
+            None => {
+                self.table.forget(id);
+                Err(OpenError::Unknown)
+            }
+        }
+    }
+
+    /// A new handle for a session. Older ones stay good.
+    pub(crate) async fn issue(&self, held: &Held) -> Result<Handle, OpenError> {
+        let handle = Handle::generate();
+        match self.store.add_handle(held.id(), handle.hash(held.owner()), None).await {
+            Ok(()) => Ok(handle),
+            Err(StoreError::Missing) => {
+                self.verdict(held.id()).await?;
+                Err(OpenError::Unknown)
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Ends a session for good.
+    pub(crate) async fn end(&self, id: SessionId, reason: EndReason) -> Result<(), OpenError> {
+        for _ in 0..ATTEMPTS {
+            let Some(record) = self.store.load(id).await?.filter(Record::is_live) else {
+                self.table.forget(id);
+                return Ok(());
+            };
+            if self.write_end(&record, reason, Seen::revision(&record)).await?.is_some() {
+                return Ok(());
+            }
+        }
+        Err(StoreError::Stale.into())
+    }
+
+    /// Ends a session that a connection made, unless somebody else counts on it.
+    pub(crate) async fn end_unnamed(&self, id: SessionId) -> Result<(), OpenError> {
+        match self.store.load(id).await? {
+            Some(record) if record.is_live() && !record.named && record.key.is_none() => {
+                self.end(id, EndReason::Closed).await
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Ends a session whose time has come, unless somebody came back to it.
+    async fn finish(&self, record: &Record, reason: EndReason) -> Result<Outcome, OpenError> {
+        if let Some(over) = self.write_end(record, reason, Seen::unused(record)).await? {
+            return Ok(Outcome::Over(over));
+        }
+        Ok(match self.store.load(record.id).await? {
+            Some(newer) => Outcome::Changed(newer),
+            None => Outcome::Gone,
+        })
+    }
+
+    /// Writes the end of a session, if it is as it was seen; gives the tombstone.
+    async fn write_end(
+        &self,
+        record: &Record,
+        reason: EndReason,
+        seen: Seen,
+    ) -> Result<Option<Record>, OpenError> {
+        let mut over = record.clone();
+        over.end(reason, self.now());
+        match self.store.replace(&over, seen, None).await {
+            Ok(revision) => over.revision = revision,
+            Err(StoreError::Stale | StoreError::Missing) => return Ok(None),
+            Err(error) => return Err(error.into()),
+        }
+        self.table.forget(record.id);
+        self.table.one_less(&record.owner);
+        self.events.forget(&record.owner, record.id).await?;
+        Ok(Some(over))
+    }
+
+    /// Changes a record, durably.
+    pub(crate) async fn change(
+        &self,
+        id: SessionId,
+        mut change: impl FnMut(&mut Record),
+    ) -> Result<Record, OpenError> {
+        for _ in 0..ATTEMPTS {
+            let found = self.store.load(id).await?.ok_or(OpenError::Unknown)?;
+            if !found.is_live() {
+                return Err(OpenError::Over(found.into()));
+            }
+            let mut record = found.clone();
+            change(&mut record);
+            if record == found {
+                // Somebody else has done it.
+                self.table.learn(&record);
+                return Ok(record);
+            }
+            match self.store.replace(&record, Seen::revision(&found), None).await {
+                Ok(revision) => {
+                    record.revision = revision;
+                    self.table.learn(&record);
+                    return Ok(record);
+                }
+                Err(StoreError::Stale) => {}
+                Err(StoreError::Missing) => return Err(OpenError::Unknown),
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Err(StoreError::Stale.into())
+    }
+
+    /// A handle came back: somebody counts on the session, and one that nobody asked for lives as long as
+    /// others.
+    async fn confirmed(&self, record: Record) -> Result<Record, OpenError> {
+        if record.expiry.due(record.created, record.last_used, self.now()).is_some() {
+            return Ok(record);
+        }
+        let otherwise = self.settings.expiry;
+        self.change(record.id, |record| {
+            record.named = true;
+            if std::mem::take(&mut record.provisional) {
+                record.expiry = record.wanted.take().map_or(otherwise, |wanted| *wanted);
+            }
+        })
+        .await
+    }
+
+    /// Notes that its client was told what it lost.
+    pub(crate) async fn told(&self, id: SessionId) -> Result<(), OpenError> {
+        self.change(id, |record| record.told = record.generation).await.map(drop)
+    }
+}

@@ -1,0 +1,56 @@
+//! One call of a tool, inside its session.
+
+use std::sync::Arc;
+
+use rmcp::{
+    ErrorData,
+    handler::server::tool::{DynCallToolHandler, ToolCallContext},
+    model::{CallToolResponse, CallToolResult, ContentBlock},
+};
+use stayput_core::Handle;
+use stayput_wire::meta;
+
+use crate::{error::OURS, extract::carried, visit::Visit};
+
+/// Runs a tool, and tells its client the handle that was made for it.
+pub(super) async fn run<S>(
+    inner: Arc<DynCallToolHandler<S>>,
+    context: ToolCallContext<'_, S>,
+) -> Result<CallToolResponse, ErrorData> {
+    let Some(visit) = carried(&context.request_context.extensions).map(|it| it.0.clone()) else {
+        return inner(context).await;
+    };
+    let said = visit.scope(inner(context)).await;
+    let said = said.or_else(readable);
+    match (said, visit.minted()) {
+        (Ok(CallToolResponse::Complete(result)), Some(handle)) => {
+            Ok(given(result, handle, &visit).into())
+        }
+        (said, _) => said,
+    }
+}
+
+/// An error of ours as what a model can read. `?` made another one of it where a tool returns other errors, too.
+fn readable(error: ErrorData) -> Result<CallToolResponse, ErrorData> {
+    if error.data.as_ref().is_some_and(|data| data.get(OURS).is_some()) {
+        return Ok(CallToolResult::error(vec![ContentBlock::text(error.message)]).into());
+    }
+    Err(error)
+}
+
+/// A result that gives a handle out: to programs in `_meta`, and to the model in words where it did not get it in
+/// an error.
+fn given(mut result: CallToolResult, handle: &Handle, visit: &Visit) -> CallToolResult {
+    let told = result.meta.get_or_insert_default();
+    told.insert(meta::SESSION.to_owned(), handle.expose().into());
+    if visit.given().is_some() {
+        let sentence = format!(
+            "This call ran in a new session: {}. Pass it as `session_id` in every later call of this \
+             conversation, and keep it when the conversation is summarised; a call without it begins with \
+             nothing.",
+            handle.expose()
+        );
+        result.content.push(ContentBlock::text(sentence));
+    }
+    result
+}

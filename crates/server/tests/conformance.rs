@@ -1,0 +1,38 @@
+//! The official suite says of a server with the layer what it says without.
+#![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
+
+mod world;
+
+use axum::Router;
+use stayput_server::Keeper;
+use stayput_testkit::{conformance, mcp::TestServer, peers};
+use world::listen;
+
+async fn is_as_good_as_without(revision: &'static str) {
+    if peers::are_left_out() {
+        return;
+    }
+    let plain = TestServer::conformance().await;
+    let keeper = Keeper::memory();
+    let app = Router::new().route_service("/mcp", conformance::service()).layer(keeper.layer());
+    let layered = listen(app).await;
+    let judge = |url: String| tokio::task::spawn_blocking(move || peers::judge(&url, revision));
+    let direct = judge(plain.url().to_owned());
+    let through = judge(layered).await.unwrap();
+    let direct = direct.await.unwrap();
+    assert_eq!((direct.failed, through.failed), (0, 0), "{}", through.report);
+    assert!(direct.passed > 50, "{}", direct.report);
+    assert_eq!(through.checks, direct.checks, "{}", through.report);
+}
+
+/// R016: nothing changes for clients that shake hands.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_layer_conforms_to_2025_11_25() {
+    is_as_good_as_without("2025-11-25").await;
+}
+
+/// R016: nor for those that do not.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_layer_conforms_to_2026_07_28() {
+    is_as_good_as_without("2026-07-28").await;
+}
