@@ -67,14 +67,22 @@ struct UnderWay {
     calls: Vec<Flight>,
     /// Counts calls: an id may be used again.
     flights: u64,
-    /// What servers asked, and over which link, by the id that the client was given. Few are ever asked
-    /// anything, and an empty tree is smaller than an empty table.
-    asked: BTreeMap<u64, (LinkKey, Asked)>,
     /// The stream that the client listens on.
     ear: Option<Arc<Stream>>,
+    /// The link that met the client last. Most clients have one.
+    met: Option<(LinkKey, Generation)>,
+    /// In a box, because few clients have any of it.
+    rare: Option<Box<Rare>>,
+}
+
+/// What few clients have.
+#[derive(Default)]
+struct Rare {
+    /// What servers asked, and over which link, by the id that the client was given.
+    asked: BTreeMap<u64, (LinkKey, Asked)>,
     /// What the client wants to hear, as it was asked for.
     wishes: Wishes,
-    /// Which of its links know of the client, the latest last. Most clients have one.
+    /// The other links that know of the client, the latest last.
     met: Vec<(LinkKey, Generation)>,
     /// Who passes on what servers say outside of calls, for each link.
     hearing: Vec<(LinkKey, AbortHandle)>,
@@ -83,7 +91,7 @@ struct UnderWay {
 }
 
 /// What a client asked for that holds for every link it gets. It is kept with the connection.
-#[derive(Clone, Default, Serialize, Deserialize)]
+#[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Wishes {
     /// The parameters of `logging/setLevel`.
     #[serde(default)]
@@ -173,7 +181,9 @@ impl Connection {
         let hello = Hello::new(&kept.info, &kept.capabilities).ok()?;
         let version = Version::from(&*kept.version);
         let restored = Self::new(owner, session, Target::kept(&kept.server), version, hello);
-        restored.under_way().wishes = kept.wishes;
+        if kept.wishes != Wishes::default() {
+            restored.under_way().rare().wishes = kept.wishes;
+        }
         Some(Self { stdio: kept.stdio, ..restored })
     }
 
@@ -292,10 +302,11 @@ impl Connection {
     /// Who passes on what is said over a link from now on; who did it before stops.
     pub(crate) fn hear(&self, link: LinkKey, task: AbortHandle) {
         let mut under_way = self.under_way();
-        under_way.hearing.retain(|(_, task)| !task.is_finished());
-        let before = under_way.hearing.iter().position(|(known, _)| *known == link);
-        let before = before.map(|at| under_way.hearing.swap_remove(at));
-        under_way.hearing.push((link, task));
+        let hearing = &mut under_way.rare().hearing;
+        hearing.retain(|(_, task)| !task.is_finished());
+        let before = hearing.iter().position(|(known, _)| *known == link);
+        let before = before.map(|at| hearing.swap_remove(at));
+        hearing.push((link, task));
         drop(under_way);
         if let Some((_, before)) = before {
             before.abort();
@@ -305,41 +316,42 @@ impl Connection {
     /// Whether the client listens, and what is said over this link was never passed on.
     pub(crate) fn is_deaf_to(&self, link: &LinkKey) -> bool {
         let under_way = self.under_way();
-        under_way.ear.is_some() && !under_way.hearing.iter().any(|(known, _)| known == link)
+        let mut hearing = under_way.rare.iter().flat_map(|rare| &rare.hearing);
+        under_way.ear.is_some() && !hearing.any(|(known, _)| known == link)
     }
 
     /// What a server listed to this client after something had changed.
     pub(crate) fn seen(&self, server: &str, list: &List) -> Option<Arc<Index>> {
-        self.under_way().seen.get(server, list)
+        self.under_way().rare.as_ref()?.seen.get(server, list)
     }
 
     /// A server listed something else than before.
     pub(crate) fn see(&self, server: &str, list: &'static List, pages: &[Page]) {
-        self.under_way().seen.add(server, list, pages);
+        self.under_way().rare().seen.add(server, list, pages);
     }
 
     /// Keeps a question of a server until the client answers it; says under which id.
     pub(crate) fn ask(&self, link: &LinkKey, asked: Asked) -> u64 {
         let id = self.next_ask.fetch_add(1, Ordering::Relaxed);
-        self.under_way().asked.insert(id, (link.clone(), asked));
+        self.under_way().rare().asked.insert(id, (link.clone(), asked));
         id
     }
 
     /// The question that the client answers.
     pub(crate) fn asked(&self, id: u64) -> Option<Asked> {
-        self.under_way().asked.remove(&id).map(|(_, asked)| asked)
+        let asked = self.under_way().rare.as_mut()?.asked.remove(&id);
+        asked.map(|(_, asked)| asked)
     }
 
     /// The server took a question back; says under which id the client knows it.
     pub(crate) fn withdraw(&self, link: &LinkKey, server_id: &str) -> Option<u64> {
         let mut under_way = self.under_way();
         // Another server, and another process of the same one, may use the same ids.
-        let mut found = under_way
-            .asked
-            .iter()
-            .filter(|(_, (by, asked))| by == link && asked.id().as_str() == server_id);
+        let all = &mut under_way.rare.as_mut()?.asked;
+        let mut found =
+            all.iter().filter(|(_, (by, asked))| by == link && asked.id().as_str() == server_id);
         let id = found.next().map(|(id, _)| *id)?;
-        let asked = under_way.asked.remove(&id);
+        let asked = all.remove(&id);
         drop(under_way);
         drop(asked);
         Some(id)
@@ -384,7 +396,7 @@ impl Connection {
         let Some(params) = message.params() else { return false };
         let uri = params.find(&["uri"]).and_then(|uri| uri.text().map(Cow::into_owned));
         let mut under_way = self.under_way();
-        let wishes = &mut under_way.wishes;
+        let wishes = &mut under_way.rare().wishes;
         match (method, uri) {
             (Some("logging/setLevel"), _) => wishes.log_level = Some(params.as_str().to_owned()),
             (Some("resources/subscribe"), Some(uri)) => {
@@ -403,23 +415,33 @@ impl Connection {
     }
 
     pub(crate) fn wishes(&self) -> Wishes {
-        self.under_way().wishes.clone()
+        let under_way = self.under_way();
+        under_way.rare.as_ref().map(|rare| rare.wishes.clone()).unwrap_or_default()
     }
 
     /// Whether the client meets this link for the first time.
     pub(crate) fn meets(&self, link: &LinkKey, generation: Generation) -> bool {
         let mut under_way = self.under_way();
-        if let Some((_, known)) = under_way.met.iter_mut().rev().find(|(known, _)| known == link) {
-            return std::mem::replace(known, generation) != generation;
+        if let Some((known, at)) = &mut under_way.met
+            && known == link
+        {
+            return std::mem::replace(at, generation) != generation;
         }
-        if under_way.met.len() >= SESSIONS {
+        let Some(before) = under_way.met.take() else {
+            under_way.met = Some((link.clone(), generation));
+            return true;
+        };
+        let others = &mut under_way.rare().met;
+        let known = others.iter().rposition(|(known, _)| known == link);
+        let known = known.map(|at| others.remove(at));
+        if others.len() >= SESSIONS {
             // To be introduced twice does no harm.
-            under_way.met.clear();
+            others.clear();
         }
-        // It stays for as long as the connection does, and most are not followed by another one.
-        under_way.met.reserve_exact(1);
-        under_way.met.push((link.clone(), generation));
-        true
+        others.push(before);
+        let meets = known.as_ref().is_none_or(|(_, at)| *at != generation);
+        under_way.met = Some((link.clone(), generation));
+        meets
     }
 
     /// The client is gone for good: what is in flight is cancelled, and its streams end.
@@ -433,7 +455,7 @@ impl Connection {
         for call in under_way.calls.into_iter().filter_map(|flight| flight.call) {
             call.cancel();
         }
-        for (_, hearing) in under_way.hearing {
+        for (_, hearing) in under_way.rare.into_iter().flat_map(|rare| rare.hearing) {
             hearing.abort();
         }
         if let Some(ear) = under_way.ear {
@@ -457,6 +479,10 @@ pub(crate) struct InFlight {
 }
 
 impl UnderWay {
+    fn rare(&mut self) -> &mut Rare {
+        self.rare.get_or_insert_default()
+    }
+
     /// A call by its number, unless the connection was closed meanwhile.
     fn flight(&mut self, number: u64) -> Option<&mut Flight> {
         self.calls.iter_mut().find(|flight| flight.number == number)

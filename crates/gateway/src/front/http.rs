@@ -1,6 +1,6 @@
 //! The HTTP front: one path for each server, and one for all.
 
-use std::{convert::Infallible, net::IpAddr, sync::Arc, time::Duration};
+use std::{convert::Infallible, net::IpAddr, sync::Arc, task::Poll, time::Duration};
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
@@ -33,6 +33,7 @@ pub(crate) async fn serve(house: Arc<House>, socket: TcpStream, stop: impl Futur
     let Ok(from) = socket.peer_addr() else { return };
     // Small answers wait for nobody.
     let _ = socket.set_nodelay(true);
+    let stopping = house.clone();
     let service = service_fn(move |request| {
         let house = house.clone();
         async move { Ok::<_, Infallible>(answer(&house, from.ip(), request).await) }
@@ -42,7 +43,16 @@ pub(crate) async fn serve(house: Arc<House>, socket: TcpStream, stop: impl Futur
     let connection = http.serve_connection(TokioIo::new(socket), service);
     tokio::pin!(connection);
     tokio::pin!(stop);
+    // Once it knows whom to wake, all sockets leave it alone until it is time.
+    let mut known = false;
+    let stop = std::future::poll_fn(|cx| {
+        if std::mem::replace(&mut known, true) && !stopping.health.is_stopping() {
+            return Poll::Pending;
+        }
+        stop.as_mut().poll(cx)
+    });
     tokio::select! {
+        biased;
         _ = connection.as_mut() => return,
         () = stop => connection.as_mut().graceful_shutdown(),
     }

@@ -35,7 +35,7 @@ impl Default for ClientSettings {
             proxy: Proxy::FromEnvironment,
             connect: Duration::from_secs(10),
             idle: Duration::from_secs(90),
-            max_idle: 32,
+            max_idle: 128,
             keep_alive: Some(Duration::from_secs(60)),
             runtime: None,
         }
