@@ -11,7 +11,7 @@ from lines import run
 mode, command, *args = sys.argv[1:]
 
 run(
-    lambda: Client(StdioServerParameters(command=command, args=args, env=dict(os.environ)), mode=mode),
+    lambda _headers: Client(StdioServerParameters(command=command, args=args, env=dict(os.environ)), mode=mode),
     lambda client: client.protocol_version,
-    lambda client, tool, arguments: client.call_tool(tool, arguments),
+    lambda client, tool, arguments, meta: client.call_tool(tool, arguments, meta=meta),
 )

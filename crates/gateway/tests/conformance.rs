@@ -4,7 +4,11 @@
 mod world;
 
 use serde_json::{Value, json};
-use stayput_testkit::{mcp::TestServer, peers, program};
+use stayput_testkit::{
+    mcp::TestServer,
+    peers::{self, Verdict},
+    program,
+};
 use world::{Gateway, gone, mark};
 
 /// A revision of the protocol, and what the suite says otherwise through the gateway.
@@ -31,21 +35,36 @@ const MODERN: Suite = Suite {
 };
 
 /// Judges the server alone and behind the gateway, where `entry` configures it.
+///
+/// For some notifications the suite waits for a fixed time, and warns if none came by then. On a busy machine
+/// it may so warn of either; then both are judged once more, one after the other.
 async fn is_as_good_as_direct(suite: &Suite, server: &TestServer, entry: Value) {
     let gateway = Gateway::start(json!({ "test": entry })).await;
     let judge = |url: String| {
         let revision = suite.revision;
         tokio::task::spawn_blocking(move || peers::judge(&url, revision))
     };
-    let direct = judge(server.url().to_owned());
-    let through = judge(format!("{}/mcp/test", gateway.url)).await.unwrap();
-    let mut direct = direct.await.unwrap();
+    let (alone, behind) = (server.url().to_owned(), format!("{}/mcp/test", gateway.url));
+    let direct = judge(alone.clone());
+    let through = judge(behind.clone()).await.unwrap();
+    let direct = direct.await.unwrap();
+    if compared(suite, &through, direct) {
+        return;
+    }
+    let through = judge(behind).await.unwrap();
+    let direct = judge(alone).await.unwrap();
+    assert!(compared(suite, &through, direct), "{}", through.report);
+}
+
+/// Whether both are judged alike. A failure is none that time could mend.
+fn compared(suite: &Suite, through: &Verdict, mut direct: Verdict) -> bool {
     assert_eq!((direct.failed, through.failed), (0, 0), "{}", through.report);
     assert!(direct.passed > 50, "{}", direct.report);
     for check in suite.unlike {
         assert!(direct.checks.remove(*check).is_some(), "{check} is alike");
     }
-    assert_eq!(through.checks, direct.checks, "{}", through.report);
+    assert!(through.checks.keys().eq(direct.checks.keys()), "{}", through.report);
+    through.checks == direct.checks
 }
 
 /// With the server behind HTTP.

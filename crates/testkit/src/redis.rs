@@ -85,7 +85,7 @@ impl Redis {
         command.args(["--appendonly", "yes", "--appendfsync", "always"]);
         // Names of files in the options are names in the folder.
         command.current_dir(self.folder.path()).args(&self.options);
-        Server::start(&mut command, || succeeds(self.cli().args(["ping"])))
+        Server::start(&mut command, || succeeds(self.cli().args(["-e", "ping"])))
     }
 
     /// Where it is.

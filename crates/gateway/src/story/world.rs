@@ -115,12 +115,18 @@ impl World {
             gateway.stop().await;
         }
         self.serving.abort();
+        // One that was just being started when the story stopped takes a moment more.
+        let mut left = census::below(std::process::id()).len();
+        for _ in 0..100 {
+            if left == 0 {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            left = census::below(std::process::id()).len();
+        }
         let removed = fs::remove_dir_all(self.folders.root());
         removed.map_err(|error| format!("the temporary folder cannot be removed: {error}"))?;
-        match census::below(std::process::id()).len() {
-            0 => Ok(()),
-            left => Err(format!("{left} processes are left")),
-        }
+        if left == 0 { Ok(()) } else { Err(format!("{left} processes are left")) }
     }
 }
 
