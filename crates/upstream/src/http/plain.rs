@@ -22,9 +22,9 @@ use std::{future::poll_fn, io, sync::Arc};
 
 use ::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use bytes::Bytes;
-use tokio::runtime::Handle;
+use tokio::{net::TcpStream, runtime::Handle};
 
-use super::{ClientSettings, HttpError, Request, dial::Dial, request::Taken};
+use super::{ClientSettings, HttpError, Request, Target, dial::Dial, request::Taken};
 use crate::Delivery;
 use line::{Failed, Line, Out};
 use reader::Coming;
@@ -65,11 +65,10 @@ impl Plain {
         let origin = request.url.origin();
         loop {
             let kept = poll_fn(|cx| self.shelves.take(origin, cx)).await;
-            let fresh = kept.is_none();
-            let tcp = match kept {
-                Some(tcp) => tcp,
+            let (tcp, fresh) = match kept {
+                Some(tcp) => (tcp, false),
                 // In a box, as all that is rare: every call would have to be as large.
-                None => Box::pin(self.dial.straight(&request.url, taken)).await?,
+                None => Box::pin(self.connect(&request.url, taken)).await?,
             };
             let mut line = Line::new(tcp, out);
             match poll_fn(|cx| line.poll_head(&request.method, taken, cx)).await {
@@ -83,6 +82,17 @@ impl Plain {
                 Err(Failed::Unsent(error)) => return Err(broken(taken.delivery(), &error)),
                 Err(Failed::Sent(error)) => return Err(broken(Delivery::Unknown, &error)),
             }
+        }
+    }
+}
+
+impl Plain {
+    /// A connection, and whether it is a new one: if one that is in use becomes free first, it is that.
+    async fn connect(&self, to: &Target, taken: &Taken) -> Result<(TcpStream, bool), HttpError> {
+        tokio::select! {
+            biased;
+            tcp = self.shelves.wish(to) => Ok((tcp, false)),
+            dialled = self.dial.straight(to, taken) => Ok((dialled?, true)),
         }
     }
 }

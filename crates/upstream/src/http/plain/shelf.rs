@@ -1,7 +1,7 @@
 //! Connections that nobody uses.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, VecDeque},
     pin::Pin,
     sync::{
         Arc, Mutex, Weak,
@@ -20,7 +20,10 @@ use tokio::{
     time::Instant,
 };
 
-use crate::{http::ClientSettings, lock::lock};
+use crate::{
+    http::{ClientSettings, Target},
+    lock::lock,
+};
 
 /// Connections that nobody uses, by origin. Closed by the server, they are closed here; and one that
 /// nobody took for a while is closed too.
@@ -43,6 +46,29 @@ struct Shelf {
     lines: Vec<(TcpStream, Instant)>,
     /// Woken when one of them is closed.
     alarm: Waker,
+    /// Those who found none, and take the next: who came first is served first.
+    waiting: VecDeque<Arc<Wish>>,
+}
+
+impl Shelf {
+    fn is_needed(&self) -> bool {
+        !self.lines.is_empty() || !self.waiting.is_empty()
+    }
+
+    /// Gives it to the first who waits. If nobody does it comes back.
+    fn hand_out(&mut self, tcp: TcpStream) -> Option<TcpStream> {
+        while let Some(wish) = self.waiting.pop_front() {
+            let mut wished = lock(&wish.0);
+            if let Wished::Open(waker) = &mut *wished {
+                let waker = waker.take();
+                *wished = Wished::Given(tcp);
+                drop(wished);
+                waker.inspect(Waker::wake_by_ref);
+                return None;
+            }
+        }
+        Some(tcp)
+    }
 }
 
 impl Shelves {
@@ -66,11 +92,9 @@ impl Shelves {
     /// Keeps one for the next who needs it, unless there are enough.
     pub(super) fn keep(self: &Arc<Self>, origin: &str, mut tcp: TcpStream) {
         let mut kept = lock(&self.kept);
-        if !kept.shelves.contains_key(origin) {
-            kept.shelves
-                .insert(origin.into(), Shelf { lines: Vec::new(), alarm: self.alarm(origin) });
-        }
-        let Some(shelf) = kept.shelves.get_mut(origin) else { return };
+        let Some(shelf) = self.shelf(&mut kept, origin) else { return };
+        let Some(given) = shelf.hand_out(tcp) else { return };
+        tcp = given;
         if shelf.lines.len() >= self.most {
             return;
         }
@@ -81,6 +105,23 @@ impl Shelves {
                 kept.sweeper = Some(self.runtime.spawn(sweeping).abort_handle());
             }
         }
+    }
+
+    /// Waits for one that somebody else has done with.
+    pub(super) fn wish(self: &Arc<Self>, origin: &Target) -> Wishing {
+        let wish = Arc::new(Wish(Mutex::new(Wished::Open(None))));
+        if let Some(shelf) = self.shelf(&mut lock(&self.kept), origin.origin()) {
+            shelf.waiting.push_back(wish.clone());
+        }
+        Wishing { shelves: self.clone(), origin: origin.clone(), wish }
+    }
+
+    fn shelf<'a>(self: &Arc<Self>, kept: &'a mut Kept, origin: &str) -> Option<&'a mut Shelf> {
+        if !kept.shelves.contains_key(origin) {
+            let (alarm, waiting) = (self.alarm(origin), VecDeque::new());
+            kept.shelves.insert(origin.into(), Shelf { lines: Vec::new(), alarm, waiting });
+        }
+        kept.shelves.get_mut(origin)
     }
 
     fn alarm(self: &Arc<Self>, origin: &str) -> Waker {
@@ -95,7 +136,7 @@ impl Shelves {
     /// Closes what was closed over there.
     fn look(&self, origin: &str) {
         let mut closed = Vec::new();
-        if let Some(Shelf { lines, alarm }) = lock(&self.kept).shelves.get_mut(origin) {
+        if let Some(Shelf { lines, alarm, .. }) = lock(&self.kept).shelves.get_mut(origin) {
             let mut cx = Context::from_waker(alarm);
             closed.extend(lines.extract_if(.., |(tcp, _)| !is_quiet(tcp, &mut cx)));
         }
@@ -108,7 +149,7 @@ impl Shelves {
         for shelf in kept.shelves.values_mut() {
             shelf.lines.retain(|(_, since)| since.elapsed() < self.idle);
         }
-        kept.shelves.retain(|_, shelf| !shelf.lines.is_empty());
+        kept.shelves.retain(|_, shelf| shelf.is_needed());
         let some = !kept.shelves.is_empty();
         if !some {
             *kept = Kept::default();
@@ -121,6 +162,60 @@ impl Drop for Shelves {
     fn drop(&mut self) {
         if let Some(sweeper) = lock(&self.kept).sweeper.take() {
             sweeper.abort();
+        }
+    }
+}
+
+/// What somebody who waits for a connection shares with who has one.
+struct Wish(Mutex<Wished>);
+
+enum Wished {
+    Open(Option<Waker>),
+    Given(TcpStream),
+    /// It was taken, or nobody waits any more.
+    Over,
+}
+
+/// See [`Shelves::wish`]. Dropped, it passes on what it was given.
+pub(super) struct Wishing {
+    shelves: Arc<Shelves>,
+    origin: Target,
+    wish: Arc<Wish>,
+}
+
+impl Future for Wishing {
+    type Output = TcpStream;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<TcpStream> {
+        let mut wished = lock(&self.wish.0);
+        match std::mem::replace(&mut *wished, Wished::Over) {
+            Wished::Given(mut tcp) => {
+                let usable = is_quiet(&mut tcp, cx) && is_open(&tcp);
+                // Else it was closed on its way here, and a new one is being made anyway.
+                if usable { Poll::Ready(tcp) } else { Poll::Pending }
+            }
+            Wished::Open(_) => {
+                *wished = Wished::Open(Some(cx.waker().clone()));
+                Poll::Pending
+            }
+            Wished::Over => Poll::Pending,
+        }
+    }
+}
+
+impl Drop for Wishing {
+    fn drop(&mut self) {
+        let was = std::mem::replace(&mut *lock(&self.wish.0), Wished::Over);
+        let origin = self.origin.origin();
+        if let Wished::Given(tcp) = was {
+            return self.shelves.keep(origin, tcp);
+        }
+        let mut kept = lock(&self.shelves.kept);
+        if let Some(shelf) = kept.shelves.get_mut(origin) {
+            shelf.waiting.retain(|other| !Arc::ptr_eq(other, &self.wish));
+            if !shelf.is_needed() {
+                kept.shelves.remove(origin);
+            }
         }
     }
 }
