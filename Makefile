@@ -15,7 +15,7 @@ quick: ## Format, lints and the tests that need no database and no Node: the inn
 fuzz: ## Fuzz every target for a minute, or one: make fuzz TARGET=name SECONDS=600
 	@scripts/fuzz $(TARGET) $(SECONDS)
 
-bench: ## Run the benchmarks but the soak, or some: make bench ARGS="sessions stores links gateway soak"
+bench: ## Run the benchmarks but the soak, or some: make bench ARGS="sessions stores links gateway identify soak"
 	@scripts/bench $(ARGS)
 
 fmt: ## Format the code

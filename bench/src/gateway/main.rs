@@ -4,6 +4,7 @@
 //! make bench ARGS=gateway             all of it
 //! make bench ARGS=gateway-calls       throughput, processor time and latency of calls
 //! make bench ARGS=gateway-opening     sessions opened a second
+//! make bench ARGS=identify            what it costs to find the session by an argument or a hint
 //! make bench ARGS=gateway-idle        memory of idle sessions, and whether many of them slow calls down
 //! ```
 //!
@@ -21,6 +22,7 @@
 mod calls;
 mod client;
 mod contenders;
+mod identify;
 mod idle;
 mod load;
 mod opening;
@@ -55,6 +57,9 @@ fn main() -> ExitCode {
         }
         if runs("gateway-opening") {
             opening::run().await;
+        }
+        if words.contains(&"identify") || words.contains(&"gateway") {
+            identify::run().await;
         }
         if runs("gateway-idle") {
             idle::run().await;

@@ -121,9 +121,7 @@ pub(crate) async fn request(
     along: Along<'_>,
 ) -> Outcome {
     let id = message.id().map_or("null", |id| id.as_str());
-    let Along { headers, path_key, .. } = along;
-    let (owner, connected) = (&connection.owner, Some(connection));
-    let claim = Claim { owner, server: None, headers, path_key, message, connection: connected };
+    let claim = along.claim(connection, None, message);
     if let Some(done) = session_tools::call(house, claim).await {
         return Outcome::Done(done);
     }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use http::HeaderMap;
+use stayput_upstream::Server;
 use stayput_wire::Message;
 
 use crate::{
@@ -10,6 +11,7 @@ use crate::{
     connection::Connection,
     forward::{Done, Outcome},
     house::House,
+    identify::Claim,
     reply,
     target::Target,
     transparent,
@@ -23,6 +25,20 @@ pub(crate) struct Along<'a> {
     pub(crate) path_key: Option<&'a str>,
     /// Whether the client reads streams.
     pub(crate) streams: bool,
+}
+
+impl<'a> Along<'a> {
+    /// What says which session a message of this connection means, for one server or for all.
+    pub(crate) fn claim(
+        self,
+        connection: &'a Arc<Connection>,
+        server: Option<&'a Server>,
+        message: &'a Message<'a>,
+    ) -> Claim<'a> {
+        let Self { headers, path_key, .. } = self;
+        let (owner, connection) = (&connection.owner, Some(connection));
+        Claim { owner, server, headers, path_key, message, connection }
+    }
 }
 
 /// One request of a client that shook hands.

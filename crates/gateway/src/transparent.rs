@@ -33,10 +33,7 @@ pub(crate) async fn request(
         let sentence = format!("there is no server `{name}` any more");
         return Outcome::Done(Done::new(reply::failure(asked, Era::Legacy, &sentence)));
     };
-    let Along { headers, path_key, .. } = along;
-    let (owner, connected) = (&connection.owner, Some(connection));
-    let claim =
-        Claim { owner, server: Some(server), headers, path_key, message, connection: connected };
+    let claim = along.claim(connection, Some(server), message);
     if let Some(done) = session_tools::call(house, claim).await {
         return Outcome::Done(done);
     }
