@@ -19,7 +19,7 @@ properties: ## Run the property tests on fresh random cases, many of them: make 
 fuzz: ## Fuzz every target for a minute, or one: make fuzz TARGET=name SECONDS=600
 	@scripts/fuzz $(TARGET) $(SECONDS)
 
-bench: ## Run the benchmarks but the soak, or some: make bench ARGS="sessions stores links server gateway soak"
+bench: ## Run the benchmarks but the soak, or some: make bench ARGS="sessions stores links agent server gateway identify soak"
 	@scripts/bench $(ARGS)
 
 fmt: ## Format the code

@@ -31,6 +31,17 @@ impl Caller {
         Ok(caller)
     }
 
+    /// One whose session names itself in each call, by what `how` makes of it.
+    pub(super) async fn naming(
+        target: &Target,
+        how: impl AsyncFnOnce(&mut Client, Session) -> io::Result<Session>,
+    ) -> io::Result<Self> {
+        let mut caller = Self::connect(target).await?;
+        let session = Session::open(&mut caller.client, target).await?;
+        caller.sessions.push(how(&mut caller.client, session).await?);
+        Ok(caller)
+    }
+
     /// A new connection: some close one that was idle while it was the turn of others.
     async fn reconnect(&mut self, target: &Target) -> io::Result<()> {
         self.client = Client::connect(target.address).await?;

@@ -5,6 +5,7 @@
 //! make bench ARGS=gateway-http        throughput, processor time and latency of calls to a server over HTTP
 //! make bench ARGS=gateway-stdio       the same over standard input and output
 //! make bench ARGS=gateway-opening     sessions opened a second
+//! make bench ARGS=identify            what it costs to find the session by an argument or a hint
 //! make bench ARGS=gateway-idle        memory of idle sessions, and whether many of them slow calls down
 //! ```
 //!
@@ -22,6 +23,7 @@
 mod calls;
 mod client;
 mod contenders;
+mod identify;
 mod idle;
 mod load;
 mod opening;
@@ -59,6 +61,9 @@ fn main() -> ExitCode {
         }
         if runs("gateway-opening") {
             opening::run().await;
+        }
+        if words.contains(&"identify") || words.contains(&"gateway") {
+            identify::run().await;
         }
         if runs("gateway-idle") {
             idle::run().await;

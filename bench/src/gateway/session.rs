@@ -42,9 +42,35 @@ impl Session {
         let call = format!(
             r#"{{"jsonrpc":"2.0","id":{FIRST_ID},"method":"tools/call","params":{{"name":"count","arguments":{{}}}}}}"#
         );
-        let request = request(target, name.as_deref(), &call);
+        Ok(Self::calling(target, name, &call))
+    }
+
+    /// The same session, whose calls carry these arguments and this `_meta`.
+    pub(super) fn saying(self, target: &Target, arguments: &str, meta: &str) -> Self {
+        let call = format!(
+            r#"{{"jsonrpc":"2.0","id":{FIRST_ID},"method":"tools/call","params":{{"name":"count","arguments":{arguments},"_meta":{meta}}}}}"#
+        );
+        Self::calling(target, self.name, &call)
+    }
+
+    fn calling(target: &Target, name: Option<String>, call: &str) -> Self {
+        let request = request(target, name.as_deref(), call);
         let id_at = memmem::find(&request, FIRST_ID.to_string().as_bytes()).unwrap();
-        Ok(Self { name, request, id: FIRST_ID, id_at, counted: 0, alone: true })
+        Self { name, request, id: FIRST_ID, id_at, counted: 0, alone: true }
+    }
+
+    /// What a tool answers.
+    pub(super) async fn ask(
+        &self,
+        client: &mut Client,
+        target: &Target,
+        tool: &str,
+    ) -> io::Result<String> {
+        let call = format!(
+            r#"{{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{{"name":"{tool}","arguments":{{}}}}}}"#
+        );
+        let reply = client.send(&request(target, self.name.as_deref(), &call)).await?;
+        Ok(String::from_utf8_lossy(reply.body).into_owned())
     }
 
     /// Counts once.

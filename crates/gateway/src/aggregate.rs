@@ -121,11 +121,7 @@ pub(crate) async fn request(
     along: Along<'_>,
 ) -> Outcome {
     let id = message.id().map_or("null", |id| id.as_str());
-    let Along { principal, headers, path_key, .. } = along;
-    let claims = &*principal.claims;
-    let (owner, connected) = (&connection.owner, Some(connection));
-    let claim =
-        Claim { owner, claims, server: None, headers, path_key, message, connection: connected };
+    let claim = along.claim(connection, None, message);
     if let Some(done) = session_tools::call(house, claim).await {
         return Outcome::Done(done);
     }

@@ -11,7 +11,7 @@ use stayput_wire::{Code, Era, Message, Raw};
 use crate::{
     connection::{Connection, InFlight, Wishes},
     house::House,
-    identify::{self, Claim, Fleeting, Which},
+    identify::{self, Fleeting, Which},
     losses,
     metrics::Timing,
     reply::{self, Reply, Then},
@@ -82,18 +82,7 @@ impl Errand {
             let sentence = "a request with this id is in flight; each needs an id of its own";
             return Outcome::Done(Done::new(reply::error(&id, Code::INVALID_REQUEST, sentence)));
         };
-        let Along { principal, headers, path_key, streams, .. } = along;
-        let owner = &connection.owner;
-        let connected = Some(connection);
-        let claim = Claim {
-            owner,
-            claims: &principal.claims,
-            server: Some(server),
-            headers,
-            path_key,
-            message,
-            connection: connected,
-        };
+        let claim = along.claim(connection, Some(server), message);
         let (session, text, given, fleeting) = match identify::which(house, claim).await {
             Which::Answer(text) => return Outcome::Done(Done::new(text)),
             Which::Session { session, text, given, fleeting, .. } => {
@@ -136,8 +125,8 @@ impl Errand {
             _fleeting: fleeting,
         };
         match text.as_deref().map(|text| Message::parse(text.as_bytes())) {
-            None => errand.send(link, message, in_flight, streams).await,
-            Some(Ok(rest)) => errand.send(link, &rest, in_flight, streams).await,
+            None => errand.send(link, message, in_flight, along.streams).await,
+            Some(Ok(rest)) => errand.send(link, &rest, in_flight, along.streams).await,
             // It was a message before something was taken out of it, so it still is.
             Some(Err(error)) => Outcome::Done(Done::new(error.answer())),
         }

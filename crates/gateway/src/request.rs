@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use http::HeaderMap;
+use stayput_upstream::Server;
 use stayput_wire::Message;
 
 use crate::{
@@ -10,6 +11,7 @@ use crate::{
     connection::Connection,
     forward::{Done, Outcome},
     house::House,
+    identify::Claim,
     owners::Principal,
     reply,
     target::Target,
@@ -28,6 +30,21 @@ pub(crate) struct Along<'a> {
     pub(crate) streams: bool,
     /// The connection of a client over standard input and output, which has one in either era.
     pub(crate) stdio: Option<&'a Arc<Connection>>,
+}
+
+impl<'a> Along<'a> {
+    /// What says which session a message of this connection means, for one server or for all.
+    pub(crate) fn claim(
+        self,
+        connection: &'a Arc<Connection>,
+        server: Option<&'a Server>,
+        message: &'a Message<'a>,
+    ) -> Claim<'a> {
+        let Self { principal, headers, path_key, .. } = self;
+        let (owner, claims) = (&connection.owner, &*principal.claims);
+        let connection = Some(connection);
+        Claim { owner, claims, server, headers, path_key, message, connection }
+    }
 }
 
 /// One request of a client that shook hands.

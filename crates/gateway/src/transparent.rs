@@ -33,18 +33,7 @@ pub(crate) async fn request(
         let sentence = format!("there is no server `{name}` any more");
         return Outcome::Done(Done::new(reply::failure(asked, Era::Legacy, &sentence)));
     };
-    let Along { principal, headers, path_key, .. } = along;
-    let claims = &*principal.claims;
-    let (owner, connected) = (&connection.owner, Some(connection));
-    let claim = Claim {
-        owner,
-        claims,
-        server: Some(server),
-        headers,
-        path_key,
-        message,
-        connection: connected,
-    };
+    let claim = along.claim(connection, Some(server), message);
     // In a box, as all that is rare: every call would have to be as large.
     if session_tools::may_be(&claim)
         && let Some(done) = Box::pin(session_tools::call(house, claim)).await
