@@ -254,7 +254,7 @@ pub(crate) async fn run() {
                 with = with.min(load(&layered, legacy, tool, arguments).await);
             }
             let (ratio, value) = (with / without, format!("{with:.1} / {without:.1} µs"));
-            let met = target.then(|| ("≤ 1.05", ratio <= TARGET));
+            let met = target.then_some(("≤ 1.05", ratio <= TARGET));
             line(&format!("{era}, {what}"), &value, None);
             line("  ratio", &format!("{ratio:.3}"), met);
         }

@@ -54,7 +54,6 @@ impl Keeper {
     }
 
     /// Keeps sessions as you say.
-    #[must_use]
     pub fn builder() -> Builder {
         Builder::default()
     }
@@ -66,7 +65,6 @@ impl Keeper {
     }
 
     /// What goes with the tools of a server: the argument that names a session, and tools for sessions.
-    #[must_use]
     pub fn tools(&self) -> Tools {
         Tools::new(self.clone())
     }

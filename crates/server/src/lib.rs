@@ -26,7 +26,7 @@
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
 //! let keeper = Keeper::memory();
 //! let counter = Counter { tools: Arc::new(keeper.tools().mount(Counter::tool_router())) };
-//! let app = axum::Router::new().route_service("/mcp", keeper.http(move || Ok(counter.clone())));
+//! let app: axum::Router = axum::Router::new().route_service("/mcp", keeper.http(move || Ok(counter.clone())));
 //! # Ok(())
 //! # }
 //! ```

@@ -1,5 +1,10 @@
 //! Clients of others against the examples, in both eras: they know nothing of sessions, and have them.
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test stops at the first surprise")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test stops at the first surprise"
+)]
 
 mod world;
 

@@ -1,6 +1,11 @@
 //! What the tests of this crate have in common: a server with state, and clients that hide nothing.
 #![allow(dead_code, reason = "each test uses a part of it")]
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test stops at the first surprise")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test stops at the first surprise"
+)]
 
 use std::{net::SocketAddr, path::PathBuf, process::Stdio, sync::Arc, time::Duration};
 
