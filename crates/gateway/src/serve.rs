@@ -139,16 +139,7 @@ impl Gateway {
     /// Opens the store, takes the sessions, and listens. Nothing is started yet.
     pub(crate) async fn start(mut plan: Plan, log: Log) -> Result<Self, ServeError> {
         let owners = owners(std::mem::take(&mut plan.auth))?;
-        let exposed = plan.listen.filter(|it| owners.is_open() && !it.ip().is_loopback());
-        if let Some(address) = exposed {
-            if !plan.open_to_all {
-                return Err(ServeError::Exposed { address });
-            }
-            log.warn(&format!(
-                "{address} can be reached from other machines, and whoever does so is let in: all of \
-                 them are one owner, and can reach each other's sessions"
-            ));
-        }
+        may_listen(&plan, &owners, log)?;
         let holding = Holding::take(&plan.data)?;
         let socket = socket(&plan, log)?;
         let database = stayput_stores::open(&plan.store).await?;
@@ -397,6 +388,23 @@ fn end(house: &Arc<House>, session: SessionId) {
     house.connections.forget_session(session);
     let house = house.clone();
     Handle::current().spawn(async move { house.links.end(session).await });
+}
+
+/// Whether it may listen where it is to: where others can reach it, it has to ask who they are, or whoever
+/// runs it has to want that it does not.
+fn may_listen(plan: &Plan, owners: &Owners, log: Log) -> Result<(), ServeError> {
+    let exposed = plan.listen.filter(|it| owners.is_open() && !it.ip().is_loopback());
+    match exposed {
+        Some(address) if !plan.open_to_all => Err(ServeError::Exposed { address }),
+        Some(address) => {
+            log.warn(&format!(
+                "{address} can be reached from other machines, and whoever does so is let in: all of \
+                 them are one owner, and can reach each other's sessions"
+            ));
+            Ok(())
+        }
+        None => Ok(()),
+    }
 }
 
 /// Whom a configuration lets in. An issuer is asked for its keys when the first token comes.
