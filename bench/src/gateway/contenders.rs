@@ -76,7 +76,7 @@ pub(super) async fn all(over: Over<'_>) -> Vec<Result<Running, String>> {
 }
 
 /// A reverse proxy that knows nothing of sessions: what passing bytes on costs at least.
-async fn nginx(url: &str) -> Result<Running, String> {
+pub(super) async fn nginx(url: &str) -> Result<Running, String> {
     let upstream = url.trim_start_matches("http://").split('/').next().unwrap_or_default();
     Running::start("nginx", "/mcp", |port, folder| {
         let file = folder.join("nginx.conf");
