@@ -141,7 +141,8 @@ mod tests {
 
     fn launch(definition: &Definition) -> Launch {
         let session = SessionId::generate(stayput_core::Timestamp::from_millis(0));
-        let scope = Scope::Session { owner: crate::owners::Principal::local().owner, session, branch: 0 };
+        let scope =
+            Scope::Session { owner: crate::owners::Principal::local().owner, session, branch: 0 };
         let expansion = Expansion::of(&scope).with_session_dir("/s".into());
         match definition.config().unwrap().servers[0].server.resolve(&expansion).unwrap() {
             Resolved::Stdio(launch) => launch,

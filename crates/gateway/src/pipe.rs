@@ -152,7 +152,7 @@ impl Pipe {
         let ended = {
             let up = async {
                 if let Some(line) = again
-                    && write(&mut to, line).await.is_err()
+                    && write(&mut to, &line).await != Delivered::Whole
                 {
                     return Ended::Lost;
                 }
@@ -203,15 +203,37 @@ async fn up(
         // What was too long to be passed on is rubbish to the holder, which answers it.
         let line = line.unwrap_or_else(|error| error.to_string().into_bytes());
         Pipe::flights(flights).sent(&line);
-        if write(to, line).await.is_err() {
-            return Ended::Lost;
+        match write(to, &line).await {
+            Delivered::Whole => {}
+            Delivered::Partly => return Ended::Lost,
+            Delivered::Not => {
+                // It surely did not run: the next holder gets it.
+                if Pipe::flights(flights).unsent(&line) {
+                    *waiting = Some(Ok(line));
+                }
+                return Ended::Lost;
+            }
         }
     }
 }
 
-async fn write(to: &mut OwnedWriteHalf, mut line: Vec<u8>) -> std::io::Result<()> {
-    line.push(b'\n');
-    to.write_all(&line).await
+/// How much of a line was taken.
+#[derive(PartialEq, Eq)]
+enum Delivered {
+    Whole,
+    Partly,
+    Not,
+}
+
+async fn write(to: &mut OwnedWriteHalf, line: &[u8]) -> Delivered {
+    match to.write(line).await {
+        Ok(taken) if taken > 0 => {
+            let rest = line.get(taken..).unwrap_or_default();
+            let written = to.write_all(rest).await.is_ok() && to.write_all(b"\n").await.is_ok();
+            if written { Delivered::Whole } else { Delivered::Partly }
+        }
+        _ => Delivered::Not,
+    }
 }
 
 /// From the holder to the client.

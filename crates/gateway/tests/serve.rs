@@ -343,7 +343,7 @@ async fn a_second_gateway_on_the_same_store_is_refused_in_a_sentence() {
     let output = command.args(["serve", "--config"]).arg(&config).output().unwrap();
     assert!(!output.status.success());
     let said = String::from_utf8_lossy(&output.stderr);
-    assert!(said.contains("another stayput serves"), "{said}");
+    assert!(said.contains("another stayput (process "), "{said}");
 }
 
 /// Invariant 3: a session that idled out is begun anew, and says so before it goes on.

@@ -136,6 +136,8 @@ pub(crate) async fn serve(
             let welcome = Welcome { stayput: FORM, known, lasting, refused: None };
             (Some(talk), welcome)
         }
+        // Who comes back too early is told nothing, and tries again: the next holder knows better.
+        Err(_) if *stopped.borrow() => return,
         Err(sentence) => (None, Welcome::refusing(sentence)),
     };
     let Ok(welcome) = line(&welcome) else { return };

@@ -36,14 +36,7 @@ const LOST: &str = "The gateway was restarted while this was under way: it may o
 impl Flights {
     /// The client sends a line.
     pub(super) fn sent(&mut self, line: &[u8]) {
-        if Batch::is_batch(line) {
-            let batch = Batch::split(line);
-            for text in batch.iter().flat_map(Batch::messages) {
-                self.sent_one(text.as_bytes());
-            }
-        } else {
-            self.sent_one(line);
-        }
+        each(line, |message| self.sent_one(message));
     }
 
     fn sent_one(&mut self, line: &[u8]) {
@@ -68,6 +61,21 @@ impl Flights {
             }
             _ => {}
         }
+    }
+
+    /// A line was not sent after all. Says whether it has to be sent to the next holder: its greeting
+    /// is, in any case.
+    pub(super) fn unsent(&mut self, line: &[u8]) -> bool {
+        let greeting = self.greeting.as_ref().is_some_and(|it| it.line == line);
+        if !greeting {
+            each(line, |message| {
+                let id = Message::parse(message).ok().and_then(|it| it.id().map(|id| id.to_buf()));
+                if let Some(id) = id {
+                    self.asked.remove(id.as_str());
+                }
+            });
+        }
+        !greeting
     }
 
     /// A line comes for the client. Says whether it is for it.
@@ -119,6 +127,16 @@ impl Flights {
             self.unwanted = Some(id.clone());
         }
         Some(line.clone())
+    }
+}
+
+/// The messages of a line: one, or several at once as 2025-03-26 had them.
+fn each(line: &[u8], mut with: impl FnMut(&[u8])) {
+    if !Batch::is_batch(line) {
+        return with(line);
+    }
+    for text in Batch::split(line).iter().flat_map(Batch::messages) {
+        with(text.as_bytes());
     }
 }
 
@@ -177,6 +195,13 @@ mod tests {
         let hello = request(&json!(0), "initialize");
         sent(&mut flights, &hello);
         assert!(flights.lost().is_empty(), "it is sent again");
+        assert!(!flights.unsent(hello.to_string().as_bytes()), "and not twice");
+        let call = request(&json!(7), "tools/call");
+        sent(&mut flights, &call);
+        assert!(flights.unsent(call.to_string().as_bytes()) && flights.lost().is_empty());
+        let both = json!([call, request(&json!(8), "ping")]);
+        sent(&mut flights, &both);
+        assert!(flights.unsent(both.to_string().as_bytes()) && flights.lost().is_empty());
         assert!(flights.again(true).is_some() && came(&mut flights, &answer(&json!(0))));
         assert!(flights.lost().is_empty());
         assert_eq!(flights.again(true), None);

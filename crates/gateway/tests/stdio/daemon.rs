@@ -106,9 +106,9 @@ async fn what_nobody_remembers_is_told_as_lost() {
     let mut window = home.in_front(&mark, &["--store", "memory:"]);
     window.greet().await;
     assert_eq!(window.count().await, "1");
-    kill(home.daemons()[0], "-KILL");
-    until("end of the daemon", || !home.daemons().iter().any(|pid| processes::is_alive(*pid)))
-        .await;
+    let daemon = home.daemons()[0];
+    kill(daemon, "-KILL");
+    until("end of the daemon", || !processes::is_alive(daemon)).await;
     let lost = window.call("count", json!({})).await;
     assert_eq!(lost["result"]["_meta"]["dev.stayput/state"]["state"], "lost", "{lost}");
     assert_eq!(window.count_after_a_loss().await, "1");

@@ -209,7 +209,18 @@ impl Window {
     }
 
     pub(crate) async fn wait(&mut self) -> ExitStatus {
-        let ended = timeout(LONG, self.child.wait()).await.expect("it ends in time").unwrap();
+        let ended = timeout(LONG, self.child.wait()).await;
+        if ended.is_err() {
+            let pid = self.child.id().unwrap().to_string();
+            let out = std::process::Command::new("gdb")
+                .args(["-p", &pid, "-batch", "-ex", "thread apply all bt 40"])
+                .output()
+                .unwrap();
+            std::fs::write("/tmp/t-stdio/gdb.txt", out.stdout).unwrap();
+            let out = std::process::Command::new("sh").arg("-c").arg(format!("ps -ef --forest | grep -A3 -B3 {pid}; ls -la /proc/{pid}/fd; cat /proc/{pid}/status | grep -i sig; find /proc/[0-9]*/fd -lname \"$(readlink /proc/{pid}/fd/1)\" 2>/dev/null")).output().unwrap();
+            std::fs::write("/tmp/t-stdio/ps.txt", out.stdout).unwrap();
+        }
+        let ended = ended.unwrap_or_else(|_| panic!("it does not end: {}", self.log())).unwrap();
         timeout(LONG, &mut self.logging).await.expect("nobody else has its log").unwrap();
         ended
     }
