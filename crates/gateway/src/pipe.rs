@@ -151,10 +151,11 @@ impl Pipe {
         tokio::pin!(down);
         let ended = {
             let up = async {
-                if let Some(line) = again
-                    && write(&mut to, &line).await != Delivered::Whole
-                {
-                    return Ended::Lost;
+                if let Some(mut line) = again {
+                    line.push(b'\n');
+                    if to.write_all(&line).await.is_err() {
+                        return Ended::Lost;
+                    }
                 }
                 up(client, waiting, &mut to, flights).await
             };
@@ -185,7 +186,8 @@ impl Pipe {
     }
 }
 
-/// From the client to the holder.
+/// From the client to the holder. A line that no byte was taken of surely did not run: it goes on waiting, for
+/// the next holder, also if this is dropped.
 async fn up(
     client: &mut Lines<Stdin>,
     waiting: &mut Option<Line>,
@@ -193,46 +195,22 @@ async fn up(
     flights: &Mutex<Flights>,
 ) -> Ended {
     loop {
-        let line = match waiting.take() {
-            Some(line) => line,
-            None => match client.next().await {
-                Some(line) => line,
-                None => return Ended::Left,
-            },
+        if waiting.is_none() {
+            *waiting = client.next().await;
+        }
+        let mut line = match waiting {
+            Some(Ok(line)) => line.clone(),
+            // What was too long to be passed on is rubbish to the holder, which answers it.
+            Some(Err(error)) => error.to_string().into_bytes(),
+            None => return Ended::Left,
         };
-        // What was too long to be passed on is rubbish to the holder, which answers it.
-        let line = line.unwrap_or_else(|error| error.to_string().into_bytes());
+        line.push(b'\n');
+        let Ok(taken) = to.write(&line).await else { return Ended::Lost };
         Pipe::flights(flights).sent(&line);
-        match write(to, &line).await {
-            Delivered::Whole => {}
-            Delivered::Partly => return Ended::Lost,
-            Delivered::Not => {
-                // It surely did not run: the next holder gets it.
-                if Pipe::flights(flights).unsent(&line) {
-                    *waiting = Some(Ok(line));
-                }
-                return Ended::Lost;
-            }
+        *waiting = None;
+        if to.write_all(line.get(taken..).unwrap_or_default()).await.is_err() {
+            return Ended::Lost;
         }
-    }
-}
-
-/// How much of a line was taken.
-#[derive(PartialEq, Eq)]
-enum Delivered {
-    Whole,
-    Partly,
-    Not,
-}
-
-async fn write(to: &mut OwnedWriteHalf, line: &[u8]) -> Delivered {
-    match to.write(line).await {
-        Ok(taken) if taken > 0 => {
-            let rest = line.get(taken..).unwrap_or_default();
-            let written = to.write_all(rest).await.is_ok() && to.write_all(b"\n").await.is_ok();
-            if written { Delivered::Whole } else { Delivered::Partly }
-        }
-        _ => Delivered::Not,
     }
 }
 

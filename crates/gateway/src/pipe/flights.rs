@@ -63,21 +63,6 @@ impl Flights {
         }
     }
 
-    /// A line was not sent after all. Says whether it has to be sent to the next holder: its greeting
-    /// is, in any case.
-    pub(super) fn unsent(&mut self, line: &[u8]) -> bool {
-        let greeting = self.greeting.as_ref().is_some_and(|it| it.line == line);
-        if !greeting {
-            each(line, |message| {
-                let id = Message::parse(message).ok().and_then(|it| it.id().map(|id| id.to_buf()));
-                if let Some(id) = id {
-                    self.asked.remove(id.as_str());
-                }
-            });
-        }
-        !greeting
-    }
-
     /// A line comes for the client. Says whether it is for it.
     pub(super) fn came(&mut self, line: &[u8]) -> bool {
         let Ok(message) = Message::parse(line) else { return true };
@@ -195,13 +180,6 @@ mod tests {
         let hello = request(&json!(0), "initialize");
         sent(&mut flights, &hello);
         assert!(flights.lost().is_empty(), "it is sent again");
-        assert!(!flights.unsent(hello.to_string().as_bytes()), "and not twice");
-        let call = request(&json!(7), "tools/call");
-        sent(&mut flights, &call);
-        assert!(flights.unsent(call.to_string().as_bytes()) && flights.lost().is_empty());
-        let both = json!([call, request(&json!(8), "ping")]);
-        sent(&mut flights, &both);
-        assert!(flights.unsent(both.to_string().as_bytes()) && flights.lost().is_empty());
         assert!(flights.again(true).is_some() && came(&mut flights, &answer(&json!(0))));
         assert!(flights.lost().is_empty());
         assert_eq!(flights.again(true), None);
