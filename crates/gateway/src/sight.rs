@@ -6,6 +6,7 @@ use std::{
     sync::{Arc, PoisonError, RwLock},
 };
 
+use stayput_core::Owner;
 use stayput_upstream::{Isolation, Profile, Server};
 
 use crate::{
@@ -42,21 +43,36 @@ impl Sight {
 #[derive(Default)]
 pub(crate) struct Sights(RwLock<HashMap<String, Seen>>);
 
-/// What was decided, and for which profile.
-type Seen = (Arc<Profile>, Arc<Sight>);
+/// What was decided, for whom and for which profile.
+#[derive(Clone)]
+struct Seen {
+    owner: Owner,
+    profile: Arc<Profile>,
+    sight: Arc<Sight>,
+}
 
 impl Sights {
-    fn get(&self, server: &Server, profile: &Arc<Profile>) -> Arc<Sight> {
-        let known =
-            self.0.read().unwrap_or_else(PoisonError::into_inner).get(server.name()).cloned();
-        if let Some((seen, sight)) = known
-            && Arc::ptr_eq(&seen, profile)
-        {
-            return sight;
+    fn find(&self, server: &Server, which: impl Fn(&Seen) -> bool) -> Option<Arc<Sight>> {
+        let all = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        all.get(server.name()).filter(|seen| which(seen)).map(|seen| seen.sight.clone())
+    }
+
+    /// What was decided last for this owner. Whoever asks for a list decides anew, so a call that was made after a
+    /// list finds what that list said, and nothing is hashed for it.
+    fn last(&self, server: &Server, owner: &Owner) -> Option<Arc<Sight>> {
+        self.find(server, |seen| seen.owner == *owner)
+    }
+
+    fn get(&self, server: &Server, owner: &Owner, profile: &Arc<Profile>) -> Arc<Sight> {
+        let same = |seen: &Seen| seen.owner == *owner && Arc::ptr_eq(&seen.profile, profile);
+        if let Some(known) = self.find(server, same) {
+            return known;
         }
         let sight = Arc::new(Sight::of(server, profile));
+        let (owner, profile) = (owner.clone(), profile.clone());
+        let seen = Seen { owner, profile, sight: sight.clone() };
         let mut all = self.0.write().unwrap_or_else(PoisonError::into_inner);
-        all.insert(server.name().to_owned(), (profile.clone(), sight.clone()));
+        all.insert(server.name().to_owned(), seen);
         sight
     }
 }
@@ -87,14 +103,27 @@ impl House {
 
     /// How the tools of what a request is for are shown; `None` if it cannot be asked.
     pub(crate) async fn sight(self: &Arc<Self>, claim: &Claim<'_>) -> Option<Arc<Sight>> {
+        match claim.server.and_then(|server| self.identify.sights.last(server, claim.owner)) {
+            None => self.sight_now(claim).await,
+            known => known,
+        }
+    }
+
+    /// The same as it is now.
+    async fn sight_now(self: &Arc<Self>, claim: &Claim<'_>) -> Option<Arc<Sight>> {
         let Some(server) = claim.server else { return Some(self.sight_of_all(claim).await) };
         let profile = self.profile(server, claim.owner).await.ok()?;
-        Some(self.sight_of(server, &profile))
+        Some(self.sight_of(server, claim.owner, &profile))
     }
 
     /// How the tools of a server of which this is known are shown.
-    pub(crate) fn sight_of(&self, server: &Server, profile: &Arc<Profile>) -> Arc<Sight> {
-        self.identify.sights.get(server, profile)
+    pub(crate) fn sight_of(
+        &self,
+        server: &Server,
+        owner: &Owner,
+        profile: &Arc<Profile>,
+    ) -> Arc<Sight> {
+        self.identify.sights.get(server, owner, profile)
     }
 
     /// Among all servers nothing is called like our tools, because every name begins with its server. How the
@@ -127,7 +156,7 @@ impl House {
         if !takes && !shows {
             return None;
         }
-        let sight = self.sight(claim).await.filter(|sight| sight.kept)?;
+        let sight = self.sight_now(claim).await.filter(|sight| sight.kept)?;
         let with_argument = takes.then(|| handles::listed(page, &sight.argument).into_owned());
         let page = with_argument.as_deref().unwrap_or(page);
         let cursor = claim.message.params().and_then(|params| params.find(&["cursor"]));

@@ -147,7 +147,7 @@ impl Listing<'_> {
         let profile = self.current(server, &present.profile).await;
         let mut part = self.told(server, &profile, inner).await;
         let takes = self.house.identify.takes_argument(server.name(), self.claim.front());
-        let sight = self.house.sight_of(server, &profile);
+        let sight = self.house.sight_of(server, self.claim.owner, &profile);
         if *self.list == TOOLS && takes && sight.kept {
             for page in &mut part.pages {
                 let Ok(text) = str::from_utf8(&page.text) else { continue };
