@@ -1,8 +1,20 @@
 //! Clients that shake hands: what rmcp needs to go on with them in another process.
 
-use std::{io, sync::Arc};
+use std::{
+    convert::Infallible,
+    fmt,
+    future::Future,
+    io,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+};
 
 use async_trait::async_trait;
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body::Body;
+use http_body_util::combinators::BoxBody;
 use rmcp::{
     ServerHandler,
     transport::{
@@ -10,6 +22,7 @@ use rmcp::{
         streamable_http_server::session::{SessionState, SessionStore, SessionStoreError},
     },
 };
+use tower_service::Service;
 
 use crate::{Error, Keeper, Layered, Manager, carrier::connection_name, visit::Visit};
 
@@ -26,7 +39,7 @@ impl Keeper {
     pub fn http<S: ServerHandler>(
         &self,
         server: impl Fn() -> io::Result<S> + Send + Sync + 'static,
-    ) -> Layered<StreamableHttpService<S, Manager>> {
+    ) -> Layered<Whole<S>> {
         self.http_with(server, StreamableHttpServerConfig::default().with_json_response(true))
     }
 
@@ -35,10 +48,10 @@ impl Keeper {
         &self,
         server: impl Fn() -> io::Result<S> + Send + Sync + 'static,
         mut config: StreamableHttpServerConfig,
-    ) -> Layered<StreamableHttpService<S, Manager>> {
+    ) -> Layered<Whole<S>> {
         config.session_store = Some(self.session_store());
         let service = StreamableHttpService::new(server, self.manager(), config);
-        tower_layer::Layer::layer(&self.layer(), service)
+        tower_layer::Layer::layer(&self.layer(), Whole(Arc::new(service)))
     }
 
     /// rmcp's store of sessions, on the store of this keeper: a client that shook hands goes on after a restart and
@@ -47,6 +60,43 @@ impl Keeper {
     #[must_use]
     pub fn session_store(&self) -> Arc<dyn SessionStore> {
         Arc::new(Connections(self.clone()))
+    }
+}
+
+/// rmcp's service over HTTP. What it is made of is there once: whoever routes to a service makes a copy for every
+/// request. See [`Keeper::http`].
+pub struct Whole<S>(Arc<StreamableHttpService<S, Manager>>);
+
+impl<S> Clone for Whole<S> {
+    fn clone(&self) -> Self {
+        Self(self.0.clone())
+    }
+}
+
+impl<S> fmt::Debug for Whole<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Whole(…)")
+    }
+}
+
+impl<S, B> Service<Request<B>> for Whole<S>
+where
+    S: ServerHandler,
+    B: Body + Send + 'static,
+    B::Data: Send,
+    B::Error: fmt::Display,
+{
+    type Response = Response<BoxBody<Bytes, Infallible>>;
+    type Error = Infallible;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Infallible>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<B>) -> Self::Future {
+        let service = self.0.clone();
+        Box::pin(async move { Ok(service.handle(request).await) })
     }
 }
 

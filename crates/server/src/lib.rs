@@ -71,6 +71,7 @@ pub use error::Error;
 pub use extract::MaybeState;
 pub use keeper::Keeper;
 pub use layer::{Layer, Layered};
+pub use legacy::Whole;
 pub use manager::{Counted, Manager};
 pub use over::Kept;
 pub use state::{Info, State};
