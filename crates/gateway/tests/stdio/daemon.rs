@@ -109,7 +109,14 @@ async fn what_nobody_remembers_is_told_as_lost() {
     let daemon = home.daemons()[0];
     kill(daemon, "-KILL");
     until("end of the daemon", || !processes::is_alive(daemon)).await;
-    let lost = window.call("count", json!({})).await;
+    let mut lost = window.call("count", json!({})).await;
+    // The last of its threads may still have had the socket: then the call may have been carried out, for all
+    // that is known here, and the next one tells what was lost.
+    if lost["result"]["_meta"].is_null() {
+        let told = lost["result"]["content"][0]["text"].as_str().unwrap_or_default();
+        assert!(told.contains("may or may not have been carried out"), "{lost}");
+        lost = window.call("count", json!({})).await;
+    }
     assert_eq!(lost["result"]["_meta"]["dev.stayput/state"]["state"], "lost", "{lost}");
     assert_eq!(window.count_after_a_loss().await, "1");
     assert!(window.heard.is_empty(), "{:?}", window.heard);
