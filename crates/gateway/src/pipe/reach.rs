@@ -44,6 +44,11 @@ pub(crate) enum ReachError {
     Silent(PathBuf),
 }
 
+/// Whether there is no use in trying again.
+fn is_final(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::InvalidInput)
+}
+
 /// Whoever holds the sessions.
 pub(super) struct Holder {
     pub(super) said: Lines<OwnedReadHalf>,
@@ -86,13 +91,12 @@ impl Way {
     async fn found(&self) -> Result<Option<Holder>, ReachError> {
         let stream = match socket::connect(&self.data).await {
             Ok(stream) => stream,
-            Err(error) => {
-                let nobody = [io::ErrorKind::NotFound, io::ErrorKind::ConnectionRefused];
-                return if nobody.contains(&error.kind()) {
-                    Ok(None)
-                } else {
-                    Err(self.failed(error))
-                };
+            // Nothing that comes later changes that.
+            Err(error) if is_final(&error) => return Err(self.failed(error)),
+            // Nobody is there, or somebody who is about to go.
+            Err(_) => {
+                tokio::time::sleep(PAUSE).await;
+                return Ok(None);
             }
         };
         let (read, mut to) = stream.into_split();

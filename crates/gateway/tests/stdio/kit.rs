@@ -128,7 +128,10 @@ impl Window {
     /// Writes a line.
     pub(crate) async fn say(&mut self, line: &str) {
         let line = format!("{line}\n");
-        self.stdin.as_mut().unwrap().write_all(line.as_bytes()).await.unwrap();
+        if self.stdin.as_mut().unwrap().write_all(line.as_bytes()).await.is_err() {
+            let ended = self.wait().await;
+            panic!("it ended, {ended}: {}", self.log());
+        }
     }
 
     /// The next line, which is a message.
