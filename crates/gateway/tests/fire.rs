@@ -143,20 +143,27 @@ impl Session {
         tokio::time::timeout(2 * LONG, asked).await.unwrap()
     }
 
-    /// Sends a call and goes away, at some moment.
+    /// Sends a call and goes away, at some moment. What was answered before that was heard.
     async fn hang_up(&mut self) {
         let (body, tag) = self.next("count");
         let moment = Duration::from_micros(self.random.number() % 8_000);
-        let _ = tokio::time::timeout(moment, self.ask(body)).await;
+        let answer = tokio::time::timeout(moment, self.ask(body)).await;
         self.wire = None;
-        self.given_up.push(tag);
+        match answer {
+            Ok(answer) => self.hear(&answer, tag),
+            Err(_) => self.given_up.push(tag),
+        }
     }
 
     async fn count(&mut self) {
         let (body, tag) = self.next("count");
         let answer = self.ask(body).await;
+        self.hear(&answer, tag);
+    }
+
+    fn hear(&mut self, answer: &Value, tag: String) {
         assert_eq!(answer["id"], self.calls, "{answer}");
-        match seen(&answer) {
+        match seen(answer) {
             Seen::Number(number) => {
                 self.answered += 1;
                 let highest = self.answered + self.given_up.len() as u64;
