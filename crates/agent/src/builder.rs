@@ -231,12 +231,12 @@ impl Builder {
     async fn database(&self) -> Result<(Arc<dyn Store>, Duration, SealKey), Failed> {
         let failed = |error: &dyn std::fmt::Display| Failed(Error::Invalid(error.to_string()));
         let Some(url) = &self.store else { return in_memory() };
-        let database = stayput_stores::open(url).await.map_err(|error| failed(&error))?;
         let Some(folders) = &self.folders else {
             let sentence = "a hub with a store needs `folders`, too: the key for what is secret in the \
                             store is kept there";
             return Err(Failed(Error::Invalid(sentence.to_owned())));
         };
+        let database = stayput_stores::open(url).await.map_err(|error| failed(&error))?;
         let mut made = std::fs::DirBuilder::new();
         std::os::unix::fs::DirBuilderExt::mode(made.recursive(true), 0o700).create(folders)?;
         let seal = SealKey::at(&folders.join("key")).map_err(|error| failed(&error))?;

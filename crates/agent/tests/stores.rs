@@ -150,9 +150,12 @@ async fn a_run_survives_a_dropped_first_call() {
     assert!(world.token.alive().is_empty());
 }
 
-/// A store needs a place for its key.
+/// A store needs a place for its key. Nothing is made before that is known.
 #[test]
 fn a_store_needs_folders() {
-    let error = Hub::builder().store("sqlite:x.db").build().unwrap_err();
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("x.db");
+    let error = Hub::builder().store(&format!("sqlite:{}", file.display())).build().unwrap_err();
     assert!(error.to_string().contains("folders"), "{error}");
+    assert!(!file.exists());
 }

@@ -15,7 +15,7 @@
 //! | file | what it is about |
 //! |---|---|
 //! | `child.rs`, `life.rs`, `exited.rs` | [`Child`]; the steps of its end, the same both ways; how it went |
-//! | `local.rs`, `watchdog.rs` | children of our own |
+//! | `local.rs`, `lookout.rs`, `watchdog.rs` | children of our own: their start, who notices their exit, who ends them if we die |
 //! | `wardens.rs`, `line.rs`, `frame.rs`, `warden.rs` | children of a warden: our side, the socket, what is said, its side |
 //! | `spawn.rs`, `leader.rs`, `rest.rs` | the start, the group and its leader, what is left of them; the same both ways |
 //! | `mark.rs`, `proc.rs` | the mark; what `/proc` tells |
@@ -40,6 +40,7 @@ mod leader;
 mod life;
 mod line;
 mod local;
+mod lookout;
 mod mark;
 mod pipes;
 mod proc;

@@ -31,13 +31,21 @@ impl Child {
     /// How it ended, if it has.
     #[must_use]
     pub fn exited(&self) -> Option<Exited> {
-        self.life.exited()
+        self.life.look()
     }
 
-    /// Waits until it has exited, which is noticed whoever else waits. What it left behind may live
-    /// for a moment longer; [`Child::end`] waits for that too.
+    /// Waits until it has exited. What it left behind may live for a moment longer; [`Child::end`] waits
+    /// for that too.
+    ///
+    /// Watching a child takes a descriptor for as long as this waits. An exit that nobody waits for is
+    /// noticed as well, within half a second.
     pub async fn wait(&self) -> Exited {
         self.life.wait().await
+    }
+
+    /// As [`Child::wait`], for who has other ways to see that it is gone, and time: it takes no descriptor.
+    pub(crate) async fn told(&self) -> Exited {
+        self.life.told().await
     }
 
     /// Ends it and all that it started.

@@ -17,6 +17,18 @@ use super::{
 /// How often is looked whether it has died of KILL, a few milliseconds apart.
 const LOOKS: u32 = 500;
 
+/// Waits for the end of a leader that has its KILL, by way of whoever can reap it. Blocks.
+pub(super) fn reaped(mut reap: impl FnMut() -> Option<Exited>) -> Exited {
+    for _ in 0..LOOKS {
+        if let Some(exited) = reap() {
+            return exited;
+        }
+        thread::sleep(Duration::from_millis(4));
+    }
+    // The kernel does not let it die. Waiting longer would hold up others.
+    Exited::Unknown
+}
+
 /// A child of this very process. Until it is reaped its pid, and so its group, stays its own.
 #[derive(Debug)]
 pub(super) struct Leader {
@@ -43,30 +55,34 @@ impl Leader {
     }
 
     /// To the whole group. Nothing if there can be another one of that name by now.
-    pub(super) fn signal(&self, signal: Signal) {
-        if self.reaped.is_none() {
+    pub(super) fn signal(&mut self, signal: Signal) {
+        if self.has_its_name() {
             let _ = kill_process_group(self.pid, signal);
         }
     }
 
-    /// Kills the group while the leader keeps its name, then reaps the leader. Returns how it ended
-    /// and what descended from it before.
-    pub(super) fn kill(&mut self) -> (Exited, Vec<Seen>) {
-        if let Some(exited) = self.reaped {
-            return (exited, Vec::new());
+    /// Kills the group while the leader keeps its name. Returns what descended from it before.
+    pub(super) fn strike(&mut self) -> Vec<Seen> {
+        if !self.has_its_name() {
+            return Vec::new();
         }
         let tree = proc::below(self.pid.as_raw_pid());
         self.signal(Signal::KILL);
         // It may have joined another group.
         let _ = kill_process(self.pid, Signal::KILL);
-        for _ in 0..LOOKS {
-            if let Some(exited) = self.ask(WaitIdOptions::empty()) {
-                return (exited, tree);
-            }
-            thread::sleep(Duration::from_millis(4));
-        }
-        // The kernel does not let it die. It has its KILL, and waiting longer would hold up others.
-        (Exited::Unknown, tree)
+        tree
+    }
+
+    /// How it ended, if it has. From here on its name can be anybody's.
+    pub(super) fn reap(&mut self) -> Option<Exited> {
+        self.ask(WaitIdOptions::empty())
+    }
+
+    /// Whether its pid is still its own. Somebody else in this process may have reaped it, which nobody
+    /// tells us, so it is asked each time.
+    fn has_its_name(&mut self) -> bool {
+        self.peek();
+        self.reaped.is_none()
     }
 
     fn ask(&mut self, how: WaitIdOptions) -> Option<Exited> {

@@ -1,7 +1,7 @@
 //! One child from its start to the moment when nothing of it is left.
 
 use std::{
-    fmt,
+    fmt, future,
     sync::{Arc, OnceLock},
     time::Duration,
 };
@@ -38,6 +38,13 @@ pub(super) trait Grip: Send + Sync + fmt::Debug {
 
     /// Where what carries the child's mark can be.
     fn ground(&self) -> Ground;
+
+    /// How the leader ended, if it has and that can be seen from here. Never waits.
+    fn exited(&self) -> Option<Exited>;
+
+    /// Waits for the leader's exit, on `runtime`. Where it cannot be seen from here, or cannot be watched,
+    /// it waits for ever: then somebody tells of it.
+    async fn exit(&self, runtime: &Handle) -> Exited;
 }
 
 /// What a grip tells of a child that is gone.
@@ -103,7 +110,37 @@ impl Life {
         self.stage.borrow().ended
     }
 
-    pub(super) async fn wait(&self) -> Exited {
+    /// Whether it has exited, as it is at this moment.
+    pub(super) fn look(self: &Arc<Self>) -> Option<Exited> {
+        if self.exited().is_none()
+            && !self.forked()
+            && let Some(exited) = self.grip.exited()
+        {
+            self.noticed(exited);
+        }
+        self.exited()
+    }
+
+    /// Waits for its exit, and watches it for as long as that takes.
+    pub(super) async fn wait(self: &Arc<Self>) -> Exited {
+        tokio::select! {
+            biased;
+            exited = self.told() => exited,
+            () = self.watch() => self.told().await,
+        }
+    }
+
+    /// Notices its exit at once.
+    async fn watch(self: &Arc<Self>) {
+        if self.forked() {
+            return future::pending().await;
+        }
+        let exited = self.grip.exit(&self.runtime).await;
+        self.noticed(exited);
+    }
+
+    /// Waits until somebody has noticed its exit.
+    pub(super) async fn told(&self) -> Exited {
         let mut stage = self.stage.subscribe();
         let found = stage.wait_for(|stage| stage.exited.is_some()).await;
         found.ok().and_then(|stage| stage.exited).unwrap_or(Exited::Unknown)
@@ -233,6 +270,18 @@ impl Ending {
     }
 
     async fn persuade(&self) -> How {
+        let watch = async {
+            self.life.watch().await;
+            // Those who wait for it know.
+            future::pending().await
+        };
+        tokio::select! {
+            how = self.steps() => how,
+            how = watch => how,
+        }
+    }
+
+    async fn steps(&self) -> How {
         if self.life.exits_within(|grace| grace.quit).await {
             return How::ByItself;
         }

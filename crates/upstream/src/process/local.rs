@@ -1,20 +1,24 @@
 //! Children that this process starts itself.
 
 use std::{
-    io,
+    future, io,
     os::fd::OwnedFd,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 use async_trait::async_trait;
 use rustix::process::{Pid, PidfdFlags, Signal, getpid, pidfd_open};
-use tokio::io::{Interest, unix::AsyncFd};
+use tokio::{
+    io::{Interest, unix::AsyncFd},
+    runtime::Handle,
+};
 
 use super::{
     Exited, Program, StartError,
-    error::{Refused, Step},
-    leader::Leader,
+    error::Refused,
+    leader::{self, Leader},
     life::{Grip, Life, Reaped},
+    lookout::Lookout,
     mark::Marks,
     pipes::Ends,
     proc::Seen,
@@ -51,13 +55,9 @@ impl Local {
         let started = tokio::task::spawn_blocking(move || here.spawn(&what, name, ends)).await;
         let started = started.map_err(|_| StartError::Closed)?;
         let (grip, seen) = started.map_err(|refused| StartError::new(program, refused))?;
-        // Dropped on the way out, the grip kills what it has.
-        let watched = exit_of(grip.pid())
-            .map_err(|error| StartError::new(program, Refused::io(Step::Pipes, &error)))?;
-        let life = Arc::new(Life::new((number, mark), grip.clone(), registry.clone()));
+        let life = Arc::new(Life::new((number, mark), grip, registry.clone()));
         life.runs(seen);
-        let watch = Watch { life: life.clone(), grip, watched };
-        registry.runtime().spawn(async move { watch.run().await });
+        Lookout::keep(registry);
         Ok(life)
     }
 
@@ -115,12 +115,14 @@ struct LocalGrip {
 }
 
 impl LocalGrip {
-    fn pid(&self) -> Pid {
-        self.leader().pid()
-    }
-
-    fn peek(&self) -> Option<Exited> {
-        self.leader().peek()
+    /// Something that is told of its exit. Nobody else gets its pid meanwhile.
+    fn watched(&self) -> io::Result<AsyncFd<OwnedFd>> {
+        let mut leader = self.leader();
+        leader.peek();
+        if leader.is_reaped() {
+            return Err(io::ErrorKind::NotFound.into());
+        }
+        exit_of(leader.pid())
     }
 
     fn leader(&self) -> MutexGuard<'_, Leader> {
@@ -142,14 +144,37 @@ impl Grip for LocalGrip {
     }
 
     fn reap_now(&self, mut claim: Claim) -> Reaped {
-        let (exited, tree) = self.leader().kill();
-        claim.add(tree);
+        claim.add(self.leader().strike());
+        // Others may look meanwhile.
+        let exited = leader::reaped(|| self.leader().reap());
         let leftovers = self.broom.sweep(self.mark.clone(), claim);
         Reaped { exited, leftovers }
     }
 
     fn ground(&self) -> Ground {
         Ground::Machine
+    }
+
+    fn exited(&self) -> Option<Exited> {
+        self.leader().peek()
+    }
+
+    async fn exit(&self, runtime: &Handle) -> Exited {
+        let watched = {
+            // Whoever waits may do so on another runtime, or on none.
+            let _entered = runtime.enter();
+            self.watched()
+        };
+        if let Ok(watched) = watched {
+            while let Ok(mut ready) = watched.readable().await {
+                if let Some(exited) = self.exited() {
+                    return exited;
+                }
+                ready.clear_ready();
+            }
+        }
+        // No descriptor was free, or the runtime goes away: the lookout sees to it.
+        future::pending().await
     }
 }
 
@@ -170,37 +195,4 @@ impl Drop for LocalGrip {
 fn exit_of(pid: Pid) -> io::Result<AsyncFd<OwnedFd>> {
     let process = pidfd_open(pid, PidfdFlags::empty())?;
     AsyncFd::with_interest(process, Interest::READABLE)
-}
-
-/// Waits for a child to exit. Dropped before that, because its runtime is gone, it kills the child:
-/// nobody would notice its exit any more.
-struct Watch {
-    life: Arc<Life>,
-    grip: Arc<LocalGrip>,
-    watched: AsyncFd<OwnedFd>,
-}
-
-impl Watch {
-    async fn run(self) {
-        loop {
-            let ready = self.watched.readable().await;
-            if let Some(exited) = self.grip.peek() {
-                self.life.noticed(exited);
-                return;
-            }
-            match ready {
-                Ok(mut ready) => ready.clear_ready(),
-                // The runtime is going away.
-                Err(_) => return,
-            }
-        }
-    }
-}
-
-impl Drop for Watch {
-    fn drop(&mut self) {
-        if self.life.exited().is_none() {
-            self.life.end_now();
-        }
-    }
 }

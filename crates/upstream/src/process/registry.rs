@@ -23,6 +23,8 @@ struct Rows {
     lives: HashMap<u64, Arc<Life>>,
     /// How many are on their way in.
     starting: usize,
+    /// Somebody looks after them.
+    watched: bool,
     closed: bool,
 }
 
@@ -54,6 +56,26 @@ impl Registry {
         // Dropped after the lock: it may be the last one to know the child.
         let _life = self.rows().lives.remove(&number);
         self.changed.notify_waiters();
+    }
+
+    /// Says whether somebody has to begin to look after them, who then does.
+    pub(super) fn needs_lookout(&self) -> bool {
+        let mut rows = self.rows();
+        !std::mem::replace(&mut rows.watched, true)
+    }
+
+    /// All to look after. If there are none nobody has to.
+    pub(super) fn looked_after(&self) -> Vec<Arc<Life>> {
+        let mut rows = self.rows();
+        rows.watched = !rows.lives.is_empty();
+        rows.lives.values().cloned().collect()
+    }
+
+    /// Nobody looks after them any more: these are they.
+    pub(super) fn forsaken(&self) -> Vec<Arc<Life>> {
+        let mut rows = self.rows();
+        rows.watched = false;
+        rows.lives.values().cloned().collect()
     }
 
     pub(super) fn live(&self) -> usize {

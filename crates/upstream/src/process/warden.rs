@@ -33,7 +33,7 @@ use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGPIPE, SIGTERM};
 use super::{
     Program,
     frame::{Answer, Frames, Request},
-    leader::Leader,
+    leader::{self, Leader},
     mark::{Holder, WARDEN},
     pipes::Ends,
     proc,
@@ -164,9 +164,9 @@ impl Warden {
         }
     }
 
-    fn signal(&self, number: u64, signal: i32) {
+    fn signal(&mut self, number: u64, signal: i32) {
         if let (Some(ward), Some(signal)) =
-            (self.wards.get(&number), Signal::from_named_raw(signal))
+            (self.wards.get_mut(&number), Signal::from_named_raw(signal))
         {
             ward.leader.signal(signal);
         }
@@ -176,7 +176,8 @@ impl Warden {
         let Some(mut ward) = self.wards.remove(&number) else {
             return say(&Answer::Reaped { number, leftovers: 0 });
         };
-        let (exited, tree) = ward.leader.kill();
+        let tree = ward.leader.strike();
+        let exited = leader::reaped(|| ward.leader.reap());
         if !ward.told {
             say(&Answer::Exited { number, exited })?;
         }

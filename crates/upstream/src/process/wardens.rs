@@ -12,7 +12,7 @@ use std::{
 
 use async_trait::async_trait;
 use rustix::{io::Errno, process::Signal};
-use tokio::time::timeout;
+use tokio::{runtime::Handle, time::timeout};
 
 use super::{
     Exited, Program, StartError,
@@ -215,6 +215,15 @@ impl Grip for WardenGrip {
     fn reap_now(&self, claim: Claim) -> Reaped {
         let leftovers = self.broom.sweep(self.mark.clone(), claim);
         Reaped { exited: Exited::Unknown, leftovers }
+    }
+
+    /// The warden tells.
+    fn exited(&self) -> Option<Exited> {
+        None
+    }
+
+    async fn exit(&self, _: &Handle) -> Exited {
+        std::future::pending().await
     }
 
     fn ground(&self) -> Ground {

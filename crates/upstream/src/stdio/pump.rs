@@ -93,12 +93,13 @@ impl Pump {
     /// Runs until the link is over and nothing is left of the child.
     pub(crate) async fn run(mut self, grace: Grace) {
         let child = self.child.clone();
-        let mut exited = Box::pin(async move { child.wait().await });
+        // The end of its output tells sooner, but for a child that left its pipes to somebody else.
+        let mut exited = Box::pin(async move { child.told().await });
         let end = poll_fn(|cx| self.poll(exited.as_mut(), cx)).await;
         let (closed_output, shut) = (matches!(end, End::Output), matches!(end, End::Shut));
         let told = match end {
             End::Exited(exited) => Some(exited),
-            End::Output => tokio::time::timeout(LAST_WORDS, exited.as_mut()).await.ok(),
+            End::Output => tokio::time::timeout(LAST_WORDS, self.child.wait()).await.ok(),
             End::Shut => None,
         };
         // Who shut it wants nothing more of it.

@@ -30,6 +30,24 @@ both_ways! {
         assert_eq!(child.wait().await.to_string(), "was killed by signal 9 (KILL)");
     }
 
+    /// Nobody waits for it, and what it has started keeps its pipes open: it goes all the same, with that.
+    async fn an_exit_that_nobody_waits_for_is_noticed(kit) {
+        let (child, _pipes) =
+            kit.ready("(trap '' TERM; exec sleep TOKEN) & echo ready; exit 4").await;
+        until("the reap", || !exists(pid(&child)) && kit.processes.live() == 0).await;
+        assert_eq!(kit.alive(), [0_i32; 0]);
+        assert_eq!(child.exited(), Some(Exited::Code(4)));
+    }
+
+    /// Who asks is told what is so at this moment, whoever has noticed it.
+    async fn a_child_that_is_dead_is_not_called_alive(kit) {
+        let (child, _pipes) = kit.ready("echo ready; exec sleep TOKEN").await;
+        assert_eq!(child.exited(), None);
+        let leader = rustix::process::Pid::from_raw(pid(&child)).unwrap();
+        rustix::process::kill_process(leader, rustix::process::Signal::KILL).unwrap();
+        until("the death", || child.exited() == Some(Exited::Signal(9))).await;
+    }
+
     async fn a_child_that_sees_the_end_of_its_input_ends_by_itself(kit) {
         let (child, pipes) = kit.ready("echo ready; exec cat").await;
         drop(pipes);

@@ -252,6 +252,29 @@ async fn one_who_inherits_the_pipes_and_floods_them_is_no_reason_to_wait() {
     close(&links).await;
 }
 
+/// E22: a child that died and left its pipes to somebody who keeps silent is found out within a moment, be
+/// there a call in flight or not. Nothing tells of it but its exit.
+#[tokio::test]
+async fn one_who_inherits_the_pipes_in_silence_hides_no_death() {
+    let links = links();
+    let token = token();
+    let heir = "(trap '' TERM; exec sleep 1000) &";
+    let server = shell(&format!("{SHAKE}\n{heir}\nread -r line\nexit 6"), &token);
+    let link = open(&links, &server, &place()).await;
+    let error = try_call(&link, "x", "{}").await.unwrap_err();
+    assert_eq!(error.loss().unwrap().reason(), LossReason::Exited(Exited::Code(6)));
+    assert_eq!(error.delivery(), Delivery::Unknown);
+    none_alive(&token).await;
+    drop(link);
+    let server = shell(&format!("{SHAKE}\n{heir}\nexit 7"), &token);
+    let link = open(&links, &server, &place()).await;
+    let loss = tokio::time::timeout(LONG, link.over()).await.unwrap();
+    assert_eq!(loss.reason(), LossReason::Exited(Exited::Code(7)));
+    none_alive(&token).await;
+    drop(link);
+    close(&links).await;
+}
+
 /// The time that a child has for its end is the server's own.
 #[tokio::test]
 async fn a_child_that_tidies_up_has_its_grace() {

@@ -1,0 +1,76 @@
+//! Sessions that a process lets go of at its end.
+
+use std::sync::Arc;
+
+use stayput_core::Expiry;
+use stayput_testkit::faulty::Faulty;
+
+use crate::kit::{MINUTE, World, chat, forever, poll_steps};
+
+/// close() during a sweep: sessions are let go, not ended.
+#[tokio::test]
+async fn close_during_sweep_ends_nothing() {
+    let world = World::new();
+    let slow = Arc::new(Faulty::new(world.store.clone()));
+    let sessions = world.on(slow.clone(), forever()).await;
+    for n in 0..8 {
+        drop(sessions.open(&chat(&format!("due{n}")).expiry(Expiry::idle(MINUTE))).await.unwrap());
+    }
+    let mut keep = vec![];
+    for n in 0..40 {
+        keep.push(
+            sessions
+                .open(&chat(&format!("k{n}")).expiry(Expiry::NEVER))
+                .await
+                .unwrap()
+                .session
+                .id(),
+        );
+    }
+    world.clock.advance(MINUTE);
+    slow.hang(true);
+    let mut sweep = Box::pin(sessions.sweep());
+    poll_steps(&slow, &mut sweep, 1).await; // inside the first finish
+    slow.hang(false);
+    sessions.close().await.unwrap();
+    slow.step();
+    slow.step();
+    let _ = sweep.await;
+    let mut dead = 0;
+    for id in &keep {
+        if !world.store.load(*id).await.unwrap().unwrap().is_live() {
+            dead += 1;
+        }
+    }
+    assert_eq!(dead, 0, "of 40 sessions that never expire, ended by sweep during close");
+}
+
+/// After close() nothing may be opened under the lease that was given up.
+#[tokio::test]
+async fn after_close_nothing_is_held() {
+    let world = World::new();
+    let one = world.process().await;
+    one.close().await.unwrap();
+    let mine = one.open(&chat("a")).await;
+    let two = world.process().await;
+    let theirs = two.open(&chat("a")).await;
+    assert!(
+        !(mine.is_ok() && theirs.is_ok()),
+        "two processes hold {:?}",
+        theirs.unwrap().session.id()
+    );
+}
+
+/// close() without lease, or with a store that fails, still says what was held.
+#[tokio::test]
+async fn close_fails() {
+    let world = World::new();
+    let slow = Arc::new(Faulty::new(world.store.clone()));
+    let sessions = world.on(slow.clone(), forever()).await;
+    let id = sessions.open(&chat("a")).await.unwrap().session.id();
+    slow.fail(true);
+    assert!(sessions.close().await.is_err());
+    slow.fail(false);
+    let lost: Vec<_> = sessions.lost().iter().map(|session| session.id()).collect();
+    assert_eq!(lost, [id], "nobody is told that it was held");
+}
