@@ -1,7 +1,7 @@
 """Makes `stayput/sync.py` from `stayput/_hub.py`: the same face without `await`.
 
-    python derive_sync.py            writes it
-    python derive_sync.py --check    says whether it is as it should be
+python derive_sync.py            writes it
+python derive_sync.py --check    says whether it is as it should be
 """
 
 from __future__ import annotations

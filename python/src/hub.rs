@@ -44,6 +44,7 @@ struct Settings {
     lifetime: Option<f64>,
     processes: Option<usize>,
     links: Option<usize>,
+    patience: Option<f64>,
     handlers: Vec<String>,
 }
 
@@ -62,16 +63,14 @@ impl Settings {
             let absolute = self.lifetime.map(seconds).transpose()?.or(usual.absolute);
             builder = builder.expiry(Expiry { idle, absolute });
         }
-        if self.processes.is_some() || self.links.is_some() {
-            let mut limits = Limits::default();
-            limits.processes = self.processes.unwrap_or(limits.processes);
-            limits.links = self.links.unwrap_or(limits.links).max(limits.processes);
-            // Everything here is one owner's.
-            limits.per_owner.processes = limits.processes;
-            limits.per_owner.links = limits.links;
-            builder = builder.limits(limits);
-        }
-        Ok(builder)
+        let mut limits = Limits::default();
+        limits.processes = self.processes.unwrap_or(limits.processes);
+        limits.links = self.links.unwrap_or(limits.links);
+        limits.wait = self.patience.map_or(Ok(limits.wait), seconds)?;
+        // Everything here is one owner's.
+        limits.per_owner.processes = limits.processes;
+        limits.per_owner.links = limits.links;
+        Ok(builder.limits(limits))
     }
 }
 

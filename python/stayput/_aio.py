@@ -9,6 +9,7 @@ import json
 import os
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextvars import Context, copy_context
+from types import TracebackType
 from typing import Any, Protocol, TypeVar, cast
 from weakref import WeakKeyDictionary
 
@@ -116,7 +117,9 @@ class Entering(Protocol):
     """Something that is entered and left."""
 
     async def __aenter__(self) -> object: ...
-    async def __aexit__(self, *exc: object) -> object: ...
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
+    ) -> object: ...
 
 
 def decorated(make: Callable[[], Entering], function: F) -> F:

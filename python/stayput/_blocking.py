@@ -6,6 +6,7 @@ import functools
 import inspect
 import json
 from collections.abc import Callable, Iterable, Iterator
+from types import TracebackType
 from typing import Any, Protocol, TypeVar, cast
 
 from . import _core
@@ -55,7 +56,9 @@ class Entering(Protocol):
     """Something that is entered and left."""
 
     def __enter__(self) -> object: ...
-    def __exit__(self, *exc: object) -> object: ...
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
+    ) -> object: ...
 
 
 def decorated(make: Callable[[], Entering], function: F) -> F:

@@ -1,14 +1,14 @@
 """The native half."""
 
 from asyncio import Future
-from typing import Any, Protocol, final
+from typing import Any, Protocol, TypeAlias, final
 
 class _Listener(Protocol):
     def ask(self, question: Question) -> None: ...
     def hear(self, text: str) -> None: ...
 
-_Options = tuple[float | None, bool, bool]
-_Told = tuple[Any, ...]
+_Options: TypeAlias = tuple[float | None, bool, bool]
+_Told: TypeAlias = tuple[Any, ...]
 
 @final
 class Op:

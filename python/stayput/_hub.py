@@ -39,18 +39,16 @@ class _Calls:
             return Listener(handlers, self._hears)
         return None
 
-    async def call(
-        self, server: str, tool: str, given: Mapping[str, Any] | None = None, /, **named: Any
-    ) -> ToolResult:
+    async def call(self, server: str, tool: str, given: Mapping[str, Any] | None = None, /, **named: Any) -> ToolResult:
         """Calls a tool, with arguments by name or in a mapping. The call is made once, never twice; cancelled, it is
         cancelled on the server, too.
 
         >>> async def main():
         ...     async with notebook() as hub, hub.run():
         ...         await hub.call("notes", "note_add", text="buy milk")
-        ...         return (await hub.call("notes", "note_list", {})).structured
+        ...         return (await hub.call("notes", "note_list", {})).text
         >>> asyncio.run(main())
-        {'notes': ['buy milk']}
+        '1. buy milk'
         """
         session = await self._session()
         options = (self._limit, self._again, self._hears is not None)
@@ -125,13 +123,15 @@ class Hub(_Calls):
         lifetime: float | None = None,
         processes: int | None = None,
         links: int | None = None,
+        patience: float | None = None,
         handlers: Handlers | None = None,
     ) -> Hub:
         """A hub with the servers of a file, or of a mapping in its form: `mcpServers`, or VS Code's `servers`.
 
         `store`, such as `sqlite:sessions.db`, keeps sessions so that another process can go on with them; it needs
         `folders`, too. `idle` and `lifetime` are seconds after which sessions end. `processes` and `links` are how
-        many there may be at once. `handlers` answer what servers ask.
+        many there may be at once, and `patience` for how many seconds a call waits for a place. `handlers` answer what
+        servers ask.
 
         >>> hub = Hub.from_config({"mcpServers": {"notes": {"command": "stayput", "args": ["demo-server"]}}})
         >>> hub.server_names
@@ -144,6 +144,7 @@ class Hub(_Calls):
             "lifetime": lifetime,
             "processes": processes,
             "links": links,
+            "patience": patience,
         }
         handlers = handlers or {}
         return cls(built(config, settings, handlers), handlers)
@@ -229,12 +230,12 @@ class Hub(_Calls):
         ...     @hub.run()
         ...     async def agent(note):
         ...         await hub.call("notes", "note_add", text=note)
-        ...         return (await hub.call("notes", "note_list")).structured["notes"]
+        ...         return (await hub.call("notes", "note_list")).text
         ...     return [await agent("a"), await agent("b")]
         >>> asyncio.run(main())
-        [['a'], ['b']]
+        ['1. a', '1. b']
         """
-        return Run(self)
+        return Run(self, self._hub)
 
     def isolated(self, *servers: str) -> Sub:
         """A sub-agent with links of its own to these servers, which end with it. It is entered, or decorates a function."""
@@ -395,17 +396,18 @@ class Session(_Calls):
 class Run:
     """A run, see `Hub.run`. Entered, it gives its session."""
 
-    def __init__(self, hub: Hub) -> None:
+    def __init__(self, hub: Hub, core: _core.Hub) -> None:
         self._hub = hub
+        self._core = core
         self._entered = Entered()
         self._begun: list[_core.Run] = []
 
     async def __aenter__(self) -> Session:
-        run = self._hub._hub.begin(around())
+        run = self._core.begin(around())
         handlers = None if (outer := current.get()) is None else outer.handlers
         self._entered.push(Scope(run.scope(), handlers))
         self._begun.append(run)
-        return Session(self._hub, None, self._hub._hub.current(around()))
+        return Session(self._hub, None, self._core.current(around()))
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -415,7 +417,7 @@ class Run:
             await wait(self._begun.pop().finish())
 
     def __call__(self, function: F) -> F:
-        return decorated(lambda: Run(self._hub), function)
+        return decorated(lambda: Run(self._hub, self._core), function)
 
 
 class Sub:

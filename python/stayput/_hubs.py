@@ -17,7 +17,9 @@ FAREWELL = 10.0
 """For how many seconds everything is waited for at the end of the interpreter."""
 
 
-def built(config: str | os.PathLike[str] | Mapping[str, Any], settings: dict[str, Any], handlers: Handlers) -> _core.Hub:
+def built(
+    config: str | os.PathLike[str] | Mapping[str, Any], settings: dict[str, Any], handlers: Handlers
+) -> _core.Hub:
     """A hub with the servers of a file, or of a mapping in its form."""
     settings = {**settings, "handlers": list(handlers)}
     if isinstance(config, Mapping):

@@ -45,9 +45,10 @@ class ToolResult:
     @property
     def data(self) -> dict[str, Any]:
         """The whole result, decoded."""
-        if self._data is None:
-            self._data = json.loads(self.raw)
-        return self._data
+        data = self._data
+        if data is None:
+            data = self._data = dict[str, Any](json.loads(self.raw))
+        return data
 
     @property
     def content(self) -> list[dict[str, Any]]:

@@ -143,7 +143,7 @@ def test_a_decorator_makes_each_call_a_run(kit: Kit) -> None:
                 return [await deep(hub) for _ in range(calls)]
 
             assert agent.__name__ == "agent"
-            assert await asyncio.gather(agent(2), agent(3)) == [[1, 2], [1, 2, 3]]
+            assert list(await asyncio.gather(agent(2), agent(3))) == [[1, 2], [1, 2, 3]]
             async with hub.run():
                 assert await agent(1) == [1]
                 assert await agent(1) == [2], "inside a run it joins"
@@ -163,8 +163,11 @@ def test_a_stream_is_one_run_whoever_reads_it(kit: Kit) -> None:
                     yield await deep(hub)
 
             pieces = stream()
-            taken = [await asyncio.create_task(pieces.__anext__()) for _ in range(3)]  # type: ignore[arg-type]
-            assert taken == [1, 2, 3]
+
+            async def step() -> int:
+                return await pieces.__anext__()
+
+            assert [await asyncio.create_task(step()) for _ in range(3)] == [1, 2, 3]
             with pytest.raises(StopAsyncIteration):
                 await pieces.__anext__()
             await asyncio.to_thread(kit.gone)
@@ -268,4 +271,4 @@ def test_opened_here_and_closed_there(kit: Kit) -> None:
         await runs.__aexit__(None, None, None)
 
     contextvars.copy_context().run(asyncio.run, run())
-    asyncio.run(hub.close())  # type: ignore[arg-type]
+    asyncio.run(hub.close())

@@ -60,7 +60,7 @@ def test_each_kind_has_its_class_and_its_words(kit: Kit) -> None:
 
 def test_no_room_is_an_error_of_its_own(kit: Kit) -> None:
     async def main() -> None:
-        async with kit.hub(processes=1) as hub:
+        async with kit.hub(processes=1, patience=0.2) as hub:
             one = hub.session("one")
             slow = asyncio.create_task(one.call("counter", "slow", ms=120_000, steps=1))
             while (await one.status("counter")).state != "live" or not (await one.status("counter")).in_flight:

@@ -79,7 +79,7 @@ def test_progress_is_heard(kit: Kit) -> None:
             await chat.with_options(on_notification=heard.append).call("counter", "slow", ms=50, steps=5)
 
     asyncio.run(main())
-    assert [it["method"] for it in heard] == ["notifications/progress"] * 5
+    assert [it["method"] for it in heard] == ["notifications/progress"] * 6
 
 
 def test_a_thread_that_waits_hears_and_answers(kit: Kit) -> None:
@@ -88,4 +88,4 @@ def test_a_thread_that_waits_hears_and_answers(kit: Kit) -> None:
     with hub, hub.run():
         assert "file:///x" in hub.call("counter", "roots").text
         hub.with_options(on_notification=heard.append).call("counter", "slow", ms=50, steps=5)
-    assert len(heard) == 5
+    assert len(heard) == 6

@@ -35,8 +35,9 @@ def test_a_session_without_a_name_ends_with_its_block(kit: Kit) -> None:
 
     async def main() -> None:
         async with kit.hub() as hub:
+            session = hub.session()
             with pytest.raises(ZeroDivisionError):
-                async with hub.session() as session:
+                async with session:
                     assert await count(session) == 1
                     raise ZeroDivisionError
             await asyncio.to_thread(kit.gone)

@@ -76,5 +76,3 @@ def test_threads_have_scopes_of_their_own(kit: Kit) -> None:
         thread.join()
     assert counted == [list(range(1, 11))] * 4
     hub.close()
-
-
