@@ -3,6 +3,7 @@
 use stayput_upstream::{EraChoice, Isolation, Options, Timeouts, Warm, process::Grace};
 
 use crate::{
+    admission::For,
     keys,
     spot::{Read, Spot, Table},
     tools::Tools,
@@ -38,6 +39,7 @@ pub(crate) struct Choices {
     pub(crate) on_loss: OnLoss,
     pub(crate) tools: Tools,
     pub(crate) handles: Handles,
+    pub(crate) whom: For,
     /// Which keys have no effect on a server that is reached by URL, or on a process.
     pub(crate) only_process: Vec<&'static str>,
     pub(crate) only_url: Vec<&'static str>,
@@ -78,6 +80,7 @@ impl Choices {
             on_loss: table.read("on_loss", |it| it.choice(&ON_LOSS))?.unwrap_or_default(),
             tools: table.read("tools", tools)?.unwrap_or_default(),
             handles: table.read("handles", |it| it.choice(&HANDLES))?.unwrap_or_default(),
+            whom: table.read("for", For::read)?.unwrap_or_default(),
             only_process: there(&["inherit", "grace"]),
             only_url: there(&["delete_on_end"]),
         })

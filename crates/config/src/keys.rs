@@ -23,6 +23,7 @@ pub const SERVER: &[&str] = &[
     "delete_on_end",
     "tools",
     "handles",
+    "for",
 ];
 
 /// Of `warm`.

@@ -7,6 +7,7 @@
 //! [`Servers::load`] is for who wants the servers of a file. Who has settings of its own at the top of the file
 //! reads them as [`Spot`]s of the [`Document`].
 
+mod admission;
 mod choices;
 mod comments;
 mod document;
@@ -22,6 +23,7 @@ mod spot;
 mod tools;
 mod units;
 
+pub use admission::For;
 pub use choices::{Handles, OnLoss};
 pub use document::Document;
 pub use environment::Environment;

@@ -5,6 +5,7 @@ use std::path::Path;
 use stayput_upstream::Server;
 
 use crate::{
+    admission::For,
     choices::{Choices, Handles, OnLoss},
     document::Document,
     entry,
@@ -37,6 +38,8 @@ pub struct Configured {
     pub tools: Tools,
     /// Whose clients pass handles as an argument of its tools.
     pub handles: Handles,
+    /// Whom it is for.
+    pub whom: For,
 }
 
 impl Servers {
@@ -118,8 +121,8 @@ impl Servers {
             self.warnings
                 .push(format!("{key:?} has no effect on the server {name:?}, which {why}"));
         }
-        let Choices { on_loss, tools, handles, .. } = choices;
-        self.found.push(Configured { server, on_loss, tools, handles });
+        let Choices { on_loss, tools, handles, whom, .. } = choices;
+        self.found.push(Configured { server, on_loss, tools, handles, whom });
         Ok(())
     }
 }

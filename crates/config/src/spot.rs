@@ -131,6 +131,12 @@ impl<'a> Spot<'a> {
         self.raw.is_number()
     }
 
+    /// Whether it is a list.
+    #[must_use]
+    pub fn is_array(&self) -> bool {
+        self.raw.is_array()
+    }
+
     /// Whether it is an object.
     #[must_use]
     pub fn is_object(&self) -> bool {

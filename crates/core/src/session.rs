@@ -182,7 +182,8 @@ impl Session {
     }
 
     pub(crate) fn enter(self: &Arc<Self>, clock: &Arc<dyn Clock>) -> Option<InUse> {
-        self.gate.enter().then(|| InUse { session: self.clone(), clock: clock.clone() })
+        let nth = self.gate.enter()?;
+        Some(InUse { session: self.clone(), clock: clock.clone(), nth })
     }
 
     fn leave(&self, now: Timestamp) {
@@ -297,9 +298,16 @@ impl fmt::Debug for Session {
 pub struct InUse {
     session: Arc<Session>,
     clock: Arc<dyn Clock>,
+    nth: u64,
 }
 
 impl InUse {
+    /// How many used the session when this began to, itself included.
+    #[must_use]
+    pub fn nth(&self) -> u64 {
+        self.nth
+    }
+
     /// The session, which this keeps in use.
     #[must_use]
     pub fn session(&self) -> &Arc<Session> {
@@ -328,9 +336,11 @@ struct Gate(AtomicU64);
 const CLOSED: u64 = 1 << 63;
 
 impl Gate {
-    fn enter(&self) -> bool {
+    /// Goes in, unless it is closed; says how many are inside then.
+    fn enter(&self) -> Option<u64> {
         let open = |word: u64| (word & CLOSED == 0).then_some(word + 1);
-        self.0.fetch_update(Ordering::AcqRel, Ordering::Acquire, open).is_ok()
+        let before = self.0.fetch_update(Ordering::AcqRel, Ordering::Acquire, open);
+        before.ok().map(|before| before + 1)
     }
 
     fn leave(&self) {
@@ -365,15 +375,15 @@ mod tests {
     #[test]
     fn a_gate_closes_behind_whoever_is_inside() {
         let gate = Gate::default();
-        assert!(gate.enter() && gate.enter());
+        assert_eq!((gate.enter(), gate.enter()), (Some(1), Some(2)));
         assert!(!gate.close_if_empty());
         gate.close();
-        assert!(!gate.enter());
+        assert_eq!(gate.enter(), None);
         assert_eq!(gate.inside(), 2);
         gate.leave();
         gate.leave();
         assert_eq!(gate.inside(), 0);
-        assert!(gate.is_closed() && !gate.enter());
+        assert!(gate.is_closed() && gate.enter().is_none());
     }
 
     /// E20: a long call that ends while somebody looks does not make the session look long idle.
@@ -386,7 +396,7 @@ mod tests {
         for _ in 0..3_000 {
             let record = Record::new(Owner::local(), crate::Expiry::idle(hour / 2), begin);
             let session = Arc::new(Session::new(record));
-            assert!(session.gate.enter());
+            assert!(session.gate.enter().is_some());
             calls.send(session.clone()).unwrap();
             while session.is_in_use() {
                 assert_eq!(session.close_if_due(now), None);

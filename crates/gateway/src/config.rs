@@ -23,7 +23,9 @@ pub(crate) use self::{
     identify::{Also, Hints, Identify, SessionTools, Unidentified},
     settings::{Limits, address},
 };
-pub(crate) use stayput_config::{ConfigError, Configured, Environment, Handles, OnLoss, Tools};
+pub(crate) use stayput_config::{
+    ConfigError, Configured, Environment, For, Handles, OnLoss, Tools,
+};
 
 /// What a configuration says, checked.
 pub(crate) struct Config {
@@ -79,6 +81,9 @@ impl Config {
         let own = || settings::default_store(environment, folder);
         let store = settings.store.or_else(own).ok_or_else(|| root.wrong(Problem::Folder))?;
         let Servers { found, warnings, .. } = Servers::read(root, &file)?;
+        if settings.auth.is_none() {
+            auth::nobody_is_meant(&file)?;
+        }
         Ok(Self {
             listen: settings.listen,
             store,

@@ -91,6 +91,9 @@ impl Errand {
             }
         };
         let visit = visit(house, connection, server, session);
+        if let Some(sentence) = visit.busy() {
+            return Outcome::Done(Done::new(reply::failure(asked, Era::Legacy, &sentence)));
+        }
         let link = match reach(&visit, connection, asked).await {
             Ok(link) => link,
             Err(sentence) => {

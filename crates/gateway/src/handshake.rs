@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use http::StatusCode;
 use stayput_core::{Handle, InUse, OpenError, Owner, Session, Wish};
 use stayput_upstream::{Hello, Place};
 use stayput_wire::{Code, Era, Message, Version};
@@ -22,13 +23,13 @@ pub(crate) struct Greeted {
     pub(crate) answer: String,
     /// The secret name of the new connection, if there is one.
     pub(crate) name: Option<Handle>,
-    /// It can be tried again: where sessions are kept is away for a moment.
-    pub(crate) later: bool,
+    /// It can be tried again: where sessions are kept is away for a moment, or the owner has too many.
+    pub(crate) later: Option<StatusCode>,
 }
 
 impl Greeted {
     fn refused(answer: String) -> Self {
-        Self { answer, name: None, later: false }
+        Self { answer, name: None, later: None }
     }
 }
 
@@ -37,19 +38,23 @@ enum Refused {
     /// What the client says of its session leads nowhere.
     Named(Refusal),
     /// It cannot be had here, or not now.
-    Here { sentence: String, later: bool },
+    Here { sentence: String, later: Option<StatusCode> },
 }
 
 impl From<OpenError> for Refused {
     fn from(error: OpenError) -> Self {
-        let later = matches!(error, OpenError::Store(_) | OpenError::LeaseLost);
+        let later = match error {
+            OpenError::Store(_) | OpenError::LeaseLost => Some(StatusCode::SERVICE_UNAVAILABLE),
+            OpenError::AtCapacity { .. } => Some(StatusCode::TOO_MANY_REQUESTS),
+            _ => None,
+        };
         Self::Here { sentence: error.to_string(), later }
     }
 }
 
 impl From<String> for Refused {
     fn from(sentence: String) -> Self {
-        Self::Here { sentence, later: false }
+        Self::Here { sentence, later: None }
     }
 }
 
@@ -79,7 +84,7 @@ pub(crate) async fn initialize(
     match open(house, owner, (target, &claim), said).await {
         Ok((name, greeting)) => {
             let answer = reply::result(&id, &greeting);
-            Greeted { answer, name: Some(name), later: false }
+            Greeted { answer, name: Some(name), later: None }
         }
         Err(Refused::Named(refusal)) => {
             house.metrics.refused("no_session");

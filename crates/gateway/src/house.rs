@@ -15,7 +15,7 @@ use tokio::sync::watch;
 
 use crate::{
     aggregate::Aggregate,
-    config::{Configured, Identify, OnLoss, Tools},
+    config::{Configured, Identify, Limits, OnLoss, Tools},
     connections::Connections,
     front::sse::Callers,
     health::Health,
@@ -24,9 +24,11 @@ use crate::{
     losses::Telling,
     metrics::Metrics,
     owners::Owners,
+    pace::Pace,
     shared::Generations,
     sight::Sights,
     streams::Shelf,
+    views::Views,
 };
 
 /// How long a session that another process has is waited for: a process that was killed has it for as
@@ -45,6 +47,8 @@ pub(crate) struct House {
     pub(crate) servers: BTreeMap<String, Server>,
     /// Which tools of each are passed on.
     pub(crate) tools: BTreeMap<String, Tools>,
+    /// Which of the servers each client sees.
+    pub(crate) views: Arc<Views>,
     /// Servers to which a call that surely did not run is sent once more after a loss.
     pub(crate) restarting: BTreeSet<String>,
     pub(crate) sessions: Arc<Sessions>,
@@ -66,6 +70,8 @@ pub(crate) struct House {
     pub(crate) rules: Rules,
     /// Whom it lets in.
     pub(crate) owners: Arc<Owners>,
+    /// How fast each of them may ask.
+    pub(crate) pace: Arc<Pace>,
     /// How requests say which session they mean.
     pub(crate) identify: Arc<identify::Rules>,
     pub(crate) log: Log,
@@ -80,6 +86,12 @@ pub(crate) struct House {
 pub(crate) struct Rules {
     /// The largest body of a request.
     pub(crate) body_limit: usize,
+    /// The largest headers of a request.
+    pub(crate) header_limit: usize,
+    /// How long a request may not go on while it is sent.
+    pub(crate) stall: Duration,
+    /// The most calls in flight on one session.
+    pub(crate) calls: u64,
     /// The most sockets at once.
     pub(crate) sockets: usize,
     /// The URL under which clients know the gateway.
@@ -93,9 +105,13 @@ pub(crate) struct Rules {
 
 impl Default for Rules {
     fn default() -> Self {
+        let limits = Limits::default();
         Self {
-            body_limit: stayput_wire::Message::SIZE_LIMIT,
-            sockets: 10_000,
+            body_limit: limits.body,
+            header_limit: limits.headers,
+            stall: limits.stall,
+            calls: limits.calls,
+            sockets: limits.sockets,
             public_url: None,
             allowed_hosts: Vec::new(),
             allowed_origins: Vec::new(),
@@ -108,6 +124,7 @@ impl Default for Rules {
 pub(crate) struct Furnishing {
     pub(crate) servers: BTreeMap<String, Server>,
     pub(crate) tools: BTreeMap<String, Tools>,
+    pub(crate) views: Arc<Views>,
     pub(crate) restarting: BTreeSet<String>,
     pub(crate) aggregate: Arc<Aggregate>,
     pub(crate) identify: Arc<identify::Rules>,
@@ -120,20 +137,21 @@ impl Furnishing {
         let restarting = restarting.map(name).collect();
         let handles = servers.iter().map(|it| (name(it), it.handles)).collect();
         let tools = servers.iter().map(|it| (name(it), it.tools.clone())).collect();
+        let views = Views::new(servers.iter().map(|it| (name(it), it.whom.clone())));
         let sights = Sights::default();
         let identify = Arc::new(identify::Rules { configured, handles, expiry, sights });
         let servers: BTreeMap<_, _> =
             servers.into_iter().map(|it| (name(&it), it.server)).collect();
         let aggregate = Arc::new(Aggregate::new(servers.keys().map(String::as_str)));
-        Self { servers, tools, restarting, aggregate, identify }
+        Self { servers, tools, views: views.into(), restarting, aggregate, identify }
     }
 }
 
 impl House {
     /// The same house with other servers.
     pub(crate) fn furnished(&self, furnishing: Furnishing) -> Self {
-        let Furnishing { servers, tools, restarting, aggregate, identify } = furnishing;
-        Self { servers, tools, restarting, aggregate, identify, ..self.clone() }
+        let Furnishing { servers, tools, views, restarting, aggregate, identify } = furnishing;
+        Self { servers, tools, views, restarting, aggregate, identify, ..self.clone() }
     }
 
     /// Why there is no link, in words for a client. What the server's process wrote is told to whoever

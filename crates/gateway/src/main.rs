@@ -10,6 +10,7 @@
 //! | modern | `modern/`: the same for clients whose protocol has no session |
 //! | reply | `reply.rs`, `stream.rs`, `streams.rs`, `lists.rs`, `tools.rs`, `sight.rs`, `losses.rs`, `moment.rs`: as the client expects it |
 //!
+//! `owners/` finds out who asks, `views.rs` which servers they see, `pace.rs` how much they may ask.
 //! `event.rs`, `metrics.rs`, `health.rs` and `log.rs` tell whoever runs it how it goes.
 //! `serve.rs` opens and closes the house, `daemon.rs` for as long as somebody needs it, `alone.rs` for one
 //! client, and `pipe.rs` leads to it from `stayput stdio`. `config.rs` reads what users write, `demo.rs` is a
@@ -45,6 +46,7 @@ mod modern;
 mod moment;
 mod nobody;
 mod owners;
+mod pace;
 mod pipe;
 mod reply;
 mod request;
@@ -57,6 +59,7 @@ mod stream;
 mod streams;
 mod target;
 mod transparent;
+mod views;
 mod visit;
 
 use std::{error::Error, io::Write as _, path::Path, process::ExitCode};

@@ -36,7 +36,7 @@ const LOST: [&str; 8] = [
 ];
 
 /// Why a request was not passed on.
-const REFUSED: [&str; 13] = [
+const REFUSED: [&str; 15] = [
     "malformed",
     "unauthorized",
     "foreign",
@@ -44,6 +44,8 @@ const REFUSED: [&str; 13] = [
     "method",
     "not_acceptable",
     "too_large",
+    "too_many",
+    "busy",
     "unavailable",
     "no_session",
     "no_link",
@@ -133,12 +135,13 @@ impl Metrics {
 }
 
 impl House {
-    /// All that is counted, as Prometheus reads it.
+    /// All that is counted, as Prometheus reads it, for the servers that can be seen here.
     pub(crate) fn metrics_page(&self) -> String {
         let Metrics { opened, servers, resumed, ended, refused } = &*self.metrics;
         let mut page = Page::default();
         page.family("stayput_sessions_opened_total");
-        for (name, opened) in opened {
+        let visible = |name: &str| self.servers.contains_key(name) || name == Target::All.label();
+        for (name, opened) in opened.iter().filter(|(name, _)| visible(name)) {
             page.sample(&[("server", name)], opened.load(Ordering::Relaxed));
         }
         page.family("stayput_sessions_resumed_total");
@@ -148,7 +151,7 @@ impl House {
             page.sample(&[("reason", reason)], count);
         }
         page.family("stayput_losses_total");
-        for (name, server) in servers {
+        for (name, server) in servers.iter().filter(|(name, _)| visible(name)) {
             for (reason, count) in server.lost.counts() {
                 page.sample(&[("server", name), ("reason", reason)], count);
             }
@@ -159,7 +162,7 @@ impl House {
         }
         self.gauges(&mut page);
         page.family("stayput_call_seconds");
-        for (name, server) in servers {
+        for (name, server) in servers.iter().filter(|(name, _)| visible(name)) {
             server.calls.write(&mut page, name);
         }
         page.into_text()

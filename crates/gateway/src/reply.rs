@@ -5,6 +5,7 @@ use std::{
     fmt,
     pin::Pin,
     task::{Context, Poll},
+    time::Duration,
 };
 
 use bytes::Bytes;
@@ -12,7 +13,7 @@ use http::{HeaderValue, Response, StatusCode, header};
 use hyper::body::{Body, Frame, SizeHint};
 use stayput_wire::{Code, Era, header as mcp, json};
 
-use crate::{modern::Following, stream::Reading, visit::Asked};
+use crate::{modern::Following, pace::TooFast, stream::Reading, visit::Asked};
 
 /// What is to be done when an answer has been written.
 pub(crate) type Then = Box<dyn FnOnce() + Send>;
@@ -136,14 +137,32 @@ pub(crate) fn refusal(
 
 /// Something of ours is away for a moment.
 pub(crate) fn unavailable(sentence: &str) -> Response<Reply> {
-    later(refusal(StatusCode::SERVICE_UNAVAILABLE, None, Code::INTERNAL_ERROR, sentence))
+    later(refusal(StatusCode::SERVICE_UNAVAILABLE, None, Code::INTERNAL_ERROR, sentence), AWHILE)
 }
 
-/// An answer that asks to try again later.
-pub(crate) fn later(mut response: Response<Reply>) -> Response<Reply> {
-    *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
-    response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("5"));
+/// When to try again what cannot be had now.
+pub(crate) const AWHILE: Duration = Duration::from_secs(5);
+
+/// An owner asks faster than it may.
+pub(crate) fn too_fast(TooFast(wait): TooFast) -> Response<Reply> {
+    let seconds = whole_seconds(wait);
+    let sentence = format!(
+        "you make more requests than `limits.per_owner.requests_per_second` allows, and this one was not \
+         looked at; try again in {seconds} s, and ask less often"
+    );
+    let status = StatusCode::TOO_MANY_REQUESTS;
+    later(refusal(status, None, Code::INTERNAL_ERROR, &sentence), wait)
+}
+
+/// An answer that asks to try again when this time is over.
+pub(crate) fn later(mut response: Response<Reply>, wait: Duration) -> Response<Reply> {
+    response.headers_mut().insert(header::RETRY_AFTER, whole_seconds(wait).into());
     response
+}
+
+/// Seconds, of which a part counts as a whole one.
+pub(crate) fn whole_seconds(wait: Duration) -> u64 {
+    wait.as_secs() + u64::from(wait.subsec_nanos() > 0)
 }
 
 /// An error of JSON-RPC.

@@ -31,6 +31,7 @@ use crate::{
     log::{Level, Log},
     metrics::Metrics,
     owners::{Good, Jwt, Keys, Owners},
+    pace::Pace,
 };
 
 /// How long calls may go on after the first signal to stop.
@@ -51,6 +52,7 @@ pub(crate) struct Plan {
     pub(crate) servers: Vec<Configured>,
     pub(crate) rules: Rules,
     pub(crate) limits: Limits,
+    pub(crate) pace: Option<usize>,
     pub(crate) expiry: Expiry,
     pub(crate) sessions: SessionLimits,
     pub(crate) identify: Identify,
@@ -66,6 +68,9 @@ impl Plan {
     pub(crate) fn of(config: Config) -> Result<Self, ServeError> {
         let rules = Rules {
             body_limit: config.limits.body,
+            header_limit: config.limits.headers,
+            stall: config.limits.stall,
+            calls: config.limits.calls,
             sockets: config.limits.sockets,
             allowed_hosts: config.allowed_hosts,
             allowed_origins: config.allowed_origins,
@@ -80,6 +85,7 @@ impl Plan {
             servers: config.servers,
             rules,
             limits: config.limits.links,
+            pace: config.limits.pace.limit(!config.auth.is_none()),
             expiry: config.expiry,
             sessions: config.limits.sessions,
             identify: config.identify,
@@ -156,12 +162,13 @@ impl Gateway {
         let seal = SealKey::at(&key)?;
         let metrics = Metrics::new(plan.servers.iter().map(|it| it.server.name()));
         let furnishing = Furnishing::new(plan.servers, plan.identify, plan.expiry);
-        let Furnishing { servers, tools, restarting, aggregate, identify } = furnishing;
+        let Furnishing { servers, tools, views, restarting, aggregate, identify } = furnishing;
         let (stopping, closing) = watch::channel(false);
         let house = House {
             metrics: metrics.into(),
             health: Arc::default(),
             tools,
+            views,
             restarting,
             aggregate,
             servers,
@@ -177,6 +184,7 @@ impl Gateway {
             life: stayput_core::content_digest(&secret()).to_hex(),
             rules: plan.rules,
             owners: owners.into(),
+            pace: Pace::new(plan.pace).into(),
             identify,
             log,
             closing,

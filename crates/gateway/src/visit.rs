@@ -43,6 +43,18 @@ impl Visit {
         Place::new(self.session.session().owner().clone(), self.session.id())
     }
 
+    /// Why there is no room for one more call on the session.
+    pub(crate) fn busy(&self) -> Option<String> {
+        let limit = self.house.rules.calls;
+        (self.session.nth() > limit).then(|| {
+            self.house.metrics.refused("busy");
+            format!(
+                "Nothing was run: this session has {limit} calls in flight, which is \
+                 `limits.calls_per_session`. Wait for one of them to end, and try again in 1 s."
+            )
+        })
+    }
+
     /// The link, if there is one.
     pub(crate) fn found(&self) -> Option<Held> {
         self.house.links.find(&self.server, &self.place())

@@ -3,7 +3,7 @@
 
 mod world;
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use serde_json::json;
 use tokio::{
@@ -54,24 +54,63 @@ async fn there_are_only_so_many_sockets() {
     }
 }
 
+/// R062: a session has so many calls in flight; the next is told to wait, and runs when one has ended.
+#[tokio::test]
+async fn a_session_has_only_so_many_calls() {
+    let mark = mark("calls");
+    let limits = json!({ "limits": { "calls_per_session": 2 } });
+    let gateway = Arc::new(Gateway::with(json!({ "test": stdio(&mark, &[]) }), limits).await);
+    let client = Arc::new(gateway.client("test").await);
+    assert_eq!(client.text(&gateway, "count").await, "1");
+    let slow: Vec<_> = (0..2)
+        .map(|id| {
+            let (gateway, client) = (gateway.clone(), client.clone());
+            tokio::runtime::Handle::current().spawn(async move {
+                let params = json!({ "name": "slow", "arguments": { "ms": 5_000 } });
+                let body = json!({ "jsonrpc": "2.0", "id": format!("slow{id}"),
+                    "method": "tools/call", "params": params });
+                let answer = client.send(&gateway, &body.to_string()).await;
+                tokio::time::timeout(LONG, answer.message()).await.unwrap()
+            })
+        })
+        .collect();
+    let start = tokio::time::Instant::now();
+    let told = loop {
+        let answer = client.call(&gateway, "count", json!({})).await;
+        if answer["result"]["isError"] == true {
+            break answer["result"]["content"][0]["text"].as_str().unwrap().to_owned();
+        }
+        assert!(start.elapsed() < LONG);
+    };
+    assert!(told.contains("limits.calls_per_session") && told.contains("try again"), "{told}");
+    let other = client.request(&gateway, "resources/read", json!({ "uri": "test://count" })).await;
+    assert!(other["error"]["message"].as_str().unwrap().contains("2 calls in flight"), "{other}");
+    for slow in slow {
+        assert!(slow.await.unwrap()["result"].is_object());
+    }
+    let again = client.call(&gateway, "count", json!({})).await;
+    assert!(again["result"]["isError"] != true, "{again}");
+}
+
 /// A body that does not go on, and a head that is too large, are not waited for.
 #[tokio::test]
 async fn who_does_not_go_on_is_not_waited_for() {
     let mark = mark("stalled");
-    let gateway = Gateway::start(json!({ "test": stdio(&mark, &[]) })).await;
+    let limits = json!({ "limits": { "stall": "2s", "headers": "8KiB" } });
+    let gateway = Gateway::with(json!({ "test": stdio(&mark, &[]) }), limits).await;
     let mut stalled = connect(&gateway).await;
     let head = "POST /mcp/test HTTP/1.1\r\nhost: localhost\r\ncontent-length: 99\r\n\r\n{";
     stalled.write_all(head.as_bytes()).await.unwrap();
     let mut large = connect(&gateway).await;
     let head =
-        format!("GET /mcp/test HTTP/1.1\r\nhost: localhost\r\nx: {}\r\n\r\n", "x".repeat(99_999));
+        format!("GET /mcp/test HTTP/1.1\r\nhost: localhost\r\nx: {}\r\n\r\n", "x".repeat(9_000));
     large.write_all(head.as_bytes()).await.unwrap();
     let mut status = [0; 12];
     large.read_exact(&mut status).await.unwrap();
     assert_eq!(&status, b"HTTP/1.1 431");
     let told = rest(&mut stalled).await;
     assert!(
-        told.starts_with("HTTP/1.1 408 ") && told.contains("nothing more of the body"),
+        told.starts_with("HTTP/1.1 408 ") && told.contains("nothing more of the body came for 2 s"),
         "{told}"
     );
 }

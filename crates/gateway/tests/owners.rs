@@ -12,6 +12,10 @@ mod hijack;
 mod issuer;
 #[path = "owners/jwt.rs"]
 mod jwt;
+#[path = "owners/limits.rs"]
+mod limits;
+#[path = "owners/whom.rs"]
+mod whom;
 mod world;
 
 use std::process::Command;

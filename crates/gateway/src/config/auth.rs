@@ -4,7 +4,7 @@ use std::{net::Ipv4Addr, time::Duration};
 
 use http::HeaderName;
 use serde_json::{Map, Value};
-use stayput_config::{Problem, Read, Spot};
+use stayput_config::{Problem, Read, Spot, Table, keys as common};
 use stayput_upstream::http::Target;
 
 use super::keys;
@@ -31,6 +31,30 @@ pub(crate) struct JwtRules {
     pub(crate) leeway: Duration,
 }
 
+impl Auth {
+    /// Whether nobody is asked who they are.
+    pub(crate) fn is_none(&self) -> bool {
+        self.tokens.is_empty() && self.jwt.is_none() && self.proxy.is_none()
+    }
+}
+
+/// Where nobody is asked who they are, no server can be for some of them.
+pub(super) fn nobody_is_meant(file: &Table<'_>) -> Read<()> {
+    for list in common::SERVERS.into_iter().filter_map(|key| file.get(key)) {
+        for member in list.table()?.iter() {
+            // An entry that is switched off need not even be an object of ours.
+            let own = member.value.table().ok();
+            let own = own.as_ref().and_then(|entry| entry.get(common::STAYPUT)?.table().ok());
+            if let Some(whom) = own.as_ref().and_then(|own| own.get("for")) {
+                let sentence = "nobody is asked who they are, so it would be for nobody; add \"auth\" to \
+                                the \"stayput\" object at the top of the file, or remove \"for\"";
+                return Err(whom.wrong(Problem::Other(sentence.to_owned())));
+            }
+        }
+    }
+    Ok(())
+}
+
 /// The URL under which clients know the gateway, without a slash at its end.
 pub(super) fn public_url(spot: &Spot<'_>) -> Read<String> {
     let text = spot.text()?;
@@ -46,7 +70,7 @@ pub(super) fn auth(spot: &Spot<'_>, public_url: Option<&str>) -> Read<Auth> {
     table.read("tokens_file", |spot| tokens_file(spot, &mut known))?;
     let jwt = table.read("jwt", |spot| jwt(spot, public_url))?;
     let auth = Auth { tokens: known, jwt, proxy: table.read("proxy", proxy)? };
-    if auth.tokens.is_empty() && auth.jwt.is_none() && auth.proxy.is_none() {
+    if auth.is_none() {
         let sentence =
             "nobody could come in; add \"tokens\", \"jwt\" or \"proxy\", or remove \"auth\"";
         return Err(spot.wrong(Problem::Other(sentence.to_owned())));

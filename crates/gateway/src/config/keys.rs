@@ -36,8 +36,19 @@ pub(super) const IDENTIFY: &[&str] =
 pub(super) const EXPIRY: &[&str] = &["idle", "absolute"];
 
 /// Of `limits`.
-pub(super) const LIMITS: &[&str] =
-    &["processes", "links", "memory", "per_owner", "body", "sessions_per_owner", "sockets"];
+pub(super) const LIMITS: &[&str] = &[
+    "processes",
+    "links",
+    "memory",
+    "wait",
+    "per_owner",
+    "sessions_per_owner",
+    "calls_per_session",
+    "body",
+    "headers",
+    "stall",
+    "sockets",
+];
 
 /// Of `per_owner`.
-pub(super) const PER_OWNER: &[&str] = &["processes", "links"];
+pub(super) const PER_OWNER: &[&str] = &["processes", "links", "requests_per_second"];

@@ -1,6 +1,9 @@
 //! The settings of the gateway: `stayput` at the top of the file.
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::{
+    net::{Ipv4Addr, SocketAddr},
+    time::Duration,
+};
 
 use stayput_config::{Environment, Problem, Read, Spot, Table};
 use stayput_core::{Expiry, SessionLimits};
@@ -21,16 +24,60 @@ pub(crate) struct Limits {
     pub(crate) links: stayput_upstream::Limits,
     /// Sessions of one owner.
     pub(crate) sessions: SessionLimits,
+    /// Calls in flight on one session.
+    pub(crate) calls: u64,
+    /// Requests of one owner in a second.
+    pub(crate) pace: Pacing,
     /// Bytes in the body of a request. Defaults to the most that a message may have.
     pub(crate) body: usize,
+    /// Bytes in the headers of a request.
+    pub(crate) headers: usize,
+    /// How long a request may not go on while it is sent.
+    pub(crate) stall: Duration,
     /// Sockets of clients.
     pub(crate) sockets: usize,
+}
+
+/// How many requests one owner may make in a second.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Pacing {
+    /// What is usual: a limit where it is known who asks. Where it is not, all are one owner.
+    #[default]
+    Usual,
+    /// As many as anybody likes.
+    Unlimited,
+    /// So many.
+    Limit(usize),
+}
+
+impl Pacing {
+    /// How many an owner may make in a second where it is known who asks: a busy host with many agents, and
+    /// no loop that went wild.
+    const USUAL: usize = 500;
+
+    /// The limit, if there is one. `known`: everybody is asked who they are.
+    pub(crate) fn limit(self, known: bool) -> Option<usize> {
+        match self {
+            Self::Usual => known.then_some(Self::USUAL),
+            Self::Unlimited => None,
+            Self::Limit(count) => Some(count),
+        }
+    }
 }
 
 impl Default for Limits {
     fn default() -> Self {
         let (links, sessions) = (stayput_upstream::Limits::default(), SessionLimits::default());
-        Self { links, sessions, body: Message::SIZE_LIMIT, sockets: 10_000 }
+        Self {
+            links,
+            sessions,
+            calls: 256,
+            pace: Pacing::default(),
+            body: Message::SIZE_LIMIT,
+            headers: 64 << 10,
+            stall: Duration::from_secs(30),
+            sockets: 10_000,
+        }
     }
 }
 
@@ -160,27 +207,59 @@ fn expiry(spot: &Spot<'_>) -> Read<Expiry> {
 fn limits(spot: &Spot<'_>) -> Read<Limits> {
     let table = spot.known(keys::LIMITS)?;
     let own = Limits::default();
+    let (per_owner, pace) = table.read("per_owner", per_owner)?.unwrap_or_default();
     let links = stayput_upstream::Limits {
         processes: table.read("processes", Spot::count)?.unwrap_or(own.links.processes),
         links: table.read("links", Spot::count)?.unwrap_or(own.links.links),
         memory: table.read("memory", Spot::bytes)?,
-        per_owner: table.read("per_owner", per_owner)?.unwrap_or_default(),
-        ..own.links
+        per_owner,
+        wait: table.read("wait", Spot::duration)?.unwrap_or(own.links.wait),
     };
     let per_owner = table.read("sessions_per_owner", Spot::some)?;
     let sessions =
         SessionLimits { per_owner: per_owner.unwrap_or(own.sessions.per_owner), ..own.sessions };
-    let body = table.read("body", Spot::bytes)?;
-    let body = body.map_or(own.body, |body| usize::try_from(body).unwrap_or(usize::MAX));
-    let sockets = table.read("sockets", Spot::some)?.unwrap_or(own.sockets);
-    Ok(Limits { links, sessions, body, sockets })
+    let size = |name: &str, own: usize| -> Read<usize> {
+        let size = table.read(name, Spot::bytes)?;
+        Ok(size.map_or(own, |size| usize::try_from(size).unwrap_or(usize::MAX)))
+    };
+    let calls = table.read("calls_per_session", Spot::some)?;
+    Ok(Limits {
+        links,
+        sessions,
+        calls: calls.map_or(own.calls, |calls| u64::try_from(calls).unwrap_or(u64::MAX)),
+        pace,
+        body: size("body", own.body)?,
+        headers: table.read("headers", headers)?.unwrap_or(own.headers),
+        stall: table.read("stall", stall)?.unwrap_or(own.stall),
+        sockets: table.read("sockets", Spot::some)?.unwrap_or(own.sockets),
+    })
 }
 
-fn per_owner(spot: &Spot<'_>) -> Read<PerOwner> {
+/// Less is no room for what clients send always, and no buffer to read it in.
+fn headers(spot: &Spot<'_>) -> Read<usize> {
+    let size = spot.bytes()?;
+    let size = usize::try_from(size).ok().filter(|size| (8 << 10..=1 << 20).contains(size));
+    let expected = "an amount from \"8KiB\" to \"1MiB\"";
+    size.ok_or_else(|| spot.wrong(Problem::Form { expected }))
+}
+
+fn stall(spot: &Spot<'_>) -> Read<Duration> {
+    let span = spot.duration()?;
+    let expected = "a time of a second or more, such as \"30s\"";
+    let enough = span >= Duration::from_secs(1);
+    if enough { Ok(span) } else { Err(spot.wrong(Problem::Form { expected })) }
+}
+
+fn per_owner(spot: &Spot<'_>) -> Read<(PerOwner, Pacing)> {
     let table = spot.known(keys::PER_OWNER)?;
     let own = PerOwner::default();
-    Ok(PerOwner {
+    let limits = PerOwner {
         processes: table.read("processes", Spot::count)?.unwrap_or(own.processes),
         links: table.read("links", Spot::count)?.unwrap_or(own.links),
-    })
+    };
+    let pace = table.read("requests_per_second", |spot| match spot.is_number() {
+        true => spot.some().map(Pacing::Limit),
+        false => spot.choice(&[("unlimited", Pacing::Unlimited)]),
+    })?;
+    Ok((limits, pace.unwrap_or_default()))
 }

@@ -1,6 +1,6 @@
 //! The HTTP front: one path for each server, and one for all.
 
-use std::{convert::Infallible, net::IpAddr, sync::Arc, task::Poll, time::Duration};
+use std::{convert::Infallible, net::IpAddr, sync::Arc, task::Poll};
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
@@ -8,7 +8,7 @@ use http_body_util::BodyExt;
 use hyper::{body::Incoming, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use stayput_wire::{Code, header as mcp};
-use tokio::net::TcpStream;
+use tokio::{net::TcpStream, time::Instant};
 
 use super::{metadata, post, sse};
 use crate::{
@@ -21,13 +21,6 @@ use crate::{
     target::Target,
 };
 
-/// How long a body may not go on.
-const BODY: Duration = Duration::from_secs(30);
-
-/// How long the head of a request may take, and how large it may be.
-const HEAD: Duration = Duration::from_secs(30);
-const HEAD_SIZE: usize = 64 << 10;
-
 /// Serves one connection of TCP until it ends, or until `stop`.
 pub(crate) async fn serve(house: Arc<House>, socket: TcpStream, stop: impl Future<Output = ()>) {
     let Ok(from) = socket.peer_addr() else { return };
@@ -39,7 +32,8 @@ pub(crate) async fn serve(house: Arc<House>, socket: TcpStream, stop: impl Futur
         async move { Ok::<_, Infallible>(answer(&house, from.ip(), request).await) }
     });
     let mut http = hyper::server::conn::http1::Builder::new();
-    http.timer(TokioTimer::new()).header_read_timeout(HEAD).max_buf_size(HEAD_SIZE);
+    let (stall, size) = (stopping.rules.stall, stopping.rules.header_limit);
+    http.timer(TokioTimer::new()).header_read_timeout(stall).max_buf_size(size);
     let connection = http.serve_connection(TokioIo::new(socket), service);
     tokio::pin!(connection);
     tokio::pin!(stop);
@@ -77,8 +71,8 @@ async fn answer(house: &Arc<House>, from: IpAddr, request: Request<Incoming>) ->
 /// Who is not from elsewhere, and says who it is, gets to its server.
 async fn enter(house: &Arc<House>, from: IpAddr, request: Request<Incoming>) -> Response<Reply> {
     let path = request.uri().path();
-    if let Some(refusal) =
-        too_large(request.headers()).or_else(|| foreign(&house.rules, request.headers()))
+    if let Some(refusal) = too_large(&house.rules, request.headers())
+        .or_else(|| foreign(&house.rules, request.headers()))
     {
         return refusal;
     }
@@ -89,13 +83,16 @@ async fn enter(house: &Arc<House>, from: IpAddr, request: Request<Incoming>) -> 
         Ok(principal) => principal,
         Err(stranger) => return stranger.answer(metadata::url(house, path).as_deref()),
     };
+    if let Err(too_fast) = house.pace.admit(&principal.owner, Instant::now()) {
+        return reply::too_fast(too_fast);
+    }
+    let own = house.seen_by(&principal);
+    let house = own.as_ref().unwrap_or(house);
     if path == "/metrics" {
         return reply::metrics(house.metrics_page());
     }
     if house.health.is_stopping() {
-        let sentence = "the gateway is stopping; try again in a moment";
-        let status = StatusCode::SERVICE_UNAVAILABLE;
-        return reply::refusal(status, None, Code::INTERNAL_ERROR, sentence);
+        return reply::unavailable("the gateway is stopping; try again in a moment");
     }
     if let Some(at) = sse::At::of(path) {
         // In a box, as all that is rare: every request would have to be as large.
@@ -177,6 +174,7 @@ fn count_refusal(house: &House, status: StatusCode) {
         StatusCode::METHOD_NOT_ALLOWED => "method",
         StatusCode::NOT_ACCEPTABLE => "not_acceptable",
         StatusCode::PAYLOAD_TOO_LARGE => "too_large",
+        StatusCode::TOO_MANY_REQUESTS => "too_many",
         StatusCode::SERVICE_UNAVAILABLE => "unavailable",
         other if other.is_client_error() || other.is_server_error() => "other",
         _ => return,
@@ -185,10 +183,12 @@ fn count_refusal(house: &House, status: StatusCode) {
 }
 
 /// A head that is larger than what one is read in never comes here; this one is told why.
-fn too_large(headers: &HeaderMap) -> Option<Response<Reply>> {
+fn too_large(rules: &Rules, headers: &HeaderMap) -> Option<Response<Reply>> {
+    let limit = rules.header_limit;
     let size: usize = headers.iter().map(|(name, value)| name.as_str().len() + value.len()).sum();
-    (size > HEAD_SIZE).then(|| {
-        let sentence = format!("the headers have more than {HEAD_SIZE} bytes, which is the limit");
+    (size > limit).then(|| {
+        let sentence =
+            format!("the headers have more than {limit} bytes, which is `limits.headers`");
         let status = StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE;
         reply::refusal(status, None, Code::INVALID_REQUEST, &sentence)
     })
@@ -221,7 +221,7 @@ fn is_local(host: &str) -> bool {
 
 async fn post(house: &Arc<House>, at: &At, request: Request<Incoming>) -> Response<Reply> {
     let (head, body) = request.into_parts();
-    let body = match read(body, house.rules.body_limit).await {
+    let body = match read(body, &house.rules).await {
         Ok(body) => body,
         Err(refused) => return refused,
     };
@@ -230,14 +230,18 @@ async fn post(house: &Arc<House>, at: &At, request: Request<Incoming>) -> Respon
 
 /// The whole body. Of one that is too large some more is read and dropped: a client that is still sending
 /// would see its connection break instead of the answer.
-pub(super) async fn read(mut body: Incoming, limit: usize) -> Result<Bytes, Response<Reply>> {
+pub(super) async fn read(mut body: Incoming, rules: &Rules) -> Result<Bytes, Response<Reply>> {
+    let (limit, stall) = (rules.body_limit, rules.stall);
     let mut parts: Vec<Bytes> = Vec::new();
     let mut size = 0_usize;
     loop {
-        let Ok(frame) = tokio::time::timeout(BODY, body.frame()).await else {
-            let sentence = "nothing more of the body came for 30 s; send the whole request at once";
+        let Ok(frame) = tokio::time::timeout(stall, body.frame()).await else {
+            let sentence = format!(
+                "nothing more of the body came for {} s; send the whole request at once",
+                reply::whole_seconds(stall)
+            );
             let status = StatusCode::REQUEST_TIMEOUT;
-            let mut refused = reply::refusal(status, None, Code::INVALID_REQUEST, sentence);
+            let mut refused = reply::refusal(status, None, Code::INVALID_REQUEST, &sentence);
             refused.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
             return Err(refused);
         };
@@ -255,7 +259,7 @@ pub(super) async fn read(mut body: Incoming, limit: usize) -> Result<Bytes, Resp
         }
     }
     if size > limit {
-        let sentence = format!("the body has more than {limit} bytes, which is the limit");
+        let sentence = format!("the body has more than {limit} bytes, which is `limits.body`");
         let status = StatusCode::PAYLOAD_TOO_LARGE;
         return Err(reply::refusal(status, None, Code::INVALID_REQUEST, &sentence));
     }

@@ -1,10 +1,12 @@
 //! What clients post.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
 use stayput_core::Handle;
-use stayput_wire::{Batch, Code, Kind, Message, Version, header as mcp};
+use stayput_wire::{Batch, Code, Era, Kind, Message, Version, header as mcp};
+
+use tokio::time::Instant;
 
 use super::http::{At, accepts, named};
 use crate::{
@@ -14,8 +16,10 @@ use crate::{
     house::House,
     identify::cookie,
     modern,
+    pace::TooFast,
     reply::{self, Reply},
     request::{self, Along},
+    visit::Asked,
 };
 
 /// Takes in the body of a POST.
@@ -69,8 +73,9 @@ pub(super) async fn take(
 
 fn greeted(house: &House, Greeted { answer, name, later }: Greeted) -> Response<Reply> {
     let mut response = reply::message(answer);
-    if later {
-        return reply::later(response);
+    if let Some(status) = later {
+        *response.status_mut() = status;
+        return reply::later(response, reply::AWHILE);
     }
     let Some(name) = name else { return response };
     if let Ok(id) = HeaderValue::from_str(name.expose()) {
@@ -104,6 +109,18 @@ fn unknown_version(headers: &HeaderMap) -> Option<Response<Reply>> {
     Some(reply::refusal(StatusCode::BAD_REQUEST, None, Code::INVALID_REQUEST, sentence))
 }
 
+/// Each request of a batch counts: what is too much is not run.
+fn too_fast(message: &Message<'_>, wait: Duration) -> String {
+    let id = message.id().map_or("null", |id| id.as_str());
+    let asked = Asked { id, method: message.method().unwrap_or_default() };
+    let sentence = format!(
+        "Nothing was run: these are more requests than `limits.per_owner.requests_per_second` allows. Try \
+         again in {} s.",
+        reply::whole_seconds(wait)
+    );
+    reply::failure(asked, Era::Legacy, &sentence)
+}
+
 /// Several messages at once, as 2025-03-26 had them: their answers come together.
 async fn take_batch(house: &Arc<House>, at: &At, along: Along<'_>, body: &[u8]) -> Response<Reply> {
     let connection = match named(house, at, along.headers).await {
@@ -124,6 +141,10 @@ async fn take_batch(house: &Arc<House>, at: &At, along: Along<'_>, body: &[u8]) 
     for text in batch.messages() {
         match Message::parse(text.as_bytes()) {
             Ok(message) if matches!(message.kind(), Kind::Request { .. }) => {
+                if let Err(TooFast(wait)) = house.pace.admit(&connection.owner, Instant::now()) {
+                    answers.push(Done::new(too_fast(&message, wait)));
+                    continue;
+                }
                 if let Outcome::Done(done) =
                     request::answer(house, &connection, &message, whole).await
                 {

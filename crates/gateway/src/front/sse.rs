@@ -171,7 +171,7 @@ async fn post(
             "Session not found: its stream has ended, or never was; open a new one by GET";
         return reply::refusal(StatusCode::NOT_FOUND, None, Code::INVALID_REQUEST, sentence);
     };
-    let body = match read(request.into_body(), house.rules.body_limit).await {
+    let body = match read(request.into_body(), &house.rules).await {
         Ok(body) => body,
         Err(refused) => return refused,
     };

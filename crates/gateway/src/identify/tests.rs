@@ -154,6 +154,8 @@ impl World {
             owners: Arc::default(),
             servers: BTreeMap::from([("test".to_owned(), server.clone())]),
             tools: BTreeMap::new(),
+            views: Arc::default(),
+            pace: crate::pace::Pace::new(None).into(),
             sessions: sessions.await.unwrap().into(),
             links: Links::new(links, runtime),
             connections: Connections::default().into(),

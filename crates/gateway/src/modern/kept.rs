@@ -62,6 +62,9 @@ async fn run(request: &Request<'_>, profile: &Arc<Profile>, meant: Meant) -> Res
         hello: bridge::hello(message),
         era: Era::Modern,
     };
+    if let Some(sentence) = visit.busy() {
+        return request.failed(&sentence);
+    }
     let link = match visit.found() {
         Some(link) => link,
         None => match visit.open().await {

@@ -2,13 +2,85 @@
 
 use serde_json::{Map, Value};
 
+/// The claim that names somebody.
+const SUBJECT: &str = "sub";
+
 /// What whoever vouches for somebody says of it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Claims(pub(crate) Map<String, Value>);
 
 impl Claims {
+    /// These, and who it is, if they do not say so themselves.
+    pub(super) fn of(mut self, subject: &str) -> Self {
+        self.0.entry(SUBJECT).or_insert_with(|| subject.into());
+        self
+    }
+
     /// The claim of this name, if it is a text.
     pub(crate) fn text(&self, name: &str) -> Option<&str> {
         self.0.get(name)?.as_str()
+    }
+
+    /// Whether a claim has this value, or is a list that has it. OAuth writes `scope` as one text with spaces.
+    pub(crate) fn has(&self, name: &str, value: &str) -> bool {
+        match self.0.get(name) {
+            Some(Value::String(text)) if name == "scope" => {
+                text.split(' ').any(|scope| scope == value)
+            }
+            Some(Value::Array(list)) => list.iter().any(|one| is(one, value)),
+            Some(one) => is(one, value),
+            None => false,
+        }
+    }
+}
+
+/// Whether a claim says this. What is no text says what it is written as.
+fn is(claim: &Value, value: &str) -> bool {
+    match claim {
+        Value::String(text) => text == value,
+        Value::Bool(_) | Value::Number(_) => claim.to_string() == value,
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_claim_is_one_value_or_a_list_of_them() {
+        let said = json!({
+            "team": ["ops", "dev", 7], "level": 2, "admin": true, "name": "ann", "none": null,
+            "scope": "read write", "nested": { "team": "ops" }, "deep": [["ops"]],
+        });
+        let claims = Claims(said.as_object().unwrap().clone()).of("ann");
+        for (name, value) in [
+            ("team", "dev"),
+            ("team", "7"),
+            ("level", "2"),
+            ("admin", "true"),
+            ("name", "ann"),
+            ("scope", "read"),
+            ("scope", "write"),
+            ("sub", "ann"),
+        ] {
+            assert!(claims.has(name, value), "{name}: {value}");
+        }
+        for (name, value) in [
+            ("team", "op"),
+            ("level", "2.0"),
+            ("name", "an"),
+            ("none", "null"),
+            ("none", ""),
+            ("scope", "read write"),
+            ("nested", "ops"),
+            ("deep", "ops"),
+            ("gone", ""),
+            ("sub", "bob"),
+        ] {
+            assert!(!claims.has(name, value), "{name}: {value}");
+        }
     }
 }

@@ -38,7 +38,7 @@ impl Proxy {
         let wrong = Stranger::Invalid("the header that names you is no name");
         let name = name.to_str().map_err(|_| wrong)?.trim();
         let owner = Owner::verified(ISSUER, name).map_err(|_| wrong)?;
-        Ok(Some(Principal::new(owner, Claims::default())))
+        Ok(Some(Principal::new(owner, Claims::default().of(name))))
     }
 }
 

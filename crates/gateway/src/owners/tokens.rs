@@ -106,7 +106,7 @@ impl Tokens {
         claims: Claims,
     ) -> Result<bool, stayput_core::InvalidText> {
         let owner = Owner::verified(ISSUER, name)?;
-        Ok(self.0.insert(hash, Principal::new(owner, claims)).is_none())
+        Ok(self.0.insert(hash, Principal::new(owner, claims.of(name))).is_none())
     }
 
     /// Whose token this is. Hashes are looked up, and no token is compared byte by byte: how long that

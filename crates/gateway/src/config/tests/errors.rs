@@ -35,6 +35,17 @@ fn an_unknown_key_of_ours_is_answered_with_the_nearest_one() {
 #[test]
 fn every_problem_is_a_sentence_with_its_place() {
     for (entry, expected) in [
+        (
+            r#"{"command": "x", "stayput": {"for": {"a": "b"}}}"#,
+            "it.stayput.for: nobody is asked who",
+        ),
+        (r#"{"command": "x", "stayput": {"for": {}}}"#, "stayput.for: this must be an object of"),
+        (
+            r#"{"command": "x", "stayput": {"for": {"a": []}}}"#,
+            "stayput.for.a: this must be an obj",
+        ),
+        (r#"{"command": "x", "stayput": {"for": {"a": 1}}}"#, "stayput.for.a: this must be a text"),
+        (r#"{"command": "x", "stayput": {"for": "a"}}"#, "stayput.for: this must be an object"),
         (r#"{"command": "${NOT_SET}"}"#, "mcpServers.it.command: the environment variable NOT_SET"),
         (r#"{"command": "x", "env": {"A": "${NOT_SET}"}}"#, "3:39: mcpServers.it.env.A: the env"),
         (r#"{"command": "x", "args": ["a", "${NO"]}"#, "mcpServers.it.args.1: a ${ is not closed"),
@@ -67,6 +78,23 @@ fn every_problem_is_a_sentence_with_its_place() {
         (r#"{"store": "mysql://h"}"#, "stayput.store: the URL of a store begins with"),
         (r#"{"expiry": {"idle": 0}}"#, "stayput.expiry.idle: this must be a time above zero"),
         (r#"{"limits": {"memory": "2"}}"#, "stayput.limits.memory: this must be an amount"),
+        (
+            r#"{"limits": {"headers": "1KiB"}}"#,
+            "stayput.limits.headers: this must be an amount from",
+        ),
+        (
+            r#"{"limits": {"stall": "1ms"}}"#,
+            "stayput.limits.stall: this must be a time of a second",
+        ),
+        (r#"{"limits": {"calls_per_session": 0}}"#, "this must be a whole number from 1"),
+        (
+            r#"{"limits": {"per_owner": {"requests_per_second": 0}}}"#,
+            "this must be a whole number from 1",
+        ),
+        (
+            r#"{"limits": {"per_owner": {"requests_per_second": "unlimted"}}}"#,
+            "the nearest that there is, is \"unlimited\"",
+        ),
         (r#"{"limits": {"sessions_per_owner": 0}}"#, "this must be a whole number from 1"),
         (r#"{"allowed_origins": ["https://h/"]}"#, "stayput.allowed_origins.0: this must be an"),
         (r#"{"allowed_hosts": ["https://h"]}"#, "stayput.allowed_hosts.0: this must be a host"),

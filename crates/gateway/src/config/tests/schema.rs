@@ -116,9 +116,14 @@ fn what_is_refused_does_not_fit_the_schema() {
         r#"{"mcpServers": {"a": {"command": "x", "stayput": {"x": 1}}}}"#,
         r#"{"mcpServers": {"a": {"command": "x", "stayput": {"era": "x"}}}}"#,
         r#"{"mcpServers": {"a": {"command": "x", "stayput": {"warm": -1}}}}"#,
+        r#"{"mcpServers": {"a": {"command": "x", "stayput": {"for": "x"}}}}"#,
+        r#"{"mcpServers": {"a": {"command": "x", "stayput": {"for": {"x": 1}}}}}"#,
         r#"{"mcpServers": {}, "stayput": {"limits": {"x": 1}}}"#,
         r#"{"mcpServers": {}, "stayput": {"limits": {"sessions_per_owner": 0}}}"#,
         r#"{"mcpServers": {}, "stayput": {"limits": {"processes": 1.5}}}"#,
+        r#"{"mcpServers": {}, "stayput": {"limits": {"calls_per_session": 0}}}"#,
+        r#"{"mcpServers": {}, "stayput": {"limits": {"per_owner": {"requests_per_second": 0}}}}"#,
+        r#"{"mcpServers": {}, "stayput": {"limits": {"per_owner": {"requests_per_second": "no"}}}}"#,
         r#"{"mcpServers": {}, "stayput": {"identify": {"x": true}}}"#,
         r#"{"mcpServers": {}, "stayput": {"identify": {"meta": 1}}}"#,
         r#"{"mcpServers": {}, "stayput": {"hints": ["x"]}}"#,
@@ -198,6 +203,7 @@ fn the_schema_has_the_defaults_that_the_program_has() {
         (&limits["links"], own.limits.links.links),
         (&per_owner["processes"], own.limits.links.per_owner.processes),
         (&per_owner["links"], own.limits.links.per_owner.links),
+        (&limits["calls_per_session"], usize::try_from(own.limits.calls).unwrap()),
         (&limits["sessions_per_owner"], own.limits.sessions.per_owner),
     ] {
         assert_eq!(said["default"], is, "{said}");

@@ -1,0 +1,73 @@
+//! Who sees which servers: a server that is not for somebody is not there for them.
+//!
+//! Everything that looks for a server looks into the house. So whoever does not see all of them is in a house of
+//! its own that has only those it sees, and shares all else: paths, lists, calls and errors need no rules.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    fmt,
+    sync::{Arc, PoisonError, RwLock},
+};
+
+use crate::{aggregate::Aggregate, config::For, house::House, owners::Principal};
+
+/// How many views are kept before those that nobody uses are forgotten.
+const KEPT: usize = 256;
+
+/// For whom which server is, and the houses of those who do not see all.
+#[derive(Default)]
+pub(crate) struct Views {
+    /// The servers that are not for everybody.
+    rules: BTreeMap<String, For>,
+    /// By which of those can be seen, in the order of their names.
+    known: RwLock<HashMap<Box<[bool]>, Arc<House>>>,
+}
+
+impl Views {
+    pub(crate) fn new(servers: impl Iterator<Item = (String, For)>) -> Self {
+        let rules = servers.filter(|(_, whom)| !whom.is_everybody()).collect();
+        Self { rules, known: RwLock::default() }
+    }
+}
+
+impl House {
+    /// The house as somebody sees it; none if that is this one.
+    pub(crate) fn seen_by(&self, principal: &Principal) -> Option<Arc<Self>> {
+        let rules = &self.views.rules;
+        if rules.is_empty() {
+            return None;
+        }
+        let claims = &principal.claims;
+        let admits = |whom: &For| whom.admits(|name, value| claims.has(name, value));
+        let seen: Box<[bool]> = rules.values().map(admits).collect();
+        let known = self.views.known.read().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = known.get(&seen) {
+            return Some(known.clone());
+        }
+        drop(known);
+        let mut known = self.views.known.write().unwrap_or_else(PoisonError::into_inner);
+        if known.len() >= KEPT {
+            // Who called over the oldest transport finds its house by a weak hand.
+            known.retain(|_, it| Arc::strong_count(it) > 1 || Arc::weak_count(it) > 0);
+        }
+        let house = known.entry(seen).or_insert_with_key(|seen| self.with_only(seen).into());
+        Some(house.clone())
+    }
+
+    /// The same house, and of the servers that are not for everybody those that are marked.
+    fn with_only(&self, seen: &[bool]) -> Self {
+        let hidden = self.views.rules.keys().zip(seen).filter(|(_, seen)| !**seen);
+        let hidden: Vec<&String> = hidden.map(|(name, _)| name).collect();
+        let mut servers = self.servers.clone();
+        servers.retain(|name, _| !hidden.contains(&name));
+        let aggregate = Arc::new(Aggregate::new(servers.keys().map(String::as_str)));
+        // It has no views of its own, or the two houses would hold each other.
+        Self { servers, aggregate, views: Arc::default(), ..self.clone() }
+    }
+}
+
+impl fmt::Debug for Views {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Views").field(&self.rules).finish()
+    }
+}

@@ -1,0 +1,148 @@
+//! A server that is not for somebody is not there for them.
+
+use http::Method;
+use serde_json::{Value, json};
+
+use super::{
+    Somebody, token,
+    world::{Gateway, LONG, gone, mark, stdio},
+};
+
+/// Without what differs between two runs of the same: ids, handles and times.
+fn plain(text: &str) -> String {
+    let is_part = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+    let words = text.split_inclusive(|c| !is_part(c)).map(|word| {
+        let name = word.trim_end_matches(|c| !is_part(c));
+        let secret =
+            name.starts_with("sp_") || (name.len() == 36 && name.matches('-').count() == 4);
+        if secret { word.replace(name, "ID") } else { word.to_owned() }
+    });
+    let digit = |c: char| if c.is_ascii_digit() { '0' } else { c };
+    words.collect::<String>().chars().map(digit).collect()
+}
+
+/// Status and body of an answer; the first event of a stream.
+async fn shape(who: &Somebody, method: Method, url: &str, body: &str) -> (u16, String) {
+    let answer = who.ask(method, url, body).await;
+    let status = answer.status.as_u16();
+    let body = tokio::time::timeout(LONG, answer.bytes()).await.unwrap().unwrap();
+    (status, plain(&String::from_utf8_lossy(&body)))
+}
+
+fn modern(method: &str, mut params: Value) -> (Vec<(&'static str, String)>, String) {
+    params["_meta"] = json!({
+        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+        "io.modelcontextprotocol/clientCapabilities": {},
+        "io.modelcontextprotocol/clientInfo": { "name": "modern", "version": "7" },
+    });
+    let named = params["name"].as_str().or(params["uri"].as_str()).map(str::to_owned);
+    let mut headers =
+        vec![("mcp-protocol-version", "2026-07-28".to_owned()), ("mcp-method", method.to_owned())];
+    headers.extend(named.map(|name| ("mcp-name", name)));
+    let body = json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params });
+    (headers, body.to_string())
+}
+
+/// All that Bob can try to find out whether there is a server `ops`, and what he is answered.
+async fn tried(gateway: &Gateway, bob: &Somebody) -> Vec<(String, (u16, String))> {
+    let mut answers = Vec::new();
+    let hello = json!({ "jsonrpc": "2.0", "id": 0, "method": "initialize", "params": {
+        "protocolVersion": "2025-11-25", "capabilities": {},
+        "clientInfo": { "name": "bob", "version": "1" },
+    }})
+    .to_string();
+    for path in ["/mcp/ops", "/mcp/ops/~key", "/mcp/OPS", "/sse/ops", "/sse/ops/messages?session=x"]
+    {
+        for method in [Method::GET, Method::POST, Method::DELETE, Method::OPTIONS] {
+            let body = if method == Method::POST { &*hello } else { "" };
+            let url = format!("{}{path}", gateway.url);
+            let answer = shape(bob, method.clone(), &url, body).await;
+            answers.push((format!("{method} {path}"), answer));
+        }
+    }
+    let all = gateway.at("");
+    let connection = bob.connect(&all).await;
+    let on = bob.and("mcp-session-id", &connection);
+    let requests = [
+        ("initialize", json!({ "protocolVersion": "2025-11-25", "capabilities": {} })),
+        ("tools/list", json!({})),
+        ("prompts/list", json!({})),
+        ("resources/list", json!({})),
+        ("resources/templates/list", json!({})),
+        ("tools/call", json!({ "name": "ops__count", "arguments": {} })),
+        ("tools/call", json!({ "name": "open__count", "arguments": {} })),
+        ("prompts/get", json!({ "name": "ops__greet" })),
+        ("resources/read", json!({ "uri": "ops://x" })),
+        (
+            "completion/complete",
+            json!({ "ref": { "type": "ref/prompt", "name": "ops__greet" },
+            "argument": { "name": "a", "value": "" } }),
+        ),
+        ("tools/call", json!({ "name": "session_info", "arguments": {} })),
+        ("logging/setLevel", json!({ "level": "info" })),
+    ];
+    for (method, params) in requests {
+        let message = json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params });
+        let answer = shape(&on, Method::POST, &all, &message.to_string()).await;
+        answers.push((format!("{method} {params}"), answer));
+        if method == "initialize" || method == "logging/setLevel" {
+            continue;
+        }
+        for path in ["/mcp", "/mcp/ops"] {
+            let (headers, body) = modern(method, params.clone());
+            let who =
+                headers.iter().fold(bob.and("x-n", "1"), |who, (name, value)| who.and(name, value));
+            let answer = shape(&who, Method::POST, &format!("{}{path}", gateway.url), &body).await;
+            answers.push((format!("modern {path} {method} {params}"), answer));
+        }
+    }
+    let (headers, body) = modern("server/discover", json!({}));
+    let who = headers.iter().fold(bob.and("x-n", "1"), |who, (name, value)| who.and(name, value));
+    answers.push(("discover".to_owned(), shape(&who, Method::POST, &all, &body).await));
+    answers
+}
+
+/// E36: what is not for Bob is for him as if it were not configured at all, on every path and in every list.
+#[tokio::test]
+async fn a_server_that_is_not_for_bob_is_not_there() {
+    let (here, there) = (mark("whom"), mark("whom-without"));
+    let ((ann, anns), (bob, bobs)) = (token("ann"), token("bob"));
+    let auth = json!({ "tokens": {
+        "ann": { "hash": anns, "claims": { "team": ["dev", "ops"] } },
+        "bob": { "hash": bobs, "claims": { "team": ["sales"] } },
+    }});
+    let mut ops = stdio(&here, &[]);
+    ops["stayput"] = json!({ "for": { "team": "ops", "sub": ["ann", "bob"] } });
+    let both = json!({ "open": stdio(&here, &[]), "ops": ops });
+    let settings = json!({ "auth": auth, "session_tools": "all" });
+    let gateway = Gateway::with(both, settings.clone()).await;
+    let without = Gateway::with(json!({ "open": stdio(&there, &[]) }), settings).await;
+    let (ann, bob) = (Somebody::bearer(&ann), Somebody::bearer(&bob));
+    // Ann is there first, so that there is something to be seen.
+    for _ in 0..2 {
+        let url = gateway.at("ops");
+        let connection = ann.connect(&url).await;
+        assert_eq!(ann.text(&url, &connection, "count").await, "1");
+        let all = ann.connect(&gateway.at("")).await;
+        assert_eq!(ann.text(&gateway.at(""), &all, "ops__count").await, "1");
+        assert_eq!(ann.text(&gateway.at(""), &all, "open__count").await, "1");
+        let (here, there) = (tried(&gateway, &bob).await, tried(&without, &bob).await);
+        for ((what, here), (_, there)) in here.iter().zip(&there) {
+            assert_eq!(here, there, "{what}");
+        }
+    }
+    // Who stays outside learns no more than before, and numbers tell nothing either.
+    let nobody = Somebody::nobody();
+    let (known, never) = (gateway.at("ops"), gateway.at("never"));
+    for method in [Method::GET, Method::POST, Method::DELETE] {
+        let known = shape(&nobody, method.clone(), &known, "").await;
+        assert_eq!(known, shape(&nobody, method, &never, "").await);
+    }
+    let metrics = format!("{}/metrics", gateway.url);
+    let numbers = shape(&bob, Method::GET, &metrics, "").await.1;
+    assert!(numbers.contains("server=\"open\"") && !numbers.contains("ops"), "{numbers}");
+    assert!(shape(&ann, Method::GET, &metrics, "").await.1.contains("server=\"ops\""));
+    drop((gateway, without));
+    gone(&here).await;
+    gone(&there).await;
+}
