@@ -15,6 +15,8 @@
 //! client, and `pipe.rs` leads to it from `stayput stdio`. `config.rs` reads what users write, `demo.rs` is a
 //! small server to try it with, and `story.rs` shows on that server what all of this is for.
 
+mod account;
+mod admin;
 mod aggregate;
 mod alone;
 mod cli;
@@ -57,6 +59,7 @@ mod stream;
 mod streams;
 mod target;
 mod transparent;
+mod usage;
 mod visit;
 
 use std::{error::Error, io::Write as _, path::Path, process::ExitCode};
@@ -120,10 +123,16 @@ fn token(args: &cli::Token) -> Done {
     stayput_core::Owner::verified("token", name)?;
     let token = owners::Token::generate()?;
     let (hash, token) = (token.hash().to_string(), token.expose());
+    // As it goes into the configuration.
+    let entry = match args.admin {
+        true => serde_json::json!({ "hash": hash, "admin": true }),
+        false => serde_json::json!(hash),
+    };
     let text = if args.json {
-        serde_json::json!({ "name": name, "token": token, "hash": hash }).to_string()
+        serde_json::json!({ "name": name, "token": token, "hash": hash, "entry": entry })
+            .to_string()
     } else {
-        format!("token: {token}\nhash:  {}: {}", serde_json::json!(name), serde_json::json!(hash))
+        format!("token: {token}\nhash:  {}: {entry}", serde_json::json!(name))
     };
     writeln!(std::io::stdout(), "{text}")?;
     Ok(())

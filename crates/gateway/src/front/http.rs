@@ -12,6 +12,7 @@ use tokio::net::TcpStream;
 
 use super::{metadata, post, sse};
 use crate::{
+    admin,
     connection::Connection,
     house::{House, Rules},
     identify::{cookie, path},
@@ -25,8 +26,8 @@ use crate::{
 const BODY: Duration = Duration::from_secs(30);
 
 /// How long the head of a request may take, and how large it may be.
-const HEAD: Duration = Duration::from_secs(30);
-const HEAD_SIZE: usize = 64 << 10;
+pub(super) const HEAD: Duration = Duration::from_secs(30);
+pub(super) const HEAD_SIZE: usize = 64 << 10;
 
 /// Serves one connection of TCP until it ends, or until `stop`.
 pub(crate) async fn serve(house: Arc<House>, socket: TcpStream, stop: impl Future<Output = ()>) {
@@ -60,18 +61,21 @@ pub(crate) async fn serve(house: Arc<House>, socket: TcpStream, stop: impl Futur
 }
 
 async fn answer(house: &Arc<House>, from: IpAddr, request: Request<Incoming>) -> Response<Reply> {
-    let path = request.uri().path();
-    // Whoever asks for health may call us by any name: there is nothing to be learned from it.
-    match (path, house.health.problem()) {
-        ("/healthz", _) | ("/readyz", None) => return reply::text(StatusCode::OK, "ok"),
-        ("/readyz", Some(problem)) => {
-            return reply::text(StatusCode::SERVICE_UNAVAILABLE, problem);
-        }
-        _ => {}
+    if let Some(health) = health(house, request.uri().path()) {
+        return health;
     }
     let response = enter(house, from, request).await;
     count_refusal(house, response.status());
     response
+}
+
+/// How it goes. Whoever asks for that may call us by any name: there is nothing to be learned from it.
+pub(super) fn health(house: &House, path: &str) -> Option<Response<Reply>> {
+    match (path, house.health.problem()) {
+        ("/healthz", _) | ("/readyz", None) => Some(reply::text(StatusCode::OK, "ok")),
+        ("/readyz", Some(problem)) => Some(reply::text(StatusCode::SERVICE_UNAVAILABLE, problem)),
+        _ => None,
+    }
 }
 
 /// Who is not from elsewhere, and says who it is, gets to its server.
@@ -89,8 +93,22 @@ async fn enter(house: &Arc<House>, from: IpAddr, request: Request<Incoming>) -> 
         Ok(principal) => principal,
         Err(stranger) => return stranger.answer(metadata::url(house, path).as_deref()),
     };
+    inside(house, principal, request).await
+}
+
+/// Who was let in gets to where it wants to.
+pub(super) async fn inside(
+    house: &Arc<House>,
+    principal: Principal,
+    request: Request<Incoming>,
+) -> Response<Reply> {
+    let path = request.uri().path();
     if path == "/metrics" {
         return reply::metrics(house.metrics_page());
+    }
+    if admin::has(path) {
+        let (method, uri) = (request.method(), request.uri());
+        return Box::pin(admin::answer(house, &principal, method, uri)).await;
     }
     if house.health.is_stopping() {
         let sentence = "the gateway is stopping; try again in a moment";

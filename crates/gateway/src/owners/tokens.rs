@@ -86,6 +86,14 @@ impl FromStr for TokenHash {
     }
 }
 
+/// What is known of the bearer of a token beside the name.
+#[derive(Debug, Default)]
+pub(crate) struct Bearer {
+    pub(crate) claims: Claims,
+    /// Whether it runs the gateway.
+    pub(crate) admin: bool,
+}
+
 /// All tokens that are known.
 #[derive(Debug, Default)]
 pub(crate) struct Tokens(HashMap<TokenHash, Principal>);
@@ -103,10 +111,11 @@ impl Tokens {
         &mut self,
         name: &str,
         hash: TokenHash,
-        claims: Claims,
+        bearer: Bearer,
     ) -> Result<bool, stayput_core::InvalidText> {
         let owner = Owner::verified(ISSUER, name)?;
-        Ok(self.0.insert(hash, Principal::new(owner, claims)).is_none())
+        let Bearer { claims, admin } = bearer;
+        Ok(self.0.insert(hash, Principal::new(owner, claims).running(admin)).is_none())
     }
 
     /// Whose token this is. Hashes are looked up, and no token is compared byte by byte: how long that
