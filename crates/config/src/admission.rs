@@ -24,8 +24,11 @@ impl For {
         self.0.iter().all(|(name, values)| values.iter().any(|value| has(name, value)))
     }
 
-    /// Reads `for`. What is empty could mean everybody or nobody, so it is refused.
-    pub(crate) fn read(spot: &Spot<'_>) -> Read<Self> {
+    /// Reads claims and their values. What is empty could mean everybody or nobody, so it is refused.
+    ///
+    /// # Errors
+    /// What is wrong with the file, and where.
+    pub fn read(spot: &Spot<'_>) -> Read<Self> {
         let expected = "an object of claims, each with a text or a list of texts, such as \
                         { \"team\": [\"ops\"] }";
         let empty = |spot: &Spot<'_>| spot.wrong(Problem::Form { expected });

@@ -1,10 +1,11 @@
 //! A session that this process holds.
 
 use std::{
+    any::Any,
     fmt,
     ops::Deref,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
 };
@@ -35,6 +36,8 @@ pub struct Session {
     /// Which life of the session this is; a revived one is another one.
     life: u32,
     rest: Mutex<Rest>,
+    /// What whoever uses the session notes of it.
+    beside: OnceLock<Box<dyn Any + Send + Sync>>,
 }
 
 /// What is asked seldom.
@@ -78,6 +81,7 @@ impl Session {
                 closed: false,
                 told: false,
             }),
+            beside: OnceLock::new(),
         };
         session.reflect(&session.record());
         session
@@ -112,6 +116,14 @@ impl Session {
     #[must_use]
     pub fn record(&self) -> Arc<Record> {
         self.rest().record.clone()
+    }
+
+    /// What whoever uses the session notes of it in memory, made when it is first asked for. It goes when
+    /// this process lets go of the session, and no store ever sees it. A session has room for one type:
+    /// `None` for any other than the first.
+    #[must_use]
+    pub fn beside<T: Any + Send + Sync + Default>(&self) -> Option<&T> {
+        self.beside.get_or_init(|| Box::new(T::default())).downcast_ref()
     }
 
     /// When the last call on it ended.
@@ -384,6 +396,15 @@ mod tests {
         gate.leave();
         assert_eq!(gate.inside(), 0);
         assert!(gate.is_closed() && gate.enter().is_none());
+    }
+
+    #[test]
+    fn what_is_noted_beside_a_session_is_there_for_all() {
+        let now = Timestamp::from_millis(0);
+        let session = Session::new(Record::new(Owner::local(), crate::Expiry::default(), now));
+        session.beside::<AtomicU64>().unwrap().store(7, Ordering::Relaxed);
+        assert_eq!(session.beside::<AtomicU64>().unwrap().load(Ordering::Relaxed), 7);
+        assert!(session.beside::<Mutex<u8>>().is_none(), "there is room for one");
     }
 
     /// E20: a long call that ends while somebody looks does not make the session look long idle.

@@ -99,6 +99,9 @@ whoever has that name, and is kept nowhere:
 pub(crate) struct Token {
     /// Who it is for; sessions belong to the name, so a new token for it finds them again
     pub(crate) name: String,
+    /// With the role `admin`: its bearer may see and end the sessions of all
+    #[arg(long)]
+    pub(crate) admin: bool,
     /// One JSON object instead of lines for people
     #[arg(long)]
     pub(crate) json: bool,

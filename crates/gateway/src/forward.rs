@@ -9,11 +9,11 @@ use stayput_upstream::{Call, CallError, CallOptions, Held, Incoming, LinkKey, Lo
 use stayput_wire::{Code, Era, Message, Raw};
 
 use crate::{
+    account::{Account, Begun},
     connection::{Connection, InFlight, Wishes},
     house::House,
     identify::{self, Fleeting, Which},
     losses,
-    metrics::Timing,
     reply::{self, Reply, Then},
     request::Along,
     stream::Stream,
@@ -30,8 +30,7 @@ pub(crate) struct Errand {
     /// The client's id as it was written.
     id: String,
     method: String,
-    /// From when it is sent.
-    timing: Option<Timing>,
+    account: Account,
     /// The request, if it is to be sent once more should it be lost before it ran.
     again: Option<Bytes>,
     /// The loss that its answer has to tell of.
@@ -90,6 +89,8 @@ impl Errand {
                 (session, text, given, fleeting)
             }
         };
+        let begun = Begun { session: Some(&session), server, message };
+        let account = Account::begin(begun);
         let visit = visit(house, connection, server, session);
         if let Some(sentence) = visit.busy() {
             return Outcome::Done(Done::new(reply::failure(asked, Era::Legacy, &sentence)));
@@ -121,7 +122,7 @@ impl Errand {
             connection,
             id,
             method,
-            timing: None,
+            account,
             again,
             lost,
             given,
@@ -147,12 +148,15 @@ impl Errand {
         streams: bool,
     ) -> Outcome {
         let options = CallOptions { declares: self.connection.declares, ..CallOptions::default() };
-        self.timing = self.visit.house.metrics.call(self.visit.server.name());
+        self.account.sent(&self.visit.house, self.visit.server.name());
         let (link, call) = match link.send(message, options).await {
             Ok(call) => (link, call),
             Err(error) => match Box::pin(self.once_more(&error, &in_flight)).await {
                 Some(again) => again,
-                None => return Outcome::Done(self.visit.failed(&link, self.asked(), &error)),
+                None => {
+                    let done = self.ended(&link, Err(error));
+                    return done.map_or(Outcome::Cancelled, Outcome::Done);
+                }
             },
         };
         in_flight.sent(&call.canceller());
@@ -192,6 +196,7 @@ impl Errand {
     }
 
     fn ended(&self, link: &Held, end: Result<stayput_upstream::Answer, CallError>) -> Option<Done> {
+        self.account.ended(Some(&self.visit.session), link, &end);
         match end {
             Ok(answer) => Some(match self.lost {
                 Some(generation) => self.visit.marked(answer.into_bytes(), generation),

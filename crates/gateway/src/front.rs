@@ -3,6 +3,7 @@
 pub(crate) mod door;
 pub(crate) mod http;
 pub(crate) mod lines;
+mod local;
 mod metadata;
 mod post;
 pub(crate) mod socket;

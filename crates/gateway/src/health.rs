@@ -2,14 +2,32 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use stayput_core::{Clock as _, SystemClock, Timestamp};
+
 /// What `/readyz` tells.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Health {
+    since: Timestamp,
     stopping: AtomicBool,
     without_store: AtomicBool,
 }
 
+impl Default for Health {
+    fn default() -> Self {
+        Self {
+            since: SystemClock.now(),
+            stopping: AtomicBool::default(),
+            without_store: AtomicBool::default(),
+        }
+    }
+}
+
 impl Health {
+    /// When it began.
+    pub(crate) fn since(&self) -> Timestamp {
+        self.since
+    }
+
     /// It was told to stop: what is under way goes on, nothing new begins.
     pub(crate) fn stops(&self) {
         self.stopping.store(true, Ordering::Relaxed);

@@ -154,7 +154,7 @@ pub(crate) fn reason(reason: Option<LossReason>) -> &'static str {
         Some(LossReason::Restarted) => "it was restarted",
         Some(LossReason::Reconfigured) => "its configuration changed",
         Some(_) => "the gateway was restarted",
-        None => "it expired, or the gateway was restarted",
+        None => "it expired or was ended, or the gateway was restarted",
     }
 }
 

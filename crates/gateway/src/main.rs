@@ -16,6 +16,8 @@
 //! client, and `pipe.rs` leads to it from `stayput stdio`. `config.rs` reads what users write, `demo.rs` is a
 //! small server to try it with, and `story.rs` shows on that server what all of this is for.
 
+mod account;
+mod admin;
 mod aggregate;
 mod alone;
 mod cli;
@@ -59,6 +61,7 @@ mod stream;
 mod streams;
 mod target;
 mod transparent;
+mod usage;
 mod views;
 mod visit;
 
@@ -123,10 +126,16 @@ fn token(args: &cli::Token) -> Done {
     stayput_core::Owner::verified("token", name)?;
     let token = owners::Token::generate()?;
     let (hash, token) = (token.hash().to_string(), token.expose());
+    // As it goes into the configuration.
+    let entry = match args.admin {
+        true => serde_json::json!({ "hash": hash, "admin": true }),
+        false => serde_json::json!(hash),
+    };
     let text = if args.json {
-        serde_json::json!({ "name": name, "token": token, "hash": hash }).to_string()
+        serde_json::json!({ "name": name, "token": token, "hash": hash, "entry": entry })
+            .to_string()
     } else {
-        format!("token: {token}\nhash:  {}: {}", serde_json::json!(name), serde_json::json!(hash))
+        format!("token: {token}\nhash:  {}: {entry}", serde_json::json!(name))
     };
     writeln!(std::io::stdout(), "{text}")?;
     Ok(())

@@ -21,6 +21,7 @@ mod tokens;
 use std::{net::IpAddr, sync::Arc};
 
 use http::{HeaderMap, header};
+use stayput_config::For;
 use stayput_core::Owner;
 
 pub(crate) use self::{
@@ -29,7 +30,7 @@ pub(crate) use self::{
     keys::{KeySource, Keys},
     proxy::{Network, Proxy},
     stranger::Stranger,
-    tokens::{Token, TokenHash, Tokens},
+    tokens::{Bearer, Token, TokenHash, Tokens},
 };
 
 /// Who a request is from.
@@ -39,16 +40,23 @@ pub(crate) struct Principal {
     pub(crate) owner: Owner,
     /// What else is known.
     pub(crate) claims: Arc<Claims>,
+    /// Whether it runs the gateway: then it may see and end the sessions of all.
+    pub(crate) admin: bool,
 }
 
 impl Principal {
     fn new(owner: Owner, claims: Claims) -> Self {
-        Self { owner, claims: Arc::new(claims) }
+        Self { owner, claims: Arc::new(claims), admin: false }
     }
 
-    /// The user of this machine, whom the system has let in.
+    /// The same, who also runs the gateway if `admin`.
+    fn running(self, admin: bool) -> Self {
+        Self { admin: self.admin || admin, ..self }
+    }
+
+    /// The user of this machine, whom the system has let in: whoever it is could stop the process as well.
     pub(crate) fn local() -> Self {
-        Self::new(Owner::local(), Claims::default())
+        Self::new(Owner::local(), Claims::default()).running(true)
     }
 
     /// Whoever comes to a gateway that asks nobody for a name.
@@ -63,6 +71,8 @@ pub(crate) struct Owners {
     pub(crate) tokens: Tokens,
     pub(crate) jwt: Option<Jwt>,
     pub(crate) proxy: Option<Proxy>,
+    /// Who runs the gateway, by its claims; nobody, if none are named.
+    pub(crate) admin: For,
 }
 
 impl Owners {
@@ -83,6 +93,15 @@ impl Owners {
         if self.is_open() {
             return Ok(Principal::anonymous());
         }
+        let principal = self.vouched(from, headers).await?;
+        // Nearly always nobody asks for it.
+        let has = |name: &str, value: &str| principal.claims.has(name, value);
+        let admin = !self.admin.is_everybody() && self.admin.admits(has);
+        Ok(principal.running(admin))
+    }
+
+    /// Who somebody vouches for.
+    async fn vouched(&self, from: IpAddr, headers: &HeaderMap) -> Result<Principal, Stranger> {
         if let Some(proxy) = &self.proxy
             && let Some(principal) = proxy.principal(from, headers)?
         {

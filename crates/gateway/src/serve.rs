@@ -417,7 +417,7 @@ fn may_listen(plan: &Plan, owners: &Owners, log: Log) -> Result<(), ServeError> 
 
 /// Whom a configuration lets in. An issuer is asked for its keys when the first token comes.
 fn owners(auth: Auth) -> Result<Owners, ServeError> {
-    let Auth { tokens, jwt, proxy } = auth;
+    let Auth { tokens, jwt, proxy, admin } = auth;
     let jwt = match jwt {
         Some(JwtRules { issuer, audiences, keys, subject, leeway }) => {
             let keys = Keys::new(keys, Client::new(&ClientSettings::default())?);
@@ -426,7 +426,7 @@ fn owners(auth: Auth) -> Result<Owners, ServeError> {
         }
         None => None,
     };
-    Ok(Owners { tokens, jwt, proxy })
+    Ok(Owners { tokens, jwt, proxy, admin })
 }
 
 /// The socket, if it is wanted. Who also listens over HTTP can do without.

@@ -9,6 +9,8 @@ use std::{
     sync::{Arc, PoisonError, RwLock},
 };
 
+use stayput_core::Owner;
+
 use crate::{aggregate::Aggregate, config::For, house::House, owners::Principal};
 
 /// How many views are kept before those that nobody uses are forgotten.
@@ -34,7 +36,8 @@ impl House {
     /// The house as somebody sees it; none if that is this one.
     pub(crate) fn seen_by(&self, principal: &Principal) -> Option<Arc<Self>> {
         let rules = &self.views.rules;
-        if rules.is_empty() {
+        // Who runs the gateway has all of it.
+        if rules.is_empty() || principal.owner == Owner::local() {
             return None;
         }
         let claims = &principal.claims;

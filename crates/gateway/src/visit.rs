@@ -5,7 +5,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use stayput_core::{Generation, InUse};
 use stayput_upstream::{
-    Asking, Attachment, CallError, Delivery, Held, Hello, Isolation, LossReason, Place, Server,
+    Asking, Attachment, CallError, Delivery, Held, Hello, Isolation, LossReason, OpenError, Place,
+    Server,
 };
 use stayput_wire::{Era, Message, meta};
 
@@ -17,6 +18,7 @@ use crate::{
     losses::{self, Beside, Told},
     reply::{self, Then},
     shared::Seen,
+    usage::Usage,
 };
 
 /// A session that has to do with a server, for as long as a call takes.
@@ -65,13 +67,27 @@ impl Visit {
         let place = self.place();
         let asking = self.asking(&place).await?;
         let held = self.house.links.open(&self.server, &place, &asking).await;
-        held.map_err(|error| self.house.blame(&error))
+        held.map_err(|error| self.blame(&error))
+    }
+
+    /// Why there is no link, in words for a client; whoever runs the gateway is told more.
+    fn blame(&self, error: &OpenError) -> String {
+        let (whole, brief) = (error.to_string(), self.house.blame(error));
+        let wrote = whole.strip_prefix(&*brief).unwrap_or_default();
+        self.note_failure(brief.clone(), wrote);
+        brief
+    }
+
+    fn note_failure(&self, message: String, wrote: &str) {
+        if let Some(usage) = Usage::of(&self.session) {
+            usage.failed(self.server.shared_name(), message, wrote);
+        }
     }
 
     async fn asking(&self, place: &Place) -> Result<Asking, String> {
         let hello = self.hello.clone();
         let way = self.house.links.way(&self.server, place).await;
-        let era = way.map_err(|error| self.house.blame(&error))?.era();
+        let era = way.map_err(|error| self.blame(&error))?.era();
         if self.server.isolation(era) != Isolation::PerSession {
             // What several sessions share is in the record of none.
             return Ok(Asking { hello, ..Asking::default() });
@@ -115,6 +131,8 @@ impl Visit {
             return None;
         }
         let reason = link.loss().map(|loss| loss.reason());
+        let why = format!("state was lost: {}", losses::reason(reason));
+        self.note_failure(why, link.loss().map_or("", |loss| loss.detail()));
         let done = self.told(asked, generation, reason, Delivery::NotSent);
         let beside = Beside::of(link.greeting(), server, reason);
         Some(Done { then: Some(self.noting(generation, Some(reason), None, beside)), ..done })

@@ -4,6 +4,7 @@ mod footing;
 mod held;
 mod open;
 mod part;
+mod report;
 mod slot;
 mod spares;
 mod table;
@@ -24,6 +25,7 @@ use crate::{
 };
 pub use held::Held;
 pub use part::Standing;
+pub use report::LinkReport;
 use slot::{Leaving, Slot};
 use spares::Spares;
 use table::Table;

@@ -147,6 +147,33 @@ impl Sessions {
         Ok(self.store.list(Some(owner), after, limit).await?)
     }
 
+    /// The live sessions of all owners, in the order of their ids, beginning after `after`: for whoever runs
+    /// the process, and for no client.
+    ///
+    /// # Errors
+    /// What the store says.
+    pub async fn list_all(
+        &self,
+        after: Option<SessionId>,
+        limit: usize,
+    ) -> Result<Vec<Record>, OpenError> {
+        Ok(self.store.list(None, after, limit).await?)
+    }
+
+    /// What is known of a session of any owner, be it over: for whoever runs the process, and for no client.
+    ///
+    /// # Errors
+    /// What the store says.
+    pub async fn look(&self, id: SessionId) -> Result<Option<Record>, OpenError> {
+        Ok(self.store.load(id).await?)
+    }
+
+    /// The session with this id, if it is held here. It is not used by that.
+    #[must_use]
+    pub fn held_by_id(&self, id: SessionId) -> Option<Arc<Session>> {
+        self.table.by_id(id)
+    }
+
     /// Lets a session that is over live again under its id, with nothing of its state; the loss is
     /// to be told. A session that lives is found.
     ///

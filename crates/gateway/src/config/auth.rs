@@ -4,11 +4,11 @@ use std::{net::Ipv4Addr, time::Duration};
 
 use http::HeaderName;
 use serde_json::{Map, Value};
-use stayput_config::{Problem, Read, Spot, Table, keys as common};
+use stayput_config::{For, Problem, Read, Spot, Table, keys as common};
 use stayput_upstream::http::Target;
 
 use super::keys;
-use crate::owners::{Claims, KeySource, Network, Proxy, TokenHash, Tokens};
+use crate::owners::{Bearer, Claims, KeySource, Network, Proxy, TokenHash, Tokens};
 
 /// How far the clocks of an issuer and of this machine may be apart.
 const LEEWAY: Duration = Duration::from_secs(60);
@@ -19,6 +19,8 @@ pub(crate) struct Auth {
     pub(crate) tokens: Tokens,
     pub(crate) jwt: Option<JwtRules>,
     pub(crate) proxy: Option<Proxy>,
+    /// Who runs the gateway, by its claims; nobody, if none are named.
+    pub(crate) admin: For,
 }
 
 /// Which tokens of an issuer are good.
@@ -69,7 +71,8 @@ pub(super) fn auth(spot: &Spot<'_>, public_url: Option<&str>) -> Read<Auth> {
     table.read("tokens", |spot| tokens(spot, &mut known))?;
     table.read("tokens_file", |spot| tokens_file(spot, &mut known))?;
     let jwt = table.read("jwt", |spot| jwt(spot, public_url))?;
-    let auth = Auth { tokens: known, jwt, proxy: table.read("proxy", proxy)? };
+    let admin = table.read("admin", For::read)?.unwrap_or_default();
+    let auth = Auth { tokens: known, jwt, proxy: table.read("proxy", proxy)?, admin };
     if auth.is_none() {
         let sentence =
             "nobody could come in; add \"tokens\", \"jwt\" or \"proxy\", or remove \"auth\"";
@@ -78,20 +81,22 @@ pub(super) fn auth(spot: &Spot<'_>, public_url: Option<&str>) -> Read<Auth> {
     Ok(auth)
 }
 
-/// Tokens by the names of those who have them: a hash, or a hash and claims.
+/// Tokens by the names of those who have them: a hash, or a hash and more.
 fn tokens(spot: &Spot<'_>, known: &mut Tokens) -> Read<()> {
     for member in spot.table()?.iter() {
         let value = &member.value;
-        let (hash, claims) = if value.is_object() {
+        let (hash, bearer) = if value.is_object() {
             let table = value.known(keys::TOKEN)?;
             let hash = table.read("hash", Spot::text)?;
             let expected = "an object with \"hash\"";
             let hash = hash.ok_or_else(|| value.wrong(Problem::Form { expected }))?;
-            (hash, table.read("claims", claims)?.unwrap_or_default())
+            let claims = table.read("claims", claims)?.unwrap_or_default();
+            let admin = table.read("admin", Spot::boolean)?.unwrap_or_default();
+            (hash, Bearer { claims, admin })
         } else {
-            (value.text()?, Claims::default())
+            (value.text()?, Bearer::default())
         };
-        insert(value, known, (&member.name, &hash), claims)?;
+        insert(value, known, (&member.name, &hash), bearer)?;
     }
     Ok(())
 }
@@ -111,7 +116,7 @@ fn tokens_file(spot: &Spot<'_>, known: &mut Tokens) -> Read<()> {
             let sentence = format!("line {number} of the file is not a name and a hash");
             spot.wrong(Problem::Other(sentence))
         })?;
-        insert(spot, known, pair, Claims::default())?;
+        insert(spot, known, pair, Bearer::default())?;
     }
     Ok(())
 }
@@ -120,12 +125,12 @@ fn insert(
     spot: &Spot<'_>,
     known: &mut Tokens,
     (name, hash): (&str, &str),
-    claims: Claims,
+    bearer: Bearer,
 ) -> Read<()> {
     let hash: TokenHash =
         hash.parse().map_err(|expected| spot.wrong(Problem::Form { expected }))?;
     let other = |sentence: String| spot.wrong(Problem::Other(sentence));
-    match known.insert(name, hash, claims) {
+    match known.insert(name, hash, bearer) {
         Ok(true) => Ok(()),
         Ok(false) => Err(other(format!("the token of {name:?} is also somebody else's"))),
         Err(error) => Err(other(error.to_string())),

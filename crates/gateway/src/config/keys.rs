@@ -17,10 +17,10 @@ pub(super) const FILE: &[&str] = &[
 ];
 
 /// Of `auth`.
-pub(super) const AUTH: &[&str] = &["tokens", "tokens_file", "jwt", "proxy"];
+pub(super) const AUTH: &[&str] = &["tokens", "tokens_file", "jwt", "proxy", "admin"];
 
 /// Of a token that has more than a hash.
-pub(super) const TOKEN: &[&str] = &["hash", "claims"];
+pub(super) const TOKEN: &[&str] = &["hash", "claims", "admin"];
 
 /// Of `jwt`.
 pub(super) const JWT: &[&str] = &["issuer", "audience", "jwks", "subject", "leeway"];

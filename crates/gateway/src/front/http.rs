@@ -12,6 +12,7 @@ use tokio::{net::TcpStream, time::Instant};
 
 use super::{metadata, post, sse};
 use crate::{
+    admin,
     connection::Connection,
     house::{House, Rules},
     identify::{cookie, path},
@@ -54,18 +55,21 @@ pub(crate) async fn serve(house: Arc<House>, socket: TcpStream, stop: impl Futur
 }
 
 async fn answer(house: &Arc<House>, from: IpAddr, request: Request<Incoming>) -> Response<Reply> {
-    let path = request.uri().path();
-    // Whoever asks for health may call us by any name: there is nothing to be learned from it.
-    match (path, house.health.problem()) {
-        ("/healthz", _) | ("/readyz", None) => return reply::text(StatusCode::OK, "ok"),
-        ("/readyz", Some(problem)) => {
-            return reply::text(StatusCode::SERVICE_UNAVAILABLE, problem);
-        }
-        _ => {}
+    if let Some(health) = health(house, request.uri().path()) {
+        return health;
     }
     let response = enter(house, from, request).await;
     count_refusal(house, response.status());
     response
+}
+
+/// How it goes. Whoever asks for that may call us by any name: there is nothing to be learned from it.
+pub(super) fn health(house: &House, path: &str) -> Option<Response<Reply>> {
+    match (path, house.health.problem()) {
+        ("/healthz", _) | ("/readyz", None) => Some(reply::text(StatusCode::OK, "ok")),
+        ("/readyz", Some(problem)) => Some(reply::text(StatusCode::SERVICE_UNAVAILABLE, problem)),
+        _ => None,
+    }
 }
 
 /// Who is not from elsewhere, and says who it is, gets to its server.
@@ -85,6 +89,20 @@ async fn enter(house: &Arc<House>, from: IpAddr, request: Request<Incoming>) -> 
     };
     if let Err(too_fast) = house.pace.admit(&principal.owner, Instant::now()) {
         return reply::too_fast(too_fast);
+    }
+    inside(house, principal, request).await
+}
+
+/// Who was let in gets to where it wants to.
+pub(super) async fn inside(
+    house: &Arc<House>,
+    principal: Principal,
+    request: Request<Incoming>,
+) -> Response<Reply> {
+    let path = request.uri().path();
+    if admin::has(path) {
+        let (method, uri) = (request.method(), request.uri());
+        return Box::pin(admin::answer(house, &principal, method, uri)).await;
     }
     let own = house.seen_by(&principal);
     let house = own.as_ref().unwrap_or(house);

@@ -1,4 +1,5 @@
-//! The socket of whoever holds the sessions: `stayput stdio` comes in here.
+//! The socket of whoever holds the sessions: `stayput stdio` comes in here with its lines, and whoever runs
+//! the gateway with HTTP.
 
 use std::{
     fs, io,
@@ -17,6 +18,7 @@ use tokio::{
 
 use super::{
     lines::Lines,
+    local,
     stdio::{Guest, Talk},
 };
 use crate::{
@@ -128,6 +130,11 @@ pub(crate) async fn serve(
     lasting: bool,
     mut stopped: watch::Receiver<bool>,
 ) {
+    match tokio::time::timeout(PATIENCE, local::is_spoken(&stream)).await {
+        Ok(Ok(false)) => {}
+        Ok(Ok(true)) => return local::serve(house, stream, stopped).await,
+        Ok(Err(_)) | Err(_) => return,
+    }
     let (read, mut write) = stream.into_split();
     let mut lines = Lines::new(read);
     let Ok(Some(Ok(first))) = tokio::time::timeout(PATIENCE, lines.next()).await else { return };

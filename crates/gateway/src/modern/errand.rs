@@ -4,7 +4,7 @@ use std::{pin::Pin, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use http::Response;
-use stayput_core::{Handle, Origin};
+use stayput_core::{Handle, Origin, Session};
 use stayput_upstream::{
     Answer, Asking, CallError, CallOptions, Delivery, Held, Isolation, LossReason, Profile,
 };
@@ -12,12 +12,12 @@ use stayput_wire::{Code, Era, Message, Raw, meta};
 
 use super::{Following, Request, answer::Finish, bridge, state};
 use crate::{
+    account::{Account, Begun},
     config::Tools,
     forward::Done,
     house::House,
     identify::Fleeting,
     losses::{self, Told},
-    metrics::Timing,
     nobody::Nobody,
     reply::{self, Reply},
     visit::{Asked, Visit},
@@ -34,8 +34,8 @@ pub(super) struct Errand {
     /// The log messages that the client wants to hear of this call.
     level: Option<String>,
     server: String,
-    /// Since it was sent. Who listens may do so for hours, and is not timed.
-    timing: Option<Timing>,
+    /// Who listens may do so for hours, and is not timed.
+    account: Account,
     house: Arc<House>,
 }
 
@@ -131,6 +131,12 @@ impl Errand {
     ) -> Self {
         let params = request.message.params();
         let level = params.and_then(|it| it.find(&[meta::META, meta::LOG_LEVEL])?.text());
+        let session = match &behind {
+            Behind::Session(of) => Some(of.visit.session.session()),
+            Behind::Nobody(_) => None,
+        };
+        let Request { server, message, .. } = *request;
+        let account = Account::begin(Begun { session: session.map(|it| &**it), server, message });
         Self {
             behind,
             link,
@@ -140,7 +146,7 @@ impl Errand {
             tools: request.tools().cloned(),
             level: level.map(std::borrow::Cow::into_owned),
             server: request.server.name().to_owned(),
-            timing: None,
+            account,
             house: request.house.clone(),
         }
     }
@@ -159,7 +165,9 @@ impl Errand {
 
     /// Sends it, and waits for what comes first.
     pub(super) async fn send(mut self, message: &Message<'_>) -> Response<Reply> {
-        self.timing = (!self.listens()).then(|| self.house.metrics.call(&self.server)).flatten();
+        if !self.listens() {
+            self.account.sent(&self.house, &self.server);
+        }
         // Who listens may hear nothing for hours.
         let limit = self.listens().then_some(Duration::MAX);
         let options = CallOptions { limit, ..CallOptions::default() };
@@ -176,7 +184,7 @@ impl Errand {
         match sent {
             Ok(call) => Following::new(self, call).begin().await,
             Err(error) => {
-                let Done { text, then } = self.failed(&error);
+                let Done { text, then } = self.ended(Err(error)).done;
                 reply::message_then(text, then)
             }
         }
@@ -213,7 +221,16 @@ impl Errand {
         concerns.then_some(text)
     }
 
+    /// The session that the call is of, if it is of one.
+    fn session(&self) -> Option<&Session> {
+        match &self.behind {
+            Behind::Session(of) => Some(&of.visit.session),
+            Behind::Nobody(_) => None,
+        }
+    }
+
     pub(super) fn ended(&self, end: Result<Answer, CallError>) -> Ended {
+        self.account.ended(self.session(), &self.link, &end);
         let answer = match end {
             Ok(answer) => answer,
             Err(error) => return Ended { done: self.failed(&error), code: None },

@@ -86,6 +86,14 @@ impl FromStr for TokenHash {
     }
 }
 
+/// What is known of the bearer of a token beside the name.
+#[derive(Debug, Default)]
+pub(crate) struct Bearer {
+    pub(crate) claims: Claims,
+    /// Whether it runs the gateway.
+    pub(crate) admin: bool,
+}
+
 /// All tokens that are known.
 #[derive(Debug, Default)]
 pub(crate) struct Tokens(HashMap<TokenHash, Principal>);
@@ -103,10 +111,12 @@ impl Tokens {
         &mut self,
         name: &str,
         hash: TokenHash,
-        claims: Claims,
+        bearer: Bearer,
     ) -> Result<bool, stayput_core::InvalidText> {
         let owner = Owner::verified(ISSUER, name)?;
-        Ok(self.0.insert(hash, Principal::new(owner, claims.of(name))).is_none())
+        let Bearer { claims, admin } = bearer;
+        let principal = Principal::new(owner, claims.of(name)).running(admin);
+        Ok(self.0.insert(hash, principal).is_none())
     }
 
     /// Whose token this is. Hashes are looked up, and no token is compared byte by byte: how long that

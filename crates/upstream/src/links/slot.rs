@@ -13,6 +13,7 @@ use super::{
     footing::Footing,
     held::{Held, Pin},
     part::Standing,
+    report::LinkReport,
     trouble::Trouble,
 };
 use crate::{
@@ -314,16 +315,25 @@ impl Slot {
     pub(super) fn standing(&self) -> Standing {
         let mut state = lock(&self.state);
         state.notice_loss(&self.server);
-        match &state.phase {
-            Phase::Opening { .. } => Standing::Opening,
-            Phase::Live { link, footing } => {
-                Standing::Live { generation: footing.generation, in_flight: link.in_flight() }
-            }
-            Phase::Empty => match state.trouble.as_ref().and_then(|trouble| trouble.pause()) {
-                Some(pause) => Standing::Resting(pause),
-                None if state.last.is_none() => Standing::None,
-                None => Standing::Over(state.loss.clone()),
-            },
+        state.standing()
+    }
+
+    /// All that an operator may want to know of it.
+    pub(super) fn report(&self) -> LinkReport {
+        let mut state = lock(&self.state);
+        state.notice_loss(&self.server);
+        let link = match &state.phase {
+            Phase::Live { link, .. } => Some(link.clone()),
+            _ => None,
+        };
+        let failed = state.trouble.as_ref().and_then(|trouble| trouble.failed.as_ref());
+        LinkReport {
+            key: self.key.clone(),
+            standing: state.standing(),
+            loss: state.loss.clone(),
+            failed: failed.map(|(_, error)| error.clone()),
+            opened: link.as_ref().map(|_| state.opened.elapsed()),
+            link,
         }
     }
 
@@ -337,6 +347,20 @@ impl Slot {
 }
 
 impl State {
+    fn standing(&self) -> Standing {
+        match &self.phase {
+            Phase::Opening { .. } => Standing::Opening,
+            Phase::Live { link, footing } => {
+                Standing::Live { generation: footing.generation, in_flight: link.in_flight() }
+            }
+            Phase::Empty => match self.trouble.as_ref().and_then(|trouble| trouble.pause()) {
+                Some(pause) => Standing::Resting(pause),
+                None if self.last.is_none() => Standing::None,
+                None => Standing::Over(self.loss.clone()),
+            },
+        }
+    }
+
     /// Takes note of a link that died. Late failures of it concern nobody any more.
     fn notice_loss(&mut self, server: &Server) {
         let Phase::Live { link, footing } = &self.phase else { return };

@@ -1,0 +1,103 @@
+//! What stands behind the question mark.
+
+use http::{StatusCode, Uri};
+
+use super::Refusal;
+
+/// Names and values, decoded.
+#[derive(Debug, Default)]
+pub(super) struct Query(Vec<(String, String)>);
+
+impl Query {
+    /// Reads it.
+    ///
+    /// # Errors
+    /// If it is not text, or says one thing twice.
+    pub(super) fn of(uri: &Uri) -> Result<Self, Refusal> {
+        let mut all = Self::default();
+        for pair in uri.query().unwrap_or_default().split('&').filter(|pair| !pair.is_empty()) {
+            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+            let (Some(name), Some(value)) = (decoded(name), decoded(value)) else {
+                return Err(bad("the query is not text"));
+            };
+            if all.get(&name).is_some() {
+                return Err(bad(format!("`{name}` is there more than once")));
+            }
+            all.0.push((name, value));
+        }
+        Ok(all)
+    }
+
+    pub(super) fn get(&self, name: &str) -> Option<&str> {
+        self.0.iter().find(|(known, _)| known == name).map(|(_, value)| &**value)
+    }
+
+    /// Refuses what is not known: a filter that was misspelled would let everything through.
+    pub(super) fn only(&self, known: &[&str]) -> Result<(), Refusal> {
+        match self.0.iter().find(|(name, _)| !known.contains(&&**name)) {
+            None => Ok(()),
+            Some((name, _)) if known.is_empty() => {
+                Err(bad(format!("there is no `{name}` here, nor anything else")))
+            }
+            Some((name, _)) => {
+                Err(bad(format!("there is no `{name}` here; there are {}", known.join(", "))))
+            }
+        }
+    }
+}
+
+pub(super) fn bad(sentence: impl Into<String>) -> Refusal {
+    Refusal::new(StatusCode::BAD_REQUEST, sentence)
+}
+
+/// A text of a URL as it was before it was written there.
+fn decoded(text: &str) -> Option<String> {
+    let mut bytes = text.bytes();
+    let mut all = Vec::with_capacity(text.len());
+    while let Some(byte) = bytes.next() {
+        all.push(match byte {
+            b'+' => b' ',
+            b'%' => {
+                let pair = [bytes.next()?, bytes.next()?];
+                u8::from_str_radix(str::from_utf8(&pair).ok()?, 16).ok()?
+            }
+            other => other,
+        });
+    }
+    String::from_utf8(all).ok()
+}
+
+/// A text as it can stand in a URL.
+pub(crate) fn encoded(text: &str) -> String {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
+    text.bytes()
+        .map(|byte| match plain(byte) {
+            true => char::from(byte).to_string(),
+            false => format!("%{byte:02X}"),
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn query(text: &str) -> Result<Query, String> {
+        let uri: Uri = format!("/admin/sessions?{text}").parse().unwrap();
+        Query::of(&uri).map_err(|refusal| refusal.sentence)
+    }
+
+    #[test]
+    fn what_was_written_is_read() {
+        let owner = "https://id.example.com#ann & bob ü";
+        let all = query(&format!("owner={}&limit=3&x", encoded(owner))).unwrap();
+        assert_eq!(all.get("owner"), Some(owner));
+        assert_eq!((all.get("limit"), all.get("x"), all.get("y")), (Some("3"), Some(""), None));
+        assert!(all.only(&["owner", "limit"]).is_err_and(|it| it.sentence.contains("`x`")));
+        assert!(all.only(&["owner", "limit", "x"]).is_ok());
+        assert_eq!(query("a=b+c").unwrap().get("a"), Some("b c"));
+        for wrong in ["a=%zz", "a=%f", "a=%ff", "a=1&a=2"] {
+            assert!(query(wrong).is_err(), "{wrong}");
+        }
+    }
+}

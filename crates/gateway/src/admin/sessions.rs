@@ -1,0 +1,211 @@
+//! `/admin/sessions`: all of them, one, and the end of one.
+
+use std::{collections::HashMap, sync::Arc};
+
+use http::StatusCode;
+use serde::Serialize;
+use stayput_core::{OpenError, Owner, Record, SessionId};
+use stayput_upstream::{LinkReport, Scope};
+
+use super::{
+    Answer, Refusal, json,
+    query::{Query, bad},
+    view::{LinkView, SessionView, State},
+};
+use crate::{house::House, reply, usage::Usage};
+
+/// How many are shown if nobody says, and at most.
+const PAGE: usize = 100;
+const MOST: usize = 1_000;
+
+/// How many are read from the store at once.
+const READ: usize = 500;
+
+/// Some of all sessions, in the order of their ids, which is that of their beginning.
+#[derive(Serialize)]
+struct Page {
+    sessions: Vec<SessionView>,
+    /// What to ask for the next page with; none after the last one.
+    next: Option<String>,
+}
+
+/// Which are wanted.
+struct Wanted<'a> {
+    owner: Option<&'a str>,
+    server: Option<&'a str>,
+    state: Option<State>,
+    measured: bool,
+}
+
+impl Wanted<'_> {
+    /// An owner is wanted by its whole name, or by that at its issuer.
+    fn has_owner(&self, owner: &Owner) -> bool {
+        let is = |wanted| owner.as_str() == wanted || owner.subject() == Some(wanted);
+        self.owner.is_none_or(is)
+    }
+
+    fn has(&self, view: &SessionView) -> bool {
+        self.state.is_none_or(|state| view.state == state)
+            && self.server.is_none_or(|server| view.servers.iter().any(|it| it == server))
+    }
+}
+
+/// Links by who uses them.
+struct Reports {
+    of_sessions: HashMap<SessionId, Vec<LinkReport>>,
+    shared: Vec<LinkReport>,
+}
+
+impl Reports {
+    fn now(house: &House) -> Self {
+        let (mut of_sessions, mut shared) = (HashMap::<_, Vec<_>>::new(), Vec::new());
+        for report in house.links.report(|_| true) {
+            match report.key.scope().session() {
+                Some(session) => of_sessions.entry(session).or_default().push(report),
+                None => shared.push(report),
+            }
+        }
+        Self { of_sessions, shared }
+    }
+
+    /// Those that a session uses: its own, and of what several share the one that it called or counts on.
+    fn of(&self, house: &House, record: &Record) -> Vec<LinkReport> {
+        let held = house.sessions.held_by_id(record.id);
+        let last = held.as_deref().and_then(Usage::of).and_then(Usage::last_server);
+        let uses = |report: &&LinkReport| {
+            let server = report.key.server();
+            let known = last.as_deref() == Some(server) || record.attachments.get(server).is_some();
+            known && matches!(report.key.scope(), Scope::Shared)
+                || known && report.key.scope().owner() == Some(&record.owner)
+        };
+        let mut all = self.of_sessions.get(&record.id).cloned().unwrap_or_default();
+        all.extend(self.shared.iter().filter(uses).cloned());
+        all.sort_by(|one, other| one.key.server().cmp(other.key.server()));
+        all
+    }
+}
+
+/// All that are wanted, a page of them.
+pub(super) async fn list(house: &Arc<House>, query: &Query) -> Answer {
+    query.only(&["owner", "server", "state", "cursor", "limit", "memory"])?;
+    let state = query
+        .get("state")
+        .map(|text| State::read(text).ok_or_else(|| bad("`state` is one of busy, idle, away")));
+    let measured = match query.get("memory") {
+        None | Some("true") => true,
+        Some("false") => false,
+        Some(_) => return Err(bad("`memory` is true or false")),
+    };
+    let (owner, server) = (query.get("owner"), query.get("server"));
+    let wanted = Wanted { owner, server, state: state.transpose()?, measured };
+    let limit = match query.get("limit").map(str::parse) {
+        None => PAGE,
+        Some(Ok(limit)) if (1..=MOST).contains(&limit) => limit,
+        Some(_) => return Err(bad(format!("`limit` is a number from 1 to {MOST}"))),
+    };
+    let cursor = query.get("cursor").map(|text| text.parse::<SessionId>());
+    let cursor = cursor.transpose().map_err(|_| bad("`cursor` is what `next` said"))?;
+    let sessions = page(house, &wanted, cursor, limit).await?;
+    Ok(json(&sessions))
+}
+
+async fn page(
+    house: &Arc<House>,
+    wanted: &Wanted<'_>,
+    mut after: Option<SessionId>,
+    limit: usize,
+) -> Result<Page, Refusal> {
+    let reports = Reports::now(house);
+    let mut found = Vec::new();
+    loop {
+        let read = house.sessions.list_all(after, READ).await?;
+        let last = read.len() < READ;
+        for record in read {
+            if found.len() == limit {
+                let next = after.map(|id| id.to_string());
+                let sessions = measured(found, wanted.measured).await;
+                return Ok(Page { sessions, next });
+            }
+            after = Some(record.id);
+            if !wanted.has_owner(&record.owner) {
+                continue;
+            }
+            let links = reports.of(house, &record);
+            let view = seen(house, &record, &links);
+            if wanted.has(&view) {
+                found.push((view, links));
+            }
+        }
+        if last {
+            let sessions = measured(found, wanted.measured).await;
+            return Ok(Page { sessions, next: None });
+        }
+    }
+}
+
+fn seen(house: &House, record: &Record, links: &[LinkReport]) -> SessionView {
+    let held = house.sessions.held_by_id(record.id);
+    let record = held.as_ref().map_or_else(|| Arc::new(record.clone()), |held| held.record());
+    let links = links.iter().map(|report| LinkView::new(report, false)).collect();
+    SessionView::new(&record, held.as_deref(), links)
+}
+
+/// Adds how much memory is used. That reads many small files, so it is done where it may block.
+async fn measured(found: Vec<(SessionView, Vec<LinkReport>)>, measured: bool) -> Vec<SessionView> {
+    if !measured {
+        return found.into_iter().map(|(view, _)| view).collect();
+    }
+    let measure = move || {
+        let measured = found.into_iter().map(|(mut view, reports)| {
+            for (link, report) in view.links.iter_mut().zip(&reports) {
+                link.memory_bytes = report.memory();
+            }
+            view
+        });
+        measured.collect()
+    };
+    tokio::task::spawn_blocking(measure).await.unwrap_or_default()
+}
+
+/// One session, live or over.
+pub(super) async fn show(house: &Arc<House>, id: &str) -> Answer {
+    let record = record(house, id).await?;
+    let held = house.sessions.held_by_id(record.id).filter(|_| record.is_live());
+    let record = held.as_ref().map_or_else(|| Arc::new(record), |held| held.record());
+    let reports = Reports::now(house).of(house, &record);
+    let look = move || reports.iter().map(LinkView::with_words).collect();
+    let links = tokio::task::spawn_blocking(look).await.unwrap_or_default();
+    Ok(json(&SessionView::new(&record, held.as_deref(), links)))
+}
+
+/// Ends a session for good, with all that it has on servers. What is in flight fails at once.
+pub(super) async fn end(house: &Arc<House>, id: &str) -> Answer {
+    let record = record(house, id).await?;
+    let session = match house.sessions.by_id(&record.owner, record.id).await {
+        Ok(in_use) => in_use.session().clone(),
+        Err(OpenError::Over(_) | OpenError::Unknown) => {
+            return Err(Refusal::new(StatusCode::GONE, format!("session {id} is over already")));
+        }
+        Err(error @ OpenError::HeldElsewhere { .. }) => {
+            return Err(Refusal::new(StatusCode::CONFLICT, error.to_string()));
+        }
+        Err(error) => return Err(error.into()),
+    };
+    let known = house.connections.server_of(record.id);
+    let linked = || record.attachments.keys().next().map(|it| it.as_str());
+    house.end(&session, known.as_deref().or_else(linked)).await?;
+    // Told, its processes are on their way out; one that takes its time keeps nobody waiting.
+    let (links, ended) = (house.links.clone(), record.id);
+    tokio::runtime::Handle::current().spawn(async move { links.end(ended).await });
+    Ok(reply::status(StatusCode::NO_CONTENT))
+}
+
+async fn record(house: &Arc<House>, id: &str) -> Result<Record, Refusal> {
+    let parsed = id.parse::<SessionId>();
+    let parsed = parsed.map_err(|_| bad("this is not an id of a session; they are in the list"))?;
+    let found = house.sessions.look(parsed).await?;
+    found.ok_or_else(|| {
+        let sentence = format!("there is no session {id}, and none is remembered");
+        Refusal::new(StatusCode::NOT_FOUND, sentence)
+    })
+}

@@ -1,0 +1,186 @@
+//! What a session was used for, for whoever runs the gateway.
+
+use std::{
+    fmt,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use stayput_core::{Clock as _, Session, SystemClock, Timestamp};
+
+/// The most bytes of a tool's name that are kept. The protocol wants none to be longer.
+const NAME: usize = 128;
+
+/// The most bytes that are kept of what a server's process wrote.
+const STDERR: usize = 4 << 10;
+
+/// What a session was used for since this process holds it. It stands beside the session, so that a call
+/// looks nothing up, waits for nobody, and allocates nothing but for the first time.
+#[derive(Debug, Default)]
+pub(crate) struct Usage {
+    calls: AtomicU64,
+    failures: AtomicU64,
+    last: Mutex<Last>,
+    /// Boxed, because most sessions have none.
+    failure: Mutex<Option<Box<Failure>>>,
+}
+
+/// The call that was made last.
+#[derive(Clone, Debug, Default)]
+struct Last {
+    server: Option<Arc<str>>,
+    tool: Name,
+}
+
+/// A name that lies where it is kept.
+#[derive(Clone)]
+struct Name {
+    length: usize,
+    bytes: [u8; NAME],
+}
+
+/// Why a call failed.
+#[derive(Clone, Debug)]
+pub(crate) struct Failure {
+    pub(crate) at: Timestamp,
+    pub(crate) server: Arc<str>,
+    /// In words, for the operator.
+    pub(crate) message: String,
+    /// What the server's process wrote last. It is never for a client.
+    pub(crate) stderr: String,
+}
+
+impl Usage {
+    /// What a session was used for.
+    pub(crate) fn of(session: &Session) -> Option<&Self> {
+        session.beside()
+    }
+
+    /// A call is made. Of two at the very same time either one is the last.
+    pub(crate) fn called(&self, server: Arc<str>, tool: Option<&str>) {
+        self.calls.fetch_add(1, Ordering::Relaxed);
+        if let Ok(mut last) = self.last.try_lock() {
+            last.server = Some(server);
+            if let Some(tool) = tool {
+                last.tool.set(tool);
+            }
+        }
+    }
+
+    /// A call failed, or could not be made.
+    pub(crate) fn failed(&self, server: Arc<str>, message: String, stderr: &str) {
+        self.failures.fetch_add(1, Ordering::Relaxed);
+        let stderr = tail(stderr).to_owned();
+        let failure = Failure { at: SystemClock.now(), server, message, stderr };
+        *lock(&self.failure) = Some(Box::new(failure));
+    }
+
+    /// How many calls were sent, or tried to be.
+    pub(crate) fn calls(&self) -> u64 {
+        self.calls.load(Ordering::Relaxed)
+    }
+
+    /// How many of them failed.
+    pub(crate) fn failures(&self) -> u64 {
+        self.failures.load(Ordering::Relaxed)
+    }
+
+    /// The server that was called last.
+    pub(crate) fn last_server(&self) -> Option<Arc<str>> {
+        lock(&self.last).server.clone()
+    }
+
+    /// The tool that was called last.
+    pub(crate) fn last_tool(&self) -> Option<String> {
+        let last = lock(&self.last);
+        let tool = last.tool.as_str();
+        (!tool.is_empty()).then(|| tool.to_owned())
+    }
+
+    /// How the last call that failed did.
+    pub(crate) fn last_failure(&self) -> Option<Failure> {
+        lock(&self.failure).as_deref().cloned()
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The last lines of a text, as far as there is room for them.
+pub(crate) fn tail(text: &str) -> &str {
+    let Some(mut from) = text.len().checked_sub(STDERR) else { return text };
+    while !text.is_char_boundary(from) {
+        from += 1;
+    }
+    let rest = text.get(from..).unwrap_or_default();
+    // A line that is cut in two says little.
+    rest.split_once('\n').map_or(rest, |(_, rest)| rest)
+}
+
+impl Name {
+    fn set(&mut self, name: &str) {
+        let mut length = name.len().min(NAME);
+        while !name.is_char_boundary(length) {
+            length -= 1;
+        }
+        if let (Some(place), Some(name)) =
+            (self.bytes.get_mut(..length), name.as_bytes().get(..length))
+        {
+            place.copy_from_slice(name);
+            self.length = length;
+        }
+    }
+
+    fn as_str(&self) -> &str {
+        let name = self.bytes.get(..self.length).unwrap_or_default();
+        str::from_utf8(name).unwrap_or_default()
+    }
+}
+
+impl Default for Name {
+    fn default() -> Self {
+        Self { length: 0, bytes: [0; NAME] }
+    }
+}
+
+impl fmt::Debug for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(self.as_str(), f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_call_is_remembered() {
+        let usage = Usage::default();
+        assert_eq!((usage.calls(), usage.last_tool(), usage.last_server()), (0, None, None));
+        usage.called("notes".into(), Some("add"));
+        usage.called("files".into(), None);
+        assert_eq!(usage.calls(), 2);
+        assert_eq!(usage.last_tool().as_deref(), Some("add"), "a list is no tool");
+        assert_eq!(usage.last_server().as_deref(), Some("files"));
+        let long = "ä".repeat(100);
+        usage.called("notes".into(), Some(&long));
+        assert_eq!(usage.last_tool().as_deref(), Some(&*"ä".repeat(64)));
+        usage.called("notes".into(), Some("b"));
+        assert_eq!(usage.last_tool().as_deref(), Some("b"));
+    }
+
+    #[test]
+    fn a_failure_comes_with_the_last_lines() {
+        let usage = Usage::default();
+        let lines: String = (0..2_000).map(|line| format!("zeile {line} ü\n")).collect();
+        usage.failed("notes".into(), "it died".to_owned(), &lines);
+        let failure = usage.last_failure().unwrap();
+        assert_eq!((usage.failures(), &*failure.message), (1, "it died"));
+        assert!(failure.stderr.len() <= STDERR && failure.stderr.len() > STDERR - 100);
+        assert!(failure.stderr.starts_with("zeile ") && failure.stderr.ends_with("1999 ü\n"));
+        assert_eq!(tail("short"), "short");
+    }
+}

@@ -1,0 +1,17 @@
+//! What whoever runs the gateway can see and do.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test stops at the first surprise"
+)]
+
+#[path = "admin/api.rs"]
+mod api;
+#[path = "admin/document.rs"]
+mod document;
+#[path = "admin/kit.rs"]
+mod kit;
+#[path = "admin/roles.rs"]
+mod roles;
+mod world;
