@@ -9,6 +9,8 @@
     reason = "a program for the terminal, which a test runs, too"
 )]
 
+mod terminal;
+
 use std::path::Path;
 
 use stayput::{Error, Hub};
@@ -30,8 +32,6 @@ pub(crate) async fn story(file: &Path) -> Result<Vec<String>, Error> {
 async fn main() -> Result<(), Error> {
     let file = std::env::args().nth(1);
     let file = file.ok_or(Error::Invalid("which file? give its path".to_owned()))?;
-    for line in story(Path::new(&file)).await? {
-        println!("{line}");
-    }
+    terminal::show(story(Path::new(&file)).await?);
     Ok(())
 }

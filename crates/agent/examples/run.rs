@@ -10,6 +10,8 @@
     reason = "a program for the terminal, which a test runs, too"
 )]
 
+mod terminal;
+
 use serde_json::json;
 use stayput::{Error, Hub, Stdio};
 
@@ -39,13 +41,6 @@ pub(crate) async fn story(server: Stdio) -> Result<Vec<String>, Error> {
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Error> {
-    // A server of your own, or the one that comes with the gateway.
-    let mut words = std::env::args().skip(1);
-    let command = words.next().unwrap_or_else(|| "stayput".to_owned());
-    let rest: Vec<String> = words.collect();
-    let args = if rest.is_empty() { vec!["demo-server".to_owned()] } else { rest };
-    for line in story(Stdio::new(command).args(args)).await? {
-        println!("{line}");
-    }
+    terminal::show(story(terminal::server()).await?);
     Ok(())
 }

@@ -129,7 +129,7 @@ impl Hub {
     /// that outlives this process are released: the next process that asks for one by its name goes on
     /// with it, on HTTP servers without a loss. [`Session::end`](crate::Session::end) ends those, too.
     pub async fn close(&self, limit: Duration) -> Report {
-        if self.inner.closed.swap(true, Ordering::Relaxed) {
+        if !self.inner.home.is_here() || self.inner.closed.swap(true, Ordering::Relaxed) {
             return Report::default();
         }
         let opened = self.inner.opened.load(Ordering::Relaxed);

@@ -112,7 +112,7 @@ impl Hold {
             return Err(over);
         }
         match hub.sessions.by_id(&hub.owner, self.id).await {
-            Err(OpenError::HeldElsewhere { .. }) => {
+            Err(OpenError::HeldElsewhere { .. } | OpenError::LeaseLost) => {
                 patiently(|| hub.sessions.by_id(&hub.owner, self.id)).await.map_err(Error::from)
             }
             Err(OpenError::Over(over)) => {
@@ -137,6 +137,7 @@ impl Hold {
 
     /// Ends the session and everything behind it, and waits until nothing is left. Dropped, it goes on.
     pub(crate) async fn end(&self) -> Result<(), Error> {
+        self.hub.check_here()?;
         self.ends.store(false, Ordering::Relaxed);
         let ending = self.hub.home.handle().spawn(end(self.hub.clone(), self.id, self.trace()));
         // Whoever has the runtime has ended it, and everything with it.
@@ -163,7 +164,8 @@ impl Hold {
 
     fn end_later(&self) {
         // What nobody began to open has nothing to end.
-        if self.ends.swap(false, Ordering::Relaxed) && self.begun.load(Ordering::SeqCst) {
+        let begun = self.begun.load(Ordering::SeqCst) && self.hub.home.is_here();
+        if self.ends.swap(false, Ordering::Relaxed) && begun {
             // Whatever goes wrong here, the session idles out.
             self.hub.home.handle().spawn(end(self.hub.clone(), self.id, self.trace()));
         }
@@ -204,7 +206,8 @@ pub(crate) async fn end(hub: Arc<Inner>, id: SessionId, trace: Trace) -> Result<
     Ok(())
 }
 
-/// What `attempt` gives. A session that another process has is waited for.
+/// What `attempt` gives. A session that another process has is waited for, and so is a lease that this one lost
+/// because it stood still: it has another one with the next renewal.
 pub(crate) async fn patiently<T, A>(attempt: impl Fn() -> A) -> Result<T, OpenError>
 where
     A: Future<Output = Result<T, OpenError>>,
@@ -212,7 +215,7 @@ where
     let mut waited = Duration::ZERO;
     loop {
         match attempt().await {
-            Err(OpenError::HeldElsewhere { .. }) if waited < TAKEOVER => {
+            Err(OpenError::HeldElsewhere { .. } | OpenError::LeaseLost) if waited < TAKEOVER => {
                 tokio::time::sleep(PAUSE).await;
                 waited += PAUSE;
             }

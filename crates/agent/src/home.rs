@@ -82,6 +82,12 @@ impl Home {
         self.process == std::process::id()
     }
 
+    /// From now on it is in no process, as for a fork of this one.
+    #[cfg(test)]
+    pub(crate) fn move_out(&mut self) {
+        self.process = 0;
+    }
+
     pub(crate) fn handle(&self) -> &Handle {
         &self.handle
     }

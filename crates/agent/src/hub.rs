@@ -84,10 +84,13 @@ impl Inner {
         SystemClock.now()
     }
 
+    /// In a fork nothing runs that would ever be done with what it is asked for.
+    pub(crate) fn check_here(&self) -> Result<(), Error> {
+        if self.home.is_here() { Ok(()) } else { Err(Error::Forked) }
+    }
+
     pub(crate) fn check_open(&self) -> Result<(), Error> {
-        if !self.home.is_here() {
-            return Err(Error::Forked);
-        }
+        self.check_here()?;
         if self.closed.load(Ordering::Relaxed) { Err(Error::Closed) } else { Ok(()) }
     }
 
@@ -132,6 +135,7 @@ impl Hub {
     /// # Errors
     /// What is wrong with it, if it cannot be used within `limit`.
     pub async fn wait_ready(&self, name: &str, limit: Duration) -> Result<(), Error> {
+        self.inner.check_open()?;
         let server = self.server(name)?;
         let place = self.nowhere();
         let (inner, name) = (self.inner.clone(), name.to_owned());
@@ -328,5 +332,43 @@ impl fmt::Debug for Hub {
             .field("servers", &self.server_names())
             .field("links", &self.inner.links)
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// §6: in a forked child a hub is inert. The fork itself takes code that is not safe, so the hub is told of
+    /// another process instead.
+    #[tokio::test]
+    async fn a_hub_of_another_process_is_inert() {
+        let hub = Hub::builder().server("none", crate::Stdio::new("no-such-program")).build();
+        let hub = hub.unwrap();
+        let id = hub.session("a").await.unwrap().id();
+        let mut inner = Arc::try_unwrap(hub.inner).ok().unwrap();
+        inner.home.move_out();
+        let hub = Hub { inner: Arc::new(inner), agent: hub.agent };
+        let forked = |error: Error| assert_eq!((error.kind(), error.reason()), ("forked", None));
+        forked(hub.session("a").await.unwrap_err());
+        forked(hub.find("a").await.unwrap_err());
+        forked(
+            hub.run(async { hub.call("none", "x", serde_json::json!({})).await })
+                .await
+                .unwrap_err(),
+        );
+        let alone = hub.ephemeral();
+        forked(alone.call("none", "x", serde_json::json!({})).await.unwrap_err());
+        forked(hub.tools("none").await.unwrap_err());
+        forked(hub.wait_ready("none", Duration::from_secs(1)).await.unwrap_err());
+        forked(hub.profile("none").await.unwrap_err());
+        let session = Session::new(&hub, Hold::opened(hub.inner.clone(), id));
+        forked(session.info().await.unwrap_err());
+        forked(session.restart("none").await.unwrap_err());
+        forked(session.end().await.unwrap_err());
+        forked(session.into_ticket().await.unwrap_err());
+        assert_eq!(hub.close(Duration::from_secs(60)).await, crate::Report::default());
+        let there = hub.inner.sessions.by_id(&hub.inner.owner, id).await;
+        assert!(there.is_ok(), "nothing was ended");
     }
 }

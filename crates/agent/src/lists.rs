@@ -226,6 +226,7 @@ impl Hub {
     /// # Errors
     /// If the server cannot be asked.
     pub async fn profile(&self, server: &str) -> Result<String, Error> {
+        self.inner.check_open()?;
         let known = self.server(server)?;
         let failed = |source| Error::ServerFailed { server: server.to_owned(), source };
         let place = self.nowhere();
@@ -238,6 +239,7 @@ impl Hub {
     /// # Errors
     /// If it is no such text.
     pub async fn remember(&self, server: &str, profile: &str) -> Result<(), Error> {
+        self.inner.check_open()?;
         let known = self.server(server)?;
         let unreadable = || Error::Invalid("this is not what `profile` gave".to_owned());
         let profile = Profile::from_text(profile).ok_or_else(unreadable)?;

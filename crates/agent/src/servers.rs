@@ -127,7 +127,7 @@ impl Hub {
     /// Removes a server and closes what was open on it. Says whether there was one.
     pub async fn remove_server(&self, name: &str) -> bool {
         let before = self.inner.servers.remove(&self.agent, name);
-        if let Some(before) = &before {
+        if let Some(before) = before.as_ref().filter(|_| self.inner.home.is_here()) {
             let closing = self.inner.links.reconfigure(before.server.name(), None);
             self.inner.home.at_home(closing).await;
         }

@@ -169,6 +169,7 @@ impl Session {
     /// # Errors
     /// If there is no such server.
     pub async fn restart(&self, server: &str) -> Result<(), Error> {
+        self.hub.inner.check_here()?;
         let server = self.hub.server(server)?;
         let (links, place) = (self.hub.inner.links.clone(), self.place());
         let restart = async { links.restart(&server, &place, LossReason::Restarted).await };

@@ -1,25 +1,21 @@
 //! Every example runs.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    clippy::disallowed_methods,
-    reason = "a test stops at the first surprise"
-)]
 
-mod world;
-
-#[path = "../examples/chat.rs"]
+#[path = "../../examples/chat.rs"]
 mod chat;
-#[path = "../examples/config.rs"]
+#[path = "../../examples/config.rs"]
 mod config;
-#[path = "../examples/run.rs"]
+#[path = "../../examples/handlers.rs"]
+mod handlers;
+#[path = "../../examples/run.rs"]
 mod run;
-#[path = "../examples/streaming.rs"]
+#[path = "../../examples/streaming.rs"]
 mod streaming;
-#[path = "../examples/sub_agents.rs"]
+#[path = "../../examples/sub_agents.rs"]
 mod sub_agents;
+#[path = "../../examples/tickets.rs"]
+mod tickets;
 
-use world::Token;
+use crate::world::Token;
 
 /// R037, R064, R108: a run.
 #[tokio::test]
@@ -80,4 +76,23 @@ async fn a_stream() {
     let lines = streaming::story(token.server()).await.unwrap();
     assert_eq!(lines, ["step 1 counts 1", "step 2 counts 2", "step 3 counts 3"]);
     token.gone().await;
+}
+
+/// §5: each session answers what its servers ask.
+#[tokio::test]
+async fn some_handlers() {
+    let token = Token::new();
+    let lines = handlers::story(token.server()).await.unwrap();
+    assert!(lines[0].contains("Ann") && lines[1].contains("Ben"), "{lines:?}");
+    assert!(lines[2].contains("did not declare"), "{lines:?}");
+    token.gone().await;
+}
+
+/// R118, E07: a ticket. The server is greeted once.
+#[tokio::test]
+async fn a_ticket() {
+    let server = stayput_testkit::mcp::TestServer::http(&["--era", "legacy"]).await;
+    // How it is spoken to is learned by each hub for itself, on a session that is thrown away.
+    let lines = tickets::story(server.url()).await.unwrap();
+    assert_eq!(lines, ["here it counts 1", "there it counts 2"]);
 }

@@ -1,19 +1,11 @@
 //! A hub from the file that people already have.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    clippy::disallowed_methods,
-    reason = "a test stops at the first surprise"
-)]
-
-mod world;
 
 use std::path::PathBuf;
 
+use crate::world::{LONG, Token, count};
 use serde_json::json;
 use stayput::Hub;
 use stayput_testkit::program;
-use world::{LONG, Token, count};
 
 fn file(folder: &tempfile::TempDir, text: &str) -> PathBuf {
     let path = folder.path().join("mcp.json");
@@ -56,7 +48,7 @@ async fn a_hub_from_a_file() {
         assert!(tools.iter().any(|it| it.name == "count"));
         assert!(tools.iter().all(|it| it.name != "crash"));
         token.kill();
-        world::until("the death is noticed", || token.alive().is_empty()).await;
+        crate::world::until("the death is noticed", || token.alive().is_empty()).await;
         let mut again = hub.call("counter", "count", json!({})).await;
         if again.as_ref().is_err_and(stayput::Error::may_have_run) {
             // It went out before the death was noticed.

@@ -1,19 +1,11 @@
 //! Named sessions: found again by their name, ended for certain.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    clippy::disallowed_methods,
-    reason = "a test stops at the first surprise"
-)]
-
-mod world;
 
 use std::time::Duration;
 
+use crate::world::{LONG, Token, builder, count, hub};
 use serde_json::json;
 use stayput::{Automatic, Error, Event, Generation, Handlers, Http, Hub, Options, Session, Status};
 use stayput_testkit::mcp::TestServer;
-use world::{LONG, Token, builder, count, hub};
 
 async fn next(session: &Session) -> Result<u64, Error> {
     let counted = session.call("counter", "count", json!({})).await?;
@@ -23,7 +15,7 @@ async fn next(session: &Session) -> Result<u64, Error> {
 /// The hub has noticed that the server of a session is dead. Before that, a call may have reached it.
 async fn noticed(session: &Session) {
     let dead = || matches!(session.status("counter").unwrap(), Status::Over { .. });
-    world::until("the death is noticed", dead).await;
+    crate::world::until("the death is noticed", dead).await;
 }
 
 /// R064, R067, R068, R070, R076, R084, R096, R134, E34: a name leads to one session, and two names to two; dropping one releases it.
@@ -105,7 +97,7 @@ async fn a_global_name_refuses_a_second_one() {
     assert!(hub.find("shared").await.is_err(), "it is no name of an agent");
 }
 
-/// R082, R083, R089, R093, R095: explicit before ambient before automatic, and what was current is so again.
+/// R080–R083, R089, R093, R095: explicit before ambient before automatic, and what was current is so again.
 #[tokio::test]
 async fn explicit_before_ambient_before_automatic() {
     let token = Token::new();

@@ -1,20 +1,16 @@
 //! Sessions that outlive the process: released by one hub, gone on with by the next.
-#![cfg(feature = "stores")]
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    clippy::disallowed_methods,
-    reason = "a test stops at the first surprise"
-)]
 
-mod world;
+use std::{
+    io::{BufRead as _, BufReader, Write as _},
+    path::Path,
+    process::{Command, Stdio},
+    time::Duration,
+};
 
-use std::time::Duration;
-
+use crate::world::{LONG, Token};
 use serde_json::json;
-use stayput::{Error, Http, Hub, Session};
+use stayput::{Builder, Error, Http, Hub, Session};
 use stayput_testkit::mcp::TestServer;
-use world::{LONG, Token};
 
 struct World {
     token: Token,
@@ -33,14 +29,14 @@ impl World {
     }
 
     fn hub(&self) -> Hub {
-        Hub::builder()
-            .server("counter", self.token.server())
-            .server("remote", Http::new(self.server.url()))
-            .store(&self.store)
-            .folders(self.folder.path().join("folders"))
-            .build()
-            .unwrap()
+        let builder = Hub::builder().server("counter", self.token.server());
+        hub_in(builder, self.folder.path(), &self.store, self.server.url())
     }
+}
+
+fn hub_in(builder: Builder, folder: &Path, store: &str, url: &str) -> Hub {
+    let builder = builder.server("remote", Http::new(url)).store(store);
+    builder.folders(folder.join("folders")).build().unwrap()
 }
 
 async fn next(session: &Session, server: &str) -> Result<u64, Error> {
@@ -106,8 +102,7 @@ mod redis {
     }
 }
 
-/// §7, E08: a hub whose lease is kept by nobody loses its sessions to the next, and a session that another hub
-/// holds is waited for.
+/// §7, E08: a session that another hub holds is waited for.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_session_is_taken_over() {
     let world = World::new(None).await;
@@ -148,6 +143,102 @@ async fn a_run_survives_a_dropped_first_call() {
     })
     .await;
     assert!(world.token.alive().is_empty());
+}
+
+/// Another process with a hub, of whose sessions one is asked for. Run by the harness like the others, it is nothing.
+#[tokio::test]
+async fn the_holder() {
+    let Ok(url) = std::env::var("HOLDER_SERVER") else { return };
+    let folder = std::path::PathBuf::from(std::env::var_os("HOLDER_FOLDER").unwrap());
+    let hub = hub_in(Hub::builder(), &folder, &std::env::var("HOLDER_STORE").unwrap(), &url);
+    let session = hub.session("chat").await.unwrap();
+    // One call for each line it is sent.
+    for line in std::io::stdin().lines() {
+        line.unwrap();
+        let counted = next(&session, "remote").await;
+        println!("\nSAID {}", counted.map_or_else(|error| error.to_string(), |it| it.to_string()));
+    }
+}
+
+/// The other process. Dropped, it is killed.
+struct OtherProcess {
+    process: std::process::Child,
+    said: std::io::Lines<BufReader<std::process::ChildStdout>>,
+}
+
+impl OtherProcess {
+    fn start(world: &World) -> Self {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command
+            .args(["--exact", "stores::the_holder", "--nocapture", "--test-threads=1"])
+            .env("HOLDER_SERVER", world.server.url())
+            .env("HOLDER_STORE", &world.store)
+            .env("HOLDER_FOLDER", world.folder.path());
+        let mut process = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let said = BufReader::new(process.stdout.take().unwrap()).lines();
+        Self { process, said }
+    }
+
+    fn ask(&mut self) {
+        self.process.stdin.as_mut().unwrap().write_all(b"go\n").unwrap();
+    }
+
+    fn hear(&mut self) -> String {
+        let mut said = self.said.by_ref().map_while(Result::ok);
+        said.find_map(|line| line.strip_prefix("SAID ").map(str::to_owned)).unwrap()
+    }
+
+    fn signal(&self, name: &str) {
+        let pid = self.process.id().to_string();
+        assert!(Command::new("kill").args([name, &pid]).status().unwrap().success());
+    }
+}
+
+impl Drop for OtherProcess {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// §7, R118, E07: a process that was killed keeps its sessions from nobody for longer than its lease runs, and what
+/// it had on an HTTP server goes on.
+#[tokio::test]
+async fn the_lease_of_a_killed_process_runs_out() {
+    let world = World::new(None).await;
+    let mut other = OtherProcess::start(&world);
+    other.ask();
+    assert_eq!(other.hear(), "1");
+    other.signal("-KILL");
+    let greeted = world.server.counted("initialize").await;
+    let hub = world.hub();
+    let session = hub.session("chat").await.unwrap();
+    assert_eq!(next(&session, "remote").await.unwrap(), 2);
+    assert_eq!(world.server.counted("initialize").await, greeted, "it was not greeted again");
+    hub.close(LONG).await;
+}
+
+/// §7: a process that stood still for longer than its lease sends nothing on a session that another one has by now;
+/// when that lets go of it, it goes on.
+#[tokio::test]
+async fn a_process_that_lost_its_lease_sends_nothing() {
+    let world = World::new(None).await;
+    let mut other = OtherProcess::start(&world);
+    other.ask();
+    assert_eq!(other.hear(), "1");
+    other.signal("-STOP");
+    let hub = world.hub();
+    let session = hub.session("chat").await.unwrap();
+    assert_eq!(next(&session, "remote").await.unwrap(), 2);
+    other.ask();
+    other.signal("-CONT");
+    // Time enough for it to send what it must not.
+    for number in 3..23 {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        assert_eq!(next(&session, "remote").await.unwrap(), number);
+    }
+    hub.close(LONG).await;
+    assert_eq!(other.hear(), "23");
 }
 
 /// A store needs a place for its key. Nothing is made before that is known.

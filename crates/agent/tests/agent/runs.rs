@@ -1,19 +1,11 @@
 //! Runs: sessions that follow the task.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    clippy::disallowed_methods,
-    reason = "a test stops at the first surprise"
-)]
-
-mod world;
 
 use std::panic::AssertUnwindSafe;
 
+use crate::world::{Token, builder, count, hub};
 use futures_util::{FutureExt as _, StreamExt as _, future::join_all, stream::FuturesUnordered};
 use serde_json::json;
 use stayput::{Error, Hub, SubAgent as _};
-use world::{Token, builder, count, hub};
 
 /// R003, R006, R008, R010, R013, R016, R036, R037: all calls of a run, however deep, are on one server; the next run has
 /// another one; nothing is left.
@@ -149,7 +141,7 @@ async fn sub_agents_share_by_choice() {
         let (inherited, isolated) = tokio::join!(count(&hub), count(&hub).isolated("counter"));
         assert_eq!((inherited, isolated), (2, 1));
         // Its own server ended with it; that of the run goes on.
-        world::until("one is left", || token.alive().len() == 1).await;
+        crate::world::until("one is left", || token.alive().len() == 1).await;
         assert_eq!(count(&hub).await, 3);
         let denied = other(&hub).denied("other").isolated("counter").await.unwrap_err();
         assert!(matches!(&denied, Error::Denied { server } if server == "other"), "{denied}");
@@ -243,7 +235,7 @@ async fn what_all_share_outlives_a_sub_agent() {
         assert_eq!(token.alive().len(), 1);
     })
     .await;
-    hub.close(world::LONG).await;
+    hub.close(crate::world::LONG).await;
     assert!(token.alive().is_empty());
 }
 
@@ -298,7 +290,10 @@ async fn a_sub_agent_leaves_no_folder() {
             for _ in 0..3 {
                 assert_eq!(count(&hub).isolated("counter").await, 1);
             }
-            world::until("one folder is left", || folders() == 1 && token.alive().len() == 1).await;
+            crate::world::until("one folder is left", || {
+                folders() == 1 && token.alive().len() == 1
+            })
+            .await;
             assert_eq!(count(&hub).await, 2);
         })
         .await;

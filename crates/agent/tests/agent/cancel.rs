@@ -1,18 +1,10 @@
 //! Invariant 6: whatever is dropped at whatever await, nothing leaks.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    clippy::disallowed_methods,
-    reason = "a test stops at the first surprise"
-)]
-
-mod world;
 
 use std::{future::poll_fn, task::Poll, time::Duration};
 
+use crate::world::{LONG, Token, count, hub};
 use serde_json::json;
 use stayput::Hub;
-use world::{LONG, Token, count, hub};
 
 /// The most polls that are tried: a run that is not done by then would never be.
 const MOST: usize = 500;
@@ -73,7 +65,7 @@ async fn a_call_can_be_dropped_anywhere() {
     for times in 1..MOST {
         let call = session.call("counter", "slow", json!({ "ms": 20, "steps": 2 }));
         let done = polled(times, call.into_future()).await.is_some();
-        world::until("nothing is in flight", || {
+        crate::world::until("nothing is in flight", || {
             !matches!(session.status("counter").unwrap(), stayput::Status::Live { in_flight, .. } if in_flight > 0)
         })
         .await;
@@ -101,7 +93,7 @@ async fn an_end_can_be_dropped_anywhere() {
         session.end().await.unwrap();
         token.gone().await;
         let closing = Token::new();
-        let other = world::hub(&closing);
+        let other = crate::world::hub(&closing);
         let session = other.session("a").await.unwrap();
         session.call("counter", "count", json!({})).await.unwrap();
         let closed = polled(times, other.close(LONG)).await;

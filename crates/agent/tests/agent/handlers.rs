@@ -1,19 +1,11 @@
 //! Who answers what servers ask: for the hub, and for one session.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    clippy::disallowed_methods,
-    reason = "a test stops at the first surprise"
-)]
-
-mod world;
 
 use std::time::Duration;
 
+use crate::world::{LONG, Token, builder, hub};
 use serde_json::{Value, json};
 use stayput::{Handlers, Http, Hub, Session};
 use stayput_testkit::mcp::TestServer;
-use world::{LONG, Token, builder, hub};
 
 fn named(name: &'static str) -> Handlers {
     let answer = json!({ "action": "accept", "content": { "name": name } });
@@ -59,7 +51,7 @@ async fn a_handler_holds_nothing_up() {
     assert_eq!(late.kind(), "timed_out", "{late}");
     let call = session.call("counter", "elicit", json!({ "message": "who?" }));
     let (lost, ()) = tokio::join!(call.into_future(), async {
-        world::until("it is asked", || {
+        crate::world::until("it is asked", || {
             let status = session.status("counter").unwrap();
             matches!(status, stayput::Status::Live { in_flight, .. } if in_flight > 0)
         })

@@ -1,10 +1,4 @@
 //! What the tests of the library share: hubs on real processes.
-#![allow(
-    dead_code,
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "each test file uses a part of it, and a test stops at the first surprise"
-)]
 
 use std::{
     sync::atomic::{AtomicU64, Ordering},

@@ -1,19 +1,11 @@
 //! Loss of state: never silent, told once to each scope, and said once.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    clippy::disallowed_methods,
-    reason = "a test stops at the first surprise"
-)]
-
-mod world;
 
 use std::time::Duration;
 
+use crate::world::{LONG, Token, builder, hub};
 use futures_util::future::join_all;
 use serde_json::json;
 use stayput::{Error, Event, Expiry, Generation, Hub, Isolation, OnLoss, Options, Session, Status};
-use world::{LONG, Token, builder, hub};
 
 async fn next_on(session: &Session, server: &str) -> Result<u64, Error> {
     let counted = session.call(server, "count", json!({})).await?;
@@ -26,7 +18,7 @@ async fn next(session: &Session) -> Result<u64, Error> {
 
 async fn noticed(session: &Session) {
     let dead = || matches!(session.status("counter").unwrap(), Status::Over { reason: "exited" });
-    world::until("the death is noticed", dead).await;
+    crate::world::until("the death is noticed", dead).await;
 }
 
 fn told(result: Result<u64, Error>) -> (Option<Generation>, Option<&'static str>, bool) {

@@ -1,12 +1,9 @@
 //! Servers that people use, in the hands of agents.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test stops at the first surprise")]
 
-mod world;
-
+use crate::world::{LONG, Token};
 use serde_json::json;
 use stayput::{Hub, Session, Stdio, SubAgent as _};
 use stayput_testkit::peers;
-use world::{LONG, Token};
 
 fn stdio(peer: &peers::Peer) -> Stdio {
     let args = peer.args.iter().map(|arg| arg.to_str().unwrap());

@@ -1,19 +1,11 @@
 //! What people rely on at the edges: nothing used, everything at once, the wrong order, no room.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    clippy::disallowed_methods,
-    reason = "a test stops at the first surprise"
-)]
-
-mod world;
 
 use std::time::Duration;
 
+use crate::world::{LONG, Token, builder, count, hub};
 use futures_util::future::join_all;
 use serde_json::json;
 use stayput::{Error, Event, Expiry, Hub, Limits, Options, Session, Status, Stdio};
-use world::{LONG, Token, builder, count, hub};
 
 async fn next(session: &Session) -> Result<u64, Error> {
     let counted = session.call("counter", "count", json!({})).await?;
@@ -178,7 +170,7 @@ async fn who_idled_longest_makes_room() {
     for session in &sessions {
         assert_eq!(next(session).await.unwrap(), 1);
     }
-    world::until("two are left", || token.alive().len() == 2).await;
+    crate::world::until("two are left", || token.alive().len() == 2).await;
     assert_eq!(sessions[0].status("counter").unwrap(), Status::Over { reason: "evicted" });
     assert_eq!(next(&sessions[0]).await.unwrap_err().reason(), Some("evicted"));
     assert_eq!(next(&sessions[0]).await.unwrap(), 1);
@@ -211,6 +203,77 @@ async fn everything_that_servers_offer() {
         })
         .await;
     assert_eq!(token.alive().len(), 1);
+}
+
+/// R016, R103: a server over HTTP+SSE is used as any other one.
+#[tokio::test]
+async fn a_server_over_sse_keeps_its_state() {
+    let server = stayput_testkit::mcp::TestServer::sse(&["--era", "legacy"]).await;
+    let sse = stayput::Transport::Sse(stayput::Http::new(server.url()));
+    let hub = Hub::builder().server("counter", sse).build().unwrap();
+    let counts = hub.run(async { [count(&hub).await, count(&hub).await] }).await;
+    assert_eq!((counts, hub.run(count(&hub)).await), ([1, 2], 1));
+    hub.close(LONG).await;
+}
+
+/// §3: a call that is dropped is cancelled, once, and costs the session nothing.
+#[tokio::test]
+async fn a_dropped_call_is_cancelled() {
+    let (token, folder) = (Token::new(), tempfile::tempdir().unwrap());
+    let log = folder.path().join("log");
+    let server = token.server().args(["--log", log.to_str().unwrap()]);
+    let hub = Hub::builder().server("counter", server).build().unwrap();
+    let session = hub.session("a").await.unwrap();
+    assert_eq!(next(&session).await.unwrap(), 1);
+    let heard = |what: &str| std::fs::read_to_string(&log).unwrap().matches(what).count();
+    let slow = session.call("counter", "slow", json!({ "ms": 60_000 }));
+    tokio::select! {
+        done = slow.into_future() => panic!("{done:?}"),
+        () = crate::world::until("it is heard", || heard(r#""slow""#) == 1) => {}
+    }
+    crate::world::until("it is cancelled", || heard("notifications/cancelled") == 1).await;
+    assert_eq!(next(&session).await.unwrap(), 2);
+    assert_eq!((heard("notifications/cancelled"), heard(r#""slow""#)), (1, 1));
+}
+
+/// R021, R143: whatever is asked of a session goes through one gate. The first thing opens its link, whichever it is,
+/// all at once open one; of a session that was ended nothing can be asked, and nothing is started for it.
+#[tokio::test]
+async fn everything_goes_through_one_gate() {
+    let token = Token::new();
+    let hub = hub(&token);
+    let known = hub.session("known").await.unwrap();
+    let prompt = known.prompts("counter").await.unwrap()[0].name.clone();
+    let uri = known.resources("counter").await.unwrap()[0].uri.clone();
+    known.end().await.unwrap();
+    token.gone().await;
+    let reference = json!({ "type": "ref/prompt", "name": prompt });
+    let ask = async |session: &Session, what: usize| match what {
+        0 => session.call("counter", "count", json!({})).await.map(drop),
+        1 => session.call("counter", "count", json!({})).raw().await.map(drop),
+        2 => session.prompt("counter", &prompt, json!({})).await.map(drop),
+        3 => session.read("counter", &uri).await.map(drop),
+        4 => match session.complete("counter", &reference, ("x", "y")).await {
+            Err(Error::Refused { .. }) => Ok(()),
+            completed => completed.map(drop),
+        },
+        5 => session.bind("counter").await.map(drop),
+        _ => session.extend(Duration::from_secs(60)).await,
+    };
+    for first in 0..6 {
+        let session = hub.session(&format!("first {first}")).await.unwrap();
+        assert_eq!(session.status("counter").unwrap(), Status::Unlinked);
+        ask(&session, first).await.unwrap();
+        assert!(matches!(session.status("counter").unwrap(), Status::Live { .. }), "{first}");
+        join_all((0..7).map(|what| ask(&session, what))).await.into_iter().for_each(Result::unwrap);
+        assert_eq!(token.alive().len(), 1, "{first}");
+        session.end().await.unwrap();
+        for what in 0..7 {
+            let refused = ask(&session, what).await.unwrap_err();
+            assert!(matches!(refused, Error::Ended { .. }), "{first} {what}: {refused}");
+        }
+        assert!(token.alive().is_empty());
+    }
 }
 
 /// R027, R028, R107, R131: what the Python side and frameworks rely on: handles that can be kept and sent anywhere.

@@ -1,0 +1,50 @@
+//! A session that moves: it is exported from one hub and goes on in another, in another process if you like. An HTTP
+//! server does not notice.
+//!
+//! ```text
+//! cargo run -p stayput --example tickets -- URL              of `stayput demo-server --http 127.0.0.1:0`, or of a
+//!                                                            server with sessions and the tool `count`
+//! ```
+#![allow(
+    clippy::print_stdout,
+    dead_code,
+    reason = "a program for the terminal, which a test runs, too"
+)]
+
+mod terminal;
+
+use serde_json::json;
+use stayput::{Error, Http, Hub, Session, Ticket};
+
+fn hub(url: &str) -> Result<Hub, Error> {
+    Hub::builder().server("counter", Http::new(url)).build()
+}
+
+async fn count(session: &Session) -> Result<String, Error> {
+    Ok(session.call("counter", "count", json!({})).await?.text())
+}
+
+/// What happens, as lines.
+pub(crate) async fn story(url: &str) -> Result<Vec<String>, Error> {
+    let here = hub(url)?;
+    let session = here.session("chat").await?;
+    let first = count(&session).await?;
+    // A secret: whoever has it has the session. Here it is over.
+    let secret = session.into_ticket().await?.expose().to_owned();
+    drop(here);
+
+    let there = hub(url)?;
+    let session = there.resume(&Ticket::from_secret(secret)).await?;
+    Ok(vec![
+        format!("here it counts {first}"),
+        format!("there it counts {}", count(&session).await?),
+    ])
+}
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> Result<(), Error> {
+    let url = std::env::args().nth(1);
+    let url = url.ok_or(Error::Invalid("which server? give its URL".to_owned()))?;
+    terminal::show(story(&url).await?);
+    Ok(())
+}

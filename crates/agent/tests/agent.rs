@@ -1,0 +1,33 @@
+//! The library, as agents use it: on real processes, real sockets and real stores.
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::print_stdout,
+    clippy::disallowed_methods,
+    reason = "a test stops at the first surprise"
+)]
+
+#[path = "agent/world.rs"]
+mod world;
+
+#[path = "agent/cancel.rs"]
+mod cancel;
+#[path = "agent/config.rs"]
+mod config;
+#[path = "agent/examples.rs"]
+mod examples;
+#[path = "agent/faces.rs"]
+mod faces;
+#[path = "agent/handlers.rs"]
+mod handlers;
+#[path = "agent/losses.rs"]
+mod losses;
+#[path = "agent/runs.rs"]
+mod runs;
+#[path = "agent/sessions.rs"]
+mod sessions;
+#[cfg(feature = "stores")]
+#[path = "agent/stores.rs"]
+mod stores;
+#[path = "agent/stories.rs"]
+mod stories;
