@@ -46,7 +46,7 @@ def test_a_session_has_handlers_of_its_own(kit: Kit) -> None:
             own = hub.session("own").with_handlers({"roots": lambda _: {"roots": [{"uri": "file:///own"}]}})
             async with own:
                 assert "file:///own" in (await hub.call("counter", "roots")).text
-            assert "file:///hub" in (await hub.session("other").call("counter", "roots")).text
+                assert "file:///hub" in (await hub.session("other").call("counter", "roots")).text
 
     asyncio.run(main())
 
