@@ -260,6 +260,12 @@ impl Link {
         self.core.carrier.shut(&self.core, reason);
     }
 
+    /// The pid of a child process; nothing for other servers.
+    #[must_use]
+    pub fn pid(&self) -> Option<u32> {
+        self.core.carrier.pid()
+    }
+
     /// The bytes of memory that a child process and all that descends from it use. It reads many
     /// small files: to be called where that may block.
     #[must_use]

@@ -120,6 +120,10 @@ impl Stdio {
         self.child.memory()
     }
 
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.pid()
+    }
+
     /// The last lines that the child wrote to its standard error.
     pub(crate) fn tail(&self) -> &StderrTail {
         &self.tail

@@ -125,6 +125,14 @@ impl Carrier {
         }
     }
 
+    /// The pid of a child.
+    pub(crate) fn pid(&self) -> Option<u32> {
+        match self {
+            Self::Stdio(stdio) => Some(stdio.pid()),
+            Self::Streamable(_) | Self::Sse(_) => None,
+        }
+    }
+
     /// The id of the server's session. A secret.
     pub(crate) fn session(&self) -> Option<&str> {
         match self {
