@@ -13,7 +13,7 @@ use crate::{
     environment::Environment,
     error::{ConfigError, Place, Problem},
     expand::Around,
-    spot::{Read, Spot},
+    spot::{Read, Spot, Wrong},
 };
 
 /// The most bytes a configuration may have: what is larger is another file.
@@ -55,24 +55,38 @@ impl Document {
         Self { text: text.into(), origin: origin.to_owned(), environment }
     }
 
+    /// The file itself, and those that it was found to depend on when it was read.
+    #[must_use]
+    pub fn files(&self) -> Vec<PathBuf> {
+        let mut files = vec![self.origin.clone()];
+        files.extend(self.environment.named_files());
+        files
+    }
+
     /// What `read` makes of the whole file.
     ///
     /// # Errors
     /// [`ConfigError`] says where in the file what is wrong, and what to do.
     pub fn read<T>(&self, read: impl FnOnce(&Spot<'_>) -> Read<T>) -> Result<T, ConfigError> {
         let text = &*self.text;
-        let failed = |at: usize, key: String, problem: Box<Problem>| {
-            let place = Some(Place::of(text, at));
-            ConfigError { file: self.origin.clone(), place, key, problem }
+        let broken = |at: usize, problem: Problem| {
+            self.error(Wrong { at, key: String::new(), problem: problem.into() })
         };
-        let broken = |at: usize, problem: Problem| failed(at, String::new(), problem.into());
         let plain =
             comments::blanked(text).map_err(|unclosed| broken(unclosed.0, Problem::Comment))?;
         let root = Raw::parse(&plain)
             .map_err(|error| broken(error.at(), Problem::Syntax(error.kind())))?;
         let folder = folder_of(&self.origin);
         let around = Around { environment: &self.environment, folder: &folder };
-        read(&Spot::root(root, around)).map_err(|wrong| failed(wrong.at, wrong.key, wrong.problem))
+        read(&Spot::root(root, around)).map_err(|wrong| self.error(wrong))
+    }
+
+    /// What is wrong, with its place in this file.
+    #[must_use]
+    pub fn error(&self, wrong: Wrong) -> ConfigError {
+        let Wrong { at, key, problem } = wrong;
+        let place = Some(Place::of(&self.text, at));
+        ConfigError { file: self.origin.clone(), place, key, problem }
     }
 }
 

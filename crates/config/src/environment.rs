@@ -1,9 +1,10 @@
 //! What a configuration takes from around it.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     fmt,
     path::{Path, PathBuf},
+    sync::{Mutex, PoisonError},
 };
 
 use stayput_upstream::Stdio;
@@ -19,6 +20,8 @@ pub struct Environment {
     /// Where children start that are not told where, if it is not where this process is: the
     /// environment is that of another process.
     elsewhere: Option<PathBuf>,
+    /// The files that a configuration named, whether or not they could be read.
+    named: Mutex<BTreeSet<PathBuf>>,
 }
 
 impl Environment {
@@ -26,14 +29,14 @@ impl Environment {
     #[must_use]
     pub fn of_process() -> Self {
         let variables = Box::new(|name: &str| std::env::var(name).ok());
-        Self { variables, program: std::env::current_exe().ok(), elsewhere: None }
+        Self::new(variables, std::env::current_exe().ok(), None)
     }
 
     /// That of another process of this program, which was started in `cwd`.
     #[must_use]
     pub fn given(variables: BTreeMap<String, String>, cwd: PathBuf) -> Self {
         let variables = Box::new(move |name: &str| variables.get(name).cloned());
-        Self { variables, program: std::env::current_exe().ok(), elsewhere: Some(cwd) }
+        Self::new(variables, std::env::current_exe().ok(), Some(cwd))
     }
 
     /// One with these variables, in which `program` is running.
@@ -43,7 +46,22 @@ impl Environment {
         let known: std::collections::HashMap<String, String> =
             variables.iter().map(owned).collect();
         let variables = Box::new(move |name: &str| known.get(name).cloned());
-        Self { variables, program: Some(program.into()), elsewhere: None }
+        Self::new(variables, Some(program.into()), None)
+    }
+
+    fn new(variables: Box<Lookup>, program: Option<PathBuf>, elsewhere: Option<PathBuf>) -> Self {
+        Self { variables, program, elsewhere, named: Mutex::default() }
+    }
+
+    /// A configuration named this file: what it says depends on what is in there.
+    pub(crate) fn name_file(&self, file: &Path) {
+        self.named.lock().unwrap_or_else(PoisonError::into_inner).insert(file.to_owned());
+    }
+
+    /// All files that were named so far.
+    pub(crate) fn named_files(&self) -> Vec<PathBuf> {
+        let named = self.named.lock().unwrap_or_else(PoisonError::into_inner);
+        named.iter().cloned().collect()
     }
 
     /// With what a child gets of the environment, `names` included. What is not our own is given to it

@@ -95,9 +95,19 @@ impl Around<'_> {
         Ok(text)
     }
 
+    /// A file that the configuration names, and on whose text it depends, see [`crate::Document::files`].
+    ///
+    /// # Errors
+    /// As for [`Around::path`].
+    pub fn file(self, path: &str) -> Result<PathBuf, Problem> {
+        let file = self.path(path)?;
+        self.environment.name_file(&file);
+        Ok(file)
+    }
+
     /// The text of a file that the configuration names.
     pub(crate) fn read(self, path: &str) -> Result<String, Problem> {
-        let file = self.path(path)?;
+        let file = self.file(path)?;
         let failed =
             |error: std::io::Error| Problem::File { file: file.clone(), kind: error.kind() };
         let mut bytes = Vec::new();

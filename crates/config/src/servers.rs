@@ -12,7 +12,7 @@ use crate::{
     environment::Environment,
     error::{ConfigError, Problem},
     keys,
-    spot::{Member, Read, Spot, Table},
+    spot::{Member, Read, Spot, Table, Wrong},
     tools::Tools,
 };
 
@@ -23,6 +23,9 @@ pub struct Servers {
     pub found: Vec<Configured>,
     /// What was passed over, as sentences.
     pub warnings: Vec<String>,
+    /// Servers that were passed over because a variable is not set, and what is wrong with each.
+    pub unset: Vec<(String, Wrong)>,
+    forgiving: bool,
     listed: bool,
     names: Vec<String>,
 }
@@ -66,14 +69,27 @@ impl Servers {
     /// # Errors
     /// If there are none, or one of them is written wrong.
     pub fn read(root: &Spot<'_>, file: &Table<'_>) -> Read<Self> {
-        let mut servers = Self::default();
+        Self::default().fill(root, file)
+    }
+
+    /// The same, but a server that needs a variable which is not set is passed over: it is in
+    /// [`Servers::unset`].
+    ///
+    /// # Errors
+    /// If there are none, or one of them is written wrong.
+    pub fn read_forgiving(root: &Spot<'_>, file: &Table<'_>) -> Read<Self> {
+        Self { forgiving: true, ..Self::default() }.fill(root, file)
+    }
+
+    fn fill(self, root: &Spot<'_>, file: &Table<'_>) -> Read<Self> {
+        let mut servers = self;
         for list in keys::SERVERS.into_iter().filter_map(|key| file.get(key)) {
             servers.take(list)?;
         }
         if !servers.listed {
             return Err(root.wrong(Problem::NoServers));
         }
-        if servers.found.is_empty() {
+        if servers.found.is_empty() && servers.unset.is_empty() {
             servers.warnings.push("no server is enabled, so there is nothing to serve".to_owned());
         }
         Ok(servers)
@@ -84,8 +100,14 @@ impl Servers {
         for member in list.table()?.iter() {
             self.name(member)?;
             let table = member.value.table()?;
-            if !entry::is_disabled(&table)? {
-                self.add(member, &table)?;
+            if entry::is_disabled(&table)? {
+                continue;
+            }
+            match self.add(member, &table) {
+                Err(wrong) if self.forgiving && matches!(*wrong.problem, Problem::Unset { .. }) => {
+                    self.unset.push((member.name.clone().into_owned(), wrong));
+                }
+                added => added?,
             }
         }
         Ok(())

@@ -7,7 +7,7 @@ mod sweep;
 mod table;
 
 use std::{
-    sync::{Arc, RwLock, atomic::AtomicBool},
+    sync::{Arc, PoisonError, RwLock, atomic::AtomicBool},
     time::Duration,
 };
 
@@ -33,7 +33,7 @@ pub struct Sessions {
     store: Arc<dyn Store>,
     clock: Arc<dyn Clock>,
     holder: Holder,
-    settings: Settings,
+    settings: RwLock<Settings>,
     tenure: RwLock<Tenure>,
     table: Table,
     over: Over,
@@ -228,7 +228,21 @@ impl Sessions {
         let table = Table::default();
         table.set_lease(lease);
         let (over, renewing, closed) = (Over::default(), Alone::default(), AtomicBool::new(false));
+        let settings = RwLock::new(settings);
         Ok(Self { store, clock, holder, settings, tenure, table, over, renewing, closed })
+    }
+
+    /// How sessions are kept.
+    #[must_use]
+    pub fn settings(&self) -> Settings {
+        *self.settings.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How sessions that begin from now on end by themselves, and how many there may be. Those that are there
+    /// stay as they are.
+    pub fn adjust(&self, expiry: Expiry, sessions: SessionLimits) {
+        let mut settings = self.settings.write().unwrap_or_else(PoisonError::into_inner);
+        (settings.expiry, settings.sessions) = (expiry, sessions);
     }
 
     /// The state of a session.
@@ -237,7 +251,7 @@ impl Sessions {
     /// [`OpenError::LeaseLost`].
     pub fn state(&self, session: &Session) -> Result<State, OpenError> {
         let lease = self.lease()?;
-        Ok(State::new(self.store.clone(), session.id(), Some(lease), self.settings.state))
+        Ok(State::new(self.store.clone(), session.id(), Some(lease), self.settings().state))
     }
 
     /// A new handle for a session. Older ones stay good.

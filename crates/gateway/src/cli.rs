@@ -1,5 +1,6 @@
 //! The command line.
 
+mod check;
 mod stdio;
 
 use std::{
@@ -12,8 +13,13 @@ use std::{
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-pub(crate) use self::stdio::Stdio;
-use crate::config::{self, Config, ConfigError};
+pub(crate) use self::{check::Check, stdio::Stdio};
+#[cfg(test)]
+use crate::config::Config;
+use crate::{
+    config::{self, ConfigError},
+    reload::Source,
+};
 
 /// Where a configuration is looked for if none is named. Our own name comes first.
 const FILES: [&str; 3] = ["stayput.json", ".mcp.json", "mcp.json"];
@@ -24,6 +30,7 @@ Examples:
   stayput serve                            the servers of ./stayput.json, ./.mcp.json or ./mcp.json
   stayput serve --config team.json --listen 127.0.0.1:8080
   stayput serve --store memory:            forget all sessions at the end
+  stayput check                            does every server start, and are its sessions apart?
   stayput stdio -- npx -y @playwright/mcp  in an IDE, in place of the command of a server
   stayput token ann                        a bearer token for the configuration
   stayput demo-server                      a small server with state, to try things with
@@ -46,6 +53,10 @@ pub(crate) enum Command {
     Serve(Serve),
     /// Speak over standard input and output, for IDEs: in place of a server's command, or in front of it
     Stdio(Stdio),
+    /// Start every configured server and say what is wrong with it: era, tools, time, isolation
+    Check(Check),
+    /// Print the JSON Schema of the configuration, for editors and CI
+    Schema,
     /// Make a bearer token: it is printed once, and its hash for the configuration
     Token(Token),
     /// See what this is for, in less than a minute: two chats, one crash, nothing to install
@@ -67,7 +78,8 @@ pub(crate) enum Command {
 /// How the gateway is run.
 #[derive(Debug, Args)]
 pub(crate) struct Serve {
-    /// The configuration [default: stayput.json, .mcp.json or mcp.json in the current folder]
+    /// The configuration, read anew when it changes or on SIGHUP [default: stayput.json, .mcp.json or
+    /// mcp.json in the current folder]
     #[arg(long, short, value_name = "FILE")]
     config: Option<PathBuf>,
     /// Where to listen, instead of what the configuration says [default: 127.0.0.1:7337]
@@ -196,21 +208,30 @@ impl Serve {
     ///
     /// # Errors
     /// [`StartError`] says what to write where.
-    pub(crate) fn configuration(&self, folder: &Path) -> Result<Config, StartError> {
-        let mut config = Config::load(&self.file(folder)?)?;
-        if let Some(listen) = self.listen {
-            config.listen = listen;
-        }
-        if let Some(StoreUrl(store)) = &self.store {
-            config.store.clone_from(store);
-        }
-        Ok(config)
+    #[cfg(test)]
+    fn configuration(&self, folder: &Path) -> Result<Config, StartError> {
+        Ok(self.source(folder)?.load().0?)
+    }
+
+    /// Where the configuration is read from, now and when it changes.
+    ///
+    /// # Errors
+    /// [`StartError`] says what to write where.
+    pub(crate) fn source(&self, folder: &Path) -> Result<Source, StartError> {
+        let store = self.store.clone().map(|StoreUrl(store)| store);
+        let (listen, open_to_all) = (self.listen, self.open_to_all);
+        Ok(Source { file: self.file(folder)?, listen, store, open_to_all })
     }
 
     fn file(&self, folder: &Path) -> Result<PathBuf, StartError> {
-        let file = self.config.clone().or_else(|| found(folder));
-        file.ok_or_else(|| StartError::NoConfig(folder.to_owned()))
+        file(self.config.as_deref(), folder)
     }
+}
+
+/// The configuration that is named, or that of a folder.
+fn file(named: Option<&Path>, folder: &Path) -> Result<PathBuf, StartError> {
+    let file = named.map(Path::to_owned).or_else(|| found(folder));
+    file.ok_or_else(|| StartError::NoConfig(folder.to_owned()))
 }
 
 /// The configuration of a folder, if there is one.

@@ -11,9 +11,15 @@ mod settings;
 #[cfg(test)]
 mod tests;
 
-use std::{fmt, net::SocketAddr, path::Path};
+use std::{
+    fmt,
+    net::SocketAddr,
+    path::{Path, PathBuf},
+};
 
-use stayput_config::{Around, Document, Problem, Read, Servers, Spot, keys as common};
+use stayput_config::{
+    Around, Document, Problem, Read, Servers, Spot, Table, Wrong, keys as common,
+};
 use stayput_core::Expiry;
 use stayput_stores::Address;
 
@@ -26,6 +32,9 @@ pub(crate) use self::{
 pub(crate) use stayput_config::{
     ConfigError, Configured, Environment, For, Handles, OnLoss, Tools,
 };
+
+/// The JSON Schema of the file.
+pub(crate) const SCHEMA: &str = include_str!("../../../docs/stayput.schema.json");
 
 /// What a configuration says, checked.
 pub(crate) struct Config {
@@ -58,14 +67,27 @@ impl Config {
     ///
     /// # Errors
     /// [`ConfigError`] says where in the file what is wrong, and what to do.
+    #[cfg(test)]
     pub(crate) fn load(path: &Path) -> Result<Self, ConfigError> {
-        Document::load(path)?.read(Self::read)
+        Self::load_with_files(path).0
+    }
+
+    /// The configuration in the file `path`, in the environment of this process, and all files that it depends
+    /// on, be it wrong or not.
+    pub(crate) fn load_with_files(path: &Path) -> (Result<Self, ConfigError>, Vec<PathBuf>) {
+        match Document::load(path) {
+            Ok(document) => {
+                let read = document.read(Self::read);
+                (read, document.files())
+            }
+            Err(error) => (Err(error), vec![path.to_owned()]),
+        }
     }
 
     /// The configuration in `text`, which stands in the file `origin`.
     ///
     /// # Errors
-    /// As those of [`Config::load`].
+    /// [`ConfigError`] says where in the file what is wrong, and what to do.
     pub(crate) fn parse(
         text: &str,
         origin: &Path,
@@ -74,17 +96,39 @@ impl Config {
         Document::new(text, origin, environment).read(Self::read)
     }
 
+    /// The configuration in the file `path`, without the servers that need a variable which is not set; what is
+    /// missing is told beside, by server.
+    ///
+    /// # Errors
+    /// As those of [`Config::parse`].
+    pub(crate) fn load_forgiving(
+        path: &Path,
+    ) -> Result<(Self, Vec<(String, ConfigError)>), ConfigError> {
+        let document = Document::load(path)?;
+        let read = |root: &Spot<'_>| Self::read_with(root, Servers::read_forgiving);
+        let (config, unset) = document.read(read)?;
+        let told = |(name, wrong)| (name, document.error(wrong));
+        Ok((config, unset.into_iter().map(told).collect()))
+    }
+
     fn read(root: &Spot<'_>) -> Read<Self> {
+        Ok(Self::read_with(root, Servers::read)?.0)
+    }
+
+    fn read_with(
+        root: &Spot<'_>,
+        servers: fn(&Spot<'_>, &Table<'_>) -> Read<Servers>,
+    ) -> Read<(Self, Vec<(String, Wrong)>)> {
         let file = root.table()?;
         let settings = file.read(common::STAYPUT, Settings::read)?.unwrap_or_default();
         let Around { environment, folder } = root.around;
         let own = || settings::default_store(environment, folder);
         let store = settings.store.or_else(own).ok_or_else(|| root.wrong(Problem::Folder))?;
-        let Servers { found, warnings, .. } = Servers::read(root, &file)?;
+        let Servers { found, warnings, unset, .. } = servers(root, &file)?;
         if settings.auth.is_none() {
             auth::nobody_is_meant(&file)?;
         }
-        Ok(Self {
+        let config = Self {
             listen: settings.listen,
             store,
             servers: found,
@@ -96,7 +140,8 @@ impl Config {
             auth: settings.auth,
             public_url: settings.public_url,
             warnings,
-        })
+        };
+        Ok((config, unset))
     }
 }
 

@@ -41,7 +41,6 @@ impl Argument {
     }
 
     /// The tools that do not show it. They take it all the same.
-    #[allow(dead_code, reason = "for whoever checks a configuration")]
     pub(crate) fn left(&self) -> &[String] {
         &self.left
     }

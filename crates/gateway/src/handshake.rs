@@ -12,7 +12,7 @@ use crate::{
     connection::Connection,
     house::House,
     identify::{self, Claim, Refusal},
-    lists, reply,
+    latest, lists, reply,
     request::Along,
     target::Target,
     visit::Asked,
@@ -153,7 +153,7 @@ pub(crate) async fn greeting(
     let Target::Server(name) = target else {
         return Ok(aggregate::greet(house, place, version).await);
     };
-    let server = house.servers.get(&**name).ok_or("there is no such server")?;
+    let server = house.servers.get(&**name).ok_or_else(|| latest::gone(name))?;
     let profile = house.links.profile_for(server, place, hello).await;
     let profile = profile.map_err(|error| house.blame(&error))?;
     Ok(lists::greeting(&profile, version))

@@ -20,6 +20,7 @@ use crate::{
     front::sse::Callers,
     health::Health,
     identify,
+    latest::Latest,
     log::Log,
     losses::Telling,
     metrics::Metrics,
@@ -79,6 +80,12 @@ pub(crate) struct House {
     pub(crate) health: Arc<Health>,
     /// True when it is about to close: who listens is told that nothing more comes.
     pub(crate) closing: watch::Receiver<bool>,
+    /// Servers that were there before the configuration was read anew.
+    pub(crate) removed: Arc<BTreeSet<String>>,
+    /// Which house is used since then.
+    pub(crate) latest: Arc<Latest>,
+    /// Which of all it is.
+    pub(crate) number: u64,
 }
 
 /// What the front lets in.
@@ -151,7 +158,20 @@ impl House {
     /// The same house with other servers.
     pub(crate) fn furnished(&self, furnishing: Furnishing) -> Self {
         let Furnishing { servers, tools, views, restarting, aggregate, identify } = furnishing;
-        Self { servers, tools, views, restarting, aggregate, identify, ..self.clone() }
+        // Whoever brings servers along keeps them, however the others are configured.
+        let (latest, removed) = (Arc::default(), Arc::default());
+        Self {
+            servers,
+            tools,
+            views,
+            restarting,
+            aggregate,
+            identify,
+            latest,
+            removed,
+            number: 0,
+            ..self.clone()
+        }
     }
 
     /// Why there is no link, in words for a client. What the server's process wrote is told to whoever

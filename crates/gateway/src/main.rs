@@ -12,14 +12,16 @@
 //!
 //! `owners/` finds out who asks, `views.rs` which servers they see, `pace.rs` how much they may ask.
 //! `event.rs`, `metrics.rs`, `health.rs` and `log.rs` tell whoever runs it how it goes.
+//! `reload.rs` furnishes it anew when its configuration changes, and `latest.rs` leads to it then.
 //! `serve.rs` opens and closes the house, `daemon.rs` for as long as somebody needs it, `alone.rs` for one
-//! client, and `pipe.rs` leads to it from `stayput stdio`. `config.rs` reads what users write, `demo.rs` is a
+//! client, `check.rs` tells whether a configuration will do, and `pipe.rs` leads to it from `stayput stdio`. `config.rs` reads what users write, `demo.rs` is a
 //! small server to try it with, and `story.rs` shows on that server what all of this is for.
 
 mod account;
 mod admin;
 mod aggregate;
 mod alone;
+mod check;
 mod cli;
 mod config;
 mod connection;
@@ -39,6 +41,7 @@ mod holding;
 mod house;
 mod identify;
 mod keeper;
+mod latest;
 mod listening;
 mod lists;
 mod log;
@@ -50,6 +53,7 @@ mod nobody;
 mod owners;
 mod pace;
 mod pipe;
+mod reload;
 mod reply;
 mod request;
 mod serve;
@@ -65,19 +69,28 @@ mod usage;
 mod views;
 mod visit;
 
-use std::{error::Error, io::Write as _, path::Path, process::ExitCode};
+use std::{
+    error::Error,
+    io::{IsTerminal as _, Write as _},
+    path::Path,
+    process::ExitCode,
+};
 
 use clap::Parser as _;
 use cli::{Cli, Command, LogFormat};
 use log::Log;
 use story::Ending;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 fn main() -> ExitCode {
     let done = match Cli::parse().command {
         // Before there is a runtime: a warden has one thread.
         Command::Warden => return stayput_upstream::process::warden_main(),
         Command::Demo(args) => return story(&args),
+        Command::Check(args) => return check(&args),
+        Command::Schema => {
+            writeln!(std::io::stdout(), "{}", config::SCHEMA.trim_end()).map_err(Box::from)
+        }
         Command::DemoServer(args) => demo(&args),
         Command::Serve(args) => serve(&args),
         Command::Stdio(args) => stdio(args),
@@ -107,6 +120,22 @@ fn story(args: &cli::Demo) -> ExitCode {
         Ok(Ending::Bad) => ExitCode::FAILURE,
         // As a shell says it of a program that Ctrl-C ended.
         Ok(Ending::Interrupted) => ExitCode::from(130),
+        Err(error) => failed(&error),
+    }
+}
+
+fn check(args: &cli::Check) -> ExitCode {
+    let checked = tokio::runtime::Runtime::new().and_then(|runtime| {
+        let checked = runtime.block_on(check::run(args));
+        runtime.shutdown_background();
+        checked
+    });
+    match checked {
+        Ok(check::Verdict::Well) => ExitCode::SUCCESS,
+        Ok(check::Verdict::Found) => ExitCode::FAILURE,
+        Ok(check::Verdict::Unusable) => ExitCode::from(2),
+        // As a shell says it of a program that Ctrl-C ended.
+        Ok(check::Verdict::Interrupted) => ExitCode::from(130),
         Err(error) => failed(&error),
     }
 }
@@ -154,7 +183,7 @@ fn stdio(args: cli::Stdio) -> Done {
 }
 
 fn serve(args: &cli::Serve) -> Done {
-    let config = args.configuration(Path::new("."))?;
+    let (config, reading) = reload::Reading::begin(args.source(Path::new("."))?)?;
     let log = Log { json: args.log_format == LogFormat::Json };
     for warning in &config.warnings {
         log.warn(warning);
@@ -163,14 +192,16 @@ fn serve(args: &cli::Serve) -> Done {
     let done = runtime.block_on(async {
         let mut stop = signal(SignalKind::terminate())?;
         let mut interrupt = signal(SignalKind::interrupt())?;
+        let hung_up = hung_up(signal(SignalKind::hangup())?);
         let plan = serve::Plan { open_to_all: args.open_to_all, ..serve::Plan::of(config)? };
-        let gateway = serve::Gateway::start(plan, log).await?;
+        let gateway = serve::Gateway::start(plan, log).await?.reading(reading);
         gateway.announce()?;
         let (tell, told) = tokio::sync::oneshot::channel();
         let signals = async {
             tokio::select! {
                 _ = stop.recv() => {}
                 _ = interrupt.recv() => {}
+                () = hung_up => {}
                 () = input_ended(), if args.stop_with_stdin => {}
             }
             let _ = tell.send(());
@@ -191,6 +222,21 @@ fn serve(args: &cli::Serve) -> Done {
     });
     runtime.shutdown_background();
     done
+}
+
+/// Waits until the terminal that it was started in is gone. To a process without one a SIGHUP says nothing
+/// but that its configuration is to be read anew.
+async fn hung_up(mut signals: Signal) {
+    let on_terminal = || std::io::stdin().is_terminal() || std::io::stderr().is_terminal();
+    let begun = on_terminal();
+    loop {
+        if signals.recv().await.is_none() {
+            return std::future::pending().await;
+        }
+        if begun && !on_terminal() {
+            return;
+        }
+    }
 }
 
 /// Waits for the end of the standard input; what comes before it is not for us.

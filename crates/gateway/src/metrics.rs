@@ -54,15 +54,25 @@ const REFUSED: [&str; 15] = [
     "other",
 ];
 
+/// What became of a configuration that was read anew.
+const RELOADED: [&str; 3] = ["applied", "unchanged", "refused"];
+
 /// All counters.
 #[derive(Debug)]
 pub(crate) struct Metrics {
     /// By server, and for what stands for all.
-    opened: BTreeMap<String, AtomicU64>,
+    opened: BTreeMap<String, Arc<AtomicU64>>,
     servers: BTreeMap<String, Arc<OfServer>>,
+    total: Arc<Total>,
+}
+
+/// What is counted for all servers together.
+#[derive(Debug)]
+struct Total {
     resumed: AtomicU64,
     ended: Tally,
     refused: Tally,
+    reloaded: Tally,
 }
 
 /// What is counted for each server.
@@ -94,13 +104,27 @@ impl Metrics {
         };
         let servers: BTreeMap<_, _> = servers.map(of_server).collect();
         let labels = servers.keys().map(String::as_str).chain([Target::All.label()]);
-        Self {
-            opened: labels.map(|label| (label.to_owned(), AtomicU64::default())).collect(),
-            servers,
+        let total = Total {
             resumed: AtomicU64::default(),
             ended: Tally::new(&ENDED),
             refused: Tally::new(&REFUSED),
+            reloaded: Tally::new(&RELOADED),
+        };
+        Self {
+            opened: labels.map(|label| (label.to_owned(), Arc::default())).collect(),
+            servers,
+            total: total.into(),
         }
+    }
+
+    /// The same counters, and others for servers that were not there before. Those of servers that are gone
+    /// stay: what was counted does not shrink.
+    pub(crate) fn with<'a>(&self, servers: impl Iterator<Item = &'a str>) -> Self {
+        let mut all = Self { total: self.total.clone(), ..Self::new(servers) };
+        let kept = |(name, it): (&String, &Arc<_>)| (name.clone(), Arc::clone(it));
+        all.opened.extend(self.opened.iter().map(kept));
+        all.servers.extend(self.servers.iter().map(|(name, it)| (name.clone(), it.clone())));
+        all
     }
 
     pub(crate) fn opened(&self, server: &str) {
@@ -110,11 +134,11 @@ impl Metrics {
     }
 
     pub(crate) fn resumed(&self) {
-        self.resumed.fetch_add(1, Ordering::Relaxed);
+        self.total.resumed.fetch_add(1, Ordering::Relaxed);
     }
 
     pub(crate) fn ended(&self, reason: EndReason) {
-        self.ended.add(reason.as_str());
+        self.total.ended.add(reason.as_str());
     }
 
     pub(crate) fn lost(&self, server: &str, reason: &str) {
@@ -124,7 +148,12 @@ impl Metrics {
     }
 
     pub(crate) fn refused(&self, reason: &str) {
-        self.refused.add(reason);
+        self.total.refused.add(reason);
+    }
+
+    /// A configuration was read anew, and this became of it.
+    pub(crate) fn reloaded(&self, outcome: &str) {
+        self.total.reloaded.add(outcome);
     }
 
     /// A call was sent to a server. It is timed until what is returned is dropped.
@@ -137,7 +166,8 @@ impl Metrics {
 impl House {
     /// All that is counted, as Prometheus reads it, for the servers that can be seen here.
     pub(crate) fn metrics_page(&self) -> String {
-        let Metrics { opened, servers, resumed, ended, refused } = &*self.metrics;
+        let Metrics { opened, servers, total } = &*self.metrics;
+        let Total { resumed, ended, refused, reloaded } = &**total;
         let mut page = Page::default();
         page.family("stayput_sessions_opened_total");
         let visible = |name: &str| self.servers.contains_key(name) || name == Target::All.label();
@@ -159,6 +189,10 @@ impl House {
         page.family("stayput_requests_refused_total");
         for (reason, count) in refused.counts() {
             page.sample(&[("reason", reason)], count);
+        }
+        page.family("stayput_reloads_total");
+        for (outcome, count) in reloaded.counts() {
+            page.sample(&[("outcome", outcome)], count);
         }
         self.gauges(&mut page);
         page.family("stayput_call_seconds");
@@ -223,6 +257,20 @@ mod tests {
         assert_eq!(metrics.opened.len(), 2);
     }
 
+    /// What was counted before a configuration was read anew is still counted.
+    #[test]
+    fn counters_outlive_a_configuration() {
+        let first = Metrics::new(["old", "kept"].into_iter());
+        ["old", "kept", "kept"].iter().for_each(|server| first.opened(server));
+        first.reloaded("applied");
+        let next = first.with(["kept", "new"].into_iter());
+        ["kept", "new"].iter().for_each(|server| next.opened(server));
+        let opened = |name: &str| next.opened[name].load(Ordering::Relaxed);
+        assert_eq!((opened("old"), opened("kept"), opened("new")), (1, 3, 1));
+        assert_eq!(next.servers.len(), 3);
+        assert_eq!(first.total.reloaded.counts().next(), Some(("applied", 1)));
+    }
+
     /// R145: what the documentation says is counted is what is counted.
     #[test]
     fn the_documentation_names_what_is_counted() {
@@ -241,7 +289,7 @@ mod tests {
             .map(|it| (it.name.to_owned(), it.kind.to_owned(), it.labels.join(", ")))
             .collect();
         assert_eq!(documented, counted);
-        for word in ENDED.iter().chain(&LOST).chain(&REFUSED) {
+        for word in ENDED.iter().chain(&LOST).chain(&REFUSED).chain(&RELOADED) {
             assert!(text.contains(&format!("`{word}`")), "{word} is not explained");
         }
     }

@@ -23,6 +23,7 @@ use crate::{
     connection::Connection,
     house::House,
     identify::Claim,
+    latest,
     nobody::Nobody,
     owners::Claims,
     reply::{self, Reply},
@@ -137,7 +138,7 @@ pub(crate) async fn take(
             .await;
     };
     let Some(server) = house.servers.get(&**name) else {
-        let sentence = format!("there is no server `{name}` any more");
+        let sentence = latest::gone(name);
         return Refused::new(Code::INTERNAL_ERROR, &sentence).response(Some(id));
     };
     Request { house, server, headers, path_key, stdio, message, owner, claims, id, method }

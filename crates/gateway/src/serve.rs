@@ -32,6 +32,7 @@ use crate::{
     metrics::Metrics,
     owners::{Good, Jwt, Keys, Owners},
     pace::Pace,
+    reload::Reading,
 };
 
 /// How long calls may go on after the first signal to stop.
@@ -103,6 +104,8 @@ pub(crate) struct Gateway {
     /// A clone for each who came in by the socket and has not left.
     guests: Arc<()>,
     log: Log,
+    /// Its configuration, if that is read anew when it changes.
+    reading: Option<Reading>,
     stopping: watch::Sender<bool>,
     _holding: Holding,
 }
@@ -144,8 +147,13 @@ pub(crate) enum ServeError {
 impl Gateway {
     /// Opens the store, takes the sessions, and listens. Nothing is started yet.
     pub(crate) async fn start(mut plan: Plan, log: Log) -> Result<Self, ServeError> {
-        let owners = owners(std::mem::take(&mut plan.auth))?;
-        may_listen(&plan, &owners, log)?;
+        let owners = owners(std::mem::take(&mut plan.auth), None)?;
+        if let Some(address) = exposed(&plan, &owners)? {
+            log.warn(&format!(
+                "{address} can be reached from other machines, and whoever does so is let in: all of \
+                 them are one owner, and can reach each other's sessions"
+            ));
+        }
         let holding = Holding::take(&plan.data)?;
         let socket = socket(&plan, log)?;
         let database = stayput_stores::open(&plan.store).await?;
@@ -188,6 +196,9 @@ impl Gateway {
             identify,
             log,
             closing,
+            removed: Arc::default(),
+            latest: Arc::default(),
+            number: 0,
         };
         let listener = match plan.listen {
             Some(address) => {
@@ -197,7 +208,13 @@ impl Gateway {
             None => None,
         };
         let (house, guests) = (Arc::new(house), Arc::default());
-        Ok(Self { house, listener, socket, guests, log, stopping, _holding: holding })
+        let reading = None;
+        Ok(Self { house, listener, socket, guests, log, reading, stopping, _holding: holding })
+    }
+
+    /// While it runs, its configuration is read anew when that changes.
+    pub(crate) fn reading(self, reading: Reading) -> Self {
+        Self { reading: Some(reading), ..self }
     }
 
     /// Says where it listens, and what to do with that.
@@ -233,7 +250,7 @@ impl Gateway {
         let Some(listener) = &self.listener else { return std::future::pending().await };
         loop {
             match listener.accept().await {
-                Ok((socket, _)) => door.enter(&self.house, socket, stopped.clone()),
+                Ok((socket, _)) => door.enter(&self.house.now(), socket, stopped.clone()),
                 // Too many open files, most likely: they come back.
                 Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
             }
@@ -245,7 +262,7 @@ impl Gateway {
         let Some(socket) = &self.socket else { return std::future::pending().await };
         loop {
             let stream = socket.accept().await;
-            let (house, guest) = (self.house.clone(), self.guests.clone());
+            let (house, guest) = (self.house.now(), self.guests.clone());
             let served = socket::serve(house, stream, self.listener.is_some(), stopped.clone());
             Handle::current().spawn(async move {
                 served.await;
@@ -295,10 +312,11 @@ impl Gateway {
         let runtime = Handle::current();
         let renewing = runtime.spawn(renew(house.clone(), self.log));
         let ticking = runtime.spawn(tick(house.clone(), stopped.clone()));
-        let door = Door::new(house.rules.sockets);
+        let (door, reading) = (Door::default(), self.reading.take());
         tokio::select! {
             () = self.accept(&door, &stopped) => {}
             () = self.admit(&stopped) => {}
+            () = self.reload(reading) => {}
             () = stop => {}
         }
         // Who comes by the socket waits for whoever holds the sessions next.
@@ -307,7 +325,7 @@ impl Gateway {
         let _ = self.stopping.send(true);
         let end = Instant::now() + DRAIN;
         // Who comes now is told that it stops, and whoever asks for its health, too.
-        let late = Door::new(house.rules.sockets);
+        let late = Door::default();
         let (_going_on, never) = watch::channel(false);
         tokio::select! {
             () = self.accept(&late, &never) => {}
@@ -324,6 +342,17 @@ impl Gateway {
         // The lease is kept to the end: what was told late is still noted.
         renewing.abort();
         let _ = house.sessions.close().await;
+        house.latest.clear();
+    }
+
+    /// Reads the configuration anew whenever it changes.
+    async fn reload(&self, reading: Option<Reading>) {
+        if let Some(reading) = reading
+            && let Err(error) = reading.run(&self.house).await
+        {
+            self.log.warn(&format!("the configuration is not read anew: {error}"));
+        }
+        std::future::pending().await
     }
 }
 
@@ -363,6 +392,7 @@ async fn tick(house: Arc<House>, mut stopped: watch::Receiver<bool>) {
             _ = every.tick() => {}
             _ = stopped.wait_for(|stopped| *stopped) => return,
         }
+        let house = house.now();
         let _ = house.sessions.flush().await;
         let swept = house.sessions.sweep().await;
         let held: HashMap<_, _> =
@@ -398,29 +428,29 @@ fn end(house: &Arc<House>, session: SessionId) {
     Handle::current().spawn(async move { house.links.end(session).await });
 }
 
-/// Whether it may listen where it is to: where others can reach it, it has to ask who they are, or whoever
-/// runs it has to want that it does not.
-fn may_listen(plan: &Plan, owners: &Owners, log: Log) -> Result<(), ServeError> {
+/// Where others can come in without being asked who they are, if whoever runs it wants that.
+///
+/// # Errors
+/// If it is so, and nobody said that it may be.
+pub(crate) fn exposed(plan: &Plan, owners: &Owners) -> Result<Option<SocketAddr>, ServeError> {
     let exposed = plan.listen.filter(|it| owners.is_open() && !it.ip().is_loopback());
     match exposed {
         Some(address) if !plan.open_to_all => Err(ServeError::Exposed { address }),
-        Some(address) => {
-            log.warn(&format!(
-                "{address} can be reached from other machines, and whoever does so is let in: all of \
-                 them are one owner, and can reach each other's sessions"
-            ));
-            Ok(())
-        }
-        None => Ok(()),
+        exposed => Ok(exposed),
     }
 }
 
-/// Whom a configuration lets in. An issuer is asked for its keys when the first token comes.
-fn owners(auth: Auth) -> Result<Owners, ServeError> {
+/// Whom a configuration lets in. An issuer is asked for its keys when the first token comes, unless they are
+/// known from `before`.
+pub(crate) fn owners(auth: Auth, before: Option<&Owners>) -> Result<Owners, ServeError> {
     let Auth { tokens, jwt, proxy, admin } = auth;
     let jwt = match jwt {
         Some(JwtRules { issuer, audiences, keys, subject, leeway }) => {
-            let keys = Keys::new(keys, Client::new(&ClientSettings::default())?);
+            let known = before.and_then(|it| it.jwt.as_ref()).map(|jwt| &jwt.keys);
+            let keys = match known.filter(|known| known.are_of(&keys)) {
+                Some(known) => known.clone(),
+                None => Keys::new(keys, Client::new(&ClientSettings::default())?),
+            };
             let (clock, good) = (Arc::new(SystemClock), Good::default());
             Some(Jwt { issuer, audiences, subject, leeway, keys, clock, good })
         }

@@ -26,7 +26,10 @@ impl Seen {
 
     fn at(life: &str, link: &Held, generation: Generation) -> Option<Self> {
         let shared = link.key().scope().session().is_none() && link.keeps_state();
-        shared.then(|| Self(format!(r#"{{"shared":"{life}","generation":{generation}}}"#)))
+        let slot = link.slot();
+        shared.then(|| {
+            Self(format!(r#"{{"shared":"{life}","slot":{slot},"generation":{generation}}}"#))
+        })
     }
 
     /// Whether a session has seen this, and nothing since.
@@ -45,19 +48,22 @@ impl Seen {
     }
 }
 
+/// Which state behind a link: what is behind one in a later slot is another, whatever its generation.
+pub(crate) type Behind = (u64, Generation);
+
 /// Which generation of a link that all share an owner has seen whose requests belong to no session. It is of this
 /// process, as such links are.
 #[derive(Debug, Default)]
-pub(crate) struct Generations(Mutex<HashMap<String, HashMap<Owner, Generation>>>);
+pub(crate) struct Generations(Mutex<HashMap<String, HashMap<Owner, Behind>>>);
 
 impl Generations {
-    fn lock(&self) -> MutexGuard<'_, HashMap<String, HashMap<Owner, Generation>>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, HashMap<Owner, Behind>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether this owner has seen an earlier generation, and so lost it. Who comes for the first time has lost
     /// nothing.
-    pub(crate) fn lost(&self, owner: &Owner, server: &str, generation: Generation) -> bool {
+    pub(crate) fn lost(&self, owner: &Owner, server: &str, generation: Behind) -> bool {
         let mut all = self.lock();
         match all.get_mut(server) {
             Some(owners) => match owners.get(owner) {
@@ -75,7 +81,7 @@ impl Generations {
     }
 
     /// This owner was told of the loss up to this generation.
-    pub(crate) fn tell(&self, owner: &Owner, server: &str, generation: Generation) {
+    pub(crate) fn tell(&self, owner: &Owner, server: &str, generation: Behind) {
         let mut all = self.lock();
         let seen = all.entry(server.to_owned()).or_default().entry(owner.clone()).or_default();
         *seen = generation.max(*seen);

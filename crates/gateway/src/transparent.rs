@@ -12,7 +12,7 @@ use crate::{
     forward::{self, Done, Errand, Outcome},
     house::House,
     identify::Claim,
-    lists, reply,
+    latest, lists, reply,
     request::Along,
     session_tools,
     visit::Asked,
@@ -30,7 +30,7 @@ pub(crate) async fn request(
     let method = message.method().unwrap_or_default();
     let Some(server) = house.servers.get(name) else {
         let asked = Asked { id, method };
-        let sentence = format!("there is no server `{name}` any more");
+        let sentence = latest::gone(name);
         return Outcome::Done(Done::new(reply::failure(asked, Era::Legacy, &sentence)));
     };
     let claim = along.claim(connection, Some(server), message);

@@ -30,6 +30,11 @@ impl Views {
         let rules = servers.filter(|(_, whom)| !whom.is_everybody()).collect();
         Self { rules, known: RwLock::default() }
     }
+
+    /// Whom a server is for, if that is not everybody.
+    pub(crate) fn of(&self, server: &str) -> Option<&For> {
+        self.rules.get(server)
+    }
 }
 
 impl House {

@@ -64,9 +64,9 @@ impl Visit {
 
     /// Opens the link.
     pub(crate) async fn open(&self) -> Result<Held, String> {
-        let place = self.place();
-        let asking = self.asking(&place).await?;
-        let held = self.house.links.open(&self.server, &place, &asking).await;
+        let (place, server) = (self.place(), self.house.present(&self.server)?);
+        let asking = self.asking(&server, &place).await?;
+        let held = self.house.links.open(&server, &place, &asking).await;
         held.map_err(|error| self.blame(&error))
     }
 
@@ -84,11 +84,11 @@ impl Visit {
         }
     }
 
-    async fn asking(&self, place: &Place) -> Result<Asking, String> {
+    async fn asking(&self, server: &Server, place: &Place) -> Result<Asking, String> {
         let hello = self.hello.clone();
-        let way = self.house.links.way(&self.server, place).await;
+        let way = self.house.links.way(server, place).await;
         let era = way.map_err(|error| self.blame(&error))?.era();
-        if self.server.isolation(era) != Isolation::PerSession {
+        if server.isolation(era) != Isolation::PerSession {
             // What several sessions share is in the record of none.
             return Ok(Asking { hello, ..Asking::default() });
         }

@@ -126,6 +126,13 @@ impl Budget {
         self.0.hand_out(ledger, grants);
     }
 
+    /// How much there may be from now on. Nothing is ended for it.
+    pub fn set_limits(&self, limits: Limits) {
+        let mut ledger = self.0.lock();
+        let grants = ledger.limit(limits);
+        self.0.hand_out(ledger, grants);
+    }
+
     /// How much there is now.
     #[must_use]
     pub fn used(&self) -> Used {

@@ -101,7 +101,9 @@ pub use link::{
     Answer, Asked, Call, CallError, CallOptions, Canceller, Declares, Greeting, Hello, Incoming,
     InvalidHello, Link, LinkCounts, Listener,
 };
-pub use links::{Asking, Closed, Held, LinkReport, LinkSettings, LinkStatus, Links, Standing};
+pub use links::{
+    Asking, Closed, Held, LinkReport, LinkSettings, LinkStatus, Links, Retiring, Standing,
+};
 pub use loss::{Loss, LossReason};
 pub use open_error::OpenError;
 pub use place::{LinkKey, Place, Scope};

@@ -5,12 +5,20 @@ mod held;
 mod open;
 mod part;
 mod report;
+mod retire;
 mod slot;
 mod spares;
 mod table;
 mod trouble;
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
 use stayput_core::{Generation, SessionId};
 use tokio::{runtime::Handle, task::JoinHandle};
@@ -26,6 +34,7 @@ use crate::{
 pub use held::Held;
 pub use part::Standing;
 pub use report::LinkReport;
+pub use retire::Retiring;
 use slot::{Leaving, Slot};
 use spares::Spares;
 use table::Table;
@@ -68,6 +77,8 @@ struct Inner {
     profiles: Profiles,
     table: Table,
     spares: Spares,
+    /// Somebody looks at the memory of children.
+    measured: AtomicBool,
     closed: Arc<Flag>,
 }
 
@@ -114,12 +125,17 @@ impl Links {
             profiles: Profiles::default(),
             table: Table::default(),
             spares: Spares::default(),
+            measured: AtomicBool::new(false),
             closed: Arc::default(),
         }));
-        if limits.memory.is_some() {
-            links.watch_memory();
-        }
+        links.watch_memory(limits);
         links
+    }
+
+    /// How many there may be from now on. What is too much ends by itself, and nothing comes after it.
+    pub fn set_limits(&self, limits: Limits) {
+        self.0.opener.budget.set_limits(limits);
+        self.watch_memory(limits);
     }
 
     /// What is known of a server. If nothing is, it is asked on a link that is thrown away; `place`
@@ -292,22 +308,6 @@ impl Links {
         all_gone(&ended).await;
     }
 
-    /// Lets go of every link to a server of this name that is configured otherwise than `server`, or
-    /// of all if there is none any more.
-    pub async fn reconfigure(&self, name: &str, server: Option<&Server>) {
-        let keep = server.map(Server::configuration);
-        self.0.spares.drop_all(name, keep);
-        let slots = self
-            .0
-            .table
-            .remove_where(|key| key.server() == name && Some(key.configuration()) != keep);
-        let ended = leaving(&slots, LossReason::Reconfigured);
-        if let Some(server) = server {
-            self.0.table.succeed(&slots, server, &self.0.opener.budget);
-        }
-        all_gone(&ended).await;
-    }
-
     /// Lets go of links that nobody used for `idle`.
     pub fn close_idle(&self, idle: Duration) -> usize {
         let slots = self.0.table.all();
@@ -365,9 +365,12 @@ impl Links {
         self.0.closed.is_raised()
     }
 
-    /// Looks from time to time at the memory that children use. Above the limit the budget lets nobody
-    /// in but for one who goes.
-    fn watch_memory(&self) {
+    /// Looks from time to time at the memory that children use, once there is a limit for it. Above that the
+    /// budget lets nobody in but for one who goes.
+    fn watch_memory(&self, limits: Limits) {
+        if limits.memory.is_none() || self.0.measured.swap(true, Ordering::Relaxed) {
+            return;
+        }
         let (weak, closed) = (Arc::downgrade(&self.0), self.0.closed.clone());
         self.0.opener.runtime.spawn(async move {
             while tokio::time::timeout(MEASURED_EVERY, closed.wait()).await.is_err() {

@@ -293,7 +293,9 @@ impl Streamable {
             ear.abort();
         }
         let wanted = self.wire.server.options().delete_on_end;
-        let last = first && wanted && reason == LossReason::Ended;
+        // Nobody comes back to it: what is configured otherwise is another server.
+        let over = matches!(reason, LossReason::Ended | LossReason::Reconfigured);
+        let last = first && wanted && over;
         if !last || self.session().is_none() {
             return core.vanish();
         }

@@ -250,7 +250,8 @@ impl Sessions {
 
     async fn create(&self, wish: &Wish) -> Result<Opened, OpenError> {
         let place = self.place(&wish.owner, wish.provisional).await?;
-        let expiry = wish.expiry.unwrap_or(self.settings.expiry);
+        let settings = self.settings();
+        let expiry = wish.expiry.unwrap_or(settings.expiry);
         let mut record = Record::new(wish.owner.clone(), expiry, self.clock.now());
         record.id = wish.id.unwrap_or(record.id);
         if let Some((agent, key)) = &wish.name {
@@ -259,7 +260,7 @@ impl Sessions {
         if wish.provisional {
             record.provisional = true;
             record.wanted = Some(expiry.into());
-            record.expiry = Expiry { idle: Some(self.settings.provisional), ..expiry };
+            record.expiry = Expiry { idle: Some(settings.provisional), ..expiry };
         }
         record.holder = Some(self.lease()?);
         let watch = self.table.watch(record.id);
@@ -381,7 +382,7 @@ impl Sessions {
 
     /// A handle came back: the session is named, and a provisional one is wanted.
     async fn confirm(&self, session: &Session) -> Result<(), OpenError> {
-        let otherwise = self.settings.expiry;
+        let otherwise = self.settings().expiry;
         self.change(session, |record| {
             record.named = true;
             if std::mem::take(&mut record.provisional) {
@@ -393,7 +394,7 @@ impl Sessions {
 
     /// A place for one more session of `owner`, made by ending a provisional one if need be.
     async fn place(&self, owner: &Owner, provisional: bool) -> Result<Reservation<'_>, OpenError> {
-        let limits = self.settings.sessions;
+        let limits = self.settings().sessions;
         for _ in 0..ATTEMPTS {
             match self.table.reserve(owner, limits, provisional) {
                 Room::Reserved(place) => return Ok(place),

@@ -48,7 +48,7 @@ impl Sessions {
         if self.closed.load(Ordering::SeqCst) {
             return Err(StoreError::LeaseLost);
         }
-        let (asked, ttl) = (self.clock.reading(), self.settings.lease);
+        let (asked, ttl) = (self.clock.reading(), self.settings().lease);
         let lease = self.tenure().renewable();
         match self.store.renew(lease, ttl).await {
             Ok(()) => {
@@ -217,7 +217,7 @@ impl Sessions {
     }
 
     async fn purge(&self) -> Result<u64, StoreError> {
-        let before = self.clock.now().before(self.settings.retention);
+        let before = self.clock.now().before(self.settings().retention);
         let mut purged = 0;
         loop {
             let some = self.store.purge(before, BATCH).await?;

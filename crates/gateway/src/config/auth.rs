@@ -103,7 +103,7 @@ fn tokens(spot: &Spot<'_>, known: &mut Tokens) -> Read<()> {
 
 /// A file with a name and a hash in each line.
 fn tokens_file(spot: &Spot<'_>, known: &mut Tokens) -> Read<()> {
-    let path = spot.around.path(&spot.text()?).map_err(|problem| spot.wrong(problem))?;
+    let path = spot.around.file(&spot.text()?).map_err(|problem| spot.wrong(problem))?;
     let unreadable = |error: std::io::Error| spot.wrong(Problem::Unreadable(error.kind()));
     let text = std::fs::read_to_string(path).map_err(unreadable)?;
     for (number, line) in (1..).zip(text.lines()) {

@@ -2,6 +2,7 @@
 
 mod errors;
 mod files;
+mod mutants;
 mod schema;
 
 use std::path::{Path, PathBuf};

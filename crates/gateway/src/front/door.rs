@@ -1,12 +1,18 @@
 //! The door: how many sockets are open at once, and when the last one has left.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
 
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::TcpStream,
     runtime::Handle,
-    sync::{Semaphore, watch},
+    sync::{Notify, Semaphore, watch},
     time::Instant,
 };
 
@@ -22,29 +28,54 @@ const FAREWELL: Duration = Duration::from_secs(2);
 /// Where sockets come in.
 #[derive(Debug)]
 pub(crate) struct Door {
-    places: u32,
-    free: Arc<Semaphore>,
+    inside: Arc<Inside>,
     turned_away: Arc<Semaphore>,
 }
 
-impl Door {
-    /// A door with room for so many.
-    pub(crate) fn new(places: usize) -> Self {
-        let places = u32::try_from(places).unwrap_or(u32::MAX);
-        let free = usize::try_from(places).unwrap_or_default().min(Semaphore::MAX_PERMITS);
-        let turned_away = Arc::new(Semaphore::new(TURNED_AWAY));
-        Self { places, free: Arc::new(Semaphore::new(free)), turned_away }
-    }
+/// Who is inside.
+#[derive(Debug, Default)]
+struct Inside {
+    count: AtomicUsize,
+    /// Somebody left.
+    left: Notify,
+}
 
-    /// Serves whoever is behind a socket, until it leaves or everybody has to.
+/// One who is inside, until it is dropped.
+struct Place(Arc<Inside>);
+
+impl Inside {
+    /// A place among so many.
+    fn take(self: &Arc<Self>, places: usize) -> Option<Place> {
+        let place = Place(self.clone());
+        (self.count.fetch_add(1, Ordering::AcqRel) < places).then_some(place)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.count.fetch_sub(1, Ordering::AcqRel);
+        self.0.left.notify_one();
+    }
+}
+
+impl Default for Door {
+    fn default() -> Self {
+        Self { inside: Arc::default(), turned_away: Arc::new(Semaphore::new(TURNED_AWAY)) }
+    }
+}
+
+impl Door {
+    /// Serves whoever is behind a socket, until it leaves or everybody has to. There is room for as many as the
+    /// house says now.
     pub(crate) fn enter(
         &self,
         house: &Arc<House>,
         socket: TcpStream,
         mut stopped: watch::Receiver<bool>,
     ) {
-        let Ok(place) = self.free.clone().try_acquire_owned() else {
-            return self.turn_away(socket);
+        let places = house.rules.sockets;
+        let Some(place) = self.inside.take(places) else {
+            return self.turn_away(socket, places);
         };
         let house = house.clone();
         Handle::current().spawn(async move {
@@ -56,12 +87,11 @@ impl Door {
         });
     }
 
-    fn turn_away(&self, socket: TcpStream) {
+    fn turn_away(&self, socket: TcpStream, places: usize) {
         let Ok(turn) = self.turned_away.clone().try_acquire_owned() else { return };
         let sentence = format!(
-            "there are {} connections already, which is `limits.sockets`; try again later, and keep \
-             connections for several requests",
-            self.places
+            "there are {places} connections already, which is `limits.sockets`; try again later, and \
+             keep connections for several requests"
         );
         Handle::current().spawn(async move {
             let _ = tokio::time::timeout(FAREWELL, refuse(socket, &sentence)).await;
@@ -71,7 +101,12 @@ impl Door {
 
     /// Waits until the last one has left, but not for longer than `until`.
     pub(crate) async fn empty(&self, until: Instant) {
-        let _ = tokio::time::timeout_at(until, self.free.acquire_many(self.places)).await;
+        let empty = async {
+            while self.inside.count.load(Ordering::Acquire) > 0 {
+                self.inside.left.notified().await;
+            }
+        };
+        let _ = tokio::time::timeout_at(until, empty).await;
     }
 }
 

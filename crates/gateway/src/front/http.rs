@@ -29,7 +29,7 @@ pub(crate) async fn serve(house: Arc<House>, socket: TcpStream, stop: impl Futur
     let _ = socket.set_nodelay(true);
     let stopping = house.clone();
     let service = service_fn(move |request| {
-        let house = house.clone();
+        let house = house.now();
         async move { Ok::<_, Infallible>(answer(&house, from.ip(), request).await) }
     });
     let mut http = hyper::server::conn::http1::Builder::new();
@@ -123,10 +123,20 @@ pub(super) async fn inside(
             return reply::refusal(status, None, Code::INVALID_REQUEST, &sentence);
         }
     };
-    let Some(target) = target(house, path) else {
-        return nowhere(house);
+    let at = match target(house, path) {
+        Some(target) => At { target, key, principal },
+        None => match removed(house, path) {
+            Some(target) => {
+                let at = At { target, key, principal };
+                // To whoever was never connected to it, it is as if it had never been there.
+                if named(house, &at, request.headers()).await.is_err() {
+                    return nowhere(house);
+                }
+                at
+            }
+            None => return nowhere(house),
+        },
     };
-    let at = At { target, key, principal };
     match *request.method() {
         Method::POST => post(house, &at, request).await,
         // What a modern client has to say it posts.
@@ -180,6 +190,12 @@ fn target(house: &House, path: &str) -> Option<Target> {
 /// One server; nothing if there is none of this name.
 pub(super) fn server(house: &House, name: &str) -> Option<Target> {
     house.servers.get(name).map(|server| Target::Server(server.shared_name()))
+}
+
+/// A server that was there before the configuration was read anew: who is still connected to it is told.
+fn removed(house: &House, path: &str) -> Option<Target> {
+    let name = house.removed.get(path.strip_prefix("/mcp/")?)?;
+    Some(Target::Server(name.as_str().into()))
 }
 
 /// Counts a request that is answered with a status that says no.

@@ -118,7 +118,11 @@ pub(super) async fn answer(
     request: Request<Incoming>,
 ) -> Response<Reply> {
     let (At::Stream(name) | At::Messages(name)) = &at;
-    let Some(target) = server(house, name) else { return nowhere(house) };
+    let removed = || house.removed.get(name).map(|name| Target::Server(name.as_str().into()));
+    // Who still listens to a server that was removed is told so; nobody begins to.
+    let posts = matches!(at, At::Messages(_));
+    let target = server(house, name).or_else(|| removed().filter(|_| posts));
+    let Some(target) = target else { return nowhere(house) };
     match (&at, request.method()) {
         (At::Stream(_), &Method::GET) => open(house, (target, principal), &request),
         (At::Stream(_), _) => only("GET"),
@@ -138,10 +142,10 @@ fn open(
     }
     let secret = Handle::generate();
     let hash = secret.hash(&principal.owner);
-    let leaving = (Arc::downgrade(house), tokio::runtime::Handle::current());
+    let (first, latest) = (Arc::downgrade(house), house.latest.clone());
+    let runtime = tokio::runtime::Handle::current();
     let line = Stream::once(Box::new(move || {
-        let (house, runtime) = leaving;
-        if let Some(house) = house.upgrade()
+        if let Some(house) = latest.get().or_else(|| first.upgrade())
             && let Some(caller) = house.callers.remove(&hash)
         {
             runtime.spawn(async move { caller.hang_up(&house).await });

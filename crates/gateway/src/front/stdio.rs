@@ -89,8 +89,14 @@ impl Talk {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// The house it came to. What differs from one to the next is looked for in [`Talk::present`].
     fn house(&self) -> &Arc<House> {
         &self.guest.house
+    }
+
+    /// The house as it is furnished now.
+    fn present(&self) -> Arc<House> {
+        self.guest.house.now()
     }
 
     /// Takes in lines and answers them, until either side closes, or until `stop`: then what is under
@@ -252,7 +258,7 @@ impl Talk {
         match (running, connection) {
             (Some(running), _) => running.abort(),
             // What a modern client tells concerns no server.
-            (None, Some(connection)) if !modern => heed(self.house(), &connection, message),
+            (None, Some(connection)) if !modern => heed(&self.present(), &connection, message),
             _ => {}
         }
     }
@@ -262,7 +268,7 @@ impl Talk {
         let headers = HeaderMap::new();
         let (principal, stdio) = (&self.principal, Some(&connection));
         let along = Along { principal, headers: &headers, path_key: None, streams: true, stdio };
-        let outcome = request::answer(self.house(), &connection, &message, along).await;
+        let outcome = request::answer(&self.present(), &connection, &message, along).await;
         // A stream is the line itself: the answer comes there by itself.
         if let Outcome::Done(done) = outcome {
             self.line.room().await;
@@ -281,7 +287,8 @@ impl Talk {
         let headers = HeaderMap::new();
         let (principal, stdio) = (&self.principal, Some(&connection));
         let along = Along { principal, headers: &headers, path_key: None, streams: true, stdio };
-        let response = modern::take(self.house(), &self.guest.target, &message, along).await;
+        let house = self.present();
+        let response = modern::take(&house, &self.guest.target, &message, along).await;
         match response.into_body() {
             Reply::Whole(text, then) if !text.is_empty() => {
                 self.line.room().await;
@@ -402,7 +409,8 @@ impl Talk {
             None => self.session().await.map_err(told)?,
         };
         let place = Place::new(self.principal.owner.clone(), session.id());
-        let greeting = handshake::greeting(house, target, &place, (&version, &hello)).await?;
+        let present = self.present();
+        let greeting = handshake::greeting(&present, target, &place, (&version, &hello)).await?;
         self.connect(&session, (version, hello), true).await.map_err(told)?;
         unclaimed.claim();
         Ok(greeting)

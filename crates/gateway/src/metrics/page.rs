@@ -22,7 +22,7 @@ const fn family(
 }
 
 /// All there are.
-pub(super) const FAMILIES: [Family; 10] = [
+pub(super) const FAMILIES: [Family; 11] = [
     family("stayput_sessions_opened_total", "counter", &["server"], "Sessions that began."),
     family(
         "stayput_sessions_resumed_total",
@@ -42,6 +42,12 @@ pub(super) const FAMILIES: [Family; 10] = [
         "counter",
         &["reason"],
         "Requests that were not passed on to a server.",
+    ),
+    family(
+        "stayput_reloads_total",
+        "counter",
+        &["outcome"],
+        "How often the configuration was read anew.",
     ),
     family("stayput_sessions", "gauge", &[], "Sessions that this process holds."),
     family("stayput_connections", "gauge", &[], "Connections of clients that this process knows."),

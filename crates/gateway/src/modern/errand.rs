@@ -77,10 +77,16 @@ pub(super) async fn ask(
     let link = match link {
         Some(link) => link,
         // Of those who share it, none is named to the server.
-        None => match links.open(request.server, nobody.place(), &Asking::default()).await {
-            Ok(link) => link,
-            Err(error) => return request.failed(&request.house.blame(&error)),
-        },
+        None => {
+            let server = match request.house.present(request.server) {
+                Ok(server) => server,
+                Err(sentence) => return request.failed(&sentence),
+            };
+            match links.open(&server, nobody.place(), &Asking::default()).await {
+                Ok(link) => link,
+                Err(error) => return request.failed(&request.house.blame(&error)),
+            }
+        }
     };
     if let Some(told) = shared_loss(request, profile, &link) {
         return reply::message_then(told.text, told.then);
@@ -101,14 +107,14 @@ fn shared_loss(request: &Request<'_>, profile: &Profile, link: &Held) -> Option<
         return None;
     }
     let generation = link.generation();
-    house.generations.lost(owner, server.name(), generation).then(|| {
+    let behind = (link.slot(), generation);
+    house.generations.lost(owner, server.name(), behind).then(|| {
         let reason = losses::reason(link.loss().map(|loss| loss.reason()));
         let (server, delivery) = (server.name(), Delivery::NotSent);
         let told = Told { server, session: None, generation, reason, delivery };
         let text = told.answer(request.asked(), Era::Modern);
         let (house, owner, server) = ((*house).clone(), owner.clone(), server.to_owned());
-        let note: reply::Then =
-            Box::new(move || house.generations.tell(&owner, &server, generation));
+        let note: reply::Then = Box::new(move || house.generations.tell(&owner, &server, behind));
         Done { text: text.into(), then: Some(note) }
     })
 }
@@ -272,7 +278,8 @@ impl Errand {
                 let reason = losses::reason(Some(loss.reason()));
                 let told = Told { server, session: None, generation, reason, delivery };
                 if let Behind::Nobody(nobody) = &self.behind {
-                    self.house.generations.tell(&nobody.place().owner, server, generation);
+                    let behind = (self.link.slot(), generation);
+                    self.house.generations.tell(&nobody.place().owner, server, behind);
                 }
                 told.answer(self.asked(), Era::Modern)
             }

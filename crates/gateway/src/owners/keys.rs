@@ -40,7 +40,8 @@ pub(crate) enum KeySource {
     Issuer(String),
 }
 
-/// The keys of an issuer.
+/// The keys of an issuer. A clone is the same.
+#[derive(Clone)]
 pub(crate) struct Keys(Arc<Inner>);
 
 struct Inner {
@@ -66,6 +67,15 @@ impl Keys {
     pub(crate) fn new(source: KeySource, client: Client) -> Self {
         let (known, turn) = (Mutex::default(), tokio::sync::Mutex::default());
         Self(Arc::new(Inner { source, client, known, turn }))
+    }
+
+    /// Whether they are found there.
+    pub(crate) fn are_of(&self, source: &KeySource) -> bool {
+        match (&self.0.source, source) {
+            (KeySource::Set(own), KeySource::Set(other)) => own == other,
+            (KeySource::Issuer(own), KeySource::Issuer(other)) => own == other,
+            _ => false,
+        }
     }
 
     /// The keys that a token can be signed with: the one it names, or all if it names none.

@@ -106,6 +106,36 @@ impl Gateway {
         self.url = tokio::time::timeout(LONG, url).await.unwrap().expect("the gateway came up");
     }
 
+    /// The file it is configured by.
+    pub(crate) fn config(&self) -> &std::path::Path {
+        &self.config
+    }
+
+    /// What stands in that file.
+    pub(crate) fn configuration(&self) -> String {
+        std::fs::read_to_string(&self.config).unwrap()
+    }
+
+    /// Writes that file as editors do: beside it, and then in its place.
+    pub(crate) fn write(&self, text: &str) {
+        let beside = self.folder.path().join("stayput.json~");
+        std::fs::write(&beside, text).unwrap();
+        std::fs::rename(beside, &self.config).unwrap();
+    }
+
+    /// Other servers in that file.
+    pub(crate) fn configure(&self, servers: Value) {
+        let mut all: Value = serde_json::from_str(&self.configuration()).unwrap();
+        all["mcpServers"] = servers;
+        self.write(&all.to_string());
+    }
+
+    /// Sends it a SIGHUP.
+    pub(crate) fn hang_up(&self) {
+        let pid = self.pid().to_string();
+        assert!(Command::new("kill").args(["-HUP", &pid]).status().unwrap().success());
+    }
+
     /// What it wrote to its standard error so far.
     pub(crate) fn log(&self) -> String {
         self.log.lock().unwrap().clone()

@@ -290,6 +290,12 @@ impl<W> Ledger<W> {
         self.turns.iter().map(served).sum()
     }
 
+    /// Other limits hold.
+    pub(super) fn limit(&mut self, limits: Limits) -> Vec<Grant<W>> {
+        self.limits = limits;
+        self.serve(false)
+    }
+
     pub(super) fn measured(&mut self, memory: u64) -> Vec<Grant<W>> {
         self.memory = memory;
         self.serve(false)

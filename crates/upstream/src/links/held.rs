@@ -61,6 +61,13 @@ impl Held {
         self.loss.as_ref()
     }
 
+    /// Which of all places of links it is in. Of what was behind a link in an earlier place, nothing is behind
+    /// one in a later place.
+    #[must_use]
+    pub fn slot(&self) -> u64 {
+        self.pin.number
+    }
+
     /// What it is found by.
     #[must_use]
     pub fn key(&self) -> &LinkKey {

@@ -177,6 +177,9 @@ impl Opening {
     }
 
     async fn open(&self) -> Result<(Link, Attachment, Option<Arc<Loss>>), Arc<OpenError>> {
+        if let Some(gone) = self.slot.after() {
+            gone.wait().await;
+        }
         let opener = &self.links.0.opener;
         let scope = self.slot.key.scope();
         let expansion = opener.expansion(&self.server, scope, Some(&self.trace)).await?;

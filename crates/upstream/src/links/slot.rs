@@ -2,7 +2,10 @@
 
 use std::{
     fmt,
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU64, Ordering},
+    },
     time::Duration,
 };
 
@@ -25,10 +28,15 @@ use crate::{
 /// A link that ended sooner than this was not worth opening.
 const SHORT_LIFE: Duration = Duration::from_secs(5);
 
+/// Counts all slots that there ever were.
+static SLOTS: AtomicU64 = AtomicU64::new(0);
+
 /// The place of the link of one scope to one server. It outlives its links: it knows what was lost.
 pub(super) struct Slot {
     pub(super) key: LinkKey,
     pub(super) server: Server,
+    /// Which of all slots it is, later ones having higher numbers.
+    pub(super) number: u64,
     budget: Budget,
     state: Mutex<State>,
     changed: Notify,
@@ -46,6 +54,8 @@ struct State {
     last_used: Instant,
     opened: Instant,
     trouble: Option<Box<Trouble>>,
+    /// Raised when nothing is left of the link that it follows on, which was configured otherwise.
+    after: Option<Arc<Flag>>,
     ended: bool,
 }
 
@@ -114,19 +124,47 @@ impl Slot {
             last_used: now,
             opened: now,
             trouble: None,
+            after: None,
             ended: false,
         };
-        Self { key, server, budget, state: Mutex::new(state), changed: Notify::new() }
+        let number = SLOTS.fetch_add(1, Ordering::Relaxed);
+        Self { key, server, number, budget, state: Mutex::new(state), changed: Notify::new() }
     }
 
-    /// The place of a link that follows on one that is configured otherwise.
-    pub(super) fn following(self, last: Attachment) -> Self {
+    /// The place of a link that follows on one that is configured otherwise. It is opened when `gone` is
+    /// raised: both may have the same folder.
+    pub(super) fn following(self, last: Attachment, gone: Arc<Flag>) -> Self {
         {
             let mut state = lock(&self.state);
             state.last = Some(Box::new(last));
             state.loss = Some(Arc::new(Loss::new(LossReason::Reconfigured, "")));
+            state.after = Some(gone);
         }
         self
+    }
+
+    /// What has to be gone before a link is opened here.
+    pub(super) fn after(&self) -> Option<Arc<Flag>> {
+        lock(&self.state).after.clone()
+    }
+
+    /// What its link leaves behind, or left.
+    pub(super) fn legacy(&self) -> Option<Attachment> {
+        let mut state = lock(&self.state);
+        state.notice_loss(&self.server);
+        match &state.phase {
+            Phase::Live { link, footing } => Some(footing.attachment(link, &self.server)),
+            Phase::Empty | Phase::Opening { .. } => state.last.as_deref().cloned(),
+        }
+    }
+
+    /// How many calls are in flight; one for a link that is being opened.
+    pub(super) fn in_flight(&self) -> usize {
+        match &lock(&self.state).phase {
+            Phase::Live { link, .. } if link.loss().is_none() => link.in_flight(),
+            Phase::Opening { .. } => 1,
+            Phase::Live { .. } | Phase::Empty => 0,
+        }
     }
 
     /// Somebody wants the link. From now on it is not idle, so that who waits for it to be opened does
@@ -228,7 +266,7 @@ impl Slot {
             }
             link.settled();
             state.loss = loss;
-            state.last = None;
+            (state.last, state.after) = (None, None);
             if let Some(trouble) = &mut state.trouble {
                 trouble.failed = None;
             }

@@ -76,15 +76,20 @@ impl Table {
         Ok(Pin::new(slot))
     }
 
-    /// Puts slots for `server` in place of those that are configured otherwise. What follows on them
-    /// begins on the next generation.
-    pub(super) fn succeed(&self, old: &[Arc<Slot>], server: &Server, budget: &Budget) {
-        let mut table = lock(&self.0);
-        for old in old {
+    /// Puts slots for `server` in place of those that are configured otherwise, as soon as each of these is
+    /// gone. What follows on them begins on the next generation.
+    pub(super) fn succeed<'s>(
+        &self,
+        old: impl IntoIterator<Item = (&'s Arc<Slot>, Arc<Flag>)>,
+        server: &Server,
+        budget: &Budget,
+    ) {
+        for (old, gone) in old {
             let key = LinkKey::new(server, old.key.scope().clone());
-            let (Some(last), _) = old.before() else { continue };
+            let Some(last) = old.legacy() else { continue };
+            let mut table = lock(&self.0);
             if !table.slots.contains(&key) {
-                let slot = Slot::new(key, server.clone(), budget.clone()).following(last);
+                let slot = Slot::new(key, server.clone(), budget.clone()).following(last, gone);
                 table.insert(Arc::new(slot));
             }
         }
@@ -126,6 +131,23 @@ impl Table {
         let mut table = lock(&self.0);
         if table.endings.get(&session).is_some_and(|ending| Arc::ptr_eq(ending, gone)) {
             table.endings.remove(&session);
+        }
+    }
+
+    /// All slots with such a key.
+    pub(super) fn all_where(&self, which: impl Fn(&LinkKey) -> bool) -> Vec<Arc<Slot>> {
+        let table = lock(&self.0);
+        let all = table.slots.iter().filter(|slot| which(&slot.0.key));
+        all.map(|slot| slot.0.clone()).collect()
+    }
+
+    /// Takes out these slots.
+    pub(super) fn remove_all<'s>(&self, slots: impl Iterator<Item = &'s Arc<Slot>>) {
+        let mut table = lock(&self.0);
+        for slot in slots {
+            if table.slots.get(&slot.key).is_some_and(|known| Arc::ptr_eq(&known.0, slot)) {
+                table.remove(slot);
+            }
         }
     }
 

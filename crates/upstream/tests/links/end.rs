@@ -4,7 +4,9 @@ use std::{sync::Arc, time::Duration};
 
 use futures_util::future::join_all;
 use stayput_upstream::process::Grace;
-use stayput_upstream::{CallError, CallOptions, EraChoice, LossReason, OpenError, Options, Place};
+use stayput_upstream::{
+    CallError, CallOptions, EraChoice, Limits, LossReason, OpenError, Options, Place,
+};
 
 use crate::world::{
     LONG, alive, call, close, links, none_alive, open, params, place, quick, server_with, stdio,
@@ -256,6 +258,74 @@ async fn another_configuration_ends_the_links_of_the_old_one() {
     assert!(alive(&token).is_empty());
     assert_eq!(links.used().links, 0);
     drop((before, kept, after));
+    close(&links).await;
+}
+
+/// E27: what is in flight ends where it began, what follows waits for it, and nobody new comes to the old one.
+#[tokio::test]
+async fn what_is_configured_otherwise_ends_with_its_last_call() {
+    let links = links();
+    let (old_token, token) = (token(), token());
+    let old = server_with(stdio(&[]).env("TOKEN", old_token.as_str()), quick());
+    let new = server_with(stdio(&[]).env("TOKEN", token.as_str()), quick());
+    let (ann, bob) = (place(), place());
+    let (before, idle) = (open(&links, &old, &ann).await, open(&links, &old, &bob).await);
+    call(&before, "count", "{}").await;
+    let slow = params("slow", r#"{"ms":1500}"#);
+    let slow = before.call("tools/call", Some(&slow), CallOptions::default()).await.unwrap();
+    let retiring = links.retire(&old, Some(&new));
+    let running = tokio::runtime::Handle::current().spawn(retiring.run(Duration::from_secs(60)));
+    // Who has nothing in flight is let in at once, all others when that has ended.
+    let next = open(&links, &new, &bob).await;
+    assert_eq!(next.loss().unwrap().reason(), LossReason::Reconfigured);
+    assert_eq!(next.generation(), idle.generation().next());
+    assert!(next.slot() > idle.slot());
+    assert!(links.find(&old, &ann).is_none(), "nobody new is sent there");
+    let (after, slow) = tokio::join!(open(&links, &new, &ann), slow.answer());
+    slow.unwrap();
+    assert!(alive(&old_token).is_empty(), "both may have the same folder");
+    assert_eq!(after.generation(), before.generation().next());
+    assert_eq!(after.loss().unwrap().reason(), LossReason::Reconfigured);
+    running.await.unwrap();
+    drop((before, idle, next, after));
+    close(&links).await;
+}
+
+/// What takes too long is not waited for, and what is not configured any more is gone.
+#[tokio::test]
+async fn what_is_retired_is_not_waited_for_for_ever() {
+    let links = links();
+    let (token, ann) = (token(), place());
+    let old = server_with(stdio(&[]).env("TOKEN", token.as_str()), quick());
+    let link = open(&links, &old, &ann).await;
+    let slow = params("slow", r#"{"ms":600000}"#);
+    let slow = link.call("tools/call", Some(&slow), CallOptions::default()).await.unwrap();
+    links.retire(&old, None).run(Duration::from_millis(100)).await;
+    let error = slow.answer().await.unwrap_err();
+    assert_eq!(error.loss().unwrap().reason(), LossReason::Reconfigured);
+    assert!(alive(&token).is_empty());
+    assert_eq!(links.used().links, 0);
+    drop(link);
+    close(&links).await;
+}
+
+/// Limits can change: who waits for a place gets it, and nothing is ended for a lower one.
+#[tokio::test]
+async fn limits_can_change() {
+    let (links, server) = (links(), server_with(stdio(&[]), quick()));
+    let held = open(&links, &server, &place()).await;
+    let limits = Limits { processes: 1, ..Limits::default() };
+    links.set_limits(limits);
+    let (one, two) = (links.clone(), server.clone());
+    let waiting = tokio::runtime::Handle::current()
+        .spawn(async move { try_open(&one, &two, &place()).await.map(drop) });
+    while links.used().waiting == 0 {
+        tokio::task::yield_now().await;
+    }
+    links.set_limits(Limits { processes: 2, ..limits });
+    waiting.await.unwrap().unwrap();
+    call(&held, "count", "{}").await;
+    drop(held);
     close(&links).await;
 }
 

@@ -76,6 +76,31 @@ fn every_key_is_explained() {
     }
 }
 
+/// And the page names no key that there is not.
+#[test]
+fn every_key_that_is_explained_is_there() {
+    let (page, root) = (read("docs/configuration.md"), schema::schema());
+    let mut explained = 0;
+    for (heading, definition) in [
+        ("## Servers", "server"),
+        ("## How a server is kept", "choices"),
+        ("## The gateway", "settings"),
+    ] {
+        let (_, section) = page.split_once(&format!("\n{heading}\n")).unwrap();
+        let section = section.split("\n## ").next().unwrap();
+        for row in section.lines().filter_map(|line| line.strip_prefix("| `")) {
+            let (key, _) = row.split_once('`').unwrap();
+            let mut at = &root["definitions"][definition];
+            for name in key.split('.') {
+                at = schema::target(&root, &at["properties"][name]);
+                assert!(at.is_object(), "{key} is explained, and not in the schema");
+            }
+            explained += 1;
+        }
+    }
+    assert!(explained > 40, "{explained}");
+}
+
 #[test]
 fn files_are_looked_for_beside_the_configuration() {
     let folder = tempfile::tempdir().unwrap();

@@ -4,12 +4,12 @@ use serde_json::Value;
 
 use super::*;
 
-fn schema() -> Value {
+pub(super) fn schema() -> Value {
     serde_json::from_str(&files::read("docs/stayput.schema.json")).unwrap()
 }
 
 /// What a reference leads to.
-fn target<'s>(root: &'s Value, schema: &'s Value) -> &'s Value {
+pub(super) fn target<'s>(root: &'s Value, schema: &'s Value) -> &'s Value {
     match schema["$ref"].as_str() {
         Some(pointer) => {
             let found = root.pointer(pointer.trim_start_matches('#'));
@@ -39,6 +39,10 @@ fn judge(root: &Value, schema: &Value, value: &Value, at: &str) -> Result<(), St
             "enum",
             "anyOf",
             "minimum",
+            "exclusiveMinimum",
+            "minItems",
+            "pattern",
+            "propertyNames",
         ];
         assert!(known.contains(&word.as_str()), "nobody checks {word:?}");
     }
@@ -54,7 +58,9 @@ fn judge(root: &Value, schema: &Value, value: &Value, at: &str) -> Result<(), St
     };
     let listed = schema["enum"].as_array().is_none_or(|choices| choices.contains(value));
     let enough = schema["minimum"].as_f64() <= value.as_f64() || !value.is_number();
-    if !(fits && listed && enough) {
+    let above = schema["exclusiveMinimum"].as_f64() < value.as_f64() || !value.is_number();
+    let written = value.as_str().is_none_or(|text| is_of(&schema["pattern"], text));
+    if !(fits && listed && enough && above && written) {
         return Err(format!("{at} does not fit"));
     }
     if let Some(choices) = schema["anyOf"].as_array()
@@ -65,7 +71,40 @@ fn judge(root: &Value, schema: &Value, value: &Value, at: &str) -> Result<(), St
     inside(root, schema, value, at)
 }
 
+/// Whether a text is of the pattern of a schema. What each of them means is said here once more.
+fn is_of(pattern: &Value, text: &str) -> bool {
+    let Some(pattern) = pattern.as_str() else { return true };
+    let filled = text.contains("${");
+    let amount = |units: &[&str]| {
+        let text = text.trim();
+        let digits = text.len() - text.trim_start_matches(|it: char| it.is_ascii_digit()).len();
+        let (digits, unit) = text.split_at(digits);
+        units.contains(&unit.trim_start()).then(|| digits.parse::<f64>().ok()).flatten()
+    };
+    let time = || amount(&["ms", "s", "m", "h", "d"]);
+    match pattern {
+        r"^\s*[0-9]+\s*(ms|s|m|h|d)\s*$|\$\{" => filled || time().is_some(),
+        r"^never$|^\s*0*[1-9][0-9]*\s*(ms|s|m|h|d)\s*$|\$\{" => {
+            filled || text == "never" || time().is_some_and(|time| time > 0.0)
+        }
+        r"^\s*0*[1-9][0-9]*\s*([Bb]|[KkMmGg][Ii]?[Bb])\s*$|\$\{" => {
+            let units = ["B", "KB", "MB", "GB", "KiB", "MiB", "GiB"];
+            filled || amount(&units).is_some_and(|amount| amount > 0.0)
+        }
+        r"^(?!\.+$)[A-Za-z0-9._-]{1,64}$" => {
+            let word = |it: char| it.is_ascii_alphanumeric() || "._-".contains(it);
+            let dots = text.chars().all(|it| it == '.');
+            (1..=64).contains(&text.len()) && text.chars().all(word) && !dots
+        }
+        other => panic!("nobody checks the pattern {other:?}"),
+    }
+}
+
 fn inside(root: &Value, schema: &Value, value: &Value, at: &str) -> Result<(), String> {
+    let least = schema["minItems"].as_u64().unwrap_or_default();
+    if value.as_array().is_some_and(|elements| (elements.len() as u64) < least) {
+        return Err(format!("{at} has too few"));
+    }
     for required in schema["required"].as_array().into_iter().flatten() {
         if value.get(required.as_str().unwrap()).is_none() {
             return Err(format!("{at} has no {required}"));
@@ -78,6 +117,9 @@ fn inside(root: &Value, schema: &Value, value: &Value, at: &str) -> Result<(), S
     }
     for (name, member) in value.as_object().into_iter().flatten() {
         let at = format!("{at}.{name}");
+        if !is_of(&schema["propertyNames"]["pattern"], name) {
+            return Err(format!("{at} is no name"));
+        }
         match (&schema["properties"][name], &schema["additionalProperties"]) {
             (Value::Null, Value::Bool(false)) => return Err(format!("{at} is unknown")),
             (Value::Null, Value::Null | Value::Bool(true)) => {}
@@ -88,7 +130,7 @@ fn inside(root: &Value, schema: &Value, value: &Value, at: &str) -> Result<(), S
     Ok(())
 }
 
-fn judged(text: &str) -> Result<(), String> {
+pub(super) fn judged(text: &str) -> Result<(), String> {
     let document = Document::new(text, Path::new("x.json"), files::known());
     let plain = document.read(|root| Ok(root.as_str().to_owned())).unwrap();
     let value = serde_json::from_str(&plain).unwrap();
@@ -130,6 +172,15 @@ fn what_is_refused_does_not_fit_the_schema() {
         r#"{"mcpServers": {}, "stayput": {"unidentified": "x"}}"#,
         r#"{"mcpServers": {}, "stayput": {"session_tools": "x"}}"#,
         r#"{"mcpServers": {"a": {"command": "x", "stayput": {"handles": "x"}}}}"#,
+        r#"{"mcpServers": {"a b": {"command": "x"}}}"#,
+        r#"{"mcpServers": {"..": {"command": "x"}}}"#,
+        r#"{"mcpServers": {"a": {"args": []}}}"#,
+        r#"{"mcpServers": {"a": {"args": [], "disabled": false}}}"#,
+        r#"{"mcpServers": {"a": {"command": "x", "stayput": {"timeout": "soon"}}}}"#,
+        r#"{"mcpServers": {}, "stayput": {"expiry": {"idle": 0}}}"#,
+        r#"{"mcpServers": {}, "stayput": {"expiry": {"idle": "0s"}}}"#,
+        r#"{"mcpServers": {}, "stayput": {"limits": {"memory": "2"}}}"#,
+        r#"{"mcpServers": {}, "stayput": {"limits": {"body": 0}}}"#,
     ] {
         assert!(parse(text).is_err(), "the program takes {text}");
         assert!(judged(text).is_err(), "the schema takes {text}");

@@ -1,14 +1,11 @@
 //! Scopes that are entered and left by hand, as bindings to other languages do.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test stops at the first surprise")]
 
-mod world;
-
+use crate::world::{Token, count, hub};
 use serde_json::{Value, json};
 use stayput::{
     Error, Hub,
     by_hand::{self, InSession as _, List, within},
 };
-use world::{Token, count, hub};
 
 /// R008, R010: a run that was begun by hand is the root, another one inside joins it, and only the root ends it.
 #[tokio::test]
@@ -58,7 +55,7 @@ async fn sessions_and_sub_agents_have_scopes() {
     assert_eq!(count(&hub).in_session(own.clone()).await, 1);
     assert_eq!(token.alive().len(), 2);
     drop(own);
-    world::until("what was its own ends with it", || token.alive().len() == 1).await;
+    crate::world::until("what was its own ends with it", || token.alive().len() == 1).await;
     let without = within(scope.clone(), || by_hand::denied("counter")).unwrap();
     let denied = within(without, || hub.call("counter", "count", json!({}))).await;
     assert!(matches!(denied, Err(Error::Denied { .. })), "{denied:?}");

@@ -1,0 +1,154 @@
+//! How it is told, to people or to programs.
+
+use std::{
+    fmt::Write as _,
+    io::{self, Write as _},
+};
+
+use serde_json::{Value, json};
+
+use super::finding::{Checked, Finding, OfServer};
+
+const HEAD: [&str; 7] = ["SERVER", "TRANSPORT", "ERA", "TOOLS", "ISOLATION", "MS", "VERDICT"];
+
+/// Writes to the standard output.
+pub(super) fn write(text: &str) -> io::Result<()> {
+    writeln!(io::stdout(), "{}", text.trim_end())
+}
+
+/// What is told to programs of a configuration that cannot be used.
+pub(super) fn unusable(sentence: &str) -> String {
+    json!({ "ok": false, "error": sentence }).to_string()
+}
+
+/// What is told to programs.
+pub(super) fn json(checked: &Checked) -> String {
+    let finding = |it: &Finding| json!({ "what": it.what, "remedy": it.remedy });
+    let server = |it: &OfServer| {
+        json!({
+            "server": it.name,
+            "transport": it.transport,
+            "era": it.era,
+            "version": it.version,
+            "tools": it.tools,
+            "isolation": it.isolation.as_str(),
+            "ms": it.millis.and_then(|millis| u64::try_from(millis).ok()),
+            "ok": it.findings.is_empty(),
+            "findings": it.findings.iter().map(finding).collect::<Vec<Value>>(),
+            "notes": it.notes,
+        })
+    };
+    let servers: Vec<Value> = checked.servers.iter().map(server).collect();
+    json!({ "ok": checked.is_well(), "servers": servers, "warnings": checked.warnings }).to_string()
+}
+
+/// What is told to people: a table, and below it what was found.
+pub(super) fn text(checked: &Checked) -> String {
+    let rows: Vec<[String; 7]> = checked.servers.iter().map(row).collect();
+    let width = |at: usize| {
+        let cells = rows.iter().map(|row| row[at].chars().count());
+        cells.chain([HEAD[at].len()]).max().unwrap_or_default()
+    };
+    let widths: Vec<usize> = (0..HEAD.len()).map(width).collect();
+    let mut text = String::new();
+    let mut line = |cells: &[String; 7]| {
+        let padded = cells.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}"));
+        let padded: Vec<String> = padded.collect();
+        // A text can always be written to.
+        let _ = writeln!(text, "{}", padded.join("  ").trim_end());
+    };
+    line(&HEAD.map(str::to_owned));
+    rows.iter().for_each(&mut line);
+    for it in &checked.servers {
+        for Finding { what, remedy } in &it.findings {
+            let _ = writeln!(text, "\n{}: {}", it.name, indented(what));
+            if let Some(remedy) = remedy {
+                let _ = writeln!(text, "  → {}", indented(remedy));
+            }
+        }
+        for note in &it.notes {
+            let _ = writeln!(text, "\n{}: note: {}", it.name, indented(note));
+        }
+    }
+    for warning in &checked.warnings {
+        let _ = writeln!(text, "\nwarn: {warning}");
+    }
+    text
+}
+
+fn row(it: &OfServer) -> [String; 7] {
+    let or_none = |cell: Option<String>| cell.unwrap_or_else(|| "-".to_owned());
+    let era = it.era.map(|era| match &it.version {
+        Some(version) => format!("{era} {version}"),
+        None => era.to_owned(),
+    });
+    let verdict = match it.findings.len() {
+        0 => "ok".to_owned(),
+        1 => "1 finding".to_owned(),
+        more => format!("{more} findings"),
+    };
+    [
+        it.name.clone(),
+        it.transport.to_owned(),
+        or_none(era),
+        or_none(it.tools.map(|tools| tools.to_string())),
+        it.isolation.as_str().to_owned(),
+        or_none(it.millis.map(|millis| millis.to_string())),
+        verdict,
+    ]
+}
+
+/// Several lines below each other.
+fn indented(text: &str) -> String {
+    text.trim_end().replace('\n', "\n    ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::finding::Isolated, *};
+
+    fn checked() -> Checked {
+        let well = OfServer {
+            name: "notes".into(),
+            transport: "stdio",
+            era: Some("legacy"),
+            version: Some("2025-11-25".into()),
+            tools: Some(5),
+            isolation: Isolated::OwnProcess,
+            millis: Some(12),
+            ..OfServer::default()
+        };
+        let finding = Finding::new("it is\nbroken").remedy("mend it");
+        let name = "browser-of-ann".to_owned();
+        let ill =
+            OfServer { name, transport: "http", findings: vec![finding], ..OfServer::default() };
+        Checked { servers: vec![well, ill], warnings: vec!["odd".into()] }
+    }
+
+    #[test]
+    fn people_read_a_table_and_what_to_do() {
+        let expected = "\
+SERVER          TRANSPORT  ERA                TOOLS  ISOLATION    MS  VERDICT
+notes           stdio      legacy 2025-11-25  5      own process  12  ok
+browser-of-ann  http       -                  -      -            -   1 finding
+
+browser-of-ann: it is
+    broken
+  → mend it
+
+warn: odd
+";
+        assert_eq!(text(&checked()), expected);
+    }
+
+    #[test]
+    fn programs_read_the_same() {
+        let told: Value = serde_json::from_str(&json(&checked())).unwrap();
+        assert_eq!((&told["ok"], &told["servers"][0]["ok"]), (&json!(false), &json!(true)));
+        assert_eq!(told["servers"][0]["ms"], 12);
+        let finding = json!([{ "what": "it is\nbroken", "remedy": "mend it" }]);
+        assert_eq!(told["servers"][1]["findings"], finding);
+        assert_eq!(told["servers"][1]["era"], Value::Null);
+        assert_eq!(told["warnings"], json!(["odd"]));
+    }
+}

@@ -1,0 +1,287 @@
+//! Files that are nearly right: the program and the schema refuse the same ones.
+
+use proptest::{prelude::*, sample::Index};
+use serde_json::{Value, json};
+
+use super::*;
+
+/// A file in which every key stands that there is, each with a value that will do.
+fn whole() -> Value {
+    let hash = format!("sha256:{}", "0".repeat(64));
+    json!({
+        "$schema": "x",
+        "mcpServers": {
+            "files": {
+                "type": "stdio", "command": "x", "args": ["a", "b"], "env": {"A": "1", "B": "2"},
+                "cwd": "/x", "disabled": false,
+                "stayput": {
+                    "isolation": "per-session", "era": "legacy", "timeout": "10m",
+                    "startup_timeout": 120, "grace": "5s", "warm": {"count": 1, "max_age": "5m"},
+                    "on_loss": "restart", "inherit": ["A"], "handles": "always",
+                    "tools": {"allow": ["a"], "deny": ["b"]},
+                },
+            },
+            "web": {
+                "url": "https://h/x", "headers": {"A": "1"}, "unknown": {"a": [1]},
+                "stayput": {"delete_on_end": true, "warm": 1},
+            },
+        },
+        "servers": {"code": {"type": "http", "url": "https://h/y"}},
+        "stayput": {
+            "listen": "127.0.0.1:1", "store": "memory:", "public_url": "https://h",
+            "allowed_origins": ["https://a"], "allowed_hosts": ["a"],
+            "expiry": {"idle": "never", "absolute": 60},
+            "limits": {
+                "processes": 1, "links": 2, "memory": "2GiB", "body": 1000,
+                "per_owner": {"processes": 1, "links": 2}, "sessions_per_owner": 3, "sockets": 4,
+            },
+            "identify": {
+                "argument": true, "meta": true, "header": true, "path": true, "connection": true,
+                "cookie": false, "also": ["header:A"],
+            },
+            "hints": ["vscode", "otel"], "unidentified": "mint", "session_tools": "all",
+            "auth": {
+                "tokens": {"ann": {"hash": hash, "claims": {"a": 1}}},
+                "jwt": {
+                    "issuer": "https://i", "audience": ["a"], "jwks": "https://i/k",
+                    "subject": "s", "leeway": "5s",
+                },
+                "proxy": {"header": "A", "from": ["10.0.0.0/8"]},
+            },
+        },
+    })
+}
+
+/// What is done to a file.
+#[derive(Clone, Debug)]
+enum Harm {
+    /// A key gets another name.
+    Rename(String),
+    /// A key is left out.
+    Remove,
+    /// A key is added beside it.
+    Add(String, Value),
+    /// Something else stands in its place. What is a text stays none: what a text says is more than a schema
+    /// can tell.
+    Replace(Value),
+}
+
+/// All places in a file, as pointers.
+fn places(value: &Value, at: &str, all: &mut Vec<String>) {
+    let inner: Vec<(String, &Value)> = match value {
+        Value::Object(members) => {
+            // `~` and `/` stand in no name here.
+            members.iter().map(|(name, value)| (format!("{at}/{name}"), value)).collect()
+        }
+        Value::Array(elements) => {
+            elements.iter().enumerate().map(|(n, value)| (format!("{at}/{n}"), value)).collect()
+        }
+        _ => Vec::new(),
+    };
+    for (at, value) in inner {
+        all.push(at.clone());
+        places(value, &at, all);
+    }
+}
+
+fn harm(file: &mut Value, place: &str, harm: Harm) {
+    let (outer, name) = place.rsplit_once('/').unwrap();
+    match (file.pointer_mut(outer).unwrap(), harm) {
+        (Value::Object(members), Harm::Rename(new)) => {
+            if let Some(value) = members.remove(name) {
+                members.insert(new, value);
+            }
+        }
+        (Value::Object(members), Harm::Remove) => {
+            members.remove(name);
+        }
+        (Value::Object(members), Harm::Add(new, value)) => {
+            members.insert(new, value);
+        }
+        (Value::Object(members), Harm::Replace(value)) => replace(&mut members[name], value),
+        (Value::Array(elements), harm) => {
+            let at: usize = name.parse().unwrap();
+            match harm {
+                Harm::Replace(value) => replace(&mut elements[at], value),
+                _ => drop(elements.remove(at)),
+            }
+        }
+        _ => {}
+    }
+}
+
+fn replace(old: &mut Value, new: Value) {
+    if !(old.is_string() && new.is_string()) {
+        *old = new;
+    }
+}
+
+fn values() -> impl Strategy<Value = Value> {
+    let all = [
+        json!(null),
+        json!(true),
+        json!(false),
+        json!(0),
+        json!(1),
+        json!(-1),
+        json!(1.5),
+        json!(""),
+        json!("x"),
+        json!("5m"),
+        json!("2GiB"),
+        json!("never"),
+        json!([]),
+        json!({}),
+        json!([1]),
+        json!(["x"]),
+        json!({"x": 1}),
+        json!({"x": "y"}),
+    ];
+    proptest::sample::select(all.to_vec())
+}
+
+/// A name that is no key of ours, of another program or of anybody.
+fn names() -> impl Strategy<Value = String> {
+    "[a-z]{3}_[a-z]{3}".prop_map(|name| format!("{name}_x"))
+}
+
+fn harms() -> impl Strategy<Value = Harm> {
+    prop_oneof![
+        names().prop_map(Harm::Rename),
+        Just(Harm::Remove),
+        (names(), values()).prop_map(|(name, value)| Harm::Add(name, value)),
+        values().prop_map(Harm::Replace),
+    ]
+}
+
+/// Where a schema cannot tell what the program can: what a text says, what depends on something far away, and
+/// what nobody reads because the server is disabled.
+fn is_beyond(file: &Value, error: &str) -> bool {
+    let beyond = [
+        "nobody could come in",
+        "this must be an address",
+        "the URL of a store begins",
+        "this must be an origin",
+        "this must be a host",
+        "\"header:NAME\"",
+        "the name of a header",
+        "this must be a hash of a token",
+        "this must be an address or a network",
+        "this must be https",
+        "cannot be used",
+        "the command is empty",
+        "the name of",
+        "needs \"",
+        "it has both",
+        "also somebody else's",
+        "unless there is a",
+    ];
+    let disabled = file["mcpServers"]["files"]["disabled"] == true;
+    disabled || beyond.iter().any(|it| error.contains(it))
+}
+
+#[test]
+fn the_whole_file_will_do() {
+    let text = whole().to_string();
+    parse(&text).unwrap();
+    schema::judged(&text).unwrap();
+    let keys: Vec<&str> = [
+        common::ENTRY,
+        common::SERVER,
+        common::WARM,
+        common::TOOLS,
+        keys::FILE,
+        keys::EXPIRY,
+        keys::LIMITS,
+        keys::PER_OWNER,
+        keys::IDENTIFY,
+        keys::AUTH,
+        keys::TOKEN,
+        keys::JWT,
+        keys::PROXY,
+    ]
+    .concat();
+    for key in keys {
+        // These two name files.
+        let there =
+            text.contains(&format!("\"{key}\":")) || ["envFile", "tokens_file"].contains(&key);
+        assert!(there, "{key} is not harmed");
+    }
+}
+
+proptest! {
+    /// What is refused by one is refused by the other.
+    #[test]
+    fn the_program_and_the_schema_refuse_the_same(
+        at in any::<Index>(), first in harms(), again in proptest::option::of((any::<Index>(), harms())),
+    ) {
+        let mut file = whole();
+        for (at, how) in std::iter::once((at, first)).chain(again) {
+            let mut all = Vec::new();
+            places(&file, "", &mut all);
+            let place: &String = at.get(&all);
+            harm(&mut file, place, how);
+        }
+        let text = file.to_string();
+        match (parse(&text), schema::judged(&text)) {
+            (Ok(_), Ok(())) | (Err(_), Err(_)) => {}
+            (Err(error), Ok(())) => {
+                let error = error.to_string();
+                prop_assert!(is_beyond(&file, &error), "the schema takes what the program does not: {error}\n{text}");
+            }
+            (Ok(_), Err(error)) => {
+                prop_assert!(is_beyond(&file, ""), "the program takes what the schema does not: {error}\n{text}");
+            }
+        }
+    }
+
+    /// Every key of ours that is misspelt is answered with its place and what was meant.
+    #[test]
+    fn a_key_that_is_misspelt_is_found(at in any::<Index>(), letter in any::<Index>(), lines in 1..5_usize) {
+        let tables: [(&str, &[&'static str]); 12] = [
+            ("mcpServers.it.stayput", common::SERVER),
+            ("mcpServers.it.stayput.warm", common::WARM),
+            ("mcpServers.it.stayput.tools", common::TOOLS),
+            ("stayput", keys::FILE),
+            ("stayput.expiry", keys::EXPIRY),
+            ("stayput.limits", keys::LIMITS),
+            ("stayput.limits.per_owner", keys::PER_OWNER),
+            ("stayput.identify", keys::IDENTIFY),
+            ("stayput.auth", keys::AUTH),
+            ("stayput.auth.tokens.ann", keys::TOKEN),
+            ("stayput.auth.jwt", keys::JWT),
+            ("stayput.auth.proxy", keys::PROXY),
+        ];
+        let all: Vec<(&str, &str)> = tables
+            .iter()
+            .flat_map(|(table, keys)| keys.iter().map(move |key| (*table, *key)))
+            .collect();
+        let (table, key) = *at.get(&all);
+        // A letter twice.
+        let twice = letter.index(key.len());
+        let wrong = format!("{}{}", &key[..=twice], &key[twice..]);
+        let text = misspelt(table, &wrong, lines);
+        let said = parse(&text).unwrap_err().to_string();
+        let place = format!("/etc/mcp.json:{}:1: {table}.{wrong}: there is no such key", lines + 1);
+        prop_assert!(said.starts_with(&place), "{said}");
+        prop_assert!(said.ends_with(&format!("is \"{key}\"")), "{said}");
+    }
+}
+
+/// A file with one key that is wrong, at the start of a line.
+fn misspelt(table: &str, wrong: &str, lines: usize) -> String {
+    // Each is a line of its own, with a comment or without.
+    let line: String = (0..lines).map(|n| if n % 2 == 0 { "\n" } else { " // odd\n" }).collect();
+    let mut text = format!("{{{line}\"{wrong}\": 1}}");
+    let mut names: Vec<&str> = table.split('.').collect();
+    let first = names.remove(0);
+    for name in names.iter().rev() {
+        text = format!("{{\"{name}\": {text}}}");
+    }
+    if first == "mcpServers" {
+        // The server needs a command beside its choices.
+        let entry = text.replacen("{\"it\": {", "{\"it\": {\"command\": \"x\", ", 1);
+        return format!("{{\"mcpServers\": {entry}}}");
+    }
+    format!("{{\"mcpServers\": {{}}, \"stayput\": {text}}}")
+}

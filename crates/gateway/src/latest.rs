@@ -1,0 +1,74 @@
+//! The house as it is furnished now.
+
+use std::{
+    fmt,
+    sync::{
+        Arc, PoisonError, RwLock,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use stayput_upstream::Server;
+
+use crate::house::House;
+
+/// The house that is used now. A configuration that is read anew makes another one, which shares with the one
+/// before all but what it says; what is under way goes on in the one that it began in.
+#[derive(Default)]
+pub(crate) struct Latest {
+    number: AtomicU64,
+    house: RwLock<Option<Arc<House>>>,
+}
+
+impl Latest {
+    /// Everybody who comes from now on comes to this one.
+    pub(crate) fn set(&self, house: Arc<House>) {
+        let number = house.number;
+        *self.house.write().unwrap_or_else(PoisonError::into_inner) = Some(house);
+        self.number.store(number, Ordering::Release);
+    }
+
+    /// The one that is used now; none if there was only one.
+    pub(crate) fn get(&self) -> Option<Arc<House>> {
+        self.house.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Lets go of it: the two hold each other.
+    pub(crate) fn clear(&self) {
+        *self.house.write().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+}
+
+impl House {
+    /// The house that is used now, which is this one unless the configuration was read anew since.
+    pub(crate) fn now(self: &Arc<Self>) -> Arc<Self> {
+        if self.latest.number.load(Ordering::Acquire) == self.number {
+            return self.clone();
+        }
+        self.latest.get().unwrap_or_else(|| self.clone())
+    }
+
+    /// A server as it is configured now.
+    ///
+    /// # Errors
+    /// With a sentence, if there is none of this name any more.
+    pub(crate) fn present(&self, server: &Server) -> Result<Server, String> {
+        if self.latest.number.load(Ordering::Acquire) == self.number {
+            return Ok(server.clone());
+        }
+        let Some(latest) = self.latest.get() else { return Ok(server.clone()) };
+        let present = latest.servers.get(server.name()).cloned();
+        present.ok_or_else(|| gone(server.name()))
+    }
+}
+
+/// What is said of a server that was removed from the configuration.
+pub(crate) fn gone(name: &str) -> String {
+    format!("there is no server `{name}` any more: it was removed from the configuration")
+}
+
+impl fmt::Debug for Latest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Latest({})", self.number.load(Ordering::Relaxed))
+    }
+}

@@ -1,0 +1,203 @@
+//! A configuration that is read anew while the gateway runs.
+//!
+//! What it says makes another house, which everybody comes to from then on. Servers that are configured as
+//! before keep their links; of the others each link ends with its last call, and what it had is lost. A
+//! configuration that is wrong changes nothing.
+
+mod changes;
+mod watch;
+
+use std::{io, net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
+
+use tokio::{
+    runtime::Handle,
+    signal::unix::{SignalKind, signal},
+};
+
+use self::{changes::Changes, watch::Watch};
+use crate::{
+    cli::StartError,
+    config::Config,
+    house::{Furnishing, House},
+    log::Level,
+    losses::LISTS_CHANGED,
+    pace::Pace,
+    serve::{self, Plan, ServeError},
+    target::Target,
+};
+
+/// How long calls may go on at a server that is configured otherwise now.
+const DRAIN: Duration = Duration::from_secs(30);
+
+/// Where a configuration is read from, and what wins over it.
+#[derive(Clone)]
+pub(crate) struct Source {
+    pub(crate) file: PathBuf,
+    pub(crate) listen: Option<SocketAddr>,
+    /// It can hold a password.
+    pub(crate) store: Option<String>,
+    pub(crate) open_to_all: bool,
+}
+
+impl Source {
+    /// What it says now, and all files that this depends on.
+    pub(crate) fn load(&self) -> (Result<Config, StartError>, Vec<PathBuf>) {
+        let (config, files) = Config::load_with_files(&self.file);
+        let config = config.map(|config| Config {
+            listen: self.listen.unwrap_or(config.listen),
+            store: self.store.clone().unwrap_or(config.store),
+            ..config
+        });
+        (config.map_err(StartError::from), files)
+    }
+}
+
+/// Why a configuration does not hold.
+#[derive(Debug, thiserror::Error)]
+enum Refused {
+    #[error(transparent)]
+    Wrong(#[from] StartError),
+    #[error(transparent)]
+    Unusable(#[from] ServeError),
+}
+
+/// A configuration that is read anew whenever it changes.
+pub(crate) struct Reading {
+    source: Source,
+    watch: Watch,
+    /// What was read last does not hold.
+    refused: bool,
+    /// What cannot change while the gateway runs.
+    listen: SocketAddr,
+    store: String,
+}
+
+impl Reading {
+    /// Reads the configuration for the first time.
+    ///
+    /// # Errors
+    /// [`StartError`] says what is wrong with it.
+    pub(crate) fn begin(source: Source) -> Result<(Config, Self), StartError> {
+        let begun = watch::look(&[source.file.clone()]);
+        let (config, files) = source.load();
+        let config = config?;
+        let (listen, store) = (config.listen, config.store.clone());
+        let watch = Watch::new(begun, files);
+        Ok((config, Self { source, watch, refused: false, listen, store }))
+    }
+
+    /// Reads it anew whenever one of its files changes, or a SIGHUP comes.
+    ///
+    /// # Errors
+    /// If the system does not tell of signals.
+    pub(crate) async fn run(mut self, first: &Arc<House>) -> io::Result<()> {
+        let mut hangups = signal(SignalKind::hangup())?;
+        loop {
+            let asked = tokio::select! {
+                () = self.watch.changed() => false,
+                _ = hangups.recv() => true,
+            };
+            let house = first.now();
+            if asked && !self.refused && self.watch.is_as_before().await {
+                house.metrics.reloaded("unchanged");
+                house.log.info("the configuration is as it was before");
+                continue;
+            }
+            let Some(config) = self.read().await else { continue };
+            let applied = config.and_then(|config| self.apply(&house, config));
+            self.refused = applied.is_err();
+            match applied {
+                Ok(changes) => changes.tell(&house),
+                Err(refused) => {
+                    house.metrics.reloaded("refused");
+                    let sentence = format!(
+                        "the configuration is not taken over, and the one before holds: {refused}"
+                    );
+                    house.log.event(Level::Warn, &sentence, &[("event", "reload_refused")]);
+                }
+            }
+        }
+    }
+
+    /// What the configuration says now.
+    async fn read(&mut self) -> Option<Result<Config, Refused>> {
+        let (source, known) = (self.source.clone(), self.watch.files().to_vec());
+        let read = move || {
+            let begun = watch::look(&known);
+            let (config, files) = source.load();
+            (config, Watch::new(begun, files))
+        };
+        let (config, watch) = tokio::task::spawn_blocking(read).await.ok()?;
+        self.watch = watch;
+        Some(config.map_err(Refused::from))
+    }
+
+    /// Makes a configuration the one that holds.
+    fn apply(&self, before: &Arc<House>, config: Config) -> Result<Changes, Refused> {
+        let mut warnings = config.warnings.clone();
+        let open_to_all = self.source.open_to_all;
+        let mut plan = Plan { open_to_all, ..Plan::of(config)? };
+        warnings.extend(self.put_back(&mut plan));
+        let owners = serve::owners(std::mem::take(&mut plan.auth), Some(&before.owners))?;
+        serve::exposed(&plan, &owners)?;
+        let changes = Changes::between(before, &mut plan.servers);
+        let metrics = before.metrics.with(plan.servers.iter().map(|it| it.server.name()));
+        before.links.set_limits(plan.limits);
+        before.sessions.adjust(plan.expiry, plan.sessions);
+        let furnishing = Furnishing::new(plan.servers, plan.identify, plan.expiry);
+        let house = Arc::new(House {
+            metrics: metrics.into(),
+            rules: plan.rules,
+            owners: owners.into(),
+            pace: Pace::new(plan.pace).into(),
+            removed: changes.removed_names(before).into(),
+            latest: before.latest.clone(),
+            number: before.number + 1,
+            ..before.furnished(furnishing)
+        });
+        let retiring = changes.retire(before);
+        before.latest.set(house.clone());
+        // From here on nobody new is sent to what goes.
+        for retiring in retiring {
+            Handle::current().spawn(retiring.run(DRAIN));
+        }
+        house.metrics.reloaded("applied");
+        warnings.iter().for_each(|warning| house.log.warn(warning));
+        changes.announce(&house);
+        Ok(changes)
+    }
+
+    /// Puts back what cannot change, and says what that is.
+    fn put_back(&self, plan: &mut Plan) -> Vec<String> {
+        let mut warnings = Vec::new();
+        if plan.listen != Some(self.listen) {
+            warnings.push(format!(
+                "it still listens on {}: `listen` holds from the next start on",
+                self.listen
+            ));
+            plan.listen = Some(self.listen);
+        }
+        if plan.store != self.store {
+            let sentence = "sessions stay where they are: `store` holds from the next start on";
+            warnings.push(sentence.to_owned());
+        }
+        warnings
+    }
+}
+
+impl Changes {
+    /// Tells clients that listen which lists are others now.
+    fn tell(&self, house: &House) {
+        let tell = |target: &Target| {
+            for (_, text) in LISTS_CHANGED {
+                house.connections.tell(target, text);
+            }
+        };
+        for name in self.differing() {
+            tell(&Target::Server(name.into()));
+        }
+        if !self.is_empty() {
+            tell(&Target::All);
+        }
+    }
+}

@@ -1,0 +1,304 @@
+//! A configuration that changes while the gateway runs.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test stops at the first surprise")]
+
+mod world;
+
+use std::time::Duration;
+
+use http::Method;
+use serde_json::{Value, json};
+use stayput_testkit::{
+    mcp::{TestServer, send},
+    processes,
+};
+use world::{Client, Gateway, LONG, gone, mark, stdio, until};
+
+async fn count(client: &Client, gateway: &Gateway) -> Value {
+    client.call(gateway, "count", json!({})).await["result"].clone()
+}
+
+fn number(result: &Value) -> &str {
+    assert!(result["isError"] != true, "{result}");
+    result["content"][0]["text"].as_str().unwrap()
+}
+
+fn is_lost(result: &Value) -> bool {
+    result["_meta"]["dev.stayput/state"]["state"] == "lost"
+}
+
+/// Whether a call was told that its server is configured otherwise.
+fn is_reconfigured(result: &Value) -> bool {
+    let text = result["content"][0]["text"].as_str().unwrap();
+    is_lost(result) && result["isError"] == true && text.contains("its configuration changed")
+}
+
+async fn reloads(gateway: &Gateway, outcome: &str) -> u64 {
+    let url = format!("{}/metrics", gateway.url);
+    let answer = send(Method::GET, &url, &[], "").await.unwrap();
+    let page = String::from_utf8(answer.bytes().await.unwrap().to_vec()).unwrap();
+    let sample = format!("stayput_reloads_total{{outcome=\"{outcome}\"}} ");
+    let line = page.lines().find_map(|line| line.strip_prefix(&*sample));
+    line.unwrap_or_else(|| panic!("no {sample} in {page}")).parse().unwrap()
+}
+
+/// Waits until a configuration was read anew, with this outcome, so often.
+async fn reloaded(gateway: &Gateway, outcome: &str, times: u64) {
+    for _ in 0..1_500 {
+        if reloads(gateway, outcome).await >= times {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    panic!("not {outcome} {times} times: {}", gateway.log());
+}
+
+/// E27: what is configured as before keeps its process and its state; what is configured otherwise begins
+/// afresh, and its client is told why; what is removed says so; what is added is there.
+#[tokio::test]
+async fn each_server_goes_its_own_way() {
+    let (kept, changed, removed) = (mark("rl-kept"), mark("rl-changed"), mark("rl-removed"));
+    let gateway = Gateway::start(json!({
+        "kept": stdio(&kept, &[]), "changed": stdio(&changed, &[]), "removed": stdio(&removed, &[]),
+    }))
+    .await;
+    let [one, two, three] = ["kept", "changed", "removed"];
+    let (one, two) = (gateway.client(one).await, gateway.client(two).await);
+    let three = gateway.client(three).await;
+    for client in [&one, &two, &three] {
+        assert_eq!(number(&count(client, &gateway).await), "1");
+    }
+    let before = processes::with_token(&kept);
+    let (next, added) = (mark("rl-next"), mark("rl-added"));
+    gateway.configure(json!({
+        "kept": stdio(&kept, &[]), "changed": stdio(&next, &[]), "added": stdio(&added, &[]),
+    }));
+    reloaded(&gateway, "applied", 1).await;
+    assert_eq!(number(&count(&one, &gateway).await), "2");
+    assert_eq!(processes::with_token(&kept), before);
+    let told = count(&two, &gateway).await;
+    assert!(is_reconfigured(&told), "{told}");
+    assert_eq!(number(&count(&two, &gateway).await), "1", "told once, and begun afresh");
+    let told = count(&three, &gateway).await;
+    let text = told["content"][0]["text"].as_str().unwrap();
+    assert!(told["isError"] == true && text.contains("removed from the configuration"), "{told}");
+    assert_eq!(
+        gateway.post("removed", &[], "{}").await.status,
+        404,
+        "to anybody else it is not there"
+    );
+    let four = gateway.client("added").await;
+    assert_eq!(number(&count(&four, &gateway).await), "1");
+    gone(&changed).await;
+    gone(&removed).await;
+    let log = gateway.log();
+    assert!(log.contains("(added: added; changed: changed; removed: removed)"), "{log}");
+    // Back again: nothing is silent, whatever way it went.
+    gateway.configure(json!({
+        "kept": stdio(&kept, &[]), "changed": stdio(&changed, &[]), "removed": stdio(&removed, &[]),
+    }));
+    reloaded(&gateway, "applied", 2).await;
+    for client in [&two, &three] {
+        assert!(is_lost(&count(client, &gateway).await));
+        assert_eq!(number(&count(client, &gateway).await), "1");
+    }
+    assert_eq!(number(&count(&one, &gateway).await), "3");
+}
+
+/// Invariant 3, on what several share: each is told, also if the server was away in between.
+#[tokio::test]
+async fn what_several_share_is_lost_to_each() {
+    let shared = |mark: &str| {
+        let mut server = stdio(mark, &[]);
+        server["stayput"] = json!({ "isolation": "shared" });
+        server
+    };
+    let (first, second) = (mark("rl-shared"), mark("rl-shared-next"));
+    let gateway = Gateway::start(json!({ "test": shared(&first) })).await;
+    let (ann, bob) = (gateway.client("test").await, gateway.client("test").await);
+    assert_eq!(number(&count(&ann, &gateway).await), "1");
+    assert_eq!(number(&count(&bob, &gateway).await), "2");
+    gateway.configure(json!({ "test": shared(&second) }));
+    reloaded(&gateway, "applied", 1).await;
+    for client in [&ann, &bob] {
+        let told = count(client, &gateway).await;
+        assert!(is_reconfigured(&told), "{told}");
+    }
+    assert_eq!(number(&count(&ann, &gateway).await), "1");
+    assert_eq!(number(&count(&bob, &gateway).await), "2");
+    gateway.configure(json!({}));
+    reloaded(&gateway, "applied", 2).await;
+    gone(&second).await;
+    gateway.configure(json!({ "test": shared(&second) }));
+    reloaded(&gateway, "applied", 3).await;
+    for client in [&ann, &bob] {
+        assert!(is_lost(&count(client, &gateway).await));
+    }
+    assert_eq!(number(&count(&bob, &gateway).await), "1");
+}
+
+/// A call that is under way ends on the server that it was sent to; what comes meanwhile waits for that, and
+/// is not sent there.
+#[tokio::test]
+async fn a_call_in_flight_ends_where_it_began() {
+    let (old, new) = (mark("rl-drain"), mark("rl-drained"));
+    let gateway = Gateway::start(json!({ "test": stdio(&old, &[]) })).await;
+    let client = gateway.client("test").await;
+    assert_eq!(number(&count(&client, &gateway).await), "1");
+    let slow = client.call(&gateway, "slow", json!({ "ms": 4_000 }));
+    let next = async {
+        until("process", || processes::with_token(&old).len() == 1).await;
+        gateway.configure(json!({ "test": stdio(&new, &[]) }));
+        reloaded(&gateway, "applied", 1).await;
+        let body = json!({ "jsonrpc": "2.0", "id": 8, "method": "tools/call",
+            "params": { "name": "count", "arguments": {} } });
+        let answer = client.send(&gateway, &body.to_string()).await;
+        tokio::time::timeout(LONG, answer.message()).await.unwrap()["result"].clone()
+    };
+    let (slow, next) = tokio::join!(slow, next);
+    assert!(slow["result"]["isError"] != true && slow["error"].is_null(), "{slow}");
+    assert!(is_reconfigured(&next), "{next}");
+    assert_eq!(number(&count(&client, &gateway).await), "1");
+    gone(&old).await;
+}
+
+/// A session of an HTTP server that is configured otherwise is not gone on with, and the server is told.
+#[tokio::test]
+async fn a_session_over_http_is_reconfigured_too() {
+    let server = TestServer::http(&["--era", "legacy"]).await;
+    let entry = |key: &str| json!({ "url": server.url(), "headers": { "X-Key": key } });
+    let gateway = Gateway::start(json!({ "test": entry("a") })).await;
+    let client = gateway.client("test").await;
+    assert_eq!(number(&count(&client, &gateway).await), "1");
+    gateway.configure(json!({ "test": entry("a"), "more": entry("b") }));
+    reloaded(&gateway, "applied", 1).await;
+    assert_eq!(number(&count(&client, &gateway).await), "2");
+    gateway.configure(json!({ "test": entry("b") }));
+    reloaded(&gateway, "applied", 2).await;
+    assert!(is_reconfigured(&count(&client, &gateway).await));
+    assert_eq!(number(&count(&client, &gateway).await), "1");
+}
+
+/// What is wrong is told with its place, and nothing stops; half a file is waited for.
+#[tokio::test]
+async fn a_wrong_configuration_changes_nothing() {
+    let mark = mark("rl-wrong");
+    let gateway = Gateway::start(json!({ "test": stdio(&mark, &[]) })).await;
+    let client = gateway.client("test").await;
+    assert_eq!(number(&count(&client, &gateway).await), "1");
+    let text = gateway.configuration();
+    gateway.write(&text.replace("\"listen\"", "\n\"lisen\""));
+    reloaded(&gateway, "refused", 1).await;
+    let log = gateway.log();
+    let expected = "stayput.json:2:1: stayput.lisen: there is no such key; the nearest that there is, is \"listen\"";
+    assert!(log.contains(expected), "{log}");
+    gateway.write(&text[..text.len() / 2]);
+    reloaded(&gateway, "refused", 2).await;
+    std::fs::remove_file(gateway.config()).unwrap();
+    reloaded(&gateway, "refused", 3).await;
+    gateway.hang_up();
+    reloaded(&gateway, "refused", 4).await;
+    assert_eq!(number(&count(&client, &gateway).await), "2");
+    gateway.write(&text);
+    gateway.hang_up();
+    reloaded(&gateway, "applied", 1).await;
+    assert_eq!(number(&count(&client, &gateway).await), "3");
+    gateway.hang_up();
+    reloaded(&gateway, "unchanged", 1).await;
+    assert_eq!(number(&count(&client, &gateway).await), "4");
+}
+
+/// Where it listens and where sessions are kept stay as they are, which is said.
+#[tokio::test]
+async fn what_cannot_change_is_told() {
+    let mark = mark("rl-fixed");
+    let gateway = Gateway::start(json!({ "test": stdio(&mark, &[]) })).await;
+    let client = gateway.client("test").await;
+    assert_eq!(number(&count(&client, &gateway).await), "1");
+    let text = gateway.configuration();
+    gateway.write(&text.replace("127.0.0.1:0", "127.0.0.1:1").replace("store.db", "other.db"));
+    reloaded(&gateway, "applied", 1).await;
+    let log = gateway.log();
+    assert!(log.contains("it still listens on") && log.contains("sessions stay where"), "{log}");
+    assert!(!log.contains("other.db"), "{log}");
+    // And nobody is let in by mistake.
+    gateway.write(&text.replace("127.0.0.1:0", "0.0.0.0:0"));
+    reloaded(&gateway, "applied", 2).await;
+    assert_eq!(number(&count(&client, &gateway).await), "2");
+}
+
+/// Tokens, in the file and beside it, limits and what may be called hold from the next request on.
+#[tokio::test]
+async fn settings_hold_from_the_next_request_on() {
+    let ann = "stp_ann-ann-ann-ann-ann-ann-ann";
+    let hash = |token: &str| {
+        let output = std::process::Command::new("sh")
+            .args(["-c", &format!("printf %s {token} | sha256sum")])
+            .output()
+            .unwrap();
+        format!("sha256:{}", String::from_utf8(output.stdout).unwrap().split(' ').next().unwrap())
+    };
+    let mark = mark("rl-settings");
+    let gateway = Gateway::start(json!({ "test": stdio(&mark, &[]) })).await;
+    let tokens = gateway.folder.path().join("tokens");
+    let configure = |stayput: Value, test: Value| {
+        let mut all: Value = serde_json::from_str(&gateway.configuration()).unwrap();
+        all["mcpServers"]["test"]["stayput"] = test;
+        for (name, value) in stayput.as_object().unwrap() {
+            all["stayput"][name] = value.clone();
+        }
+        gateway.write(&all.to_string());
+    };
+    let status = async |token: &str| {
+        let bearer = format!("Bearer {token}");
+        let body = json!({ "jsonrpc": "2.0", "id": 0, "method": "initialize", "params": {
+            "protocolVersion": "2025-11-25", "capabilities": {},
+            "clientInfo": { "name": "test", "version": "1" } } });
+        let headers = [("authorization", &*bearer)];
+        gateway.post("test", &headers, &body.to_string()).await.status.as_u16()
+    };
+    let client = gateway.client("test").await;
+    assert_eq!(number(&count(&client, &gateway).await), "1");
+    configure(
+        json!({ "limits": { "sessions_per_owner": 1, "body": 200 } }),
+        json!({ "tools": { "deny": ["count"] } }),
+    );
+    reloaded(&gateway, "applied", 1).await;
+    let denied = client.call(&gateway, "count", json!({})).await;
+    assert_eq!(denied["error"]["message"], "Unknown tool", "{denied}");
+    assert_eq!(gateway.post("test", &[], &" ".repeat(201)).await.status, 413);
+    std::fs::write(&tokens, format!("ann {}\n", hash(ann))).unwrap();
+    configure(json!({ "auth": { "tokens_file": "tokens" }, "limits": {} }), json!({}));
+    until("token", || gateway.log().matches("read anew and holds").count() == 2).await;
+    assert_eq!(status(ann).await, 200);
+    assert_eq!(status("stp_other").await, 401);
+    // The file beside the configuration alone.
+    std::fs::write(&tokens, format!("bob {}\n", hash("stp_bob"))).unwrap();
+    until("token", || gateway.log().matches("read anew and holds").count() == 3).await;
+    assert_eq!(status(ann).await, 401);
+    assert_eq!(status("stp_bob").await, 200);
+}
+
+/// Who listens is told that there are other tools now, on the path of all servers, too.
+#[tokio::test]
+async fn who_listens_hears_that_lists_changed() {
+    let (first, second) = (mark("rl-heard"), mark("rl-heard-more"));
+    let gateway = Gateway::start(json!({ "one": stdio(&first, &[]) })).await;
+    let client = gateway.client("").await;
+    let listed = client.request(&gateway, "tools/list", json!({})).await;
+    assert!(!listed.to_string().contains("two__count"), "{listed}");
+    let mut events = client.get(&gateway, None).await.events();
+    gateway.configure(json!({ "one": stdio(&first, &[]), "two": stdio(&second, &[]) }));
+    let heard = async {
+        loop {
+            let event = events.message().await.unwrap();
+            if event["method"] == "notifications/tools/list_changed" {
+                return;
+            }
+        }
+    };
+    tokio::time::timeout(LONG, heard).await.unwrap();
+    let listed = client.request(&gateway, "tools/list", json!({})).await;
+    assert!(listed.to_string().contains("two__count"), "{listed}");
+    let counted = client.call(&gateway, "two__count", json!({})).await["result"].clone();
+    assert_eq!(number(&counted), "1");
+}
