@@ -202,7 +202,7 @@ impl Links {
     pub async fn known_profile(&self, server: &Server, place: &Place) -> Option<Arc<Profile>> {
         let scope = open::probe_scope(server, place);
         let identity = self.0.opener.profile_identity(server, &scope).await.ok()?;
-        self.0.profiles.known(identity)
+        self.0.profiles.known(self.0.profiles.whose(server, identity, &place.owner))
     }
 
     /// What is known of a server, its lists as they are now: if it said on any link of this owner that one
@@ -211,7 +211,8 @@ impl Links {
         let scope = open::probe_scope(server, place);
         let identity = self.0.opener.profile_identity(server, &scope).await.ok()?;
         let changed = || self.0.table.changed(server, &place.owner);
-        self.0.profiles.current(identity, self.0.opener.lists_changed(), changed).await
+        let whose = self.0.profiles.whose(server, identity, &place.owner);
+        self.0.profiles.current(whose, self.0.opener.lists_changed(), changed).await
     }
 
     /// What is known of a server after it said, on this link, that its lists changed, or if one of them could
@@ -224,7 +225,8 @@ impl Links {
     ) -> Option<Arc<Profile>> {
         let scope = open::probe_scope(server, place);
         let identity = self.0.opener.profile_identity(server, &scope).await.ok()?;
-        self.0.profiles.relearn(identity, link).await
+        let whose = self.0.profiles.whose(server, identity, &place.owner);
+        self.0.profiles.relearn(whose, link).await
     }
 
     /// Takes over a profile that was learned earlier, unless its era is not the one that is spoken with

@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use stayput_core::SessionId;
+use stayput_core::{Owner, SessionId};
 
 use self::learned::{Entered, Learned};
 use crate::{
@@ -27,6 +27,9 @@ use crate::{
 /// How long a server may take to tell lists that changed. Others wait for it.
 const RELEARNING: Duration = Duration::from_secs(4);
 
+/// How many owners' lists are kept before those that nobody looks at are forgotten.
+const OWNERS: usize = 4096;
+
 /// How many kinds of clients one server is asked for. Whoever comes later is told what is known.
 const KINDS: usize = 32;
 
@@ -37,7 +40,23 @@ pub(crate) struct Profiles {
     learned: Mutex<HashMap<Identity, Arc<Learned>>>,
     /// What else is known under an identity: the server as clients see it that declare something.
     kinds: Mutex<HashMap<Identity, Vec<Identity>>>,
+    /// Lists that changed on links of one owner: what a server has for somebody is for nobody else to see, with the
+    /// same credentials, too (E23).
+    changed: Mutex<HashMap<Identity, Arc<Learned>>>,
     closed: AtomicBool,
+}
+
+/// What is known of a server, and who asks; nobody in particular where all see the same.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Whose<'a> {
+    pub(crate) identity: Identity,
+    pub(crate) owner: Option<&'a Owner>,
+}
+
+impl From<Identity> for Whose<'_> {
+    fn from(identity: Identity) -> Self {
+        Self { identity, owner: None }
+    }
 }
 
 /// Who asks for a profile, and with whose credentials.
@@ -53,9 +72,36 @@ impl Profiles {
         lock(&self.learned).entry(identity).or_default().clone()
     }
 
+    /// Where lists are kept that changed for who asks.
+    fn own(&self, whose: Whose<'_>) -> Arc<Learned> {
+        let Some(owner) = whose.owner else { return self.place(whose.identity) };
+        let mut changed = lock(&self.changed);
+        if changed.len() >= OWNERS {
+            changed.retain(|_, own| Arc::strong_count(own) > 1);
+        }
+        changed.entry(whose.identity.seen_by(owner)).or_default().clone()
+    }
+
     /// What is known.
-    pub(crate) fn known(&self, identity: Identity) -> Option<Arc<Profile>> {
-        self.place(identity).known()
+    pub(crate) fn known<'a>(&self, whose: impl Into<Whose<'a>>) -> Option<Arc<Profile>> {
+        let Whose { identity, owner } = whose.into();
+        let own = owner.and_then(|owner| {
+            let changed = lock(&self.changed);
+            changed.get(&identity.seen_by(owner)).cloned()
+        });
+        own.and_then(|own| own.known()).or_else(|| self.place(identity).known())
+    }
+
+    /// Whose lists are meant if this owner asks: those of links that all share are everybody's.
+    pub(crate) fn whose<'a>(
+        &self,
+        server: &Server,
+        identity: Identity,
+        owner: &'a Owner,
+    ) -> Whose<'a> {
+        let known = self.any(identity).map(|known| server.isolation(known.way().era()));
+        let owner = (known != Some(Isolation::Shared)).then_some(owner);
+        Whose { identity, owner }
     }
 
     /// What was learned elsewhere, or earlier.
@@ -68,6 +114,9 @@ impl Profiles {
     /// nobody else.
     pub(crate) async fn get(&self, asker: Asker<'_>) -> Result<Arc<Profile>, Arc<OpenError>> {
         let identity = asker.identity().await?;
+        if let Some(known) = self.known(Whose { identity, owner: asker.scope.owner() }) {
+            return Ok(known);
+        }
         self.learned(asker, identity, Hello::default()).await
     }
 
@@ -82,7 +131,7 @@ impl Profiles {
         // On a link that several share nobody can be asked anything.
         let alone = matches!(asker.scope, Scope::Session { .. });
         if !alone || !hello.declares_anything() {
-            return self.learned(asker, identity, Hello::default()).await;
+            return self.get(asker).await;
         }
         let kind = identity.declaring(hello.capabilities());
         // Modern servers list the same for everybody.
@@ -109,6 +158,7 @@ impl Profiles {
         }
     }
 
+    /// Whatever is known, for any client.
     fn any(&self, identity: Identity) -> Option<Arc<Profile>> {
         let kinds = lock(&self.kinds).get(&identity).cloned().unwrap_or_default();
         std::iter::once(identity).chain(kinds).find_map(|one| self.known(one))
@@ -163,19 +213,19 @@ impl Profiles {
 
     /// Asks for the lists anew, on a link whose server said that they changed, or if one could not be had
     /// before. All who ask meanwhile wait for the same answers.
-    pub(crate) async fn relearn(&self, identity: Identity, link: &Link) -> Option<Arc<Profile>> {
-        let place = self.place(identity);
+    pub(crate) async fn relearn(&self, whose: Whose<'_>, link: &Link) -> Option<Arc<Profile>> {
+        let place = self.own(whose);
         let _one = place.relearning.lock().await;
-        self.relearn_alone(identity, &place, link).await
+        self.relearn_alone(whose, &place, link).await
     }
 
     async fn relearn_alone(
         &self,
-        identity: Identity,
+        whose: Whose<'_>,
         place: &Learned,
         link: &Link,
     ) -> Option<Arc<Profile>> {
-        let known = place.known()?;
+        let known = place.known().or_else(|| self.known(whose))?;
         let changes = link.lists_changed();
         if changes == 0 && known.is_whole() {
             return Some(known);
@@ -187,7 +237,7 @@ impl Profiles {
         let profile = Arc::new(profile);
         place.set(profile.clone());
         // Other clients may be told something else; they are asked for anew.
-        let kinds = lock(&self.kinds).get(&identity).cloned().unwrap_or_default();
+        let kinds = lock(&self.kinds).get(&whose.identity).cloned().unwrap_or_default();
         kinds.into_iter().for_each(|kind| self.place(kind).forget());
         Some(profile)
     }
@@ -196,16 +246,19 @@ impl Profiles {
     /// to be asked first. `changes` counts what any link ever said, so that nobody looks in vain.
     pub(crate) async fn current(
         &self,
-        identity: Identity,
+        whose: Whose<'_>,
         changes: u64,
         links: impl FnOnce() -> Vec<Arc<Link>>,
     ) -> Option<Arc<Profile>> {
-        let place = self.place(identity);
+        if changes == 0 {
+            return self.known(whose);
+        }
+        let place = self.own(whose);
         if place.looked.load(Ordering::Acquire) >= changes {
-            return place.known();
+            return self.known(whose);
         }
         let _one = place.relearning.lock().await;
-        let known = place.known()?;
+        let known = self.known(whose)?;
         if place.looked.load(Ordering::Acquire) >= changes {
             return Some(known);
         }
@@ -214,7 +267,7 @@ impl Profiles {
             None => Some(known),
             Some((first, others)) => {
                 let seen: Vec<u64> = others.iter().map(|link| link.lists_changed()).collect();
-                let profile = self.relearn_alone(identity, &place, first).await;
+                let profile = self.relearn_alone(whose, &place, first).await;
                 // Whoever has one of the others can ask there; to all the rest one is as good as another.
                 others.iter().zip(seen).for_each(|(link, seen)| link.lists_learned(seen));
                 profile

@@ -9,7 +9,7 @@ use super::{
 };
 
 /// Without what differs between two runs of the same: ids, handles and times.
-fn plain(text: &str) -> String {
+pub(super) fn plain(text: &str) -> String {
     let is_part = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
     let words = text.split_inclusive(|c| !is_part(c)).map(|word| {
         let name = word.trim_end_matches(|c| !is_part(c));
@@ -145,4 +145,42 @@ async fn a_server_that_is_not_for_bob_is_not_there() {
     drop((gateway, without));
     gone(&here).await;
     gone(&there).await;
+}
+
+/// E23: what Ann's session has more is not in Bob's lists, though both come to the server with the same credentials.
+#[tokio::test]
+async fn what_a_server_lists_for_ann_is_not_for_bob() {
+    let mark = mark("relearned");
+    let ((ann, anns), (bob, bobs)) = (token("ann"), token("bob"));
+    let auth = json!({ "tokens": { "ann": anns, "bob": bobs } });
+    let servers = json!({ "test": stdio(&mark, &[]) });
+    let gateway = Gateway::with(servers, json!({ "auth": auth })).await;
+    let (url, all) = (gateway.at("test"), gateway.at(""));
+    let (ann, bob) = (Somebody::bearer(&ann), Somebody::bearer(&bob));
+    let (headers, listing) = modern("tools/list", json!({}));
+    let asking =
+        |who: &Somebody| headers.iter().fold(who.and("x-n", "1"), |it, (n, v)| it.and(n, v));
+    let (anns, bobs) = (ann.connect(&url).await, bob.connect(&url).await);
+    let before = shape(&asking(&bob), Method::POST, &url, &listing).await;
+    assert_eq!(shape(&asking(&ann), Method::POST, &url, &listing).await, before);
+    let body = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call",
+        "params": { "name": "notify", "arguments": { "tool": "anns-own" } } });
+    let on = ann.and("mcp-session-id", &anns);
+    assert_eq!(on.ask(Method::POST, &url, &body.to_string()).await.status, 200);
+    for _ in 0..2 {
+        for at in [&url, &all] {
+            let seen = shape(&asking(&ann), Method::POST, at, &listing).await.1;
+            assert!(seen.contains("anns-own"), "{seen}");
+            let seen = shape(&asking(&bob), Method::POST, at, &listing).await.1;
+            assert!(seen.contains("count") && !seen.contains("anns-own"), "{seen}");
+        }
+        let list = json!({ "jsonrpc": "2.0", "id": 2, "method": "tools/list" }).to_string();
+        for connection in [bobs.clone(), bob.connect(&url).await] {
+            let on = bob.and("mcp-session-id", &connection);
+            let seen = shape(&on, Method::POST, &url, &list).await.1;
+            assert!(seen.contains("count") && !seen.contains("anns-own"), "{seen}");
+        }
+    }
+    drop(gateway);
+    gone(&mark).await;
 }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use stayput_core::Digest;
+use stayput_core::{Digest, Owner};
 
 use super::expand::{Part, Template};
 
@@ -24,6 +24,12 @@ impl Identity {
     pub(crate) fn declaring(&self, capabilities: &str) -> Self {
         let pieces = [self.as_bytes().as_slice(), capabilities.as_bytes()];
         Self(Digest::of("stayput.profile.declaring", &pieces))
+    }
+
+    /// The identity of the same as one owner has come to see it.
+    pub(crate) fn seen_by(&self, owner: &Owner) -> Self {
+        let pieces = [self.as_bytes().as_slice(), owner.as_str().as_bytes()];
+        Self(Digest::of("stayput.profile.owner", &pieces))
     }
 
     /// All 32 bytes, for a store.
