@@ -1,7 +1,7 @@
 # Every target is a script of scripts/, or one line of cargo; this file only names them.
 
 .DEFAULT_GOAL := help
-.PHONY: help test quick properties fuzz bench fmt lint doc deny peers
+.PHONY: help test quick properties fuzz bench python fmt lint doc deny peers
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -19,8 +19,13 @@ properties: ## Run the property tests on fresh random cases, many of them: make 
 fuzz: ## Fuzz every target for a minute, or one: make fuzz TARGET=name SECONDS=600
 	@scripts/fuzz $(TARGET) $(SECONDS)
 
-bench: ## Run the benchmarks but the soak, or some: make bench ARGS="sessions stores links agent server gateway identify soak"
+bench: ## Run the benchmarks but the soak, or some: make bench ARGS="sessions stores links agent server gateway identify python soak"
 	@scripts/bench $(ARGS)
+
+python: ## Build the Python wheel into target/python, test it and check its types
+	@scripts/python build
+	@scripts/python test
+	@scripts/python types
 
 fmt: ## Format the code
 	@cargo fmt --all

@@ -114,9 +114,9 @@ run_stage() {
     return "$((stage_code != 0))"
 }
 
-# Prints "PASSED FAILED" for a log of cargo test (one `test result:` line per binary) or nextest (one
-# `Summary [...]` line, where tests that timed out or could not start are counted apart). Where nextest
-# speaks, its last summary counts: whatever came before is the output of a test.
+# Prints "PASSED FAILED" for a log of cargo test (one `test result:` line per binary), of pytest (`=== 1 passed in
+# 1.00s ===`) or of nextest (one `Summary [...]` line, where tests that timed out or could not start are counted
+# apart). Where nextest speaks, its last summary counts: whatever came before is the output of a test.
 count_tests() {
     sed -E 's/\x1b\[[0-9;]*[A-Za-z]//g; s/\r$//' "$1" | awk '
         # The number before the words `what`, nothing but a digit and a space before them.
@@ -129,6 +129,10 @@ count_tests() {
         /^test result: / && !nextest {
             passed += number($0, "passed")
             failed += number($0, "failed")
+        }
+        /^=+ .*(passed|failed|errors?).* in [0-9.]+s.* =+$/ && !nextest {
+            passed += number($0, "passed")
+            failed += number($0, "failed") + number($0, "errors?")
         }
         /^ *Summary \[ *[0-9.:]+s?\] .* tests? run: / {
             sub(/^.* tests? run: /, "")

@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use stayput_config::OnLoss;
+use stayput_config::{ConfigError, OnLoss};
 use stayput_core::{
     Agent, Clock as _, Expiry, Holder, MemoryStore, Owner, SessionId, SessionLimits, Sessions,
     Settings, Store, SystemClock,
@@ -79,8 +79,19 @@ impl Builder {
     /// `${NAME}` and what `stayput` says in an entry. Settings at the top of the file are the gateway's.
     ///
     /// What was passed over, such as an entry that is Stayput itself, is told by [`Hub::warnings`].
-    pub fn config(mut self, path: impl AsRef<Path>) -> Self {
-        match stayput_config::Servers::load(path.as_ref()) {
+    pub fn config(self, path: impl AsRef<Path>) -> Self {
+        let servers = stayput_config::Servers::load(path.as_ref());
+        self.configured(servers)
+    }
+
+    /// As [`Builder::config`], with the text of the file at hand. What is relative in it is so to the folder of
+    /// `origin`, which errors name.
+    pub fn config_text(self, text: &str, origin: impl AsRef<Path>) -> Self {
+        self.configured(stayput_config::Servers::parse(text, origin.as_ref()))
+    }
+
+    fn configured(mut self, servers: Result<stayput_config::Servers, ConfigError>) -> Self {
+        match servers {
             Ok(servers) => {
                 self.warnings.extend(servers.warnings);
                 let found = servers.found.into_iter();

@@ -204,6 +204,7 @@ impl Error {
             Self::Closed => "closed",
             Self::Forked => "forked",
             Self::StateLost(_) => "state_lost",
+            error if error.is_at_capacity() => "at_capacity",
             Self::ServerFailed { .. } => "server_failed",
             Self::CallFailed { source: CallError::TimedOut { .. }, .. } => "timed_out",
             Self::CallFailed { .. } => "call_failed",
@@ -212,6 +213,18 @@ impl Error {
             Self::Config(_) => "config",
             Self::Session(_) => "session",
             Self::Invalid(_) => "invalid",
+        }
+    }
+
+    /// Whether there are as many links, processes or sessions as there may be. Later there can be room.
+    #[must_use]
+    pub fn is_at_capacity(&self) -> bool {
+        match self {
+            Self::ServerFailed { source, .. } => {
+                matches!(**source, stayput_upstream::OpenError::AtCapacity(_))
+            }
+            Self::Session(error) => matches!(**error, stayput_core::OpenError::AtCapacity { .. }),
+            _ => false,
         }
     }
 

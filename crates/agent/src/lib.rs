@@ -58,6 +58,7 @@ mod ambient;
 mod automatic;
 mod branch;
 mod builder;
+pub mod by_hand;
 mod call;
 mod closing;
 mod error;

@@ -75,10 +75,14 @@ pub struct Resource {
 
 /// One of the lists that servers have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum List {
+pub enum List {
+    /// Tools.
     Tools,
+    /// Prompts.
     Prompts,
+    /// Resources.
     Resources,
+    /// Templates of resources.
     Templates,
 }
 

@@ -76,7 +76,7 @@ pub trait SubAgent: Future + Sized {
 impl<F: Future> SubAgent for F {}
 
 #[derive(Clone, Copy, Debug)]
-enum Want {
+pub(crate) enum Want {
     Shared,
     Own,
     Nothing,
@@ -139,7 +139,7 @@ impl<F: Future> Future for Sub<F> {
 }
 
 /// The scope of a sub-agent, inside the one that it is called in.
-fn scope(server: &str, want: Want) -> Option<Scope> {
+pub(crate) fn scope(server: &str, want: Want) -> Option<Scope> {
     let around = ambient::innermost()?;
     let mut rules = around.rules.clone();
     match want {

@@ -8,6 +8,7 @@ use crate::{
     choices::{Choices, Handles, OnLoss},
     document::Document,
     entry,
+    environment::Environment,
     error::{ConfigError, Problem},
     keys,
     spot::{Member, Read, Spot, Table},
@@ -46,6 +47,15 @@ impl Servers {
     /// [`ConfigError`] says where in the file what is wrong, and what to do.
     pub fn load(path: &Path) -> Result<Self, ConfigError> {
         Document::load(path)?.read(|root| Self::read(root, &root.table()?))
+    }
+
+    /// The same of a text which stands in the file `origin`, or could.
+    ///
+    /// # Errors
+    /// As for [`Servers::load`].
+    pub fn parse(text: &str, origin: &Path) -> Result<Self, ConfigError> {
+        let document = Document::new(text, origin, Environment::of_process());
+        document.read(|root| Self::read(root, &root.table()?))
     }
 
     /// The servers of a file, whose members are `file`.

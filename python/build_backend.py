@@ -1,0 +1,66 @@
+"""Builds the wheel: maturin does, and before it the program `stayput` is built and laid where maturin finds it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import maturin
+from maturin import get_requires_for_build_editable as get_requires_for_build_editable
+from maturin import get_requires_for_build_wheel as get_requires_for_build_wheel
+from maturin import prepare_metadata_for_build_editable as prepare_metadata_for_build_editable
+from maturin import prepare_metadata_for_build_wheel as prepare_metadata_for_build_wheel
+
+HERE = Path(__file__).parent
+SCRIPTS = HERE / "stayput.data" / "scripts"
+
+
+def build_wheel(wheel_directory: str, config_settings: Any = None, metadata_directory: str | None = None) -> str:
+    lay_program()
+    name: str = maturin.build_wheel(wheel_directory, config_settings, metadata_directory)
+    return name
+
+
+def build_editable(wheel_directory: str, config_settings: Any = None, metadata_directory: str | None = None) -> str:
+    lay_program()
+    name: str = maturin.build_editable(wheel_directory, config_settings, metadata_directory)
+    return name
+
+
+def lay_program() -> None:
+    """Builds the program in the profile of the wheel. What is in STAYPUT_PROGRAM is taken as it is."""
+    given = os.environ.get("STAYPUT_PROGRAM")
+    program = Path(given) if given else built(profile())
+    SCRIPTS.mkdir(parents=True, exist_ok=True)
+    # Another build may be reading the one that is there.
+    fresh = SCRIPTS / f".stayput.{os.getpid()}"
+    shutil.copy2(program, fresh)
+    if "--strip" in pep517_args() or profile() == "release":
+        subprocess.run(["strip", str(fresh)], check=False)
+    fresh.replace(SCRIPTS / "stayput")
+
+
+def built(profile: str) -> Path:
+    command = ["cargo", "build", "--locked", "--manifest-path", str(HERE.parent / "crates/gateway/Cargo.toml")]
+    command += ["--bin", "stayput", "--profile", profile, "--message-format", "json-render-diagnostics"]
+    made = subprocess.run(command, check=True, stdout=subprocess.PIPE, stderr=sys.stderr).stdout
+    for line in made.splitlines():
+        program = json.loads(line).get("executable")
+        if program:
+            return Path(program)
+    raise RuntimeError("cargo built no program")
+
+
+def pep517_args() -> list[str]:
+    return shlex.split(os.environ.get("MATURIN_PEP517_ARGS", ""))
+
+
+def profile() -> str:
+    words = pep517_args()
+    return words[words.index("--profile") + 1] if "--profile" in words else "release"

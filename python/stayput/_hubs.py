@@ -1,0 +1,44 @@
+"""All hubs of this process, which are closed when it ends."""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from . import _core
+from ._errors import Invalid
+from ._types import Handlers
+
+FAREWELL = 10.0
+"""For how many seconds everything is waited for at the end of the interpreter."""
+
+
+def built(
+    config: str | os.PathLike[str] | Mapping[str, Any], settings: dict[str, Any], handlers: Handlers
+) -> _core.Hub:
+    """A hub with the servers of a file, or of a mapping in its form."""
+    settings = {**settings, "handlers": list(handlers)}
+    if isinstance(config, Mapping):
+        text = json.dumps(config)
+        return _core.Hub.build(None, (text, Path.cwd() / "<config>"), settings)
+    return _core.Hub.build(os.fspath(config), None, settings)
+
+
+def arguments(given: Mapping[str, Any] | None, named: dict[str, Any]) -> str:
+    """The arguments of a call, as JSON."""
+    whole = {**given, **named} if given else named
+    try:
+        return _encode(whole)
+    except (TypeError, ValueError) as error:
+        raise Invalid(f"the arguments are no JSON: {error}") from error
+
+
+_encode = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
+
+
+# The hubs of a fork's parent are not its own to close, and the native half knows which those are.
+atexit.register(_core.farewell, FAREWELL)

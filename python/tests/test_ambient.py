@@ -1,0 +1,274 @@
+"""The session of a task: it follows, and never meets another one."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import sys
+import threading
+from collections.abc import AsyncIterator
+
+import pytest
+from conftest import Kit, count
+
+import stayput
+
+
+async def deep(hub: stayput.Hub) -> int:
+    """R006: nobody passes a session down."""
+    await asyncio.sleep(0)
+    return await count(hub)
+
+
+def test_a_scope_follows_await_gather_and_threads(kit: Kit) -> None:
+    """R003, R083, R107."""
+
+    async def main() -> None:
+        async with kit.hub() as hub, hub.run():
+            assert await deep(hub) == 1
+            counted = await asyncio.gather(*(deep(hub) for _ in range(20)))
+            assert sorted(counted) == list(range(2, 22))
+            assert await asyncio.create_task(deep(hub)) == 22
+            assert await asyncio.to_thread(asyncio.run, deep(hub)) == 23, "a loop in a thread"
+            assert len(kit.alive()) == 1
+
+    asyncio.run(main())
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="task groups came with 3.11")
+def test_a_scope_follows_task_groups(kit: Kit) -> None:
+    """R003."""
+
+    async def main() -> None:
+        async with kit.hub() as hub, hub.run():
+            async with asyncio.TaskGroup() as group:  # type: ignore[attr-defined,unused-ignore]
+                tasks = [group.create_task(deep(hub)) for _ in range(5)]
+            assert sorted(task.result() for task in tasks) == [1, 2, 3, 4, 5]
+
+    asyncio.run(main())
+
+
+def test_a_child_has_a_copy(kit: Kit) -> None:
+    """R004, R010: what a child opens and closes changes neither its parent nor its siblings."""
+
+    async def child(hub: stayput.Hub, name: str) -> str | None:
+        async with hub.session(name) as own:
+            await asyncio.sleep(0.01)
+            assert await count(hub) == 1
+            return own.id
+
+    async def main() -> None:
+        async with kit.hub() as hub, hub.run() as root:
+            assert await count(hub) == 1
+            ids = await asyncio.gather(child(hub, "a"), child(hub, "b"))
+            assert len({*ids, root.id}) == 3
+            current = hub.current
+            assert current is not None and current.id == root.id
+            assert await count(hub) == 2
+
+    asyncio.run(main())
+
+
+def test_two_requests_at_once_never_meet(kit: Kit) -> None:
+    """R005: as a web server has them, on one loop."""
+
+    async def request(hub: stayput.Hub, chat: str) -> list[int]:
+        async with hub.session(chat):
+            return [await deep(hub) for _ in range(10)]
+
+    async def main() -> None:
+        async with kit.hub() as hub:
+            answers = await asyncio.gather(*(request(hub, f"chat-{n}") for n in range(4)))
+            assert answers == [list(range(1, 11))] * 4
+            assert hub.current is None
+
+    asyncio.run(main())
+
+
+def test_the_root_ends_a_run_and_sub_agents_join_it(kit: Kit) -> None:
+    """R001, R008, R009, R010, R011."""
+
+    async def sub_agent(hub: stayput.Hub) -> int:
+        async with hub.run():
+            return await count(hub)
+
+    async def main() -> None:
+        async with kit.hub() as hub:
+            async with hub.run():
+                assert await count(hub) == 1
+                assert await sub_agent(hub) == 2
+                assert await count(hub) == 3, "a sub-agent that is done closes nothing"
+            await asyncio.to_thread(kit.gone)
+            with pytest.raises(ValueError, match="mine"):
+                async with hub.run():
+                    assert await count(hub) == 1
+                    raise ValueError("mine")
+            await asyncio.to_thread(kit.gone)
+            async with hub.run():
+                pass
+            assert hub.current is None
+
+    asyncio.run(main())
+
+
+def test_a_cancelled_run_is_over(kit: Kit) -> None:
+    """R011."""
+
+    async def main() -> None:
+        async with kit.hub() as hub:
+
+            async def forever() -> None:
+                async with hub.run():
+                    await count(hub)
+                    await asyncio.sleep(3600)
+
+            task = asyncio.create_task(forever())
+            await asyncio.to_thread(lambda: [None for _ in iter(lambda: len(kit.alive()) == 1, True)])
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            await asyncio.to_thread(kit.gone)
+
+    asyncio.run(main())
+
+
+def test_a_decorator_makes_each_call_a_run(kit: Kit) -> None:
+    """R012: one entry point covers all."""
+
+    async def main() -> None:
+        async with kit.hub() as hub:
+
+            @hub.run()
+            async def agent(calls: int) -> list[int]:
+                return [await deep(hub) for _ in range(calls)]
+
+            assert agent.__name__ == "agent"
+            assert list(await asyncio.gather(agent(2), agent(3))) == [[1, 2], [1, 2, 3]]
+            async with hub.run():
+                assert await agent(1) == [1]
+                assert await agent(1) == [2], "inside a run it joins"
+
+    asyncio.run(main())
+
+
+def test_a_stream_is_one_run_whoever_reads_it(kit: Kit) -> None:
+    """E05: an async generator whose steps are taken by other tasks, and one that is not read to its end."""
+
+    async def main() -> None:
+        async with kit.hub() as hub:
+
+            @hub.run()
+            async def stream() -> AsyncIterator[int]:
+                for _ in range(3):
+                    yield await deep(hub)
+
+            pieces = stream()
+
+            async def step() -> int:
+                return await pieces.__anext__()
+
+            assert [await asyncio.create_task(step()) for _ in range(3)] == [1, 2, 3]
+            with pytest.raises(StopAsyncIteration):
+                await pieces.__anext__()
+            await asyncio.to_thread(kit.gone)
+            async with hub.session("mine") as mine:
+                async for piece in stream():
+                    assert piece == 1, "it joins the session that it is read in"
+                    current = hub.current
+                    assert current is not None and current.id == mine.id
+                    break
+            async for piece in stream():
+                assert hub.current is None, "its scope is not that of whoever reads it"
+                break
+
+    asyncio.run(main())
+
+
+def test_sub_agents_share_isolate_or_do_without(kit: Kit) -> None:
+    """R009: «share the cart, isolate the browser» is one line."""
+
+    async def main() -> None:
+        async with stayput.Hub.from_config(kit.config(cart=kit.entry())) as hub:
+
+            @hub.isolated("counter")
+            async def isolated() -> tuple[int, int]:
+                return await count(hub), await count(hub, "cart")
+
+            async with hub.run():
+                assert [await count(hub), await count(hub, "cart")] == [1, 1]
+                assert await isolated() == (1, 2)
+                assert await isolated() == (1, 3), "what was its own ended with it"
+                async with hub.denied("cart"):
+                    assert await count(hub) == 2
+                    with pytest.raises(stayput.Denied, match="denied to this sub-agent"):
+                        await count(hub, "cart")
+                    async with hub.isolated("cart"):
+                        with pytest.raises(stayput.Denied):
+                            await count(hub, "cart")
+                assert await count(hub, "cart") == 4
+
+    asyncio.run(main())
+
+
+def test_leaving_restores_what_was_before(kit: Kit) -> None:
+    """R082."""
+
+    async def main() -> None:
+        async with kit.hub() as hub:
+            async with hub.session("outer") as outer:
+                async with hub.session("inner"):
+                    assert await count(hub) == 1
+                assert hub.current is not None and hub.current.id == outer.id
+            assert hub.current is None
+
+    asyncio.run(main())
+
+
+def test_two_hubs_have_scopes_of_their_own(kit: Kit) -> None:
+    async def main() -> None:
+        async with kit.hub() as one, kit.hub() as two, one.run():
+            with pytest.raises(stayput.NoSession):
+                await count(two)
+            async with two.run():
+                assert [await count(one), await count(two), await count(one)] == [1, 1, 2]
+
+    asyncio.run(main())
+
+
+def test_opened_here_and_closed_there(kit: Kit) -> None:
+    """E21: on another task, on another loop, in another thread: no error, no leak."""
+    hub = kit.hub()
+
+    async def open_it(session: stayput.Session) -> None:
+        await session.__aenter__()
+        assert await count(hub) == 1
+
+    async def close_it(session: stayput.Session) -> None:
+        await session.__aexit__(None, None, None)
+
+    async def other_task() -> None:
+        session = hub.session()
+        await asyncio.create_task(open_it(session))
+        await asyncio.create_task(close_it(session))
+
+    asyncio.run(other_task())
+    kit.gone()
+    session = hub.session()
+    asyncio.run(open_it(session))
+    assert len(kit.alive()) == 1, "it outlives the loop that it was opened on"
+    asyncio.run(close_it(session))
+    kit.gone()
+    session = hub.session()
+    asyncio.run(open_it(session))
+    thread = threading.Thread(target=lambda: asyncio.run(close_it(session)))
+    thread.start()
+    thread.join()
+    kit.gone()
+
+    async def run() -> None:
+        runs = hub.run()
+        await asyncio.create_task(runs.__aenter__())
+        await runs.__aexit__(None, None, None)
+
+    contextvars.copy_context().run(asyncio.run, run())
+    asyncio.run(hub.close())

@@ -1,0 +1,253 @@
+"""Cancellation, threads, forks, the end of the interpreter, and many calls at once."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+from conftest import LONG, Kit, count, script, until
+
+import stayput
+
+SETUP = """
+import asyncio, json, os, sys
+import stayput
+hub = stayput.Hub.from_config(json.loads(sys.argv[1]))
+async def count(): return (await hub.session("chat").call("counter", "count")).text
+"""
+
+
+def configuration(kit: Kit) -> str:
+    import json
+
+    return json.dumps(kit.config())
+
+
+def test_cancelling_a_task_cancels_the_call(kit: Kit) -> None:
+    """The server is told, and the session goes on."""
+
+    async def main() -> None:
+        async with kit.hub() as hub, hub.session("chat") as chat:
+            assert await count(chat) == 1
+            with pytest.raises(asyncio.TimeoutError):
+                await asyncio.wait_for(chat.call("counter", "slow", ms=3_600_000, steps=1), 0.2)
+            stats = (await chat.call("counter", "stats")).structured
+            assert "notifications/cancelled" in str(stats) or stats.get("cancelled"), stats
+            assert await count(chat) == 2
+            assert (await chat.status("counter")).in_flight == 0
+
+    asyncio.run(main())
+
+
+def test_a_call_that_takes_too_long_is_an_error(kit: Kit) -> None:
+    async def main() -> None:
+        async with kit.hub() as hub, hub.session("chat") as chat:
+            with pytest.raises(stayput.CallTimedOut) as late:
+                await chat.with_options(timeout=0.2).call("counter", "slow", ms=60_000, steps=1)
+            assert isinstance(late.value, TimeoutError) and late.value.may_have_run
+
+    asyncio.run(main())
+
+
+def test_many_calls_at_once_stay_apart(kit: Kit) -> None:
+    """R005, R036: 500 calls, ten sessions, each exactly its own; ten processes, and none is left."""
+
+    async def main() -> None:
+        async with kit.hub() as hub:
+
+            async def call(number: int) -> tuple[int, str]:
+                session = hub.session(f"chat-{number % 10}")
+                await session.call("counter", "note_add", text=f"note-{number}")
+                said = await session.call("counter", "echo", {"number": number})
+                return number, said.text
+
+            answers = await asyncio.gather(*(call(number) for number in range(500)))
+            assert [int(text.split(":")[1].rstrip("} ")) for _, text in answers] == list(range(500))
+            assert len(kit.alive()) == 10
+            for chat in range(10):
+                notes = (await hub.session(f"chat-{chat}").call("counter", "note_list")).structured["notes"]
+                assert sorted(notes) == sorted(f"note-{number}" for number in range(chat, 500, 10))
+
+    asyncio.run(main())
+
+
+def test_threads_with_loops_of_their_own_share_a_hub(kit: Kit) -> None:
+    """E21."""
+    hub, counted, lock = kit.hub(), list[int](), threading.Lock()
+
+    async def work() -> None:
+        for _ in range(20):
+            number = await count(hub.session("chat"))
+            with lock:
+                counted.append(number)
+
+    threads = [threading.Thread(target=lambda: asyncio.run(work())) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(LONG)
+    assert sorted(counted) == list(range(1, 81))
+    assert len(kit.alive()) == 1
+
+    async def close() -> stayput.Report:
+        return await hub.close()
+
+    report = asyncio.run(close())
+    assert (report.opened, report.sessions, report.links, report.killed) == (1, 1, 1, 0)
+
+    async def closed() -> None:
+        with pytest.raises(stayput.HubClosed):
+            await count(hub.session("chat"))
+
+    asyncio.run(closed())
+
+
+def test_the_interpreter_goes_on_while_a_call_waits(kit: Kit) -> None:
+    """The lock of the interpreter is not held: another thread runs meanwhile."""
+    from stayput import sync
+
+    hub = sync.Hub.from_config(kit.config())
+    chat, ticks, over = hub.session("chat"), [0], threading.Event()
+    chat.call("counter", "count")
+
+    def tick() -> None:
+        while not over.is_set():
+            ticks[0] += 1
+            time.sleep(0.001)
+
+    thread = threading.Thread(target=tick)
+    thread.start()
+    before = ticks[0]
+    chat.call("counter", "slow", ms=500, steps=1)
+    after = ticks[0]
+    over.set()
+    thread.join()
+    hub.close()
+    assert after - before > 20
+
+
+def test_a_hub_that_nobody_closes_goes_with_its_last_user(kit: Kit) -> None:
+    async def main() -> None:
+        hub = kit.hub()
+        await count(hub.session("chat"))
+        assert len(kit.alive()) == 1
+
+    asyncio.run(main())
+    gc.collect()
+    kit.gone()
+
+
+@pytest.mark.parametrize("how", ["", "sys.exit(3)", "raise ZeroDivisionError", "del hub"])
+def test_the_end_of_the_interpreter_ends_everything(kit: Kit, how: str) -> None:
+    done = script(SETUP + "print(asyncio.run(count()), flush=True)\n" + how, configuration(kit))
+    assert done.stdout == "1\n", done.stderr
+    assert "stayput" not in done.stderr.replace("stayput-testserver", "") or how == "raise ZeroDivisionError"
+    assert not kit.alive()
+
+
+def test_the_end_of_the_interpreter_in_the_middle_of_calls(kit: Kit) -> None:
+    """A thread that waits, a loop that was left alone: no hang."""
+    text = """
+import threading
+from stayput import sync
+other = sync.Hub.from_config(json.loads(sys.argv[1]))
+slow = threading.Thread(target=lambda: other.session("b").call("counter", "slow", ms=3_600_000, steps=1), daemon=True)
+slow.start()
+loop = asyncio.new_event_loop()
+task = loop.create_task(hub.session("a").call("counter", "slow", ms=3_600_000, steps=1))
+loop.run_until_complete(asyncio.sleep(0.5))
+"""
+    done = script(SETUP + text, configuration(kit))
+    assert done.returncode == 0, done.stderr
+    kit.gone()
+
+
+def test_kill_9_leaves_no_process(kit: Kit) -> None:
+    text = SETUP + "print(asyncio.run(count()), flush=True)\nimport time; time.sleep(3600)"
+    command = [sys.executable, "-c", text, configuration(kit)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as victim:
+        assert victim.stdout is not None and victim.stdout.readline() == "1\n"
+        assert len(kit.alive()) == 1
+        victim.kill()
+    kit.gone()
+
+
+def test_a_fork_has_an_inert_hub_and_can_build_another(kit: Kit) -> None:
+    """After `fork` an old hub says so, closes nothing and hangs nothing; a new one works."""
+    text = """
+assert asyncio.run(count()) == "1"
+run = hub.run()
+asyncio.run(run.__aenter__())
+child = os.fork()
+if child == 0:
+    try:
+        asyncio.run(count())
+    except stayput.HubForked as error:
+        print("forked:", error, flush=True)
+    try:
+        asyncio.run(run.__aexit__(None, None, None))
+    except stayput.HubForked:
+        print("inert", flush=True)
+    del run
+    import gc
+    gc.collect()
+    hub = stayput.Hub.from_config(json.loads(sys.argv[1]))
+    print("new:", asyncio.run(count()), flush=True)
+    sys.exit(0)
+_, status = os.waitpid(child, 0)
+print("status:", status, "parent:", asyncio.run(count()), flush=True)
+"""
+    done = script(SETUP + text, configuration(kit))
+    lines = done.stdout.splitlines()
+    assert lines[0].startswith("forked: this hub belongs to the process that this one was forked from"), done
+    assert lines[1:] == ["inert", "new: 1", "status: 0 parent: 2"], done
+    kit.gone()
+
+
+def test_ctrl_c_interrupts_a_thread_that_waits(kit: Kit) -> None:
+    text = """
+from stayput import sync
+other = sync.Hub.from_config(json.loads(sys.argv[1])).session("b")
+other.call("counter", "count")
+print("ready", flush=True)
+try:
+    other.call("counter", "slow", ms=3_600_000, steps=1)
+except KeyboardInterrupt:
+    print("interrupted", other.status("counter").in_flight, other.call("counter", "count").text, flush=True)
+"""
+    command = [sys.executable, "-c", SETUP + text, configuration(kit)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None and process.stdout.readline() == "ready\n"
+        time.sleep(0.3)
+        process.send_signal(signal.SIGINT)
+        assert process.stdout.readline().startswith("interrupted ")
+        assert process.wait(LONG) == 0
+
+
+def test_nothing_is_left_of_loops_that_are_gone(kit: Kit) -> None:
+    """A hundred loops, one after the other: no file stays open."""
+    hub = kit.hub()
+
+    async def once() -> int:
+        return await count(hub.session("chat"))
+
+    asyncio.run(once())
+    gc.collect()
+    before = len(os.listdir("/proc/self/fd"))
+    for _ in range(100):
+        asyncio.run(once())
+    gc.collect()
+
+    async def close() -> None:
+        await hub.close()
+
+    assert len(os.listdir("/proc/self/fd")) <= before + 4
+    asyncio.run(close())
+    until(lambda: not kit.alive(), "the process goes with the hub")

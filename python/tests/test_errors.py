@@ -1,0 +1,86 @@
+"""Errors: classes to catch, words to read."""
+
+from __future__ import annotations
+
+import asyncio
+import pickle
+
+import pytest
+from conftest import Kit, count
+
+import stayput
+
+
+def test_a_dead_process_is_told_once(kit: Kit) -> None:
+    async def main() -> None:
+        async with kit.hub() as hub, hub.session("chat") as chat:
+            assert await count(chat) == 1
+            with pytest.raises(stayput.StateLost) as lost:
+                await chat.call("counter", "crash")
+            assert (lost.value.reason, lost.value.may_have_run) == ("exited", True)
+            assert "may or may not have been carried out" in str(lost.value)
+            assert await count(chat) == 1
+            again = chat.with_options(restart_on_loss=True)
+            await chat.restart()
+            result = await again.call("counter", "count")
+            assert result.after_loss and result.text == "1"
+
+    asyncio.run(main())
+
+
+def test_each_kind_has_its_class_and_its_words(kit: Kit) -> None:
+    config = kit.config(
+        gone={"command": "/no/such/program"},
+        some={**kit.entry(), "stayput": {"tools": {"allow": ["count"]}}},
+    )
+
+    async def main() -> None:
+        async with stayput.Hub.from_config(config) as hub, hub.session("chat") as chat:
+            with pytest.raises(stayput.UnknownServer, match="there are: counter, gone, some"):
+                await count(chat, "nowhere")
+            with pytest.raises(stayput.ServerFailed, match="cannot be used") as failed:
+                await count(chat, "gone")
+            assert failed.value.server == "gone" and failed.value.kind == "server_failed"
+            with pytest.raises(stayput.Denied, match="not allowed by the configuration"):
+                await chat.call("some", "note_list")
+            with pytest.raises(stayput.Refused, match="there is no tool") as refused:
+                await chat.call("counter", "no_such_tool")
+            assert refused.value.code == -32602 and refused.value.data is None
+            with pytest.raises(stayput.Invalid, match="no JSON"):
+                await chat.call("counter", "echo", {"x": object()})
+            with pytest.raises(stayput.Invalid):
+                await chat.call("counter", "echo", {"x": float("nan")})
+            failed_tool = await chat.call("counter", "fail")
+            assert failed_tool.is_error and "it failed" in failed_tool.text
+        with pytest.raises(stayput.HubClosed, match="closed"):
+            await count(hub.session("chat"))
+
+    asyncio.run(main())
+
+
+def test_no_room_is_an_error_of_its_own(kit: Kit) -> None:
+    async def main() -> None:
+        async with kit.hub(processes=1, patience=0.2) as hub:
+            one = hub.session("one")
+            slow = asyncio.create_task(one.call("counter", "slow", ms=120_000, steps=1))
+            while (await one.status("counter")).state != "live" or not (await one.status("counter")).in_flight:
+                await asyncio.sleep(0.02)
+            with pytest.raises(stayput.AtCapacity):
+                await count(hub.session("two"))
+            slow.cancel()
+
+    asyncio.run(main())
+
+
+def test_an_error_can_be_sent_to_another_process() -> None:
+    error = stayput.StateLost("gone", kind="state_lost", generation=3, reason="exited")
+    copy = pickle.loads(pickle.dumps(error))
+    assert (type(copy), str(copy), copy.generation, copy.reason) == (stayput.StateLost, "gone", 3, "exited")
+
+
+def test_every_error_is_ours() -> None:
+    import stayput._errors as errors
+
+    classes = [getattr(errors, name) for name in errors.__all__]
+    assert all(issubclass(it, stayput.StayputError) for it in classes)
+    assert set(errors.__all__) <= set(stayput.__all__)

@@ -1,0 +1,187 @@
+"""Sessions: by name, without one, automatic, of agents, and on their way to another process."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from conftest import Kit, count
+
+import stayput
+
+
+def test_a_named_session_is_released_and_found_again(kit: Kit) -> None:
+    """R037, R081: what one request wrote, the next one of the same chat reads; another chat does not."""
+
+    async def main() -> None:
+        async with kit.hub() as hub:
+            async with hub.session("chat-42") as chat:
+                assert [await count(chat), await count(chat)] == [1, 2]
+            async with hub.session("chat-42") as chat:
+                assert await count(chat) == 3
+                assert len(kit.alive()) == 1, "R108: nothing was started twice"
+            async with hub.session("chat-43") as other:
+                assert await count(other) == 1
+            await hub.session("chat-42").end()
+            async with hub.session("chat-43") as other:
+                assert await count(other) == 2, "the end of one is not that of the other"
+
+    asyncio.run(main())
+
+
+def test_a_session_without_a_name_ends_with_its_block(kit: Kit) -> None:
+    """R011: also when the block fails."""
+
+    async def main() -> None:
+        async with kit.hub() as hub:
+            session = hub.session()
+            with pytest.raises(ZeroDivisionError):
+                async with session:
+                    assert await count(session) == 1
+                    raise ZeroDivisionError
+            await asyncio.to_thread(kit.gone)
+            with pytest.raises(stayput.SessionEnded):
+                await count(session)
+
+    asyncio.run(main())
+
+
+def test_what_is_known_of_a_session(kit: Kit) -> None:
+    """R076, R085, R131: find, info, status, servers, restart, extend, clear_cache, end."""
+
+    async def main() -> None:
+        async with kit.hub() as hub:
+            with pytest.raises(stayput.UnknownSession, match="no session of this name"):
+                await hub.find("chat")
+            chat = await hub.session("chat").open()
+            assert await chat.servers() == []
+            assert (await chat.status("counter")).state == "unlinked"
+            await chat.bind("counter")
+            assert await chat.servers() == ["counter"]
+            assert await count(chat) == 1
+            status = await chat.status("counter")
+            assert (status.state, status.in_flight) == ("live", 0)
+            found = await hub.find("chat")
+            info = await found.info()
+            assert (info.id, info.name, info.agent) == (chat.id, "chat", "")
+            assert info.expires is not None and info.expires > info.created
+            await chat.extend(3600)
+            assert [tool.name for tool in await chat.tools("counter")][0] == "count"
+            await chat.clear_cache()
+            assert [tool.name for tool in await chat.tools("counter")][0] == "count"
+            await chat.restart("counter")
+            with pytest.raises(stayput.StateLost) as lost:
+                await count(chat)
+            assert (lost.value.reason, lost.value.server) == ("restarted", "counter")
+            assert lost.value.generation > 0 and not lost.value.may_have_run
+            assert await count(chat) == 1, "told once, it goes on afresh"
+            await chat.end()
+            with pytest.raises(stayput.SessionEnded):
+                await count(chat)
+
+    asyncio.run(main())
+
+
+def test_an_automatic_session_takes_what_belongs_to_none(kit: Kit) -> None:
+    """R086–R089, R095: named before ambient before automatic before an error."""
+
+    async def main() -> None:
+        async with kit.hub() as hub:
+            with pytest.raises(stayput.NoSession, match="belongs to no session"):
+                await count(hub)
+            automatic = await hub.automatic()
+            assert automatic.name is not None and automatic.name.startswith("auto_")
+            assert (await hub.automatic()).id == automatic.id
+            assert [await count(hub), await count(hub)] == [1, 2]
+            async with hub.session("ambient"):
+                assert await count(hub) == 1
+                assert await count(hub.session("named")) == 1
+                assert await count(hub) == 2
+            assert await count(hub) == 3
+            await hub.manual()
+            with pytest.raises(stayput.NoSession):
+                await count(hub)
+
+    asyncio.run(main())
+
+
+def test_agents_have_names_of_their_own(kit: Kit) -> None:
+    """R084, R085: the same name is another session for another agent, unless it was made for all."""
+
+    async def main() -> None:
+        async with kit.hub() as hub:
+            ann, bob = hub.agent("ann"), hub.agent("bob")
+            assert [await count(ann.session("x")), await count(bob.session("x"))] == [1, 1]
+            assert await count(ann.session("x")) == 2
+            shared = await ann.global_session("ours")
+            assert await count(shared) == 1
+            assert await count(await bob.find_global("ours")) == 2
+            with pytest.raises(stayput.NameTaken):
+                await bob.global_session("ours")
+
+    asyncio.run(main())
+
+
+def test_events_tell_each_thing_once(kit: Kit) -> None:
+    async def main() -> list[stayput.Event]:
+        async with kit.hub() as hub:
+            events = hub.events()
+
+            async def reading() -> list[stayput.Event]:
+                return [event async for event in events]
+
+            task = asyncio.create_task(reading())
+            chat = hub.session("chat")
+            await count(chat)
+            await chat.restart("counter")
+            with pytest.raises(stayput.StateLost):
+                await count(chat)
+            await chat.end()
+        return await task
+
+    told = asyncio.run(main())
+    assert [event.kind for event in told if event.kind != "linked"] == ["lost", "ended"]
+    assert told[0].kind == "linked" and told[0].server == "counter"
+
+
+def test_a_list_of_all_servers_leaves_out_what_is_disabled(kit: Kit) -> None:
+    """R137."""
+    off = {"command": "/no/such/program", "disabled": True}
+    config = kit.config(more=kit.entry("--tool", "own"), off=off)
+
+    async def main() -> None:
+        async with stayput.Hub.from_config(config) as hub:
+            assert hub.server_names == ["counter", "more"]
+            tools = await hub.tools()
+            assert {tool.server for tool in tools} == {"counter", "more"}
+            own = [tool for tool in tools if tool.name == "own"]
+            assert [tool.server for tool in own] == ["more"]
+            assert own[0].input_schema["type"] == "object" and own[0].annotations["readOnlyHint"] is True
+
+    asyncio.run(main())
+
+
+def test_a_file_is_read_as_it_is(kit: Kit, tmp_path: Path) -> None:
+    path = tmp_path / "mcp.json"
+    path.write_text('{ // with comments\n "mcpServers": { "counter": { "command": "${NO_SUCH}" } } }')
+    with pytest.raises(stayput.ConfigError, match=r"mcp\.json"):
+        stayput.Hub.from_config(path)
+    with pytest.raises(stayput.ConfigError, match="NO_SUCH"):
+        stayput.Hub.from_config(str(path))
+
+
+def test_a_store_leads_the_next_hub_to_the_session(kit: Kit, tmp_path: Path) -> None:
+    """What is behind a process is lost, and that is told."""
+    settings = {"store": f"sqlite:{tmp_path}/sessions.db", "folders": tmp_path / "folders"}
+
+    async def main() -> None:
+        async with kit.hub(**settings) as hub:
+            assert await count(hub.session("chat")) == 1
+        async with kit.hub(**settings) as hub:
+            chat = await hub.find("chat")
+            with pytest.raises(stayput.StateLost):
+                await count(chat)
+            assert await count(chat) == 1
+
+    asyncio.run(main())
