@@ -19,6 +19,8 @@ from maturin import prepare_metadata_for_build_wheel as prepare_metadata_for_bui
 
 HERE = Path(__file__).parent
 SCRIPTS = HERE / "stayput.data" / "scripts"
+# maturin wants it to be there also when it only asks what there is to build.
+SCRIPTS.mkdir(parents=True, exist_ok=True)
 
 
 def build_wheel(wheel_directory: str, config_settings: Any = None, metadata_directory: str | None = None) -> str:

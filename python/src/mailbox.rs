@@ -11,7 +11,7 @@ use std::{
     },
 };
 
-use pyo3::{intern, prelude::*};
+use pyo3::{PyTraverseError, PyVisit, intern, prelude::*};
 use tokio::task::AbortHandle;
 
 use crate::{
@@ -87,6 +87,34 @@ impl Mailbox {
         if let Some(waiting) = waiting {
             waiting.running.abort();
         }
+    }
+
+    /// A future leads to its task, and that to this: who waits on a loop that is gone is found by this alone.
+    #[allow(clippy::needless_pass_by_value, reason = "as PyO3 gives it")]
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        // The collector must not wait. What is in use right now is not garbage.
+        if let Ok(waiting) = self.waiting.try_lock() {
+            for one in waiting.values() {
+                visit.call(&one.future)?;
+                visit.call(&one.listener)?;
+            }
+        }
+        if let Ok(listeners) = self.listeners.try_lock() {
+            for one in listeners.values() {
+                visit.call(one)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn __clear__(&self) {
+        let waiting = std::mem::take(&mut *lock(&self.waiting));
+        for one in waiting.values() {
+            one.running.abort();
+        }
+        let listeners = std::mem::take(&mut *lock(&self.listeners));
+        // Not under the locks: whatever they held goes with them.
+        drop((waiting, listeners));
     }
 
     /// How many wait.

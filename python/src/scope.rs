@@ -50,10 +50,7 @@ impl Scope {
     }
 
     /// A sub-agent's scope inside this one.
-    fn sub(
-        &self,
-        make: impl FnOnce() -> Option<by_hand::Scope>,
-    ) -> Result<Option<Self>, Error> {
+    fn sub(&self, make: impl FnOnce() -> Option<by_hand::Scope>) -> Result<Option<Self>, Error> {
         let made = by_hand::within(self.inner()?, make);
         Ok(made.map(|scope| Self::new(&self.keep, scope)))
     }

@@ -67,9 +67,8 @@ impl Session {
     /// Its scope inside `around`.
     #[pyo3(signature = (around))]
     fn scope(&self, around: Around<'_>) -> PyResult<Scope> {
-        let made = self.inner().and_then(|session| {
-            Scope::within(around, || by_hand::scope(&session))
-        });
+        let made =
+            self.inner().and_then(|session| Scope::within(around, || by_hand::scope(&session)));
         Ok(Scope::new(&self.keep, made.map_err(|error| raised(&error))?))
     }
 

@@ -7,6 +7,7 @@ import functools
 import inspect
 import json
 import os
+import threading
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextvars import Context, copy_context
 from types import TracebackType
@@ -20,17 +21,29 @@ from ._types import Handler, Handlers
 F = TypeVar("F", bound=Callable[..., Any])
 
 _boxes: WeakKeyDictionary[asyncio.AbstractEventLoop, _core.Mailbox] = WeakKeyDictionary()
+_making = threading.Lock()
 
 
 def _box(loop: asyncio.AbstractEventLoop) -> _core.Mailbox:
-    for other in [other for other in _boxes if other.is_closed()]:
-        # What still waits there keeps its loop.
-        _boxes.pop(other, None)
     box = _core.Mailbox()
     # In a context of its own: that of the first caller would stay for as long as the loop.
     Context().run(loop.add_reader, box.fileno(), box.drain)
-    _boxes[loop] = box
+    with _making:
+        for other in [other for other in _boxes if other.is_closed()]:
+            # What still waits there keeps its loop.
+            _boxes.pop(other, None)
+        _boxes[loop] = box
     return box
+
+
+def _in_fork() -> None:
+    # There is no thread that would fill the boxes, and the files in them are those of the parent.
+    global _making
+    _making = threading.Lock()
+    _boxes.clear()
+
+
+os.register_at_fork(after_in_child=_in_fork)
 
 
 async def wait(op: _core.Op, listener: Listener | None = None) -> Any:
@@ -161,7 +174,3 @@ def decorated(make: Callable[[], Entering], function: F) -> F:
             return await function(*args, **kwargs)
 
     return cast("F", inside)
-
-
-# A fork has no thread that would fill the boxes, and the files in them are those of its parent.
-os.register_at_fork(after_in_child=_boxes.clear)

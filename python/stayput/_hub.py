@@ -36,10 +36,11 @@ class _Calls:
     async def _session(self) -> _core.Session | None:
         raise NotImplementedError
 
+    def _answering(self) -> Handlers:
+        return self._handlers
+
     def _listener(self) -> Listener | None:
-        handlers, scope = self._handlers, current.get()
-        if scope is not None and scope.handlers is not None and scope.core.hub_id == self._hub.id:
-            handlers = scope.handlers
+        handlers = self._answering()
         if handlers or self._hears is not None:
             return Listener(handlers, self._hears)
         return None
@@ -310,6 +311,12 @@ class Hub(_Calls):
 
     async def _session(self) -> _core.Session | None:
         return None
+
+    def _answering(self) -> Handlers:
+        scope = current.get()
+        if scope is not None and scope.handlers is not None and scope.core.hub_id == self._hub.id:
+            return scope.handlers
+        return self._handlers
 
     def __repr__(self) -> str:
         return f"<stayput.Hub {self._name or self._hub.id}>"

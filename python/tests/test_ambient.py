@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import gc
 import sys
 import threading
 from collections.abc import AsyncIterator
@@ -98,7 +99,7 @@ def test_the_root_ends_a_run_and_sub_agents_join_it(kit: Kit) -> None:
                 assert await count(hub) == 1
                 assert await sub_agent(hub) == 2
                 assert await count(hub) == 3, "a sub-agent that is done closes nothing"
-            await asyncio.to_thread(kit.gone)
+            assert not kit.alive(), "the end of a run was waited for"
             with pytest.raises(ValueError, match="mine"):
                 async with hub.run():
                     assert await count(hub) == 1
@@ -107,6 +108,18 @@ def test_the_root_ends_a_run_and_sub_agents_join_it(kit: Kit) -> None:
             async with hub.run():
                 pass
             assert hub.current is None
+
+    asyncio.run(main())
+
+
+def test_the_end_of_a_run_is_waited_for(kit: Kit) -> None:
+    """R011: also if its server does not go when it is told to."""
+
+    async def main() -> None:
+        async with stayput.Hub.from_config(kit.config(stubborn=kit.entry("--ignore-eof"))) as hub:
+            async with hub.run():
+                assert await count(hub, "stubborn") == 1
+            assert not kit.alive()
 
     asyncio.run(main())
 
@@ -231,6 +244,24 @@ def test_two_hubs_have_scopes_of_their_own(kit: Kit) -> None:
                 await count(two)
             async with two.run():
                 assert [await count(one), await count(two), await count(one)] == [1, 1, 2]
+
+    asyncio.run(main())
+
+
+def test_what_is_never_left_goes_with_its_last_user(kit: Kit) -> None:
+    """Also if it was the first that its loop heard of us: the loop keeps no context."""
+
+    async def main() -> None:
+        async with kit.hub() as hub:
+
+            async def careless() -> None:
+                await hub.session().__aenter__()
+                assert await count(hub) == 1
+                await hub.run().__aenter__()
+
+            await asyncio.create_task(careless())
+            gc.collect()
+            await asyncio.to_thread(kit.gone)
 
     asyncio.run(main())
 

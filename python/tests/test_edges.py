@@ -10,6 +10,8 @@ import subprocess
 import sys
 import threading
 import time
+import weakref
+from pathlib import Path
 
 import pytest
 from conftest import LONG, Kit, count, script, until
@@ -169,6 +171,25 @@ loop.run_until_complete(asyncio.sleep(0.5))
     kit.gone()
 
 
+def test_the_end_of_the_interpreter_lets_go_of_sessions(kit: Kit, tmp_path: Path) -> None:
+    """The next process has them at once, and need not wait until the lease of the first has run out."""
+    config, store, folders = configuration(kit), f"sqlite:{tmp_path}/sessions.db", str(tmp_path / "folders")
+    text = """
+import asyncio, ctypes, json, sys
+import stayput
+hub = stayput.Hub.from_config(json.loads(sys.argv[1]), store=sys.argv[2], folders=sys.argv[3])
+print(asyncio.run(hub.session("chat").info()).name, flush=True)
+ctypes.pythonapi.Py_IncRef(ctypes.py_object(hub._hub))  # nothing else lets go of it
+"""
+    assert script(text, config, store, folders).stdout == "chat\n"
+
+    async def main() -> None:
+        async with kit.hub(store=store, folders=folders) as hub:
+            await asyncio.wait_for(hub.find("chat"), 10)
+
+    asyncio.run(main())
+
+
 def test_kill_9_leaves_no_process(kit: Kit) -> None:
     text = SETUP + "print(asyncio.run(count()), flush=True)\nimport time; time.sleep(3600)"
     command = [sys.executable, "-c", text, configuration(kit)]
@@ -249,5 +270,17 @@ def test_nothing_is_left_of_loops_that_are_gone(kit: Kit) -> None:
         await hub.close()
 
     assert len(os.listdir("/proc/self/fd")) <= before + 4
+
+    # A loop that was closed in the middle of a call.
+    loop = asyncio.new_event_loop()
+    task = loop.create_task(hub.session("chat").call("counter", "slow", ms=3_600_000, steps=1))
+    loop.run_until_complete(asyncio.sleep(0.1))
+    loop.close()
+    task._log_destroy_pending = False  # type: ignore[attr-defined]
+    left = weakref.ref(loop)
+    del loop, task
+    asyncio.run(once())
+    gc.collect()
+    assert left() is None
     asyncio.run(close())
     until(lambda: not kit.alive(), "the process goes with the hub")

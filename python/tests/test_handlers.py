@@ -28,13 +28,13 @@ def test_handlers_run_in_the_context_and_loop_of_the_call(kit: Kit) -> None:
         async with kit.hub(handlers={"elicitation": elicitation}) as hub:
 
             async def call(name: str) -> str:
-                who.set(name)
+                who.set(f"it is {name}")
                 async with hub.session(name):
                     return (await hub.call("counter", "elicit", message=f"for {name}")).text
 
             answers = await asyncio.gather(call("ann"), call("bob"))
-            assert "ann" in answers[0] and "for ann" in answers[0] and "bob" not in answers[0]
-            assert "bob" in answers[1] and "for bob" in answers[1] and "ann" not in answers[1]
+            assert "it is ann" in answers[0] and "for ann" in answers[0] and "bob" not in answers[0]
+            assert "it is bob" in answers[1] and "for bob" in answers[1] and "ann" not in answers[1]
             assert set(loops) == {asyncio.get_running_loop()}
 
     asyncio.run(main())
@@ -46,7 +46,7 @@ def test_a_session_has_handlers_of_its_own(kit: Kit) -> None:
             own = hub.session("own").with_handlers({"roots": lambda _: {"roots": [{"uri": "file:///own"}]}})
             async with own:
                 assert "file:///own" in (await hub.call("counter", "roots")).text
-            assert "file:///hub" in (await hub.session("other").call("counter", "roots")).text
+                assert "file:///hub" in (await hub.session("other").call("counter", "roots")).text
 
     asyncio.run(main())
 

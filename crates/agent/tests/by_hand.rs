@@ -72,7 +72,10 @@ async fn lists_are_as_servers_wrote_them() {
     let hub = hub(&token);
     let tools = by_hand::list(&hub, None, "counter", List::Tools).await.unwrap();
     let first: Value = serde_json::from_str(tools[0].get()).unwrap();
-    assert_eq!((&first["name"], &first["inputSchema"]["type"]), (&json!("count"), &json!("object")));
+    assert_eq!(
+        (&first["name"], &first["inputSchema"]["type"]),
+        (&json!("count"), &json!("object"))
+    );
     let chat = hub.session("chat").await.unwrap();
     let same = by_hand::list(&hub, Some(&chat), "counter", List::Tools).await.unwrap();
     assert_eq!(same.len(), tools.len());
