@@ -22,6 +22,7 @@ WORDS = [
     (r"\b__anext__\b", "__next__"),
     (r"\bStopAsyncIteration\b", "StopIteration"),
     (r"\b_aio\b", "_blocking"),
+    (r"\bainvoke\b", "invoke"),
     (r"asyncio\.run\(main\(\)\)", "main()"),
     (r"<stayput\.", "<stayput.sync."),
 ]

@@ -5,13 +5,18 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from . import _core
 from ._aio import Listener, decorated, wait, wait_all
 from ._hubs import arguments, built
 from ._scope import Entered, Scope, around, current
 from ._types import Event, Handlers, Info, Prompt, Report, Resource, Status, Tool, ToolResult
+
+if TYPE_CHECKING:
+    from langchain_core.tools import BaseTool
+
+    from .langchain import Key
 
 __all__ = ["Events", "Hub", "Run", "Session", "Sub"]
 
@@ -268,6 +273,29 @@ class Hub(_Calls):
         hub._limit, hub._again, hub._hears = timeout, restart_on_loss, on_notification
         return hub
 
+    async def langchain_tools(
+        self, server: str | None = None, *, key: Key | None = None, prefix: bool = False, handle_errors: bool = True
+    ) -> list[BaseTool]:
+        """The tools of a server, or of all of them, for LangChain and LangGraph. Needs `stayput[langchain]`.
+
+        With `key="thread_id"` each call belongs to the session whose name is the `thread_id` in its config. Without,
+        to the session of the task: that in which the tools were asked for, or else that in which they are called.
+        `prefix` puts the name of the server before each name. What fails is told to the model, or raised as a
+        `ToolException` without `handle_errors`.
+
+        >>> async def main():
+        ...     async with notebook() as hub:
+        ...         tools = {tool.name: tool for tool in await hub.langchain_tools(key="thread_id")}
+        ...         chat = {"configurable": {"thread_id": "chat-42"}}
+        ...         await tools["note_add"].ainvoke({"text": "buy milk"}, chat)
+        ...         return await tools["note_list"].ainvoke({}, chat)
+        >>> asyncio.run(main())
+        [{'type': 'text', 'text': '1. buy milk'}]
+        """
+        from .langchain import as_tools
+
+        return as_tools(self, await self.tools(server), key=key, prefix=prefix, handle_errors=handle_errors)
+
     async def close(self, limit: float = 10.0) -> Report:
         """Closes the hub: lets go of everything within `limit` seconds, and says what there was. Further use is an
         error. Sessions in memory end; named ones in a store are released."""
@@ -345,6 +373,15 @@ class Session(_Calls):
         session._handlers = self._handlers
         session._limit, session._again, session._hears = timeout, restart_on_loss, on_notification
         return session
+
+    async def langchain_tools(
+        self, server: str | None = None, *, prefix: bool = False, handle_errors: bool = True
+    ) -> list[BaseTool]:
+        """The tools of a server, or of all of them, for LangChain, bound to this session wherever they are called.
+        See `Hub.langchain_tools`."""
+        from .langchain import as_tools
+
+        return as_tools(self, await self.tools(server), prefix=prefix, handle_errors=handle_errors)
 
     async def bind(self, server: str) -> Session:
         """Opens the link to a server ahead of the first call."""

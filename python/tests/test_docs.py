@@ -16,7 +16,17 @@ from conftest import program
 import stayput
 from stayput import sync
 
-MODULES = ["stayput._errors", "stayput._types", "stayput._hub", "stayput.sync"]
+MODULES = [
+    "stayput._errors",
+    "stayput._types",
+    "stayput._hub",
+    "stayput.sync",
+    "stayput.langchain._blocks",
+    "stayput.langchain._client",
+    "stayput.langchain._connections",
+    "stayput.langchain._names",
+    "stayput.langchain._tools",
+]
 NOTEBOOK = {"mcpServers": {"notes": {"command": "stayput", "args": ["demo-server"]}}}
 
 

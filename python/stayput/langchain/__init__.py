@@ -1,0 +1,35 @@
+"""Tools for LangChain and LangGraph that keep the state behind them. Needs `stayput[langchain]`.
+
+    hub = stayput.Hub.from_config("mcp.json")
+    agent = create_agent(model, await hub.langchain_tools(key="thread_id"))
+    await agent.ainvoke(messages, {"configurable": {"thread_id": "chat-42"}})
+
+`MultiServerMCPClient` takes the place of that of `langchain-mcp-adapters`: one import is changed, and the state stays.
+"""
+
+from __future__ import annotations
+
+try:
+    import langchain_core as _langchain_core
+except ImportError as error:
+    raise ImportError("`stayput.langchain` needs LangChain: pip install 'stayput[langchain]'") from error
+
+from ._blocks import Artifact, blocks
+from ._client import MultiServerMCPClient, ServerSession, load_mcp_tools
+from ._place import Key
+from ._tool import SessionTool, ToolFailed
+from ._tools import as_tools
+
+del _langchain_core
+
+__all__ = [
+    "Artifact",
+    "Key",
+    "MultiServerMCPClient",
+    "ServerSession",
+    "SessionTool",
+    "ToolFailed",
+    "as_tools",
+    "blocks",
+    "load_mcp_tools",
+]

@@ -1,0 +1,89 @@
+"""What a tool answered, as messages of LangChain have it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any, TypedDict
+
+from .._types import ToolResult
+
+Block = dict[str, Any]
+
+
+class Artifact(TypedDict):
+    """What goes along with a message, and is not for the model."""
+
+    structured_content: Any
+    """The structured content, or `None`."""
+    raw: dict[str, Any]
+    """The whole result, as the server wrote it."""
+    server: str
+    """The server."""
+    tool: str
+    """What the server calls the tool."""
+    after_loss: bool
+    """Whether all state was lost just before the call, and it ran on a fresh one."""
+
+
+def blocks(result: ToolResult) -> list[Block]:
+    """The content of a result, as content blocks of LangChain. Never none: some providers refuse an empty message.
+
+    >>> blocks(ToolResult('{"content": [{"type": "image", "data": "aGk=", "mimeType": "image/png"}]}'))
+    [{'type': 'image', 'base64': 'aGk=', 'mime_type': 'image/png'}]
+    >>> blocks(ToolResult('{"content": [], "structuredContent": {"count": 3}}'))
+    [{'type': 'text', 'text': '{"count": 3}'}]
+    """
+    found = [block(piece) for piece in result.content]
+    if not found and result.structured is not None:
+        found = [_text(json.dumps(result.structured, ensure_ascii=False))]
+    return found or [_text("(no output)")]
+
+
+def block(piece: Mapping[str, Any]) -> Block:
+    """One piece. What LangChain has no block for is told as text, and nothing is left out."""
+    make = _KINDS.get(str(piece.get("type")))
+    return _text(json.dumps(piece, ensure_ascii=False)) if make is None else make(piece)
+
+
+def _text(text: str) -> Block:
+    return {"type": "text", "text": text}
+
+
+def _image(piece: Mapping[str, Any]) -> Block:
+    return _data(piece.get("data"), piece.get("mimeType") or "image/png")
+
+
+def _audio(piece: Mapping[str, Any]) -> Block:
+    return _data(piece.get("data"), piece.get("mimeType") or "audio/wav")
+
+
+def _data(data: Any, mime_type: Any) -> Block:
+    # Audio is a file: messages of tools have no block for it, and a message with one would become a text.
+    kind = "image" if str(mime_type).startswith("image/") else "file"
+    return {"type": kind, "base64": data or "", "mime_type": mime_type}
+
+
+def _link(piece: Mapping[str, Any]) -> Block:
+    uri, mime_type = str(piece.get("uri", "")), piece.get("mimeType")
+    if str(mime_type).startswith("image/") and uri.startswith(("http://", "https://")):
+        return {"type": "image", "url": uri, "mime_type": mime_type}
+    # No provider could follow it, and the model can: by a tool.
+    words = [piece.get("title") or piece.get("name"), uri, piece.get("description"), mime_type]
+    return _text("\n".join(str(word) for word in words if word))
+
+
+def _resource(piece: Mapping[str, Any]) -> Block:
+    inside: Mapping[str, Any] = piece.get("resource") or {}
+    if "blob" in inside:
+        return _data(inside["blob"], inside.get("mimeType") or "application/octet-stream")
+    return _text(str(inside.get("text", "")))
+
+
+_KINDS: dict[str, Callable[[Mapping[str, Any]], Block]] = {
+    "text": lambda piece: _text(str(piece.get("text", ""))),
+    "image": _image,
+    "audio": _audio,
+    "resource_link": _link,
+    "resource": _resource,
+}

@@ -1,0 +1,357 @@
+"""Tools for LangChain: what they are, and which session their calls belong to."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import Kit, until
+from langchain_core.messages import ToolMessage
+from langchain_core.runnables import RunnableConfig
+from langchain_core.tools import BaseTool, ToolException
+from langchain_core.utils.function_calling import convert_to_openai_tool
+from odd_server import CONTENT, PIXEL, REFERRING
+
+import stayput
+from stayput import sync
+from stayput.langchain import SessionTool, ToolFailed, as_tools
+
+ALLOWED = re.compile(r"^[a-zA-Z0-9_-]{1,64}$")
+
+
+def odd(kit: Kit) -> dict[str, Any]:
+    """The server with odd tools."""
+    server = str(Path(__file__).parent / "odd_server.py")
+    return {"command": sys.executable, "args": [server], "env": {"TOKEN": kit.word}}
+
+
+def by_name(tools: list[BaseTool]) -> dict[str, BaseTool]:
+    return {tool.name: tool for tool in tools}
+
+
+def thread(name: object) -> RunnableConfig:
+    return {"configurable": {"thread_id": name}}
+
+
+def asked(name: str, **args: Any) -> dict[str, Any]:
+    """What a model says to call a tool."""
+    return {"type": "tool_call", "id": "call-1", "name": name, "args": args}
+
+
+def texts(content: Any) -> list[str]:
+    return [block["text"] for block in content]
+
+
+async def counted(tool: BaseTool, config: RunnableConfig | None = None) -> int:
+    return int(texts(await tool.ainvoke({}, config))[0])
+
+
+def test_names_are_such_as_providers_take(kit: Kit) -> None:
+    """R138: sanitised, short enough, each once, and the same whenever they are made."""
+
+    async def main() -> None:
+        config = kit.config(odd=odd(kit), off={"command": "nowhere", "disabled": True})
+        async with stayput.Hub.from_config(config) as hub:
+            tools = await hub.langchain_tools(key="thread_id")
+            names = [tool.name for tool in tools]
+            assert all(ALLOWED.match(name) for name in names) and len(set(names)) == len(names), names
+            assert {"counter__count", "odd__count", "note_add", "say_back"} <= set(names)
+            exact = [tool for tool in tools if isinstance(tool, SessionTool) and tool.name == "say_back"]
+            assert [tool.tool for tool in exact] == ["say_back"], "who is called so keeps the name"
+            assert names == [tool.name for tool in await hub.langchain_tools(key="thread_id")]
+            prefixed = [tool.name for tool in await hub.langchain_tools("odd", key="thread_id", prefix=True)]
+            assert "odd__show" in prefixed and all(ALLOWED.match(name) for name in prefixed)
+
+    asyncio.run(main())
+
+
+def test_a_disabled_server_has_no_tools(kit: Kit) -> None:
+    """R137."""
+
+    async def main() -> None:
+        config = {"mcpServers": {"off": {**kit.entry(), "disabled": True}, "counter": kit.entry()}}
+        async with stayput.Hub.from_config(config) as hub:
+            tools = await hub.langchain_tools(key="thread_id")
+            assert {tool.server for tool in tools if isinstance(tool, SessionTool)} == {"counter"}
+        none = {"mcpServers": {"off": {**kit.entry(), "disabled": True}}}
+        async with stayput.Hub.from_config(none) as hub:
+            assert await hub.langchain_tools() == []
+
+    asyncio.run(main())
+
+
+def test_the_schema_is_the_one_of_the_server(kit: Kit) -> None:
+    """R138: as it is, also for providers; and what else is known of a tool."""
+
+    async def main() -> None:
+        async with stayput.Hub.from_config({"mcpServers": {"odd": odd(kit)}}) as hub:
+            tools = by_name(await hub.langchain_tools())
+            assert tools["say_back"].args_schema == REFERRING
+            function = convert_to_openai_tool(tools["say_back"])["function"]
+            assert function["parameters"]["properties"]["point"]["properties"] == {"x": {"type": "integer"}}
+            for tool in tools.values():
+                assert tool.args is not None and convert_to_openai_tool(tool)["function"]["name"] == tool.name
+            assert tools["show"].description == "Shows all kinds of content."
+            metadata = tools["show"].metadata or {}
+            assert (metadata["tool_type"], metadata["display_name"]) == ("mcp", "Show & tell")
+            metadata = tools["number"].metadata or {}
+            assert (metadata["annotations"], metadata["_meta"]) == ({"readOnlyHint": True}, {"of": "us"})
+
+    asyncio.run(main())
+
+
+def test_arguments_can_have_any_name(kit: Kit) -> None:
+    async def main() -> None:
+        async with stayput.Hub.from_config({"mcpServers": {"odd": odd(kit)}}) as hub, hub.run():
+            tools = by_name(await hub.langchain_tools())
+            given = {"self": "me", "config": {"a": 1}, "run_manager": 2, "name": 3, "point": None, "given": 4, "tool": 5}
+            assert texts(await tools["say_back"].ainvoke(given)) == [said(given)]
+            assert texts(await asyncio.to_thread(tools["say_back"].invoke, given)) == [said(given)]
+
+    def said(given: dict[str, Any]) -> str:
+        import json
+
+        return json.dumps({"say_back": given}, sort_keys=True)
+
+    asyncio.run(main())
+
+
+def test_all_kinds_of_content_are_kept(kit: Kit) -> None:
+    """Images as images, structured content and all the rest in the artifact."""
+
+    async def main() -> None:
+        async with stayput.Hub.from_config({"mcpServers": {"odd": odd(kit)}}) as hub, hub.run():
+            tools = by_name(await hub.langchain_tools())
+            message = await tools["show"].ainvoke(asked("show"))
+            assert isinstance(message, ToolMessage) and message.status == "success"
+            assert message.content == [
+                {"type": "text", "text": "words"},
+                {"type": "image", "base64": PIXEL, "mime_type": "image/png"},
+                {"type": "file", "base64": "UklGRg==", "mime_type": "audio/wav"},
+                {"type": "text", "text": "a text"},
+                {"type": "file", "base64": "aGk=", "mime_type": "application/pdf"},
+                {"type": "text", "text": "far\nodd://far"},
+                {"type": "image", "url": "https://127.0.0.1/a.png", "mime_type": "image/png"},
+                {"type": "text", "text": '{"type": "hologram", "of": "tomorrow"}'},
+            ]
+            assert message.artifact["structured_content"] == {"kinds": len(CONTENT)}
+            assert message.artifact["raw"]["content"] == CONTENT
+            assert (message.artifact["server"], message.artifact["tool"]) == ("odd", "show")
+            assert texts(await tools["number"].ainvoke({})) == ['{"number": 7}']
+            assert texts(await tools["silence"].ainvoke({})) == ["(no output)"]
+
+    asyncio.run(main())
+
+
+def test_what_fails_is_told_or_raised(kit: Kit) -> None:
+    """`isError`, errors of the protocol, a server that cannot be started."""
+
+    async def main() -> None:
+        config = kit.config(odd=odd(kit), broken={"command": "/nowhere/at/all"})
+        async with stayput.Hub.from_config(config) as hub, hub.run():
+            tools = by_name(await hub.langchain_tools("counter") + await hub.langchain_tools("odd"))
+            message = await tools["fail"].ainvoke(asked("fail"))
+            assert message.status == "error" and texts(message.content) == ["it failed, as it was asked to"]
+            message = await tools["picture_of_a_failure"].ainvoke(asked("x"))
+            assert message.status == "error" and message.content[0]["type"] == "image"
+
+            strict = by_name(await hub.langchain_tools("counter", handle_errors=False))
+            with pytest.raises(ToolException, match="as it was asked to") as failed:
+                await strict["fail"].ainvoke({})
+            assert isinstance(failed.value, ToolFailed) and failed.value.result is not None
+
+            gone = stayput.Tool.of("counter", '{"name": "gone"}')
+            message = await as_tools(hub, [gone])[0].ainvoke(asked("gone"))
+            assert message.status == "error" and "there is no tool `gone`" in texts(message.content)[0]
+
+            lost = stayput.Tool.of("broken", '{"name": "any"}')
+            message = await as_tools(hub, [lost])[0].ainvoke(asked("any"))
+            assert message.status == "error" and "`broken` cannot be used" in texts(message.content)[0]
+
+    asyncio.run(main())
+
+
+def test_a_loss_is_told_to_the_model_once(kit: Kit) -> None:
+    """Loss of state is never silent: the call after it is refused with the sentence, the next one runs."""
+
+    async def main() -> None:
+        async with kit.hub() as hub:
+            tools = by_name(await hub.langchain_tools(key="thread_id"))
+            assert await counted(tools["count"], thread("ann")) == 1
+            assert await counted(tools["count"], thread("ben")) == 1
+            message = await tools["crash"].ainvoke(asked("crash"), thread("ann"))
+            assert message.status == "error"
+            with pytest.raises(stayput.StateLost) as lost:
+                chat = hub.session("eve")
+                await chat.call("counter", "count")
+                await chat.call("counter", "crash")
+            heard = [texts(message.content)[0]]
+            assert heard[0].replace("generation 2", "") == str(lost.value).replace("generation 2", "")
+            assert await counted(tools["count"], thread("ann")) == 1, "a fresh state"
+            assert await counted(tools["count"], thread("ben")) == 2, "nobody else lost anything"
+
+    asyncio.run(main())
+
+
+def test_a_call_that_ran_on_a_fresh_state_says_so(kit: Kit) -> None:
+    async def main() -> None:
+        async with kit.hub() as hub:
+            again = hub.with_options(restart_on_loss=True)
+            tools = by_name(await again.langchain_tools(key="thread_id"))
+            assert await counted(tools["count"], thread("ann")) == 1
+            await (await hub.find("ann")).restart("counter")
+            message = await tools["count"].ainvoke(asked("count"), thread("ann"))
+            assert texts(message.content)[1:] == ["1"] and "was lost" in texts(message.content)[0]
+            assert message.artifact["after_loss"] is True
+
+    asyncio.run(main())
+
+
+def test_tools_of_a_session_belong_to_it_whatever_is_around(kit: Kit) -> None:
+    """R090, R093."""
+
+    async def main() -> None:
+        async with kit.hub() as hub:
+            ann = by_name(await hub.session("ann").langchain_tools())["count"]
+            async with hub.session("ben") as ben:
+                assert await counted(ann) == 1
+                assert await counted(ann, thread("eve")) == 2
+                assert await counted(by_name(await ben.langchain_tools())["count"]) == 1
+            assert await counted(ann) == 3
+
+    asyncio.run(main())
+
+
+def test_tools_of_a_scope_belong_to_it(kit: Kit) -> None:
+    """R092, R094: asked for inside a scope they stay with it, also where no context follows; sub-agents, too."""
+
+    async def main() -> None:
+        async with kit.hub() as hub:
+            async with hub.run():
+                tool = by_name(await hub.langchain_tools())["count"]
+                assert await counted(tool) == 1
+                found: list[int] = []
+                # A new thread has an empty context.
+                other = threading.Thread(target=lambda: found.append(int(texts(tool.invoke({}))[0])))
+                other.start()
+                await asyncio.to_thread(other.join)
+                assert found == [2]
+                async with hub.isolated("counter"):
+                    own = by_name(await hub.langchain_tools())["count"]
+                    assert await counted(own) == 1
+                    assert await counted(tool) == 3, "bound to the run"
+                async with hub.session("ann"):
+                    assert await counted(tool) == 4
+            with pytest.raises(stayput.SessionEnded):
+                await counted(tool)
+
+            loose = by_name(await hub.langchain_tools())["count"]
+            async with hub.session("ann"):
+                assert await counted(loose) == 1
+            with pytest.raises(stayput.NoSession, match="thread_id"):
+                await counted(loose)
+
+    asyncio.run(main())
+
+
+def test_tools_of_the_automatic_session(kit: Kit) -> None:
+    """R091, R092: asked for while there is one they stay with it."""
+
+    async def main() -> None:
+        async with kit.hub() as hub:
+            await hub.automatic()
+            tool = by_name(await hub.langchain_tools())["count"]
+            assert await counted(tool) == 1
+            async with hub.session("ann"):
+                assert await counted(tool) == 2
+
+    asyncio.run(main())
+
+
+def test_the_config_names_the_session(kit: Kit) -> None:
+    """E35, R095: by `thread_id`, or by whatever names a conversation; without a name there is no guess."""
+
+    async def main() -> None:
+        async with kit.hub() as hub:
+            tool = by_name(await hub.langchain_tools(key="thread_id"))["count"]
+            assert [await counted(tool, thread(name)) for name in ["a", "b", "a", 7]] == [1, 1, 2, 1]
+            assert (await (await hub.find("a")).call("counter", "count")).text == "3"
+            async with hub.session("around"):
+                assert await counted(tool, thread("a")) == 4, "what is named goes before what is around"
+                assert await counted(tool) == 1
+            for nobody in [thread(""), thread(None), None]:
+                with pytest.raises(stayput.NoSession, match="thread_id"):
+                    await counted(tool, nobody)
+
+            def user(config: RunnableConfig) -> str | None:
+                it = config.get("configurable", {})
+                return f"{it['user']}/{it['thread_id']}" if "user" in it else None
+
+            mine = by_name(await hub.langchain_tools(key=user))["count"]
+            ann: RunnableConfig = {"configurable": {"user": "ann", "thread_id": "a"}}
+            assert [await counted(mine, ann), await counted(mine, ann)] == [1, 2]
+            with pytest.raises(stayput.NoSession):
+                await counted(mine, thread("a"))
+
+    asyncio.run(main())
+
+
+def test_with_and_without_await_it_is_the_same_session(kit: Kit) -> None:
+    """R076, R109: tools of either face can be called both ways."""
+    with sync.Hub.from_config(kit.config()) as hub:
+        tool = by_name(hub.langchain_tools(key="thread_id"))["count"]
+        assert texts(tool.invoke({}, thread("a"))) == ["1"]
+        assert asyncio.run(counted(tool, thread("a"))) == 2
+        bound = by_name(hub.session("a").langchain_tools())["count"]
+        assert texts(bound.invoke({})) == ["3"]
+        assert asyncio.run(counted(bound)) == 4
+        with hub.run():
+            scoped = by_name(hub.langchain_tools())["count"]
+            assert texts(scoped.invoke({})) == ["1"]
+
+
+def test_cancelling_cancels_the_call(kit: Kit) -> None:
+    async def main() -> None:
+        async with kit.hub() as hub, hub.session("a") as session:
+            slow = by_name(await session.langchain_tools())["slow"]
+            task = asyncio.create_task(slow.ainvoke({"ms": 3_600_000, "steps": 1}))
+            while (await session.status("counter")).in_flight == 0:
+                await asyncio.sleep(0.01)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            stats = (await session.call("counter", "stats")).structured
+            assert "notifications/cancelled" in str(stats) or stats.get("cancelled"), stats
+
+    asyncio.run(main())
+
+
+def test_500_calls_at_once_are_exactly_apart(kit: Kit) -> None:
+    """R005, R036, E21: twenty threads of a graph, each its own process and count, from two loops; none is left."""
+    hub = sync.Hub.from_config(kit.config())
+    tool = by_name(hub.langchain_tools(key="thread_id"))["count"]
+
+    async def half() -> dict[str, list[int]]:
+        names = [f"chat-{n % 20}" for n in range(250)]
+        found = await asyncio.gather(*(counted(tool, thread(name)) for name in names))
+        return {name: [n for n, of in zip(found, names) if of == name] for name in set(names)}
+
+    halves: list[dict[str, list[int]]] = []
+    loops = [threading.Thread(target=lambda: halves.append(asyncio.run(half()))) for _ in range(2)]
+    for loop in loops:
+        loop.start()
+    for loop in loops:
+        loop.join()
+    assert len(halves) == 2
+    for n in range(20):
+        both = halves[0][f"chat-{n}"] + halves[1][f"chat-{n}"]
+        assert sorted(both) == list(range(1, len(both) + 1)), n
+    assert len(kit.alive()) == 20
+    report = hub.close()
+    assert report.sessions == 20
+    until(lambda: not kit.alive(), "all processes go")

@@ -1,0 +1,171 @@
+"""The client that takes the place of the one of `langchain-mcp-adapters`."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from agents import agent, turn
+from conftest import Kit, test_server
+from langchain_core.messages import AIMessage, HumanMessage
+from odd_server import PIXEL
+from test_langchain import by_name, counted, odd, texts, thread
+
+import stayput
+from stayput.langchain import MultiServerMCPClient, load_mcp_tools
+from stayput.langchain._connections import config
+
+
+def stdio(kit: Kit) -> dict[str, Any]:
+    """A connection as the old adapter has it."""
+    return {"transport": "stdio", **kit.entry()}
+
+
+def test_the_state_stays(kit: Kit) -> None:
+    """R064, R108: one process for all calls of a thread, and another one for calls without any."""
+
+    async def main() -> None:
+        client = MultiServerMCPClient({"counter": stdio(kit)})
+        tools = by_name(await client.get_tools())
+        assert [await counted(tools["count"]) for _ in range(3)] == [1, 2, 3]
+        assert [await counted(tools["count"], thread(name)) for name in ["a", "b", "a"]] == [1, 1, 2]
+        async with client.hub.run():
+            assert await counted(tools["count"]) == 1
+            assert await counted(tools["count"], thread("a")) == 3
+        assert await counted(by_name(await client.get_tools(server_name="counter"))["count"]) == 4
+        assert len(kit.alive()) == 3
+        graph = agent(list(tools.values()))
+        await turn(graph, "b", [("note_add", {"text": "tea"})])
+        assert await turn(graph, "b", [("note_list", {})]) == "tea"
+        assert await turn(graph, "a", [("note_list", {})]) == ""
+        await client.aclose()
+
+    asyncio.run(main())
+
+
+def test_a_session_of_ones_own(kit: Kit) -> None:
+    """R023, R131, R136: as ever, ended when it is left."""
+
+    async def main() -> None:
+        async with MultiServerMCPClient({"counter": stdio(kit)}) as client:
+            for _ in range(2):
+                async with client.session("counter") as session:
+                    assert len(kit.alive()) == 1
+                    count = by_name(await load_mcp_tools(session))["count"]
+                    assert [await counted(count), await counted(count, thread("a"))] == [1, 2]
+                    assert (await session.call_tool("count", {})).text == "3"
+                    assert "count" in [tool.name for tool in await session.list_tools()]
+                assert kit.alive() == []
+            with pytest.raises(ValueError, match="there are: counter"):
+                async with client.session("nobody"):
+                    pass
+            with pytest.raises(ValueError, match="there are: counter"):
+                await client.get_tools(server_name="nobody")
+
+    asyncio.run(main())
+
+
+def test_prompts_and_resources(kit: Kit) -> None:
+    async def main() -> None:
+        async with MultiServerMCPClient({"odd": {"transport": "stdio", **odd(kit)}}, tool_name_prefix=True) as client:
+            asks, shows = await client.get_prompt("odd", "greet")
+            assert isinstance(asks, HumanMessage) and asks.content == "How do you do?"
+            assert isinstance(shows, AIMessage)
+            assert shows.content == [{"type": "image", "base64": PIXEL, "mime_type": "image/png"}]
+            both = await client.get_resources("odd")
+            assert [(blob.as_bytes(), blob.mimetype, blob.metadata["uri"]) for blob in both] == [
+                (b"a text", "text/plain", "odd://text"),
+                (b"hi", "application/pdf", "odd://blob"),
+            ]
+            assert [blob.as_string() for blob in await client.get_resources("odd", uris="odd://text")] == ["a text"]
+            assert len(await client.get_resources()) == 2
+            async with client.session("odd") as session:
+                assert [it.name for it in await session.list_prompts()] == ["greet"]
+                assert [it.uri for it in await session.list_resources()] == ["odd://text", "odd://blob"]
+                assert (await session.get_prompt("greet")).data["messages"]
+                assert (await session.read_resource("odd://text")).data["contents"][0]["text"] == "a text"
+            assert "odd__show" in by_name(await client.get_tools())
+
+    asyncio.run(main())
+
+
+@pytest.fixture(params=["http", "sse"])
+def remote(request: pytest.FixtureRequest) -> Iterator[dict[str, Any]]:
+    """A server over either transport."""
+    command = [test_server(), request.param, "--era", "legacy", "--exit-with-stdin"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdout is not None
+        kind = {"http": "streamable_http", "sse": "sse"}[request.param]
+        yield {"transport": kind, "url": server.stdout.readline().strip(), "headers": {"X-Who": "ann"}, "timeout": 5}
+        server.kill()
+
+
+def test_servers_over_http(remote: dict[str, Any]) -> None:
+    """R065: streamable HTTP and the transport before it, with headers."""
+
+    async def main() -> None:
+        async with MultiServerMCPClient({"far": remote}) as client:
+            tools = by_name(await client.get_tools())
+            assert [await counted(tools["count"], thread(name)) for name in ["a", "b", "a"]] == [1, 1, 2]
+            assert texts(await tools["header"].ainvoke({"name": "x-who"})) == ["ann"]
+
+    asyncio.run(main())
+
+
+def test_connections_of_every_kind_are_understood(tmp_path: Path) -> None:
+    given: dict[str, Any] = {
+        "a": {"transport": "stdio", "command": "x", "args": ["y"], "env": None, "cwd": tmp_path, "encoding": "utf-8"},
+        "b": {"transport": "streamable-http", "url": "http://b", "timeout": timedelta(seconds=1), "session_kwargs": {}},
+        "c": {"url": "http://c", "stayput": {"isolation": "shared"}},
+        "d": {"command": "z", "args": []},
+    }
+    assert config(given)["mcpServers"] == {
+        "a": {"type": "stdio", "command": "x", "args": ["y"], "cwd": str(tmp_path)},
+        "b": {"type": "http", "url": "http://b"},
+        "c": {"type": "http", "url": "http://c", "stayput": {"isolation": "shared"}},
+        "d": {"type": "stdio", "command": "z", "args": []},
+    }
+    wrongs: list[tuple[dict[str, Any], str]] = [
+        ({"transport": "websocket", "url": "ws://x"}, "websocket"),
+        ({"transport": "sse", "url": "http://x", "auth": object()}, "auth"),
+        ({"transport": "stdio", "command": "x", "session_kwargs": {"a": 1}}, "session_kwargs"),
+    ]
+    for wrong, word in wrongs:
+        with pytest.raises(stayput.ConfigError, match=word):
+            config({"it": wrong})
+    with pytest.raises(stayput.Invalid, match="interceptors"):
+        MultiServerMCPClient({}, tool_interceptors=[print])  # type: ignore[arg-type]
+
+
+def test_without_connections_there_are_no_tools() -> None:
+    async def main() -> None:
+        assert await MultiServerMCPClient().get_tools() == []
+
+    asyncio.run(main())
+
+
+def test_it_is_made_before_a_fork_and_used_after(kit: Kit) -> None:
+    """A client at the top of a module, and a web server that forks its workers."""
+    client = MultiServerMCPClient({"counter": stdio(kit)})
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            code = asyncio.run(once(client)) - 1
+        finally:
+            os._exit(code)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert asyncio.run(once(client)) == 1
+
+
+async def once(client: MultiServerMCPClient) -> int:
+    async with client:
+        return await counted(by_name(await client.get_tools())["count"])
+
+
