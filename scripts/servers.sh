@@ -14,7 +14,7 @@
 server_pids=()
 server_dirs=()
 # All servers are up this many seconds after they were asked for, or they count as failed.
-server_budget=60
+server_budget=40
 server_deadline=0
 
 # The seconds that are left; never 0, which timeout(1) takes as for ever.
