@@ -54,6 +54,10 @@
 #[doc = include_str!("../../../docs/agents.md")]
 struct Guide;
 
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;
+
 mod ambient;
 mod automatic;
 mod branch;

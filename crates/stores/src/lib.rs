@@ -88,8 +88,3 @@ pub async fn open(url: &str) -> Result<Database, OpenError> {
         address => Err(OpenError::NotBuilt { feature: address.kind() }),
     }
 }
-
-/// The example of the README is a test.
-#[cfg(doctest)]
-#[doc = include_str!("../../../README.md")]
-struct Readme;
