@@ -12,14 +12,18 @@ use rmcp::{
     ErrorData, RoleServer, ServerHandler, ServiceExt as _,
     handler::server::{router::prompt::PromptRouter, tool::ToolRouter, wrapper::Parameters},
     model::{
-        PromptMessage, ReadResourceRequestParams, ReadResourceResponse, ReadResourceResult,
-        ResourceContents, Role,
+        ListResourcesResult, PaginatedRequestParams, PromptMessage, ReadResourceRequestParams,
+        ReadResourceResponse, ReadResourceResult, Resource, ResourceContents, Role,
+        ServerCapabilities, ServerConfig,
     },
     prompt, prompt_handler, prompt_router, schemars,
     service::RequestContext,
     tool, tool_handler, tool_router,
 };
 use stayput_server::{Carrier, Error, Keeper, State, Unnamed};
+
+/// The resource that has all notes of whoever reads it.
+const NOTES: &str = "notes://all";
 
 #[derive(Clone)]
 struct Notebook {
@@ -66,11 +70,27 @@ impl Notebook {
 #[tool_handler(router = self.tools)]
 #[prompt_handler(router = self.prompts)]
 impl ServerHandler for Notebook {
+    fn get_info(&self) -> ServerConfig {
+        let all = ServerCapabilities::builder().enable_tools().enable_prompts().enable_resources();
+        ServerConfig::new(all.build())
+    }
+
+    async fn list_resources(
+        &self,
+        _: Option<PaginatedRequestParams>,
+        _: RequestContext<RoleServer>,
+    ) -> Result<ListResourcesResult, ErrorData> {
+        Ok(ListResourcesResult::with_all_items(vec![Resource::new(NOTES, "notes")]))
+    }
+
     async fn read_resource(
         &self,
         ask: ReadResourceRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<ReadResourceResponse, ErrorData> {
+        if ask.uri != NOTES {
+            return Err(ErrorData::resource_not_found("there is no such resource", None));
+        }
         let text = notes(&State::of(&context)?).await?;
         Ok(ReadResourceResult::new(vec![ResourceContents::text(text, ask.uri)]).into())
     }

@@ -3,7 +3,7 @@
 use std::{borrow::Cow, sync::Arc};
 
 use bytes::Bytes;
-use http::HeaderMap;
+use http::{HeaderMap, HeaderName};
 use rmcp::model::{ClientRequest, GetMeta as _, JsonObject};
 use serde_json::Value;
 use stayput_core::Owner;
@@ -11,7 +11,7 @@ use stayput_wire::{Era, Message, Raw, Version, header as mcp, meta};
 
 use crate::{
     Keeper,
-    carrier::{self, Claim, Said, tells},
+    carrier::{Claim, Said, connection_name, tells},
     line::Line,
     name::Name,
     visit::Meant,
@@ -20,17 +20,13 @@ use crate::{
 /// How the argument is called that names a session.
 pub(crate) const ARGUMENT: &str = "session_id";
 
+/// The headers that every request is asked for, so that their names are not read again each time.
+static SESSION_ID: HeaderName = HeaderName::from_static(mcp::SESSION_ID);
+static PROTOCOL_VERSION: HeaderName = HeaderName::from_static(mcp::PROTOCOL_VERSION);
+static METHOD: HeaderName = HeaderName::from_static(mcp::METHOD);
+
 /// How it is called in a tool that has one of that name for itself.
 pub(crate) const OWN_ARGUMENT: &str = "stayput_session_id";
-
-/// A request over HTTP, understood as far as need be.
-pub(crate) struct Ask {
-    pub(crate) meant: Meant,
-    /// Whether each of its client's requests stands for itself.
-    pub(crate) modern: bool,
-    /// The body without what only named the session.
-    pub(crate) body: Option<Bytes>,
-}
 
 /// What kind of request it is, as far as that matters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,7 +37,9 @@ pub(crate) enum Kind {
     Other,
     /// The first of a client that shakes hands.
     Initialize,
-    /// One that keeps nothing: lists, pings, notifications.
+    /// Asks which tools there are.
+    Tools,
+    /// One that keeps nothing: other lists, pings, notifications.
     Nothing,
 }
 
@@ -51,74 +49,120 @@ impl Kind {
             Some("tools/call") => Self::Tool,
             Some("prompts/get" | "resources/read" | "completion/complete") => Self::Other,
             Some("initialize") => Self::Initialize,
+            Some("tools/list") => Self::Tools,
             _ => Self::Nothing,
         }
     }
 }
 
-impl Ask {
-    /// A request without a body of JSON.
-    pub(crate) fn plain(keeper: &Keeper, owner: &Owner, headers: &HeaderMap, kind: Kind) -> Self {
-        let modern = modern_header(headers);
-        Self { meant: meant(keeper, owner, &said_by(headers, modern), kind), modern, body: None }
-    }
+/// What a request means that has no body of JSON.
+pub(crate) fn plain(keeper: &Keeper, owner: &Owner, headers: &HeaderMap, kind: Kind) -> Meant {
+    meant(keeper, owner, headers, (Said::default(), kind, modern_header(headers)))
+}
 
-    /// A request with one. What is no message is passed on as it is: who serves it knows what to say.
-    pub(crate) fn read(keeper: &Keeper, owner: &Owner, headers: &HeaderMap, body: Bytes) -> Self {
-        let Ok(message) = Message::parse_within(&body, keeper.body_limit()) else {
-            let plain = Self::plain(keeper, owner, headers, Kind::Nothing);
-            return Self { body: Some(body), ..plain };
-        };
-        let mut said = Said::default();
-        let (mut edits, mut edited) = (message.edit(), false);
-        if let Some(params) = message.params() {
-            if message.method() == Some("tools/call")
-                && let Some(arguments) = params.find(&["arguments"])
-            {
-                let tool = params.find(&["name"]).and_then(Raw::text).unwrap_or_default();
-                for name in ours(arguments, keeper.has_own(&tool), &mut said) {
-                    edits.remove_in(arguments, &[name]);
-                    edited = true;
-                }
-            }
-            if let Some(found) = params.find(&[meta::META]) {
-                said.meta = members(found);
-                if said.meta.iter().any(|(key, _)| key == meta::SESSION) {
-                    edits.remove_in(found, &[meta::SESSION]);
-                    edited = true;
-                }
+/// What a request with one means, and its body without what only named the session, if that was in it. What is
+/// no message is passed on as it is: who serves it knows what to say.
+pub(crate) fn read(
+    keeper: &Keeper,
+    owner: &Owner,
+    headers: &HeaderMap,
+    body: &[u8],
+) -> (Meant, Option<Bytes>) {
+    let modern = modern_header(headers);
+    let tells = can_tell(body, modern);
+    if modern
+        && !tells
+        && let Some(method) = headers.get(&METHOD)
+    {
+        // What a modern client says in its header is what stands in its body, or who serves it refuses it.
+        let kind = Kind::of(method.to_str().ok());
+        return (meant(keeper, owner, headers, (Said::default(), kind, modern)), None);
+    }
+    let Ok(message) = Message::parse_within(body, keeper.body_limit()) else {
+        return (plain(keeper, owner, headers, Kind::Nothing), None);
+    };
+    let kind = Kind::of(message.method());
+    if !tells {
+        return (meant(keeper, owner, headers, (Said::default(), kind, modern)), None);
+    }
+    let params = Params::of(&message);
+    let mut said = Said::default();
+    let taken = params.arguments.filter(|_| kind == Kind::Tool).map(|arguments| {
+        let tool = params.name.and_then(Raw::text).unwrap_or_default();
+        (arguments, ours(arguments, keeper.has_own(&tool), &mut said))
+    });
+    let taken = taken.filter(|(_, names)| !names.is_empty());
+    let (told, version) = params.meta.map(members).unwrap_or_default();
+    said.meta = told;
+    let named = params.meta.filter(|_| said.meta.iter().any(|(key, _)| key == meta::SESSION));
+    let modern = modern || version.is_some_and(|it| is_modern(&it));
+    let edited = (taken.is_some() || named.is_some()).then(|| {
+        let mut edits = message.edit();
+        if let Some((arguments, names)) = &taken {
+            for name in names {
+                edits.remove_in(*arguments, &[name]);
             }
         }
-        let modern = modern_header(headers) || modern_meta(&message);
-        let kind = Kind::of(message.method());
-        let Said { meta, argument, .. } = said;
-        let said = Said { meta, argument, ..said_by(headers, modern) };
-        let meant = meant(keeper, owner, &said, kind);
-        let text = if edited { edits.apply().ok().map(Cow::into_owned) } else { None };
-        Self { meant, modern, body: Some(text.map_or(body.clone(), Bytes::from)) }
+        if let Some(meta) = named {
+            edits.remove_in(meta, &[meta::SESSION]);
+        }
+        edits.apply().ok().map(|text| Bytes::from(text.into_owned()))
+    });
+    (meant(keeper, owner, headers, (said, kind, modern)), edited.flatten())
+}
+
+/// What all names have in them that can stand in a body and tell something.
+const TELLING: [&str; 4] = ["ession", "onversation", "threadId", "baggage"];
+
+/// Whether a body can tell the session, or that its client is modern. Most cannot, and then there is no reason to look
+/// for what they could have told: without a backslash a name stands there as it is, or not at all.
+fn can_tell(body: &[u8], modern: bool) -> bool {
+    let Ok(text) = str::from_utf8(body) else { return true };
+    text.contains('\\')
+        || TELLING.iter().any(|part| text.contains(part))
+        || (!modern && text.contains("protocolVersion"))
+}
+
+/// The parameters that matter, found in one walk. Of two with one name the last counts.
+#[derive(Default)]
+struct Params<'a> {
+    name: Option<Raw<'a>>,
+    arguments: Option<Raw<'a>>,
+    meta: Option<Raw<'a>>,
+}
+
+impl<'a> Params<'a> {
+    fn of(message: &Message<'a>) -> Self {
+        let mut found = Self::default();
+        for (key, value) in message.params().into_iter().flat_map(Raw::members) {
+            match key.text().as_deref() {
+                Some("name") => found.name = Some(value),
+                Some("arguments") => found.arguments = Some(value),
+                Some(meta::META) => found.meta = Some(value),
+                _ => {}
+            }
+        }
+        found
     }
 }
 
 /// A modern client has no connection, whatever it sends.
-fn said_by(headers: &HeaderMap, modern: bool) -> Said<'_> {
-    Said { headers: Some(headers), connected: !modern, ..Said::default() }
-}
-
-fn meant(keeper: &Keeper, owner: &Owner, said: &Said<'_>, kind: Kind) -> Meant {
-    let claim = Claim::read(keeper.carriers(), owner, said);
-    let client = said.headers.filter(|_| said.connected).and_then(|it| it.get(mcp::SESSION_ID));
-    let client = client.and_then(|id| id.to_str().ok()).map(str::to_owned);
-    Meant { claim, via: carrier::connection(owner, said), kind, client }
+fn meant<'a>(
+    keeper: &Keeper,
+    owner: &Owner,
+    headers: &'a HeaderMap,
+    (mut said, kind, modern): (Said<'a>, Kind, bool),
+) -> Meant {
+    let client = headers.get(&SESSION_ID).filter(|_| !modern);
+    said.via = client.map(|id| Claim::Connection(connection_name(owner, id.as_bytes())));
+    said.headers = Some(headers);
+    let claim = Claim::read(keeper.carriers(), &said);
+    Meant { claim, via: said.via, kind, client: client.cloned() }
 }
 
 fn modern_header(headers: &HeaderMap) -> bool {
-    let version = headers.get(mcp::PROTOCOL_VERSION).and_then(|it| it.to_str().ok());
+    let version = headers.get(&PROTOCOL_VERSION).and_then(|it| it.to_str().ok());
     version.is_some_and(is_modern)
-}
-
-fn modern_meta(message: &Message<'_>) -> bool {
-    let version = message.params().and_then(|it| it.find(&[meta::META, meta::PROTOCOL_VERSION]));
-    version.and_then(Raw::text).is_some_and(|it| is_modern(&it))
 }
 
 fn is_modern(version: &str) -> bool {
@@ -154,22 +198,22 @@ fn is_ours(name: &str, own: Option<bool>, text: Option<&str>, null: bool) -> boo
     }
 }
 
-/// The texts of `_meta` that can tell something.
-fn members<'a>(found: Raw<'a>) -> Vec<(Cow<'a, str>, Cow<'a, str>)> {
-    let members = found.members().filter_map(|(key, value)| {
-        let key = key.text().filter(|key| tells(key))?;
-        Some((key, value.text()?))
-    });
-    members.collect()
+/// The texts of `_meta` that can tell something, and the version of the protocol in it.
+fn members<'a>(found: Raw<'a>) -> (Vec<(Cow<'a, str>, Cow<'a, str>)>, Option<Cow<'a, str>>) {
+    let (mut told, mut version) = (Vec::new(), None);
+    for (key, value) in found.members() {
+        match key.text() {
+            Some(key) if key == meta::PROTOCOL_VERSION => version = value.text(),
+            Some(key) if tells(&key) => told.extend(value.text().map(|value| (key, value))),
+            _ => {}
+        }
+    }
+    (told, version)
 }
 
 /// A typed request on a line: takes out what names the session, and says what it means.
-pub(crate) fn typed(
-    keeper: &Keeper,
-    line: &Arc<Line>,
-    request: &mut ClientRequest,
-) -> (Claim, Kind) {
-    let mut said = Said { line: Some(line), ..Said::default() };
+pub(crate) fn typed(keeper: &Keeper, line: &Arc<Line>, request: &mut ClientRequest) -> Meant {
+    let mut said = Said { via: Some(Claim::Line(line.clone())), ..Said::default() };
     if let ClientRequest::CallToolRequest(call) = request
         && let Some(arguments) = &mut call.params.arguments
     {
@@ -183,8 +227,8 @@ pub(crate) fn typed(
     if !said.meta.is_empty() {
         request.get_meta_mut().remove(meta::SESSION);
     }
-    let claim = Claim::read(keeper.carriers(), line.owner(), &said);
-    (claim, Kind::of(Some(request.method())))
+    let claim = Claim::read(keeper.carriers(), &said);
+    Meant { claim, via: said.via, kind: Kind::of(Some(request.method())), client: None }
 }
 
 fn typed_argument(arguments: &mut JsonObject, own: Option<bool>) -> Option<String> {
@@ -205,18 +249,35 @@ mod tests {
     use super::*;
 
     fn read(keeper: &Keeper, headers: &HeaderMap, body: &str) -> (String, Kind, String) {
-        let ask = Ask::read(keeper, &Owner::anonymous(), headers, body.to_owned().into());
-        let claim = match ask.meant.claim {
+        let (meant, edited) = super::read(keeper, &Owner::anonymous(), headers, body.as_bytes());
+        let claim = match meant.claim {
             Claim::Key(key) => key.as_str().to_owned(),
             other => format!("{other:?}"),
         };
-        (claim, ask.meant.kind, String::from_utf8(ask.body.unwrap().to_vec()).unwrap())
+        let body = edited.map_or(body.to_owned(), |it| String::from_utf8(it.to_vec()).unwrap());
+        (claim, meant.kind, body)
     }
 
     fn call(arguments: &str) -> String {
         format!(
             r#"{{"jsonrpc":"2.0","id":1, "method":"tools/call","params":{{"name":"t","arguments":{arguments}}}}}"#
         )
+    }
+
+    /// No name is overlooked, however it is written.
+    #[test]
+    fn every_name_is_noticed() {
+        let hints = meta::CONVERSATION_HINTS.iter().map(|(_, hint)| *hint);
+        let all = [ARGUMENT, OWN_ARGUMENT, meta::SESSION, meta::BAGGAGE];
+        for name in hints.chain(all) {
+            assert!(can_tell(format!(r#"{{"{name}":1}}"#).as_bytes(), true), "{name}");
+        }
+        assert!(can_tell(format!(r#"{{"{}":1}}"#, meta::PROTOCOL_VERSION).as_bytes(), false));
+        assert!(can_tell(br#"{"se\u0073sion_id":1}"#, true));
+        assert!(!can_tell(call(r#"{"text":"what was said"}"#).as_bytes(), false));
+        let (keeper, headers) = (Keeper::memory(), HeaderMap::new());
+        let escaped = call(r#"{"se\u0073sion_id":"key:x"}"#);
+        assert_eq!(read(&keeper, &headers, &escaped).0, "name:x");
     }
 
     /// R148, R150: the argument is taken out, every other byte stays.

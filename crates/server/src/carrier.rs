@@ -2,7 +2,7 @@
 
 use std::{borrow::Cow, sync::Arc};
 
-use http::HeaderMap;
+use http::{HeaderMap, HeaderName};
 use stayput_core::{Digest, Handle, HandleHash, Key, Owner};
 use stayput_wire::{header as mcp, meta};
 
@@ -11,6 +11,9 @@ use crate::{
     line::Line,
     name::{self, Name},
 };
+
+/// So that its name is not read again for each request.
+static STAYPUT_SESSION: HeaderName = HeaderName::from_static(mcp::STAYPUT_SESSION);
 
 /// Where a request can name its session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,9 +63,8 @@ pub(crate) struct Said<'a> {
     /// The texts of `_meta` that can tell something.
     pub(crate) meta: Vec<(Cow<'a, str>, Cow<'a, str>)>,
     pub(crate) headers: Option<&'a HeaderMap>,
-    /// Whether its client can have a connection.
-    pub(crate) connected: bool,
-    pub(crate) line: Option<&'a Arc<Line>>,
+    /// The connection that it came on, if its client can have one.
+    pub(crate) via: Option<Claim>,
 }
 
 /// What a request means by what it says.
@@ -88,7 +90,7 @@ pub(crate) enum Claim {
 
 impl Claim {
     /// Reads the carriers that count, in their order.
-    pub(crate) fn read(carriers: &[Carrier], owner: &Owner, said: &Said<'_>) -> Self {
+    pub(crate) fn read(carriers: &[Carrier], said: &Said<'_>) -> Self {
         let explicit = match explicit(carriers, said) {
             Ok(explicit) => explicit,
             Err(wrong) => return Self::Wrong(wrong),
@@ -103,7 +105,7 @@ impl Claim {
                     Ok(key) => key.map(Self::Key),
                     Err(wrong) => Some(Self::Wrong(wrong)),
                 },
-                Carrier::Connection => connection(owner, said),
+                Carrier::Connection => said.via.clone(),
                 Carrier::Cookie => said.headers.map(|headers| match cookie::read(headers) {
                     None => Self::Cookie(None),
                     Some(text) => match text.parse() {
@@ -163,22 +165,12 @@ fn texts<'s>(carrier: Carrier, said: &'s Said<'_>) -> Vec<Option<Cow<'s, str>>> 
         }
         _ => {
             let Some(headers) = said.headers else { return Vec::new() };
-            let values = headers.get_all(mcp::STAYPUT_SESSION).iter();
+            let values = headers.get_all(&STAYPUT_SESSION).iter();
             let values = values.map(|value| mcp::decode(value.as_bytes()).ok());
             // A template that had nothing to be filled with leaves an empty one.
             values.filter(|value| value.as_deref() != Some("")).collect()
         }
     }
-}
-
-/// The connection that a request came on.
-pub(crate) fn connection(owner: &Owner, said: &Said<'_>) -> Option<Claim> {
-    if let Some(line) = said.line {
-        return Some(Claim::Line(line.clone()));
-    }
-    let headers = said.headers.filter(|_| said.connected)?;
-    let id = headers.get(mcp::SESSION_ID)?;
-    Some(Claim::Connection(connection_name(owner, id.as_bytes())))
 }
 
 /// What is kept of `Mcp-Session-Id`: a hash over the owner and the id together, so that it leads nobody else
@@ -234,7 +226,7 @@ mod tests {
     use super::*;
 
     fn read(carriers: &[Carrier], said: &Said<'_>) -> String {
-        match Claim::read(carriers, &Owner::anonymous(), said) {
+        match Claim::read(carriers, said) {
             Claim::Key(key) => key.as_str().to_owned(),
             Claim::Wrong(wrong) => format!("wrong: {wrong}"),
             Claim::Connection(_) => "connection".to_owned(),
@@ -263,9 +255,9 @@ mod tests {
         assert_eq!(read(&Carrier::DEFAULT, &said), "name:b");
         assert_eq!(read(&[Carrier::Hint, Carrier::Argument], &said), "openai:v1/a");
         assert_eq!(read(&[Carrier::Meta], &said), "nothing");
-        headers.insert(mcp::SESSION_ID, "7".parse().unwrap());
         headers.insert(http::header::COOKIE, "mcp_session_id=x".parse().unwrap());
-        let said = Said { headers: Some(&headers), connected: true, ..Said::default() };
+        let via = Some(Claim::Connection(connection_name(&Owner::anonymous(), b"7")));
+        let said = Said { headers: Some(&headers), via, ..Said::default() };
         assert_eq!(read(&Carrier::DEFAULT, &said), "connection");
         assert_eq!(read(&[Carrier::Cookie], &said), "a cookie");
     }

@@ -20,11 +20,7 @@ use serde::{Deserialize, Serialize};
 use stayput_core::{Digest, Event, EventIds, OpenError, Owner, Topic, UnknownEvent};
 use tokio::{sync::mpsc, time::Instant};
 
-use crate::{
-    Error, Keeper,
-    carrier::{Claim, connection_name},
-    visit::Visit,
-};
+use crate::{Error, Keeper, carrier::connection_name, visit::Visit};
 
 /// How long the events of a call can be read again after it has ended.
 const KEPT: Duration = Duration::from_secs(5 * 60);
@@ -126,9 +122,9 @@ impl EventStore for Log {
 
     async fn replay_events_after(&self, last: &str) -> Result<EventStream, EventStoreError> {
         let visit = Visit::current().ok_or(Error::NotKept)?;
-        let Some(Claim::Connection(name)) = visit.via() else { return Err(UnknownEvent.into()) };
+        let name = visit.connection().ok_or(UnknownEvent)?;
         let client = visit.client().ok_or(UnknownEvent)?;
-        let session = self.keeper.shared().led_to(*name).await?;
+        let session = self.keeper.shared().led_to(name).await?;
         let ids = ids(client);
         let (topic, number) = ids.open(visit.owner(), session, last)?;
         let (sender, receiver) = mpsc::channel(PAGE);

@@ -22,8 +22,10 @@ impl State {
 
 /// What came with a request: beside it, or in what came over HTTP.
 pub(crate) fn carried(extensions: &Extensions) -> Option<&Carried> {
-    let over_http = || extensions.get::<http::request::Parts>()?.extensions.get::<Carried>();
-    extensions.get::<Carried>().or_else(over_http)
+    match extensions.get::<http::request::Parts>() {
+        Some(parts) => parts.extensions.get::<Carried>(),
+        None => extensions.get::<Carried>(),
+    }
 }
 
 impl<C: AsRequestContext> FromContextPart<C> for State {
@@ -32,8 +34,11 @@ impl<C: AsRequestContext> FromContextPart<C> for State {
     }
 }
 
-/// The state of a session, if the request names one: for handlers that can do without. (An `Option` cannot be
-/// it, because neither that nor the trait for parameters is ours.)
+/// The state of a session, if the request names one: for handlers that can do without.
+///
+/// In axum it is `Option<State>`. rmcp has one trait for all parameters and none for those that may be missing, and
+/// no crate but rmcp may implement that trait for an `Option`, so here it is a type of its own; it reads
+/// `MaybeState(state): MaybeState`.
 #[derive(Clone, Debug)]
 #[allow(clippy::exhaustive_structs)]
 pub struct MaybeState(pub Option<State>);
@@ -70,3 +75,33 @@ mod axum {
         }
     }
 }
+
+/// Nobody but rmcp can make an `Option` a parameter: not for one context, not for all, whatever is inside it.
+///
+/// ```compile_fail,E0117
+/// use rmcp::{ErrorData, handler::server::{common::FromContextPart, tool::ToolCallContext}};
+/// struct Ours;
+/// impl<S> FromContextPart<ToolCallContext<'_, S>> for Option<Ours> {
+///     fn from_context_part(_: &mut ToolCallContext<'_, S>) -> Result<Self, ErrorData> { Ok(None) }
+/// }
+/// ```
+///
+/// ```compile_fail,E0210
+/// use rmcp::{ErrorData, handler::server::common::FromContextPart};
+/// struct Ours;
+/// impl<C> FromContextPart<C> for Option<Ours> {
+///     fn from_context_part(_: &mut C) -> Result<Self, ErrorData> { Ok(None) }
+/// }
+/// ```
+///
+/// It is the `Option` that is refused, and nothing else:
+///
+/// ```
+/// use rmcp::{ErrorData, handler::server::common::FromContextPart};
+/// struct Ours;
+/// impl<C> FromContextPart<C> for Ours {
+///     fn from_context_part(_: &mut C) -> Result<Self, ErrorData> { Ok(Ours) }
+/// }
+/// ```
+#[cfg(doctest)]
+struct NoOption;

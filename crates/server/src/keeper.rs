@@ -4,7 +4,7 @@ use std::{
     collections::HashMap,
     fmt,
     sync::{
-        Arc, PoisonError, RwLock,
+        Arc, PoisonError, RwLock, RwLockReadGuard,
         atomic::{AtomicBool, Ordering},
     },
 };
@@ -31,9 +31,18 @@ pub(crate) struct Inner {
     pub(crate) cookie: Cookie,
     pub(crate) body_limit: usize,
     pub(crate) resumable: bool,
-    /// Whether each tool that was mounted has an argument `session_id` of its own.
-    pub(crate) tools: RwLock<HashMap<String, bool>>,
+    /// The tools that were mounted.
+    pub(crate) tools: RwLock<HashMap<String, Noted>>,
     pub(crate) tended: AtomicBool,
+}
+
+/// What there is to know of a tool.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Noted {
+    /// Whether it has an argument `session_id` of its own.
+    own: bool,
+    /// Whether it is for clients that have a connection, and for no others.
+    switch: bool,
 }
 
 impl Keeper {
@@ -59,7 +68,6 @@ impl Keeper {
     }
 
     /// What goes around a service over HTTP: rmcp's `StreamableHttpService`, a router of axum, or any other.
-    #[must_use]
     pub fn layer(&self) -> Layer {
         Layer::new(self.clone())
     }
@@ -114,13 +122,36 @@ impl Keeper {
 
     /// Notes a tool that takes the argument, and whether it had one of that name before.
     pub(crate) fn note_tool(&self, name: &str, own: bool) {
+        self.note(name, Noted { own, switch: false });
+    }
+
+    /// Notes the tool that lets a connection lead to another session.
+    pub(crate) fn note_switch(&self, name: &str) {
+        self.note(name, Noted { own: false, switch: true });
+    }
+
+    fn note(&self, name: &str, noted: Noted) {
         let mut tools = self.0.tools.write().unwrap_or_else(PoisonError::into_inner);
-        tools.insert(name.to_owned(), own);
+        tools.insert(name.to_owned(), noted);
+    }
+
+    fn tools_noted(&self) -> RwLockReadGuard<'_, HashMap<String, Noted>> {
+        self.0.tools.read().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether a tool has an argument `session_id` of its own; `None` if it was not mounted.
     pub(crate) fn has_own(&self, tool: &str) -> Option<bool> {
-        self.0.tools.read().unwrap_or_else(PoisonError::into_inner).get(tool).copied()
+        self.tools_noted().get(tool).map(|it| it.own)
+    }
+
+    /// Whether a tool is the one that lets a connection lead to another session.
+    pub(crate) fn is_switch(&self, tool: &str) -> bool {
+        self.tools_noted().get(tool).is_some_and(|it| it.switch)
+    }
+
+    /// Whether there is such a tool.
+    pub(crate) fn has_switch(&self) -> bool {
+        self.tools_noted().values().any(|it| it.switch)
     }
 
     /// Sees to it that sessions end in time, from the first that is used on.

@@ -55,6 +55,7 @@ mod keeper;
 mod layer;
 mod legacy;
 mod line;
+mod listed;
 mod manager;
 mod name;
 mod over;
@@ -75,7 +76,10 @@ pub use legacy::Whole;
 pub use manager::{Counted, Manager};
 pub use over::Kept;
 pub use state::{Info, State};
-pub use stayput_core::{Expiry, Handle, Owner, SessionId, StateKey, StateLimits};
+pub use stayput_core::{
+    Clock, Events, Expiry, Handle, InvalidText, OpenError, Owner, SessionId, StateError, StateKey,
+    StateLimits, Store,
+};
 pub use tools::Tools;
 
 /// The examples of the guide are tests.

@@ -6,11 +6,12 @@ use std::{
     future::Future,
     pin::Pin,
     sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
-    task::{Context, Poll},
+    task::{Context, Poll, ready},
     time::Duration,
 };
 
 use futures_core::Stream;
+use pin_project_lite::pin_project;
 use rmcp::{
     RoleServer,
     model::{ClientJsonRpcMessage, ClientNotification, RequestId, ServerJsonRpcMessage},
@@ -179,7 +180,6 @@ impl SessionManager for Manager {
         message: ClientJsonRpcMessage,
     ) -> Result<impl Stream<Item = ServerSseMessage> + Send + Sync + 'static, Self::Error> {
         let worker = self.worker(id)?;
-        worker.touch();
         let stream = worker.inner.create_stream(id, message).await?;
         Ok(worker.read(Box::pin(stream)))
     }
@@ -272,6 +272,29 @@ impl Counted {
     }
 }
 
+pin_project! {
+    /// A message on its way to a client. By hand, because it is moved several times, and would be twice as large.
+    struct Sending<F> {
+        #[pin]
+        sent: F,
+        answered: Option<RequestId>,
+        in_flight: InFlight,
+    }
+}
+
+impl<F: Future> Future for Sending<F> {
+    type Output = F::Output;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
+        let this = self.project();
+        let sent = ready!(this.sent.poll(cx));
+        if let Some(id) = this.answered.take() {
+            lock(this.in_flight).remove(&id);
+        }
+        Poll::Ready(sent)
+    }
+}
+
 impl Transport<RoleServer> for Counted {
     type Error = <WorkerTransport<LocalSessionWorker> as Transport<RoleServer>>::Error;
 
@@ -284,14 +307,7 @@ impl Transport<RoleServer> for Counted {
             ServerJsonRpcMessage::Error(answer) => answer.id.clone(),
             _ => None,
         };
-        let (sent, in_flight) = (self.inner.send(item), self.in_flight.clone());
-        async move {
-            let sent = sent.await;
-            if let Some(id) = answered {
-                lock(&in_flight).remove(&id);
-            }
-            sent
-        }
+        Sending { sent: self.inner.send(item), answered, in_flight: self.in_flight.clone() }
     }
 
     async fn receive(&mut self) -> Option<RxJsonRpcMessage<RoleServer>> {

@@ -12,9 +12,8 @@ use stayput_core::{InvalidText, Key, Owner};
 
 use crate::{
     Keeper, ask,
-    carrier::Claim,
     line::Line,
-    visit::{Carried, Meant, Visit},
+    visit::{Carried, Visit},
 };
 
 impl Keeper {
@@ -45,6 +44,7 @@ impl Keeper {
 
 /// A transport with a session. See [`Keeper::over`].
 #[derive(Debug)]
+#[must_use]
 pub struct Kept<T> {
     keeper: Keeper,
     line: Arc<Line>,
@@ -74,10 +74,8 @@ impl<T> Kept<T> {
     /// Tells a request its session.
     fn tell(&self, message: &mut RxJsonRpcMessage<RoleServer>) {
         if let ClientJsonRpcMessage::Request(request) = message {
-            let (claim, kind) = ask::typed(&self.keeper, &self.line, &mut request.request);
-            let via = Some(Claim::Line(self.line.clone()));
-            let owner = self.line.owner().clone();
-            let visit = Visit::new(&self.keeper, owner, Meant { claim, via, kind, client: None });
+            let meant = ask::typed(&self.keeper, &self.line, &mut request.request);
+            let visit = Visit::new(self.keeper.clone(), self.line.owner().clone(), meant);
             request.request.extensions_mut().insert(Carried(visit));
         }
     }

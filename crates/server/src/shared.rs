@@ -148,13 +148,18 @@ impl Shared {
         led.map(|it| it.session).ok_or(OpenError::Unknown)
     }
 
+    /// Whether there was a connection of this name a moment ago.
+    pub(crate) fn trusts(&self, name: HandleHash) -> bool {
+        self.table.trusts(name, self.now())
+    }
+
     /// Whether there is a connection of this name. It is asked again after a while: another process may
     /// have ended it.
     pub(crate) async fn is_connected(&self, name: HandleHash) -> Result<bool, StoreError> {
-        let now = self.now();
-        if self.table.trusts(name, now) {
+        if self.trusts(name) {
             return Ok(true);
         }
+        let now = self.now();
         let known = self.store.connection(name).await?.is_some();
         if known {
             self.table.trust(name, now.after(TRUST));

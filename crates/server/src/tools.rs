@@ -47,7 +47,8 @@ impl Tools {
     }
 
     /// Beside `session_start`, `session_info` and `session_end`, also `session_list`, for owners who are verified and
-    /// on lines of their own, and `session_switch`, for clients that have a connection.
+    /// on lines of their own, and `session_switch`, which is listed to clients that have a connection and to no
+    /// others.
     pub fn all_session_tools(mut self) -> Self {
         self.session = SessionTool::ALL.to_vec();
         self
@@ -72,7 +73,10 @@ impl Tools {
             let plain = tool.name();
             let taken = router.map.contains_key(plain);
             let name = if taken { format!("stayput_{plain}") } else { plain.to_owned() };
-            self.keeper.note_tool(&name, false);
+            match tool {
+                SessionTool::Switch => self.keeper.note_switch(&name),
+                _ => self.keeper.note_tool(&name, false),
+            }
             router.add_route(tool.route(&self.keeper, name));
         }
         router

@@ -6,7 +6,8 @@ use std::{
     sync::{Arc, Mutex, OnceLock, PoisonError},
 };
 
-use stayput_core::{Agent, Handle, Key, OpenError, Owner, SessionId};
+use http::HeaderValue;
+use stayput_core::{Agent, Handle, HandleHash, Key, OpenError, Owner, SessionId};
 use tokio::{sync::OnceCell, task::futures::TaskLocalFuture};
 
 use crate::{Error, Keeper, Unnamed, ask::Kind, carrier::Claim, line::Line, shared::Use};
@@ -36,7 +37,7 @@ pub(crate) struct Meant {
     pub(crate) via: Option<Claim>,
     pub(crate) kind: Kind,
     /// The id of that connection, as its client says it.
-    pub(crate) client: Option<String>,
+    pub(crate) client: Option<HeaderValue>,
 }
 
 /// What travels with a request, to its handler.
@@ -44,9 +45,9 @@ pub(crate) struct Meant {
 pub(crate) struct Carried(pub(crate) Arc<Visit>);
 
 impl Visit {
-    pub(crate) fn new(keeper: &Keeper, owner: Owner, meant: Meant) -> Arc<Self> {
+    pub(crate) fn new(keeper: Keeper, owner: Owner, meant: Meant) -> Arc<Self> {
         Arc::new(Self {
-            keeper: keeper.clone(),
+            keeper,
             owner,
             meant,
             opened: OnceCell::new(),
@@ -84,7 +85,19 @@ impl Visit {
 
     /// The id of that connection, as its client says it.
     pub(crate) fn client(&self) -> Option<&str> {
-        self.meant.client.as_deref()
+        self.meant.client.as_ref()?.to_str().ok()
+    }
+
+    /// What the name of that connection is kept as.
+    pub(crate) fn connection(&self) -> Option<HandleHash> {
+        match self.via() {
+            Some(Claim::Connection(name)) => Some(*name),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn kind(&self) -> Kind {
+        self.meant.kind
     }
 
     fn is_tool(&self) -> bool {

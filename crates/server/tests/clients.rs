@@ -11,13 +11,17 @@ mod world;
 use std::process::Stdio;
 
 use serde_json::{Value, json};
-use stayput_testkit::peers::{self, Peer};
+use stayput_testkit::{
+    peers::{self, Peer},
+    postgres::PostgresUrl,
+    redis::RedisUrl,
+};
 use tokio::{
     io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines},
     process::{Child, ChildStdin, ChildStdout, Command},
     time::timeout,
 };
-use world::{Example, LONG, handle_in, said};
+use world::{Example, LONG, handle_in, round_robin, said};
 
 /// A running client, which has as many connections as it is told to open. Dropped, it is killed.
 struct Driven {
@@ -61,85 +65,98 @@ impl Driven {
     }
 }
 
-/// R065, R162, R167: a client that shakes hands has a cart of its own, also when the server was killed meanwhile.
-async fn legacy(peer: Peer, args: &[&str]) {
-    let folder = tempfile::tempdir().unwrap();
-    let store = format!("sqlite:{}", folder.path().join("cart.db").display());
-    let mut shop = Example::start("cart", &store).await;
-    let url = shop.url.clone();
-    let mut client = Driven::start(&peer, &[&[url.as_str()], args].concat());
+/// R061, R065, R162, R166, R167: a client that shakes hands has a cart of its own, on whichever replica its requests end
+/// up, also when one was killed meanwhile.
+async fn legacy(peer: &Peer, args: &[&str], store: &str) {
+    let mut one = Example::start("cart", store).await;
+    let two = Example::start("cart", store).await;
+    let url = round_robin(&[&one.url, &two.url]).await;
+    let mut client = Driven::start(peer, &[&[url.as_str()], args].concat());
     for name in ["ann", "bob"] {
         assert!(client.open(name).await.starts_with("2025"));
         client.text(name, "add", json!({ "sku": name })).await;
     }
-    shop.restart().await;
+    one.restart().await;
     for name in ["ann", "bob"] {
         let cart = client.text(name, "add", json!({ "sku": "pear" })).await;
         assert_eq!(cart, format!("2 in the cart: {name}, pear"));
     }
-    // R148: and any other by its handle.
+    // R148: and any other by its handle, which outlives the connection.
     let handle = handle_in(&client.text("ann", "session_start", json!({ "name": "third" })).await);
-    let third = json!({ "sku": "quince", "session_id": handle });
-    assert_eq!(client.text("bob", "add", third).await, "1 in the cart: quince");
+    let third = |sku: &str| json!({ "sku": sku, "session_id": handle });
+    assert_eq!(client.text("bob", "add", third("quince")).await, "1 in the cart: quince");
+    client.tell(json!({ "close": "bob" })).await;
+    client.open("bob").await;
+    assert_eq!(client.text("bob", "add", third("fig")).await, "2 in the cart: quince, fig");
 }
 
-/// R146, R156: one that does not is given a handle, which leads to its notes on every connection and after a kill.
-async fn modern(peer: Peer, args: &[&str]) {
-    let folder = tempfile::tempdir().unwrap();
-    let store = format!("sqlite:{}", folder.path().join("notes.db").display());
-    let mut notebook = Example::start("notebook", &store).await;
-    let url = notebook.url.clone();
-    let mut client = Driven::start(&peer, &[&[url.as_str()], args].concat());
+/// R146, R156: one that does not is given a handle, which leads to its notes on every connection, on every replica, and
+/// after a kill.
+async fn modern(peer: &Peer, args: &[&str], store: &str) {
+    let mut one = Example::start("notebook", store).await;
+    let two = Example::start("notebook", store).await;
+    let url = round_robin(&[&one.url, &two.url]).await;
+    let mut client = Driven::start(peer, &[&[url.as_str()], args].concat());
     assert_eq!(client.open("one").await, "2026-07-28");
     let noted = client.call("one", "note", json!({ "text": "first" })).await;
     let handle =
         handle_in(noted["content"][1]["text"].as_str().unwrap_or_else(|| panic!("{noted}")));
     client.text("one", "note", json!({ "text": "second", "session_id": handle })).await;
-    notebook.restart().await;
+    one.restart().await;
     client.open("two").await;
-    let read = json!({ "session_id": handle });
-    assert_eq!(client.text("two", "read", read).await, "first\nsecond");
+    for _ in 0..2 {
+        let read = json!({ "session_id": handle });
+        assert_eq!(client.text("two", "read", read).await, "first\nsecond");
+    }
     assert_eq!(client.text("two", "read", json!({ "session_id": "key:other" })).await, "");
+}
+
+/// A file of its own, and the databases, each empty.
+async fn on_every_store(work: impl AsyncFn(&str)) {
+    let folder = tempfile::tempdir().unwrap();
+    work(&format!("sqlite:{}", folder.path().join("a.db").display())).await;
+    work(&PostgresUrl::empty().url).await;
+    work(&RedisUrl::empty().url).await;
+}
+
+async fn shakes_hands(file: &str) {
+    if !peers::are_left_out() {
+        on_every_store(async |store| legacy(&peers::client(file), &[], store).await).await;
+    }
+}
+
+async fn does_not(file: &str) {
+    if !peers::are_left_out() {
+        on_every_store(async |store| modern(&peers::client(file), &["auto"], store).await).await;
+    }
 }
 
 #[tokio::test]
 async fn the_python_sdk_shakes_hands() {
-    if !peers::are_left_out() {
-        legacy(peers::client("python_sdk.py"), &[]).await;
-    }
+    shakes_hands("python_sdk.py").await;
 }
 
 #[tokio::test]
 async fn the_python_sdk_does_not() {
-    if !peers::are_left_out() {
-        modern(peers::client("python_sdk.py"), &["auto"]).await;
-    }
+    does_not("python_sdk.py").await;
 }
 
 #[tokio::test]
 async fn fastmcp_shakes_hands() {
-    if !peers::are_left_out() {
-        legacy(peers::client("fastmcp_client.py"), &[]).await;
-    }
+    shakes_hands("fastmcp_client.py").await;
 }
 
 #[tokio::test]
 async fn the_typescript_sdk_1_shakes_hands() {
-    if !peers::are_left_out() {
-        legacy(peers::client("typescript1.mjs"), &[]).await;
-    }
+    shakes_hands("typescript1.mjs").await;
 }
 
 #[tokio::test]
 async fn the_typescript_sdk_2_shakes_hands() {
-    if !peers::are_left_out() {
-        legacy(peers::client("typescript2.mjs"), &[]).await;
-    }
+    shakes_hands("typescript2.mjs").await;
 }
 
 #[tokio::test]
 async fn the_typescript_sdk_2_does_not() {
-    if !peers::are_left_out() {
-        modern(peers::client("typescript2.mjs"), &["auto"]).await;
-    }
+    does_not("typescript2.mjs").await;
 }

@@ -3,27 +3,16 @@
 
 mod world;
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
 use http::Method;
 use serde_json::{Value, json};
-use stayput_core::{ManualClock, MemoryEvents, MemoryStore, Store, Timestamp};
-use stayput_server::{Carrier, Cookie, Expiry, Keeper, Unnamed};
+use stayput_core::Store;
+use stayput_server::{Carrier, Cookie, Expiry, Unnamed};
 use stayput_testkit::mcp::send;
-use world::{Caller, World, builder, handle_in, said, until};
+use world::{Caller, World, builder, handle_in, in_our_hands, said, until};
 
-/// A world whose time and store are in our hands.
-async fn in_our_hands(
-    with: impl FnOnce(stayput_server::Builder) -> stayput_server::Builder,
-) -> (World, Arc<ManualClock>, Arc<MemoryStore>) {
-    let clock = Arc::new(ManualClock::at(Timestamp::from_millis(1_800_000_000_000)));
-    let store = Arc::new(MemoryStore::new(clock.clone()));
-    let keeper =
-        with(builder().clock(clock.clone())).on(store.clone(), Arc::new(MemoryEvents::new()));
-    (World::start(keeper).await, clock, store)
-}
-
-/// R148, R149, E29, E31: who names no session is given a handle, and nothing is lost on the way; one that was not
+/// R038, R041, R148, R149, E29, E31: who names no session is given a handle, and nothing is lost on the way; one that was not
 /// minted here leads nowhere.
 #[tokio::test]
 async fn a_modern_client_is_offered_a_session_and_comes_back_to_it() {
@@ -49,7 +38,7 @@ async fn a_modern_client_is_offered_a_session_and_comes_back_to_it() {
             .await
             .contains("not whole")
     );
-    // R156: a model that forgets its session gets another one, never somebody else's.
+    // R156, R157: a model that forgets its session gets another one, never somebody else's.
     assert_ne!(handle_in(&client.error("count", json!({ "by": 1 })).await), handle);
     assert_eq!(client.text("plain", json!({})).await, "plain");
     assert_eq!(client.text("peek", json!({})).await, "nobody");
@@ -108,7 +97,7 @@ async fn every_carrier_leads_there() {
     }
 }
 
-/// R065, R162, R049: a client that shook hands has its session with it, on as many connections as it opens.
+/// R049, R055, R065, R162: a client that shook hands has its session with it, on as many connections as it opens.
 #[tokio::test]
 async fn a_connection_leads_to_its_session() {
     let world = World::start(builder().memory()).await;
@@ -312,7 +301,7 @@ async fn a_call_in_flight_keeps_its_session() {
     assert_eq!(world.modern().text("read", json!({ "session_id": "key:slow" })).await, "2");
 }
 
-/// E40: what keeps nothing makes nothing, and what nobody comes back to ends soon.
+/// R164, E40: what keeps nothing makes nothing, and what nobody comes back to ends soon.
 #[tokio::test]
 async fn calls_without_state_leave_nothing_behind() {
     let (world, clock, store) = in_our_hands(|it| it).await;
@@ -351,7 +340,7 @@ async fn limits_hold() {
     assert_eq!(client.text("count", json!({ "by": 1, "session_id": "key:d" })).await, "1");
 }
 
-/// R057: 64 clients change one value, and no change is lost.
+/// R040, R057: 64 clients change one value in memory, and no change is lost.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn many_clients_lose_no_update() {
     let world = World::start(builder().memory()).await;
@@ -368,65 +357,4 @@ async fn many_clients_lose_no_update() {
         client.await.unwrap();
     }
     assert_eq!(world.modern().text("read", json!({ "session_id": handle })).await, "320");
-}
-
-/// R150, R155, E39: the tools show the argument, and one that has it for itself keeps it.
-#[tokio::test]
-async fn tools_show_the_argument() {
-    let world = World::start(builder().memory()).await;
-    let mut client = world.modern();
-    let listed = client.request("tools/list", json!({})).await;
-    let tools = listed["result"]["tools"].as_array().unwrap();
-    let takes = |name: &str| {
-        let tool = tools.iter().find(|tool| tool["name"] == name).unwrap();
-        tool["inputSchema"]["properties"].clone()
-    };
-    assert!(takes("count")["session_id"]["description"].as_str().unwrap().contains("keep it"));
-    assert_eq!(takes("count")["by"]["type"], "integer");
-    assert!(
-        takes("own")["session_id"]["description"].is_null()
-            && !takes("own")["stayput_session_id"].is_null()
-    );
-    assert_eq!(client.text("own", json!({ "session_id": "key:x" })).await, "key:x");
-    for tool in ["session_start", "session_info", "session_end", "session_list", "session_switch"] {
-        assert!(tools.iter().any(|it| it["name"] == tool), "{tool}");
-    }
-    let start = tools.iter().find(|tool| tool["name"] == "session_start").unwrap();
-    let description = start["description"].as_str().unwrap();
-    assert!(description.contains("30 min") && description.contains("24 h"), "{description}");
-    let keeper = Keeper::memory();
-    let only = keeper.tools().only(["count"]).no_session_tools();
-    let router = only.mount(rmcp::handler::server::tool::ToolRouter::<World>::new());
-    assert!(router.list_all().is_empty());
-}
-
-/// R151, R152: a session by its name, told about, and ended.
-#[tokio::test]
-async fn sessions_are_started_told_about_and_ended() {
-    let world = World::start(builder().memory()).await;
-    let mut client = world.modern();
-    let named = json!({ "name": "task", "agent": "a", "project": "p/q" });
-    let started = client.call("session_start", named.clone()).await["structuredContent"].clone();
-    let handle = started["session_id"].clone();
-    assert_eq!(client.text("count", json!({ "by": 4, "session_id": handle })).await, "4");
-    // Lost by the model, found by its name.
-    let again = client.call("session_start", named).await["structuredContent"].clone();
-    assert_eq!((&again["session"], again["state"].as_str()), (&started["session"], Some("kept")));
-    assert_eq!(client.text("read", json!({ "session_id": again["session_id"] })).await, "4");
-    let other =
-        client.call("session_start", json!({ "name": "task" })).await["structuredContent"].clone();
-    assert_ne!(other["session"], started["session"]);
-    let info =
-        client.call("session_info", json!({ "session_id": handle })).await["structuredContent"]
-            .clone();
-    assert_eq!(
-        (&info["session"], &info["expires_in_seconds"]),
-        (&started["session"], &json!(1800))
-    );
-    client.call("session_end", json!({ "session_id": handle })).await;
-    for handle in [&handle, &again["session_id"]] {
-        let over = client.error("count", json!({ "by": 1, "session_id": handle })).await;
-        assert!(over.contains("was ended"), "{over}");
-    }
-    assert!(client.error("session_info", json!({})).await.contains("session_id"));
 }

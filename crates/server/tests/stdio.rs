@@ -97,7 +97,7 @@ fn store() -> Arc<MemoryStore> {
     Arc::new(MemoryStore::new(Arc::new(SystemClock)))
 }
 
-/// R050–R054: one session on a line, made by the first call that wants it, replaced by the next handshake, ended with
+/// R042, R043, R050–R054: one session on a line, in the store that its keeper was given, made by the first call that wants it, replaced by the next handshake, ended with
 /// the line.
 #[tokio::test]
 async fn a_line_has_one_session_as_long_as_it_lasts() {
@@ -189,4 +189,30 @@ async fn the_example_speaks_stdio() {
     assert_eq!(cart, "2 in the cart: apple, pear");
     drop(line);
     assert!(timeout(LONG, child.wait()).await.unwrap().unwrap().success());
+}
+
+/// R052, R056, R163: the notebook as a process, in both eras: its prompt and its resource read what its tools wrote.
+#[tokio::test]
+async fn a_prompt_and_a_resource_have_the_session_of_their_line() {
+    for meta in [json!({}), modern()] {
+        let mut command = Command::new(example("notebook"));
+        command.arg("stdio").stdin(Stdio::piped()).stdout(Stdio::piped()).kill_on_drop(true);
+        let mut child = command.spawn().unwrap();
+        let mut line = Line::new(child.stdout.take().unwrap(), child.stdin.take().unwrap());
+        if meta.as_object().unwrap().is_empty() {
+            line.initialize().await;
+        }
+        line.call("note", json!({ "text": "milk" }), meta.clone()).await;
+        let params = json!({ "name": "summary", "_meta": meta });
+        let prompt = line.request("prompts/get", params).await;
+        let text = &prompt["result"]["messages"][0]["content"]["text"];
+        assert_eq!(text, "Summarise these notes:\nmilk", "{prompt}");
+        let params = json!({ "uri": "notes://all", "_meta": meta });
+        let resource = line.request("resources/read", params).await;
+        assert_eq!(resource["result"]["contents"][0]["text"], "milk", "{resource}");
+        // R154: whoever has a line may switch, in either era.
+        let listed = line.request("tools/list", json!({ "_meta": meta })).await;
+        let tools = listed["result"]["tools"].as_array().unwrap();
+        assert!(tools.iter().any(|it| it["name"] == "session_switch"), "{listed}");
+    }
 }

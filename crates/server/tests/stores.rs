@@ -28,6 +28,11 @@ async fn goes_on(store: &str) {
         );
         assert_eq!(legacy.text("show", json!({})).await, "4 in the cart: l1, l2, l3, l4");
     }
+    // R165: a name of the client's own choice leads to the same everywhere.
+    for n in 1..=2 {
+        let arguments = json!({ "sku": "x", "session_id": "key:trip" });
+        assert!(modern.text("add", arguments).await.starts_with(&format!("{n} in the cart")));
+    }
     // Ended on one, over on the other: also for what that one remembers.
     modern.call("session_end", json!({ "session_id": handle })).await;
     for _ in 0..2 {

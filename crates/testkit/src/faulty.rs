@@ -1,9 +1,9 @@
-//! A store that fails or waits when it is told to.
+//! A store that fails or waits when it is told to, and remembers what it was asked.
 
 use std::{
     fmt,
     sync::{
-        Arc,
+        Arc, Mutex,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
@@ -23,6 +23,7 @@ pub struct Faulty {
     hanging: AtomicBool,
     losing: AtomicBool,
     steps: Semaphore,
+    asked: Mutex<Vec<&'static str>>,
 }
 
 impl Faulty {
@@ -35,7 +36,13 @@ impl Faulty {
             hanging: AtomicBool::new(false),
             losing: AtomicBool::new(false),
             steps: Semaphore::new(0),
+            asked: Mutex::default(),
         }
+    }
+
+    /// The verbs that were asked for since this was last called, in their order.
+    pub fn asked(&self) -> Vec<&'static str> {
+        std::mem::take(&mut self.asked.lock().unwrap())
     }
 
     /// Answers nothing but [`StoreError::Unavailable`], or works again.
@@ -69,8 +76,10 @@ impl Faulty {
 
     async fn through<T>(
         &self,
+        verb: &'static str,
         work: impl Future<Output = Result<T, StoreError>>,
     ) -> Result<T, StoreError> {
+        self.asked.lock().unwrap().push(verb);
         if self.failing.load(Ordering::SeqCst) {
             return Err(unavailable());
         }
@@ -98,7 +107,7 @@ macro_rules! verbs {
         impl Store for Faulty {
             $(
                 async fn $verb(&self, $($argument: $type),*) -> Result<$answer, StoreError> {
-                    self.through(self.inner.$verb($($argument),*)).await
+                    self.through(stringify!($verb), self.inner.$verb($($argument),*)).await
                 }
             )*
         }

@@ -7,7 +7,9 @@
     reason = "a test stops at the first surprise"
 )]
 
-use std::{net::SocketAddr, path::PathBuf, process::Stdio, sync::Arc, time::Duration};
+mod process;
+
+use std::{sync::Arc, time::Duration};
 
 use axum::{Router, routing::get, serve::ListenerExt as _};
 use http::Method;
@@ -22,15 +24,13 @@ use rmcp::{
     tool, tool_handler, tool_router,
 };
 use serde_json::{Value, json};
+use stayput_core::{ManualClock, MemoryEvents, MemoryStore, Timestamp};
 use stayput_server::{Builder, Error, Keeper, MaybeState, Owner, State};
 use stayput_testkit::mcp::{Answer, send};
-use tokio::{
-    io::{AsyncBufReadExt, BufReader},
-    net::TcpListener,
-    process::{Child, Command},
-    sync::Notify,
-    time::timeout,
-};
+use tokio::{net::TcpListener, sync::Notify, time::timeout};
+
+#[allow(unused_imports, reason = "each test uses a part of it")]
+pub(crate) use process::{Example, example, round_robin};
 
 /// How long anything may take on a slow machine.
 pub(crate) const LONG: Duration = Duration::from_secs(60);
@@ -47,6 +47,11 @@ pub(crate) struct Counter {
 #[serde(deny_unknown_fields)]
 pub(crate) struct By {
     by: u64,
+}
+
+#[derive(serde::Deserialize, schemars::JsonSchema)]
+pub(crate) struct Does {
+    what: String,
 }
 
 #[derive(serde::Deserialize, schemars::JsonSchema)]
@@ -114,6 +119,23 @@ impl Counter {
     async fn big(&self, state: State) -> Result<String, Error> {
         state.set("big", &"x".repeat(1 << 20)).await?;
         Ok("kept".into())
+    }
+
+    #[tool(description = "Does one thing with the state")]
+    async fn does(
+        &self,
+        Parameters(Does { what }): Parameters<Does>,
+        state: State,
+    ) -> Result<String, Error> {
+        match what.as_str() {
+            "get" => Ok(format!("{:?}", state.get::<u64>("count").await?)),
+            "set" => state.set("count", &7).await.map(|()| "set".into()),
+            "remove" => state.remove("count").await.map(|()| "removed".into()),
+            "keys" => Ok(state.keys().await?.iter().map(|it| it.key.as_str()).collect()),
+            "info" => Ok(state.info().await?.session.to_string()),
+            "handle" => Ok(state.handle().await?.expose().to_owned()),
+            _ => state.end().await.map(|()| "ended".into()),
+        }
     }
 
     #[tool(description = "Keeps nothing")]
@@ -198,6 +220,17 @@ pub(crate) async fn listen(app: Router) -> String {
     let listener = listener.tap_io(|socket| drop(socket.set_nodelay(true)));
     tokio::runtime::Handle::current().spawn(async move { axum::serve(listener, app).await });
     url
+}
+
+/// A world whose time and store are in our hands.
+pub(crate) async fn in_our_hands(
+    with: impl FnOnce(Builder) -> Builder,
+) -> (World, Arc<ManualClock>, Arc<MemoryStore>) {
+    let clock = Arc::new(ManualClock::at(Timestamp::from_millis(1_800_000_000_000)));
+    let store = Arc::new(MemoryStore::new(clock.clone()));
+    let keeper =
+        with(builder().clock(clock.clone())).on(store.clone(), Arc::new(MemoryEvents::new()));
+    (World::start(keeper).await, clock, store)
 }
 
 /// A client: where it goes and what it always sends along.
@@ -343,44 +376,4 @@ pub(crate) async fn until(what: &str, mut holds: impl AsyncFnMut() -> bool) {
         }
     };
     timeout(LONG, wait).await.unwrap_or_else(|_| panic!("{what}: not in time"));
-}
-
-/// Where an example of this crate was built.
-pub(crate) fn example(name: &str) -> PathBuf {
-    let test = std::env::current_exe().unwrap();
-    let folder = test.parent().unwrap().parent().unwrap();
-    let program = folder.join("examples").join(name);
-    assert!(program.is_file(), "there is no {}: build the examples", program.display());
-    program
-}
-
-/// An example that serves HTTP as a process. Dropped, it is killed.
-pub(crate) struct Example {
-    pub(crate) url: String,
-    child: Child,
-    name: String,
-    store: String,
-}
-
-impl Example {
-    pub(crate) async fn start(name: &str, store: &str) -> Self {
-        Self::at(name, store, "127.0.0.1:0".parse().unwrap()).await
-    }
-
-    async fn at(name: &str, store: &str, address: SocketAddr) -> Self {
-        let mut command = Command::new(example(name));
-        command.args(["http", &address.to_string(), store]).stdout(Stdio::piped());
-        let mut child = command.kill_on_drop(true).spawn().unwrap();
-        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        let url = timeout(LONG, lines.next_line()).await.unwrap().unwrap().expect("where it is");
-        Self { url, child, name: name.to_owned(), store: store.to_owned() }
-    }
-
-    /// Kills it, without a word, and starts another one in its place.
-    pub(crate) async fn restart(&mut self) {
-        self.child.kill().await.unwrap();
-        let address = self.url.trim_start_matches("http://").trim_end_matches("/mcp");
-        let other = Self::at(&self.name, &self.store, address.parse().unwrap()).await;
-        self.child = other.child;
-    }
 }

@@ -1,0 +1,77 @@
+//! What a call asks of the store, and what it makes of the answers.
+#![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
+
+mod world;
+
+use std::sync::Arc;
+
+use http::Method;
+use serde_json::{Value, json};
+use stayput_core::{ManualClock, MemoryEvents, MemoryStore, SystemClock, Timestamp};
+use stayput_server::Carrier;
+use stayput_testkit::{faulty::Faulty, mcp::send};
+use world::{Caller, World, builder};
+
+/// R039, the cost: a request that touches its session costs one read, and one write if it changed something; one that does
+/// not costs nothing.
+#[tokio::test]
+async fn a_call_asks_the_store_for_no_more_than_it_needs() {
+    let clock = Arc::new(ManualClock::at(Timestamp::from_millis(1_800_000_000_000)));
+    let store = Arc::new(Faulty::new(Arc::new(MemoryStore::new(clock.clone()))));
+    let keeper = builder().clock(clock).on(store.clone(), Arc::new(MemoryEvents::new()));
+    let world = World::start(keeper).await;
+    let handle = world.modern().start().await;
+    let named = |mut says: Value| {
+        says["session_id"] = handle.as_str().into();
+        says
+    };
+    let (mut modern, mut legacy) = (world.modern(), world.legacy().await);
+    for client in [&mut modern, &mut legacy] {
+        let modern = client.connection.is_none();
+        let by = |says: Value| if modern { named(says) } else { says };
+        // The first one looks for the session.
+        client.text("count", by(json!({ "by": 1 }))).await;
+        store.asked();
+        for (tool, says, asked) in [
+            ("plain", json!({}), ""),
+            ("read", json!({}), "state"),
+            ("count", json!({ "by": 1 }), "state put_state"),
+            ("does", json!({ "what": "get" }), "state"),
+            ("does", json!({ "what": "set" }), "put_state"),
+            ("does", json!({ "what": "remove" }), "remove_state"),
+            // Nothing is there: because there is nothing, or because the session is over?
+            ("does", json!({ "what": "get" }), "state load"),
+            ("does", json!({ "what": "keys" }), "state_keys load"),
+        ] {
+            let named = if tool == "plain" { says.clone() } else { by(says.clone()) };
+            client.text(tool, named).await;
+            // What is done from time to time is not for this call.
+            let mut verbs = store.asked();
+            verbs.retain(|verb| !["touch", "due", "purge"].contains(verb));
+            assert_eq!(verbs.join(" "), asked, "{tool} {says}");
+        }
+    }
+}
+
+/// R062: a store that does not answer is told as such, to a tool, a resource, a page and a connection, and a call that
+/// wants none of it runs.
+#[tokio::test]
+async fn a_store_that_is_away_is_told() {
+    let store = Arc::new(Faulty::new(Arc::new(MemoryStore::new(Arc::new(SystemClock)))));
+    let keeper = builder().carriers([Carrier::Argument, Carrier::Header, Carrier::Connection]);
+    let world = World::start(keeper.on(store.clone(), Arc::new(MemoryEvents::new()))).await;
+    let mut client = world.modern().with("stayput-session", "key:a");
+    client.text("count", json!({ "by": 1 })).await;
+    store.fail(true);
+    assert!(client.error("read", json!({})).await.contains("does not answer"));
+    let read = client.request("resources/read", json!({ "uri": "test://count" })).await;
+    assert_eq!(read["error"]["code"], -32603, "{read}");
+    let page = world.url.replace("/mcp", "/count");
+    let page = send(Method::GET, &page, &[("stayput-session", "key:a")], "").await.unwrap();
+    assert_eq!(page.status, 503);
+    let mut unknown = Caller { connection: Some("7".into()), ..world.modern() };
+    assert_eq!(unknown.ask("ping", json!({})).await.status, 503);
+    assert_eq!(client.text("plain", json!({})).await, "plain");
+    store.fail(false);
+    assert_eq!(client.text("read", json!({})).await, "1");
+}
