@@ -235,17 +235,16 @@ impl Hub {
         Ok(Run::new(&self.keep, run.map_err(|error| raised(&error))?))
     }
 
-    /// Calls a tool. The options are a time limit in seconds, whether to begin anew after a loss, and whether
+    /// Calls a tool of a server with arguments, which are JSON. The options are a time limit in seconds, whether to begin anew after a loss, and whether
     /// somebody listens to what the server says meanwhile.
     fn call(
         &self,
         around: Around<'_>,
         on: On<'_>,
-        called: (String, String),
-        arguments: String,
+        called: (String, String, String),
         options: (Option<f64>, bool, bool),
     ) -> PyResult<Op> {
-        let ((server, tool), (limit, again, heard)) = (called, options);
+        let ((server, tool, arguments), (limit, again, heard)) = (called, options);
         let limit = limit.map(seconds).transpose()?;
         self.asking(around, on, |hub, session| async move {
             let arguments = RawValue::from_string(arguments)

@@ -12,12 +12,11 @@ use std::{
 };
 
 use pyo3::{PyTraverseError, PyVisit, intern, prelude::*};
-use tokio::task::AbortHandle;
 
 use crate::{
     keep::lock,
     message::{Caller, Message, Sink, What},
-    op::{Op, Outcome, finished},
+    op::{Op, Outcome, Running, finished},
     question::{Asked, Question},
 };
 
@@ -35,7 +34,7 @@ pub(crate) struct Mailbox {
 struct Waiting {
     future: Py<PyAny>,
     listener: Option<Py<PyAny>>,
-    running: AbortHandle,
+    running: Running,
 }
 
 #[pymethods]

@@ -7,6 +7,7 @@ use std::{
         Arc, Mutex,
         mpsc::{self, RecvTimeoutError},
     },
+    task::{Context, Poll, Waker},
     time::Duration,
 };
 
@@ -29,7 +30,9 @@ use crate::{
 const LOOK: Duration = Duration::from_millis(100);
 
 /// What came of it: something that becomes a Python object where it is fetched.
-pub(crate) type Outcome = Result<Box<dyn FnOnce(Python<'_>) -> PyResult<Py<PyAny>> + Send>, Error>;
+pub(crate) type Outcome = Result<Fetched, Error>;
+
+type Fetched = Box<dyn FnOnce(Python<'_>) -> PyResult<Py<PyAny>> + Send>;
 
 type Job = Pin<Box<dyn Future<Output = Outcome> + Send>>;
 
@@ -52,9 +55,7 @@ impl Op {
                 Some(scope) => future.in_session(scope).await,
                 None => future.await,
             };
-            done.map(|value| -> Box<dyn FnOnce(Python<'_>) -> PyResult<Py<PyAny>> + Send> {
-                Box::new(move |py| value.into_python(py))
-            })
+            done.map(|value| -> Fetched { Box::new(move |py| value.into_python(py)) })
         };
         Self { job: Mutex::new(Some(Here::new(Box::pin(job)))), keep: keep.clone() }
     }
@@ -63,47 +64,56 @@ impl Op {
         &self.keep
     }
 
-    /// Begins it on the hub's thread. Whatever becomes of that thread, the caller is told.
-    pub(crate) fn launch(&self, caller: Caller) -> PyResult<AbortHandle> {
+    /// Begins it here, as far as it comes without waiting, so that a call is on its way to the server before anybody
+    /// else has to wake up. The rest is for the hub's thread; whatever becomes of that, the caller is told.
+    pub(crate) fn launch(&self, caller: Caller) -> PyResult<Running> {
         self.keep.check().map_err(|error| raised(&error))?;
         let twice = || raised(&Error::Invalid("this was begun already".to_owned()));
         let job = lock(&self.job).take().ok_or_else(twice)?;
         let job = job.into_inner().map_err(|error| raised(&error))?;
         let promise = Promise(Some(caller.clone()));
-        let running = async move {
+        let mut running = Box::pin(async move {
             let done = CALLER.scope(caller, job).await;
             promise.keep(done);
+        });
+        let first = {
+            let _inside = self.keep.runtime.enter();
+            // Nobody is woken by this: the hub's thread looks again.
+            running.as_mut().poll(&mut Context::from_waker(Waker::noop()))
         };
-        Ok(self.keep.runtime.spawn(running).abort_handle())
+        Ok(Running(match first {
+            Poll::Ready(()) => None,
+            Poll::Pending => Some(self.keep.runtime.spawn(running).abort_handle()),
+        }))
     }
 }
 
 #[pymethods]
 impl Op {
     /// Begins it and waits for it, without the lock of the interpreter. `listener` hears and answers meanwhile.
-    fn block(&self, py: Python<'_>, listener: Option<Py<PyAny>>) -> PyResult<Py<PyAny>> {
+    fn block(&self, py: Python<'_>, listener: Option<&Bound<'_, PyAny>>) -> PyResult<Py<PyAny>> {
         let (line, mut told) = mpsc::channel();
-        let running = Running(self.launch(Caller { sink: Arc::new(Line(line)), token: 0 })?);
+        let running = self.launch(Caller { sink: Arc::new(Line(line)), token: 0 })?;
+        let _ended = Ended(&running);
         loop {
             let next;
             (told, next) = py.detach(move || {
                 let next = told.recv_timeout(LOOK);
                 (told, next)
             });
-            match (next.map(|message| message.what), &listener) {
+            match (next.map(|message| message.what), listener) {
                 (Ok(What::Done(done)), _) => return finished(py, done),
                 (Ok(What::Asked(asked)), Some(listener)) => {
-                    listener.call_method1(py, "ask", (Question::new(asked),))?;
+                    listener.call_method1("ask", (Question::new(asked),))?;
                 }
                 (Ok(What::Heard(text)), Some(listener)) => {
-                    listener.call_method1(py, "hear", (text,))?;
+                    listener.call_method1("hear", (text,))?;
                 }
                 (Ok(_), None) => {}
                 // Whoever interrupts it does not want it any more.
                 (Err(RecvTimeoutError::Timeout), _) => py.check_signals()?,
                 (Err(RecvTimeoutError::Disconnected), _) => return Err(raised(&Error::Closed)),
             }
-            let _ = &running;
         }
     }
 }
@@ -126,10 +136,23 @@ impl Sink for Line {
     }
 }
 
-/// Ends with whoever waits for it.
-struct Running(AbortHandle);
+/// Something that was begun; none if it is done.
+#[derive(Debug)]
+pub(crate) struct Running(Option<AbortHandle>);
 
-impl Drop for Running {
+impl Running {
+    /// Nobody wants it any more.
+    pub(crate) fn abort(&self) {
+        if let Some(running) = &self.0 {
+            running.abort();
+        }
+    }
+}
+
+/// Ends something with whoever waits for it.
+struct Ended<'a>(&'a Running);
+
+impl Drop for Ended<'_> {
     fn drop(&mut self) {
         self.0.abort();
     }

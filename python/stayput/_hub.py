@@ -58,7 +58,7 @@ class _Calls:
         """
         session = await self._session()
         options = (self._limit, self._again, self._hears is not None)
-        op = self._hub.call(around(), session, (server, tool), arguments(given, named), options)
+        op = self._hub.call(around(), session, (server, tool, arguments(given, named)), options)
         raw, after_loss = await wait(op, self._listener())
         return ToolResult(raw, after_loss)
 
@@ -335,7 +335,7 @@ class Session(_Calls):
         self._handlers = hub._handlers
         self._core = core
         self._ends = ends
-        self._entered = Entered()
+        self._entered: Entered[None] = Entered()
 
     async def open(self) -> Session:
         """Finds or makes it now, and not at its first use."""
@@ -424,13 +424,14 @@ class Session(_Calls):
 
     async def __aenter__(self) -> Session:
         core = await self._session()
-        self._entered.push(Scope(core.scope(around()), self._handlers or None))
+        self._entered.push(Scope(core.scope(around()), self._handlers or None), None)
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._entered.pop() == 0 and self._ends and self._core is not None:
+        self._entered.pop()
+        if self._ends and not self._entered and self._core is not None:
             await wait(self._core.end())
 
     def __repr__(self) -> str:
@@ -443,22 +444,20 @@ class Run:
     def __init__(self, hub: Hub, core: _core.Hub) -> None:
         self._hub = hub
         self._core = core
-        self._entered = Entered()
-        self._begun: list[_core.Run] = []
+        self._entered: Entered[_core.Run] = Entered()
 
     async def __aenter__(self) -> Session:
         run = self._core.begin(around())
         handlers = None if (outer := current.get()) is None else outer.handlers
-        self._entered.push(Scope(run.scope(), handlers))
-        self._begun.append(run)
+        self._entered.push(Scope(run.scope(), handlers), run)
         return Session(self._hub, None, self._core.current(around()))
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._entered.pop()
-        if self._begun:
-            await wait(self._begun.pop().finish())
+        run = self._entered.pop()
+        if run is not None:
+            await wait(run.finish())
 
     def __call__(self, function: F) -> F:
         return decorated(lambda: Run(self._hub, self._core), function)
@@ -472,28 +471,25 @@ class Sub:
         self._hub = hub
         self._servers = servers
         self._denied = denied
-        self._entered = Entered()
-        self._scopes: list[_core.Scope] = []
+        self._entered: Entered[list[_core.Scope]] = Entered()
 
     async def __aenter__(self) -> None:
-        scope = current.get()
+        outer = current.get()
+        if outer is None:
+            return
+        scopes, core = list[_core.Scope](), outer.core
         for server in self._servers:
-            if scope is not None:
-                core = scope.core.denied(server) if self._denied else scope.core.isolated(server)
-                scope = scope if core is None else Scope(core, scope.handlers)
-                if core is not None:
-                    self._scopes.append(core)
-        if scope is not None:
-            self._entered.push(scope)
+            made = core.denied(server) if self._denied else core.isolated(server)
+            if made is not None:
+                scopes.append(core := made)
+        self._entered.push(Scope(core, outer.handlers), scopes)
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._entered.pop()
-        for _ in self._servers:
-            if self._scopes:
-                # Its own links end with it, not with whoever keeps its context.
-                self._scopes.pop().leave()
+        for scope in self._entered.pop() or []:
+            # Its own links end with it, not with whoever keeps its context.
+            scope.leave()
 
     def __call__(self, function: F) -> F:
         return decorated(lambda: Sub(self._hub, self._servers, denied=self._denied), function)

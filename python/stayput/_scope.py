@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from contextvars import ContextVar, Token
+from typing import Generic, TypeVar
 
 from . import _core
 from ._types import Handlers
+
+
+T = TypeVar("T")
 
 
 class Scope:
@@ -29,29 +33,31 @@ def around() -> _core.Scope | None:
     return None if scope is None else scope.core
 
 
-class Entered:
-    """The scopes that were entered with one context manager, which may be used by several tasks at once."""
+class Entered(Generic[T]):
+    """The scopes that were entered with one context manager, which several tasks may do at once, each with what it
+    has to let go of at the end."""
 
-    __slots__ = ("_tokens",)
+    __slots__ = ("_entered",)
 
     def __init__(self) -> None:
-        self._tokens: list[Token[Scope | None]] = []
+        self._entered: list[tuple[Token[Scope | None], T]] = []
 
-    def push(self, scope: Scope) -> None:
+    def __len__(self) -> int:
+        return len(self._entered)
+
+    def push(self, scope: Scope, thing: T) -> None:
         """Makes it the current one."""
-        self._tokens.append(current.set(scope))
+        self._entered.append((current.set(scope), thing))
 
-    def pop(self) -> int:
-        """Makes current what was so before; says how many are still entered."""
-        for token in reversed(self._tokens):
+    def pop(self) -> T | None:
+        """Makes current what was so before, and gives what was entered with it."""
+        for entry in reversed(self._entered):
             try:
-                current.reset(token)
+                current.reset(entry[0])
             except ValueError:
                 # Of another task.
                 continue
-            self._tokens.remove(token)
-            return len(self._tokens)
+            self._entered.remove(entry)
+            return entry[1]
         # Opened on one task and closed on another: the context of that one goes with it.
-        if self._tokens:
-            self._tokens.pop()
-        return len(self._tokens)
+        return self._entered.pop()[1] if self._entered else None

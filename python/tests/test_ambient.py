@@ -223,6 +223,30 @@ def test_sub_agents_share_isolate_or_do_without(kit: Kit) -> None:
     asyncio.run(main())
 
 
+def test_one_run_is_entered_by_two_tasks(kit: Kit) -> None:
+    """Each has its own: whoever is done first ends what is its own."""
+
+    async def main() -> None:
+        async with kit.hub() as hub:
+            run, first_is_done = hub.run(), asyncio.Event()
+
+            async def first() -> None:
+                async with run:
+                    assert await count(hub) == 1
+                first_is_done.set()
+
+            async def second() -> list[int]:
+                async with run:
+                    counted = [await count(hub)]
+                    await first_is_done.wait()
+                    return [*counted, await count(hub)]
+
+            _, counted = await asyncio.gather(first(), second())
+            assert counted == [1, 2]
+
+    asyncio.run(main())
+
+
 def test_leaving_restores_what_was_before(kit: Kit) -> None:
     """R082."""
 
