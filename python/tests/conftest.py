@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import os
 import subprocess
@@ -98,3 +99,19 @@ def script(text: str, *args: str, **env: str) -> subprocess.CompletedProcess[str
 async def count(calls: stayput.Hub | stayput.Session, server: str = "counter") -> int:
     """Counts one up; says what it counted to."""
     return int((await calls.call(server, "count")).text)
+
+
+async def cancelled(session: stayput.Session, server: str = "counter") -> None:
+    """Waits until the server was told that a call is cancelled: what comes next can be there before."""
+    end = time.monotonic() + LONG
+    while not (await session.call(server, "stats")).structured["cancels"]:
+        assert time.monotonic() < end, "nobody told the server"
+        await asyncio.sleep(0.01)
+
+
+async def busy(session: stayput.Session, server: str = "counter") -> None:
+    """Waits until a call is in flight."""
+    end = time.monotonic() + LONG
+    while (await session.status(server)).in_flight == 0:
+        assert time.monotonic() < end, "no call is made"
+        await asyncio.sleep(0.01)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Kit, until
+from conftest import Kit, busy, cancelled, until
 from langchain_core.messages import ToolMessage
 from langchain_core.runnables import RunnableConfig
 from langchain_core.tools import BaseTool, ToolException
@@ -320,13 +320,11 @@ def test_cancelling_cancels_the_call(kit: Kit) -> None:
         async with kit.hub() as hub, hub.session("a") as session:
             slow = by_name(await session.langchain_tools())["slow"]
             task = asyncio.create_task(slow.ainvoke({"ms": 3_600_000, "steps": 1}))
-            while (await session.status("counter")).in_flight == 0:
-                await asyncio.sleep(0.01)
+            await busy(session)
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await task
-            stats = (await session.call("counter", "stats")).structured
-            assert "notifications/cancelled" in str(stats) or stats.get("cancelled"), stats
+            await cancelled(session)
 
     asyncio.run(main())
 

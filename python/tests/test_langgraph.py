@@ -13,7 +13,7 @@ from typing import Any
 import httpx
 import pytest
 from agents import Agent, Step, agent, of, said, told, turn
-from conftest import LONG, Kit, program
+from conftest import LONG, Kit, busy, cancelled, program
 from langchain_core.messages import ToolMessage
 from web import web
 
@@ -81,13 +81,11 @@ def test_cancelling_a_graph_cancels_the_call(kit: Kit) -> None:
             assert await turn(graph, "a", [("count", {})]) == "1"
             session = await hub.find("a")
             task = asyncio.create_task(turn(graph, "a", [("slow", {"ms": 3_600_000, "steps": 1})]))
-            while (await session.status("counter")).in_flight == 0:
-                await asyncio.sleep(0.01)
+            await busy(session)
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await task
-            stats = (await session.call("counter", "stats")).structured
-            assert "notifications/cancelled" in str(stats) or stats.get("cancelled"), stats
+            await cancelled(session)
             assert (await session.status("counter")).in_flight == 0
             assert (await session.call("counter", "count")).text == "2"
 

@@ -17,8 +17,8 @@ def names(tools: Sequence[Tool], *, prefix: bool = False) -> list[str]:
     """A name for each tool that every provider takes, and no other one has.
 
     A tool is called what its server calls it. Where two servers have one of the same name, or with `prefix`, the name
-    of the server stands before it. What is left in the way of a name that no tool was born with ends in a hash, so that
-    it is the same in every process.
+    of the server stands before it. What is too long, or taken still, ends in a hash of both names, which is the same in
+    every process.
 
     >>> def tool(server, name):
     ...     return Tool.of(server, '{"name": "%s"}' % name)

@@ -1,0 +1,76 @@
+"""What docs/langchain.md shows runs, from the top to the bottom."""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import inspect
+import json
+import os
+import re
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+from agents import Agent, Step, agent, told
+from conftest import program
+from langchain_core.tools import BaseTool
+
+PAGE = Path(__file__).parent.parent.parent / "docs" / "langchain.md"
+
+STEPS: dict[str, list[Step]] = {
+    "Write down: buy milk": [[("note_add", {"text": "buy milk"})]],
+    "What did I write down?": [[("note_list", {})]],
+}
+
+
+class Standing:
+    """Stands in for an agent of `langchain`, which is not needed here: it has a model that knows two sentences."""
+
+    def __init__(self, model: object, tools: Sequence[BaseTool], checkpointer: object = None) -> None:
+        self._graph: Agent = agent(tools)
+
+    async def ainvoke(self, asked: dict[str, str], config: Any = None) -> Any:
+        config = config or {"configurable": {"thread_id": "any"}}
+        return await self._graph.ainvoke(told(*STEPS[asked["messages"]]), config)
+
+
+class Web:
+    """Stands in for a web framework."""
+
+    def post(self, path: str) -> Callable[[Any], Any]:
+        return lambda function: function
+
+
+async def run(source: str, names: dict[str, Any]) -> None:
+    """Runs a piece of the page, in which there can be `await`."""
+    done = eval(compile(source, str(PAGE), "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT), names)
+    if inspect.isawaitable(done):
+        await done
+
+
+def test_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", f"{Path(program()).parent}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.chdir(tmp_path)
+    agents = ModuleType("langchain.agents")
+    agents.__dict__["create_agent"] = Standing
+    monkeypatch.setitem(sys.modules, "langchain", ModuleType("langchain"))
+    monkeypatch.setitem(sys.modules, "langchain.agents", agents)
+    page = PAGE.read_text()
+    (config,) = re.findall(r"```json\n(.*?)```", page, re.DOTALL)
+    (tmp_path / "mcp.json").write_text(json.dumps(json.loads(config)))
+    pieces = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    names: dict[str, Any] = {"model": None, "app": Web()}
+
+    async def main() -> None:
+        for piece in pieces:
+            await run(piece, names)
+        await names["hub"].close()
+        await names["client"].aclose()
+        names["blocking"].close()
+
+    assert len(pieces) > 6
+    asyncio.run(main())
