@@ -122,8 +122,12 @@ impl State {
     /// # Errors
     /// If there is no session, or the store does not answer.
     pub async fn handle(&self) -> Result<Handle, Error> {
-        let held = self.0.session().await?.held();
-        Ok(self.shared().issue(held).await?)
+        let used = self.0.session().await?;
+        if !used.fresh {
+            // One that another process has ended would take it, and it would lead nowhere.
+            self.shared().verdict(used.held().id()).await?;
+        }
+        Ok(self.shared().issue(used.held()).await?)
     }
 
     /// Ends the session for good: its values are gone, and its handles lead nowhere.

@@ -53,6 +53,30 @@ async fn a_call_asks_the_store_for_no_more_than_it_needs() {
     }
 }
 
+/// Invariant 3, R057: what one process remembers of a session that another one has ended does not pass for an empty one,
+/// whatever is done with it.
+#[tokio::test]
+async fn a_session_that_ended_elsewhere_is_over_here() {
+    let store = Arc::new(MemoryStore::new(Arc::new(SystemClock)));
+    let events = Arc::new(MemoryEvents::new());
+    let one = World::start(builder().on(store.clone(), events.clone())).await;
+    let two = World::start(builder().on(store, events)).await;
+    for what in ["get", "set", "remove", "keys", "info", "handle"] {
+        let handle = one.modern().start().await;
+        let says = |what: &str| json!({ "what": what, "session_id": handle });
+        assert_eq!(one.modern().text("does", says("set")).await, "set");
+        assert_eq!(one.modern().text("does", says("get")).await, "Some(7)");
+        assert_eq!(two.modern().text("does", says("end")).await, "ended");
+        let over = one.modern().error("does", says(what)).await;
+        assert!(over.contains("was ended"), "{what}: {over}");
+    }
+    let handle = one.modern().start().await;
+    let says = json!({ "by": 1, "session_id": handle });
+    assert_eq!(one.modern().text("count", says.clone()).await, "1");
+    two.modern().text("does", json!({ "what": "end", "session_id": handle })).await;
+    assert!(one.modern().error("count", says).await.contains("was ended"));
+}
+
 /// R062: a store that does not answer is told as such, to a tool, a resource, a page and a connection, and a call that
 /// wants none of it runs.
 #[tokio::test]

@@ -33,6 +33,9 @@ async fn a_prompt_and_a_resource_read_what_tools_wrote() {
     let summary = |notes: &str| format!("Summarise these notes:\n{notes}");
     assert_eq!(read(&mut modern, Some(&handle)).await, [summary("milk"), "milk".into()]);
     assert_eq!(read(&mut modern, Some("key:other")).await, [summary(""), String::new()]);
+    // E29: without a name it is a session of its own, which the cookie leads back to.
+    let unnamed = modern.ask("prompts/get", json!({ "name": "summary" })).await;
+    assert!(unnamed.header("set-cookie").starts_with("mcp_session_id=sp_"));
     let mut legacy = Caller::modern(&notebook.url).shakes_hands().await;
     legacy.text("note", json!({ "text": "bread" })).await;
     assert_eq!(read(&mut legacy, None).await, [summary("bread"), "bread".into()]);
