@@ -1,5 +1,6 @@
 //! The command line.
 
+mod operate;
 mod stdio;
 
 use std::{
@@ -12,7 +13,10 @@ use std::{
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-pub(crate) use self::stdio::Stdio;
+pub(crate) use self::{
+    operate::{AtError, CallArgs, End, Filter, SessionsArgs, SessionsCommand},
+    stdio::Stdio,
+};
 use crate::config::{self, Config, ConfigError};
 
 /// Where a configuration is looked for if none is named. Our own name comes first.
@@ -25,6 +29,8 @@ Examples:
   stayput serve --config team.json --listen 127.0.0.1:8080
   stayput serve --store memory:            forget all sessions at the end
   stayput stdio -- npx -y @playwright/mcp  in an IDE, in place of the command of a server
+  stayput sessions                         who uses what in the gateway that runs
+  stayput call notes add text='buy milk'   one call through it
   stayput token ann                        a bearer token for the configuration
   stayput demo-server                      a small server with state, to try things with
   stayput demo-server --http 127.0.0.1:0   the same over HTTP";
@@ -46,6 +52,10 @@ pub(crate) enum Command {
     Serve(Serve),
     /// Speak over standard input and output, for IDEs: in place of a server's command, or in front of it
     Stdio(Stdio),
+    /// See and end the sessions of a running gateway
+    Sessions(SessionsArgs),
+    /// Make one call through a running gateway
+    Call(CallArgs),
     /// Make a bearer token: it is printed once, and its hash for the configuration
     Token(Token),
     /// See what this is for, in less than a minute: two chats, one crash, nothing to install

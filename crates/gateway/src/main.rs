@@ -10,9 +10,10 @@
 //! | modern | `modern/`: the same for clients whose protocol has no session |
 //! | reply | `reply.rs`, `stream.rs`, `streams.rs`, `lists.rs`, `tools.rs`, `sight.rs`, `losses.rs`, `moment.rs`: as the client expects it |
 //!
-//! `event.rs`, `metrics.rs`, `health.rs` and `log.rs` tell whoever runs it how it goes.
+//! `event.rs`, `metrics.rs`, `health.rs`, `log.rs`, `account.rs` and `watch.rs` tell whoever runs it how it goes.
 //! `serve.rs` opens and closes the house, `daemon.rs` for as long as somebody needs it, `alone.rs` for one
-//! client, and `pipe.rs` leads to it from `stayput stdio`. `config.rs` reads what users write, `demo.rs` is a
+//! client, `pipe.rs` leads to it from `stayput stdio`, and `remote.rs` from `stayput sessions` and `stayput call`.
+//! `admin.rs` is what these ask. `config.rs` reads what users write, `demo.rs` is a
 //! small server to try it with, and `story.rs` shows on that server what all of this is for.
 
 mod account;
@@ -48,6 +49,7 @@ mod moment;
 mod nobody;
 mod owners;
 mod pipe;
+mod remote;
 mod reply;
 mod request;
 mod serve;
@@ -61,6 +63,7 @@ mod target;
 mod transparent;
 mod usage;
 mod visit;
+mod watch;
 
 use std::{error::Error, io::Write as _, path::Path, process::ExitCode};
 
@@ -78,6 +81,8 @@ fn main() -> ExitCode {
         Command::DemoServer(args) => demo(&args),
         Command::Serve(args) => serve(&args),
         Command::Stdio(args) => stdio(args),
+        Command::Sessions(args) => sessions(args),
+        Command::Call(args) => call(&args),
         Command::Token(args) => token(&args),
         Command::Daemon { begun: false } => daemon::detach(),
         Command::Daemon { begun: true } => daemon::run(),
@@ -136,6 +141,28 @@ fn token(args: &cli::Token) -> Done {
     };
     writeln!(std::io::stdout(), "{text}")?;
     Ok(())
+}
+
+/// Asks a running gateway, in a small runtime of its own.
+fn asking<T>(asked: impl Future<Output = Result<T, Box<dyn Error>>>) -> Result<T, Box<dyn Error>> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let done = runtime.block_on(asked);
+    runtime.shutdown_background();
+    done
+}
+
+fn sessions(args: cli::SessionsArgs) -> Done {
+    asking(async {
+        let way = args.at.way(&std::env::current_dir()?)?;
+        Ok(remote::sessions::run(&way, args.what, args.at.json).await?)
+    })
+}
+
+fn call(args: &cli::CallArgs) -> Done {
+    asking(async {
+        let way = args.at.way(&std::env::current_dir()?)?;
+        Ok(remote::call::run(&way, args).await?)
+    })
 }
 
 fn stdio(args: cli::Stdio) -> Done {

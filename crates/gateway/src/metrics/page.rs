@@ -22,7 +22,7 @@ const fn family(
 }
 
 /// All there are.
-pub(super) const FAMILIES: [Family; 10] = [
+pub(super) const FAMILIES: [Family; 12] = [
     family("stayput_sessions_opened_total", "counter", &["server"], "Sessions that began."),
     family(
         "stayput_sessions_resumed_total",
@@ -53,6 +53,13 @@ pub(super) const FAMILIES: [Family; 10] = [
         &["server"],
         "Time from the sending of a request to a server to its answer.",
     ),
+    family(
+        "stayput_audit_dropped_total",
+        "counter",
+        &[],
+        "Lines of the audit that could not be written.",
+    ),
+    family("stayput_spans_dropped_total", "counter", &[], "Spans that could not be sent."),
 ];
 
 /// A page that is being written.
