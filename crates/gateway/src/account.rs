@@ -1,45 +1,73 @@
 //! One call, as it is told to whoever runs the gateway.
 
-use std::sync::Arc;
+use std::{borrow::Cow, sync::Arc};
 
-use stayput_core::Session;
-use stayput_upstream::{Answer, CallError, Held, Server};
-use stayput_wire::Message;
+use http::HeaderMap;
+use stayput_core::{Owner, Session};
+use stayput_upstream::{Answer, CallError, Held, LossReason, Server};
+use stayput_wire::{Message, Raw};
 
-use crate::{house::House, metrics::Timing, usage::Usage};
+use crate::{
+    house::House,
+    metrics::Timing,
+    usage::Usage,
+    watch::{Noted, Of, Outcome},
+};
 
 /// What is told of a call when it is over.
 #[derive(Debug, Default)]
 pub(crate) struct Account {
     /// From when it is sent.
     timing: Option<Timing>,
+    /// For those who want to know of every call, if there are any. Told when it is dropped.
+    noted: Option<Box<Noted>>,
 }
 
 /// A call that is about to be made.
 #[derive(Clone, Copy)]
 pub(crate) struct Begun<'a> {
+    pub(crate) owner: &'a Owner,
     /// Whose it is, if it is a session's.
     pub(crate) session: Option<&'a Session>,
     pub(crate) server: &'a Server,
     pub(crate) message: &'a Message<'a>,
+    pub(crate) headers: &'a HeaderMap,
 }
 
 impl Begun<'_> {
     /// The tool that it is for, if it is for one.
-    fn tool(&self) -> Option<std::borrow::Cow<'_, str>> {
+    fn tool(&self) -> Option<Cow<'_, str>> {
         let call = self.message.method() == Some("tools/call");
         let params = self.message.params().filter(|_| call)?;
         params.find(&["name"])?.text()
+    }
+
+    /// The call, for those who want to know of every one.
+    fn noted(&self, house: &House) -> Option<Box<Noted>> {
+        let watch = house.watch.as_ref()?;
+        let of = Of {
+            owner: self.owner,
+            session: self.session.map(Session::id),
+            server: self.server.shared_name(),
+            headers: self.headers,
+        };
+        Some(Box::new(Noted::new(watch, of, self.message)))
     }
 }
 
 impl Account {
     /// Notes that a call begins.
-    pub(crate) fn begin(begun: Begun<'_>) -> Self {
+    pub(crate) fn begin(house: &House, begun: Begun<'_>) -> Self {
         if let Some(usage) = begun.session.and_then(Usage::of) {
             usage.called(begun.server.shared_name(), begun.tool().as_deref());
         }
-        Self::default()
+        Self { timing: None, noted: begun.noted(house) }
+    }
+
+    /// Notes a call that is not made, because the configuration does not let it be.
+    pub(crate) fn denied(house: &House, begun: Begun<'_>) {
+        let noted = begun.noted(house);
+        Self { timing: None, noted }.came_to(Outcome::Denied);
     }
 
     /// It is sent now: from here on its server is waited for.
@@ -47,13 +75,28 @@ impl Account {
         self.timing = house.metrics.call(server);
     }
 
+    /// The message as it is sent: with its trace, if traces are wanted.
+    pub(crate) fn traced(&self, message: &Message<'_>) -> Option<String> {
+        self.noted.as_ref()?.traced(message)
+    }
+
     /// It came to this.
+    pub(crate) fn came_to(&self, outcome: Outcome) {
+        if let Some(noted) = &self.noted {
+            noted.came_to(outcome);
+        }
+    }
+
+    /// It was answered, or failed.
     pub(crate) fn ended(
         &self,
         session: Option<&Session>,
         link: &Held,
         end: &Result<Answer, CallError>,
     ) {
+        if let Some(noted) = &self.noted {
+            noted.came_to(outcome(end));
+        }
         let failure = match end {
             Ok(answer) if answer.error().is_none() => return,
             Ok(answer) => answer.error_message().unwrap_or_default(),
@@ -67,5 +110,24 @@ impl Account {
             None => link.last_words(),
         };
         usage.failed(Arc::from(link.key().server()), failure, &words);
+    }
+}
+
+/// How a call ended. Whether a tool says that it failed is looked for only if somebody wants to know.
+fn outcome(end: &Result<Answer, CallError>) -> Outcome {
+    match end {
+        Ok(answer) => match answer.result() {
+            None => Outcome::Error,
+            Some(result) => {
+                let failed =
+                    Raw::parse(result).ok().and_then(|it| it.find(&["isError"])?.boolean());
+                if failed == Some(true) { Outcome::ToolError } else { Outcome::Ok }
+            }
+        },
+        Err(CallError::Cancelled) => Outcome::Cancelled,
+        Err(error) => match error.loss() {
+            Some(loss) if loss.reason() != LossReason::Released => Outcome::Lost,
+            _ => Outcome::Failed,
+        },
     }
 }

@@ -1,6 +1,7 @@
 //! The command line.
 
 mod check;
+mod operate;
 mod stdio;
 
 use std::{
@@ -13,7 +14,11 @@ use std::{
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-pub(crate) use self::{check::Check, stdio::Stdio};
+pub(crate) use self::{
+    check::Check,
+    operate::{AtError, CallArgs, End, Filter, SessionsArgs, SessionsCommand},
+    stdio::Stdio,
+};
 #[cfg(test)]
 use crate::config::Config;
 use crate::{
@@ -32,6 +37,8 @@ Examples:
   stayput serve --store memory:            forget all sessions at the end
   stayput check                            does every server start, and are its sessions apart?
   stayput stdio -- npx -y @playwright/mcp  in an IDE, in place of the command of a server
+  stayput sessions                         who uses what in the gateway that runs
+  stayput call notes add text='buy milk'   one call through it
   stayput token ann                        a bearer token for the configuration
   stayput demo-server                      a small server with state, to try things with
   stayput demo-server --http 127.0.0.1:0   the same over HTTP";
@@ -57,6 +64,10 @@ pub(crate) enum Command {
     Check(Check),
     /// Print the JSON Schema of the configuration, for editors and CI
     Schema,
+    /// See and end the sessions of a running gateway
+    Sessions(SessionsArgs),
+    /// Make one call through a running gateway
+    Call(CallArgs),
     /// Make a bearer token: it is printed once, and its hash for the configuration
     Token(Token),
     /// See what this is for, in less than a minute: two chats, one crash, nothing to install

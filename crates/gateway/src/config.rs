@@ -10,6 +10,7 @@ mod keys;
 mod settings;
 #[cfg(test)]
 mod tests;
+mod watch;
 
 use std::{
     fmt,
@@ -29,6 +30,7 @@ pub(crate) use self::{
     identify::{Also, Hints, Identify, SessionTools, Unidentified},
     settings::{Limits, address},
 };
+use crate::watch::WatchRules;
 pub(crate) use stayput_config::{
     ConfigError, Configured, Environment, For, Handles, OnLoss, Tools,
 };
@@ -58,6 +60,8 @@ pub(crate) struct Config {
     pub(crate) auth: Auth,
     /// The URL under which clients know the gateway.
     pub(crate) public_url: Option<String>,
+    /// Who is told of every call.
+    pub(crate) watch: WatchRules,
     /// What was passed over, as sentences.
     pub(crate) warnings: Vec<String>,
 }
@@ -139,6 +143,7 @@ impl Config {
             identify: settings.identify,
             auth: settings.auth,
             public_url: settings.public_url,
+            watch: settings.watch,
             warnings,
         };
         Ok((config, unset))
@@ -159,6 +164,7 @@ impl fmt::Debug for Config {
             .field("identify", &self.identify)
             .field("auth", &self.auth)
             .field("public_url", &self.public_url)
+            .field("watch", &self.watch)
             .field("warnings", &self.warnings)
             .finish()
     }

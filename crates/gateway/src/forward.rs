@@ -18,6 +18,7 @@ use crate::{
     request::Along,
     stream::Stream,
     visit::{Asked, Visit},
+    watch::Outcome as WatchedEnd,
 };
 
 /// How long a server may take for what a client asked for before there was a link.
@@ -89,8 +90,9 @@ impl Errand {
                 (session, text, given, fleeting)
             }
         };
-        let begun = Begun { session: Some(&session), server, message };
-        let account = Account::begin(begun);
+        let (owner, headers) = (&connection.owner, along.headers);
+        let begun = Begun { owner, session: Some(&session), server, message, headers };
+        let account = Account::begin(house, begun);
         let visit = visit(house, connection, server, session);
         if let Some(sentence) = visit.busy() {
             return Outcome::Done(Done::new(reply::failure(asked, Era::Legacy, &sentence)));
@@ -99,6 +101,7 @@ impl Errand {
             Ok(link) => link,
             Err(sentence) => {
                 house.metrics.refused("no_link");
+                account.came_to(WatchedEnd::NoLink);
                 let failure = reply::failure(asked, Era::Legacy, &sentence);
                 return Outcome::Done(Done::new(failure));
             }
@@ -106,6 +109,7 @@ impl Errand {
         let mut lost = None;
         if let Some(told) = visit.pending_loss(&link, asked) {
             if !visit.restarts() {
+                account.came_to(WatchedEnd::Lost);
                 return Outcome::Done(told);
             }
             lost = visit.session.lost_on(server.name());
@@ -149,6 +153,9 @@ impl Errand {
     ) -> Outcome {
         let options = CallOptions { declares: self.connection.declares, ..CallOptions::default() };
         self.account.sent(&self.visit.house, self.visit.server.name());
+        let traced = self.account.traced(message);
+        let traced = traced.as_deref().and_then(|text| Message::parse(text.as_bytes()).ok());
+        let message = traced.as_ref().unwrap_or(message);
         let (link, call) = match link.send(message, options).await {
             Ok(call) => (link, call),
             Err(error) => match Box::pin(self.once_more(&error, &in_flight)).await {

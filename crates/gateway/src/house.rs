@@ -30,6 +30,7 @@ use crate::{
     sight::Sights,
     streams::Shelf,
     views::Views,
+    watch::Watch,
 };
 
 /// How long a session that another process has is waited for: a process that was killed has it for as
@@ -78,6 +79,8 @@ pub(crate) struct House {
     pub(crate) log: Log,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) health: Arc<Health>,
+    /// Who wants to know of every call, if anybody does.
+    pub(crate) watch: Option<Arc<Watch>>,
     /// True when it is about to close: who listens is told that nothing more comes.
     pub(crate) closing: watch::Receiver<bool>,
     /// Servers that were there before the configuration was read anew.

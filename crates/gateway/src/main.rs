@@ -11,10 +11,12 @@
 //! | reply | `reply.rs`, `stream.rs`, `streams.rs`, `lists.rs`, `tools.rs`, `sight.rs`, `losses.rs`, `moment.rs`: as the client expects it |
 //!
 //! `owners/` finds out who asks, `views.rs` which servers they see, `pace.rs` how much they may ask.
-//! `event.rs`, `metrics.rs`, `health.rs` and `log.rs` tell whoever runs it how it goes.
+//! `event.rs`, `metrics.rs`, `health.rs`, `log.rs`, `account.rs` and `watch.rs` tell whoever runs it how it goes.
 //! `reload.rs` furnishes it anew when its configuration changes, and `latest.rs` leads to it then.
 //! `serve.rs` opens and closes the house, `daemon.rs` for as long as somebody needs it, `alone.rs` for one
-//! client, `check.rs` tells whether a configuration will do, and `pipe.rs` leads to it from `stayput stdio`. `config.rs` reads what users write, `demo.rs` is a
+//! client, `check.rs` tells whether a configuration will do, `pipe.rs` leads to it from `stayput stdio`, and
+//! `remote.rs` from `stayput sessions` and `stayput call`. `admin.rs` is what these ask. `config.rs` reads what users
+//! write, `demo.rs` is a
 //! small server to try it with, and `story.rs` shows on that server what all of this is for.
 
 mod account;
@@ -54,6 +56,7 @@ mod owners;
 mod pace;
 mod pipe;
 mod reload;
+mod remote;
 mod reply;
 mod request;
 mod serve;
@@ -68,6 +71,7 @@ mod transparent;
 mod usage;
 mod views;
 mod visit;
+mod watch;
 
 use std::{
     error::Error,
@@ -94,6 +98,8 @@ fn main() -> ExitCode {
         Command::DemoServer(args) => demo(&args),
         Command::Serve(args) => serve(&args),
         Command::Stdio(args) => stdio(args),
+        Command::Sessions(args) => sessions(args),
+        Command::Call(args) => call(&args),
         Command::Token(args) => token(&args),
         Command::Daemon { begun: false } => daemon::detach(),
         Command::Daemon { begun: true } => daemon::run(),
@@ -168,6 +174,28 @@ fn token(args: &cli::Token) -> Done {
     };
     writeln!(std::io::stdout(), "{text}")?;
     Ok(())
+}
+
+/// Asks a running gateway, in a small runtime of its own.
+fn asking<T>(asked: impl Future<Output = Result<T, Box<dyn Error>>>) -> Result<T, Box<dyn Error>> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let done = runtime.block_on(asked);
+    runtime.shutdown_background();
+    done
+}
+
+fn sessions(args: cli::SessionsArgs) -> Done {
+    asking(async {
+        let way = args.at.way(&std::env::current_dir()?)?;
+        Ok(remote::sessions::run(&way, args.what, args.at.json).await?)
+    })
+}
+
+fn call(args: &cli::CallArgs) -> Done {
+    asking(async {
+        let way = args.at.way(&std::env::current_dir()?)?;
+        Ok(remote::call::run(&way, args).await?)
+    })
 }
 
 fn stdio(args: cli::Stdio) -> Done {

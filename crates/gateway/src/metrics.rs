@@ -18,7 +18,7 @@ use stayput_core::EndReason;
 use tokio::time::Instant;
 
 use self::{histogram::Histogram, page::Page, tally::Tally};
-use crate::{house::House, target::Target};
+use crate::{house::House, target::Target, watch::Watch};
 
 /// Why a session is over.
 const ENDED: [&str; 4] = ["closed", "idle", "age", "evicted"];
@@ -199,6 +199,11 @@ impl House {
         for (name, server) in servers.iter().filter(|(name, _)| visible(name)) {
             server.calls.write(&mut page, name);
         }
+        let dropped = |of: fn(&Watch) -> u64| self.watch.as_deref().map_or(0, of);
+        page.family("stayput_audit_dropped_total");
+        page.sample(&[], dropped(Watch::audit_dropped));
+        page.family("stayput_spans_dropped_total");
+        page.sample(&[], dropped(Watch::spans_dropped));
         page.into_text()
     }
 

@@ -14,11 +14,12 @@ mod validate;
 use std::sync::Arc;
 
 use http::{HeaderMap, Response, StatusCode};
-use stayput_core::Owner;
+use stayput_core::{Owner, Session};
 use stayput_upstream::{Held, Isolation, Profile, Server};
 use stayput_wire::{Code, Era, Kind, Message, Version, header as mcp, meta};
 
 use crate::{
+    account::{Account, Begun},
     config::Tools,
     connection::Connection,
     house::House,
@@ -31,6 +32,7 @@ use crate::{
     session_tools,
     target::Target,
     visit::Asked,
+    watch::Outcome,
 };
 use all::ToAll;
 pub(crate) use following::Following;
@@ -96,6 +98,16 @@ impl Request<'_> {
     /// Which tools of the server are passed on, if not all are.
     fn tools(&self) -> Option<&Tools> {
         self.house.tools.get(self.server.name()).filter(|tools| !tools.passes_all())
+    }
+
+    /// Notes that a call of a session was not made.
+    fn note(&self, session: &Session, outcome: Outcome) {
+        Account::begin(self.house, self.begun(Some(session))).came_to(outcome);
+    }
+
+    fn begun<'r>(&'r self, session: Option<&'r Session>) -> Begun<'r> {
+        let Request { owner, server, message, headers, .. } = self;
+        Begun { owner, session, server, message, headers }
     }
 
     fn failed(&self, sentence: &str) -> Response<Reply> {
@@ -208,6 +220,8 @@ impl Request<'_> {
         let name = name.and_then(|name| name.text());
         let allowed = |tools: &Tools| name.as_deref().is_some_and(|name| tools.allows(name));
         if self.tools().is_some_and(|tools| !allowed(tools)) {
+            self.house.metrics.refused("denied_tool");
+            Account::denied(self.house, self.begun(None));
             // As for one that is not there.
             return Some(self.refused(Code::INVALID_PARAMS, "Unknown tool"));
         }

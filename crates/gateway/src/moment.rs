@@ -11,6 +11,12 @@ pub(crate) fn text(at: Timestamp) -> String {
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
 }
 
+/// The same to the millisecond, for programs.
+pub(crate) fn precise(at: Timestamp) -> String {
+    let text = text(at);
+    format!("{}.{:03}Z", text.trim_end_matches('Z'), at.as_millis() % 1_000)
+}
+
 /// The date of a day counted from 1970. Years are counted from March on, so that the day that some have
 /// and others have not is their last one.
 fn date(days: u64) -> (u64, u64, u64) {

@@ -33,6 +33,7 @@ use crate::{
     owners::{Good, Jwt, Keys, Owners},
     pace::Pace,
     reload::Reading,
+    watch::{Watch, WatchError, WatchRules},
 };
 
 /// How long calls may go on after the first signal to stop.
@@ -60,6 +61,8 @@ pub(crate) struct Plan {
     pub(crate) auth: Auth,
     /// Whether others may come in although nobody is asked who they are.
     pub(crate) open_to_all: bool,
+    /// Who is told of every call.
+    pub(crate) watch: WatchRules,
     /// Where keys and private folders are.
     pub(crate) data: PathBuf,
 }
@@ -91,6 +94,7 @@ impl Plan {
             sessions: config.limits.sessions,
             identify: config.identify,
             auth: config.auth,
+            watch: config.watch,
             open_to_all: false,
         })
     }
@@ -142,6 +146,8 @@ pub(crate) enum ServeError {
     Keys(#[from] stayput_upstream::http::ClientError),
     #[error(transparent)]
     Seal(#[from] stayput_upstream::SealError),
+    #[error(transparent)]
+    Watch(#[from] WatchError),
 }
 
 impl Gateway {
@@ -175,6 +181,7 @@ impl Gateway {
         let house = House {
             metrics: metrics.into(),
             health: Arc::default(),
+            watch: Watch::start(plan.watch, log)?,
             tools,
             views,
             restarting,
@@ -340,6 +347,9 @@ impl Gateway {
         let _ = house.sessions.flush().await;
         house.links.close(Duration::from_secs(10)).await;
         // The lease is kept to the end: what was told late is still noted.
+        if let Some(watch) = &house.watch {
+            watch.close().await;
+        }
         renewing.abort();
         let _ = house.sessions.close().await;
         house.latest.clear();

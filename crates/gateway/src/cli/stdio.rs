@@ -50,7 +50,7 @@ pub(crate) struct Stdio {
     command: Vec<String>,
 }
 
-fn key(text: &str) -> Result<Key, &'static str> {
+pub(super) fn key(text: &str) -> Result<Key, &'static str> {
     let key = Key::named(text).ok().filter(|_| text.len() <= KEY_LIMIT);
     key.ok_or("a key has 1 to 128 printable bytes")
 }
@@ -80,7 +80,7 @@ impl Stdio {
     }
 }
 
-fn read(file: &Path, folder: &Path) -> Result<Definition, StartError> {
+pub(super) fn read(file: &Path, folder: &Path) -> Result<Definition, StartError> {
     let text = std::fs::read_to_string(folder.join(file));
     let text = text.map_err(|error| StartError::File { file: file.to_owned(), error })?;
     Ok(Definition::new(Some(text), file, folder))

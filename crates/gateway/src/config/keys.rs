@@ -14,7 +14,15 @@ pub(super) const FILE: &[&str] = &[
     "session_tools",
     "auth",
     "public_url",
+    "audit",
+    "otlp",
 ];
+
+/// Of `audit`.
+pub(super) const AUDIT: &[&str] = &["to", "arguments"];
+
+/// Of `otlp`.
+pub(super) const OTLP: &[&str] = &["url", "headers"];
 
 /// Of `auth`.
 pub(super) const AUTH: &[&str] = &["tokens", "tokens_file", "jwt", "proxy", "admin"];

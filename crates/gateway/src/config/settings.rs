@@ -14,8 +14,9 @@ use stayput_wire::Message;
 use super::{
     auth::{self, Auth},
     identify::Identify,
-    keys,
+    keys, watch,
 };
+use crate::watch::WatchRules;
 
 /// How much of everything there may be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,6 +93,7 @@ pub(super) struct Settings {
     pub(super) identify: Identify,
     pub(super) auth: Auth,
     pub(super) public_url: Option<String>,
+    pub(super) watch: WatchRules,
 }
 
 impl Default for Settings {
@@ -106,6 +108,7 @@ impl Default for Settings {
             identify: Identify::default(),
             auth: Auth::default(),
             public_url: None,
+            watch: WatchRules::default(),
         }
     }
 }
@@ -126,6 +129,7 @@ impl Settings {
             expiry: table.read("expiry", expiry)?.unwrap_or_default(),
             limits: table.read("limits", limits)?.unwrap_or_default(),
             identify: Identify::read(&table)?,
+            watch: watch::watch(&table)?,
         })
     }
 }

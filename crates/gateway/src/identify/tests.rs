@@ -177,6 +177,7 @@ impl World {
             rules: crate::house::Rules::default(),
             identify: identify.into(),
             log: Log::default(),
+            watch: None,
         };
         let place = Place::new(ann(), SessionId::generate(Timestamp::from_millis(0)));
         house.links.set_profile(&server, &place, profile(tools)).await;

@@ -22,7 +22,7 @@ const fn family(
 }
 
 /// All there are.
-pub(super) const FAMILIES: [Family; 11] = [
+pub(super) const FAMILIES: [Family; 13] = [
     family("stayput_sessions_opened_total", "counter", &["server"], "Sessions that began."),
     family(
         "stayput_sessions_resumed_total",
@@ -59,6 +59,13 @@ pub(super) const FAMILIES: [Family; 11] = [
         &["server"],
         "Time from the sending of a request to a server to its answer.",
     ),
+    family(
+        "stayput_audit_dropped_total",
+        "counter",
+        &[],
+        "Lines of the audit that could not be written.",
+    ),
+    family("stayput_spans_dropped_total", "counter", &[], "Spans that could not be sent."),
 ];
 
 /// A page that is being written.

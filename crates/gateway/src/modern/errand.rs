@@ -12,7 +12,7 @@ use stayput_wire::{Code, Era, Message, Raw, meta};
 
 use super::{Following, Request, answer::Finish, bridge, state};
 use crate::{
-    account::{Account, Begun},
+    account::Account,
     config::Tools,
     forward::Done,
     house::House,
@@ -141,8 +141,7 @@ impl Errand {
             Behind::Session(of) => Some(of.visit.session.session()),
             Behind::Nobody(_) => None,
         };
-        let Request { server, message, .. } = *request;
-        let account = Account::begin(Begun { session: session.map(|it| &**it), server, message });
+        let account = Account::begin(request.house, request.begun(session.map(|it| &**it)));
         Self {
             behind,
             link,
@@ -174,6 +173,9 @@ impl Errand {
         if !self.listens() {
             self.account.sent(&self.house, &self.server);
         }
+        let traced = self.account.traced(message);
+        let traced = traced.as_deref().and_then(|text| Message::parse(text.as_bytes()).ok());
+        let message = traced.as_ref().unwrap_or(message);
         // Who listens may hear nothing for hours.
         let limit = self.listens().then_some(Duration::MAX);
         let options = CallOptions { limit, ..CallOptions::default() };

@@ -17,6 +17,7 @@ use crate::{
     losses,
     reply::{self, Reply},
     visit::Visit,
+    watch::Outcome,
 };
 
 /// A request that depends on the state of a session. Where cookies count, its answer sets one.
@@ -69,13 +70,17 @@ async fn run(request: &Request<'_>, profile: &Arc<Profile>, meant: Meant) -> Res
         Some(link) => link,
         None => match visit.open().await {
             Ok(link) => link,
-            Err(sentence) => return request.failed(&sentence),
+            Err(sentence) => {
+                request.note(visit.session.session(), Outcome::NoLink);
+                return request.failed(&sentence);
+            }
         },
     };
     if let Err(sentence) = visit.depend(&link, request.asked()).await {
         return request.failed(&sentence);
     }
     if let Some(told) = visit.pending_loss(&link, request.asked()) {
+        request.note(visit.session.session(), Outcome::Lost);
         return reply::message_then(told.text, told.then);
     }
     // What was lost was told, or else the call would not be made, though that may not be noted yet.

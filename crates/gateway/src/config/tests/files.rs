@@ -31,7 +31,7 @@ pub(super) fn samples() -> Vec<(String, String)> {
         .map(|name| (name.clone(), read(&format!("examples/{name}"))))
         .collect();
     assert!(samples.len() >= 2);
-    let page = ["docs/configuration.md", "docs/owners.md"].map(read).concat();
+    let page = ["docs/configuration.md", "docs/owners.md", "docs/operate.md"].map(read).concat();
     let blocks = page.split("```json").skip(1).filter_map(|rest| rest.split_once("```"));
     let blocks: Vec<&str> = blocks.map(|(block, _)| block).collect();
     assert!(blocks.len() > 5, "the page has examples");
@@ -65,7 +65,8 @@ fn every_key_is_explained() {
     let all =
         [common::ENTRY, common::SERVER, common::WARM, common::TOOLS, keys::FILE, keys::EXPIRY];
     let auth = [keys::AUTH, keys::TOKEN, keys::JWT, keys::PROXY].concat();
-    let all = [all.concat(), keys::IDENTIFY.to_vec(), auth];
+    let watch = [keys::AUDIT, keys::OTLP].concat();
+    let all = [all.concat(), keys::IDENTIFY.to_vec(), auth, watch];
     for key in
         all.concat().iter().chain(keys::LIMITS).chain(keys::PER_OWNER).chain(&common::SERVERS)
     {

@@ -225,6 +225,8 @@ fn the_schema_has_the_keys_that_the_program_has() {
     assert_eq!(inner(file, "limits"), sorted(keys::LIMITS));
     assert_eq!(inner(file, "identify"), sorted(keys::IDENTIFY));
     assert_eq!(inner(file, "auth"), sorted(keys::AUTH));
+    assert_eq!(inner(file, "audit"), sorted(keys::AUDIT));
+    assert_eq!(inner(file, "otlp"), sorted(keys::OTLP));
     let auth = "/definitions/settings/properties/auth";
     assert_eq!(inner(auth, "jwt"), sorted(keys::JWT));
     assert_eq!(inner(auth, "proxy"), sorted(keys::PROXY));

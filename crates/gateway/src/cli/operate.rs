@@ -1,0 +1,172 @@
+//! The command line of `stayput sessions` and `stayput call`.
+
+use std::path::{Path, PathBuf};
+
+use clap::{Args, Subcommand};
+use stayput_core::Key;
+
+use super::{StartError, StoreUrl, found, stdio};
+use crate::{definition::Definition, holding, remote::Way, serve::ServeError};
+
+const SESSIONS: &str = "\
+Examples:
+  stayput sessions                         all live sessions of the gateway that runs here
+  stayput sessions ls --owner ann --state busy
+  stayput sessions show 0192f0c0-…         one of them, with its processes and its last error
+  stayput sessions end 0192f0c0-…          its processes end, and its calls fail at once
+  stayput sessions end --owner ann         all of one owner
+  stayput sessions ls --json | jq -r '.[].id'
+  stayput sessions --url https://mcp.example.com --token-file token
+
+The gateway is found by its store: that of the configuration in the current
+folder, of --config or --store. With --url it is asked over HTTP, and the
+token must have the role admin. The exit code is 1 if something failed, and
+2 for a wrong command line.";
+
+const CALL: &str = "\
+Examples:
+  stayput call notes add text='buy milk'
+  stayput call notes add '{\"text\": \"buy milk\"}'
+  stayput call --session chat-42 browser browser_navigate url=https://example.com
+  echo '{\"text\": \"buy milk\"}' | stayput call notes add -
+
+The text of the result goes to the standard output. A tool that fails is told
+on the standard error, with exit code 1. Without --session the call has a
+session of its own, which ends with it. The call is made in your own name: on
+the socket as the user of this machine, with --url as who the token is for.";
+
+/// Where the gateway is.
+#[derive(Debug, Args)]
+pub(crate) struct At {
+    /// The configuration of the gateway [default: stayput.json, .mcp.json or mcp.json in the current folder]
+    #[arg(long, short, value_name = "FILE", global = true, conflicts_with = "url")]
+    config: Option<PathBuf>,
+    /// The store of the gateway: sqlite:PATH, memory:, postgres://… or redis://…
+    #[arg(long, value_name = "URL", global = true, conflicts_with = "url")]
+    store: Option<StoreUrl>,
+    /// The address of a gateway, instead of the one that runs here
+    #[arg(long, value_name = "URL", global = true)]
+    url: Option<String>,
+    /// A file with a token for it
+    #[arg(long, value_name = "FILE", global = true, requires = "url")]
+    token_file: Option<PathBuf>,
+    /// JSON for programs, instead of lines for people
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+}
+
+/// Why it is not known where the gateway is.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum AtError {
+    #[error(transparent)]
+    Start(#[from] StartError),
+    #[error(transparent)]
+    Config(#[from] crate::config::ConfigError),
+    #[error(transparent)]
+    Folder(#[from] ServeError),
+    #[error("the token cannot be read from {}: {error}", file.display())]
+    Token { file: PathBuf, error: std::io::Error },
+    #[error("--url: {0}")]
+    Url(#[from] stayput_upstream::http::TargetError),
+    #[error("no request can be sent: {0}")]
+    Client(#[from] stayput_upstream::http::ClientError),
+}
+
+impl At {
+    /// The way to the gateway.
+    ///
+    /// # Errors
+    /// [`AtError`] says what to name.
+    pub(crate) fn way(&self, folder: &Path) -> Result<Way, AtError> {
+        if let Some(url) = &self.url {
+            let token = self.token_file.as_ref().map(|file| {
+                let read = std::fs::read_to_string(file);
+                read.map_err(|error| AtError::Token { file: file.clone(), error })
+            });
+            let token = token.transpose()?.map(|token| token.trim().to_owned());
+            return Ok(Way::url(url, token)?);
+        }
+        let definition = match self.config.clone().or_else(|| found(folder)) {
+            Some(file) => stdio::read(&file, folder)?,
+            None => Definition::new(None, Path::new("stayput.json"), folder),
+        };
+        let definition = match &self.store {
+            Some(StoreUrl(store)) => definition.on(store),
+            None => definition,
+        };
+        Ok(Way::Socket(holding::folder(&definition.config()?.store)?))
+    }
+}
+
+/// What is done with sessions.
+#[derive(Debug, Args)]
+#[command(after_help = SESSIONS)]
+pub(crate) struct SessionsArgs {
+    #[command(subcommand)]
+    pub(crate) what: Option<SessionsCommand>,
+    #[command(flatten)]
+    pub(crate) at: At,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum SessionsCommand {
+    /// List live sessions
+    Ls(Filter),
+    /// Show one session, live or over
+    Show {
+        /// The id of the session
+        id: String,
+    },
+    /// End sessions, with all their processes
+    End(End),
+}
+
+/// Which sessions.
+#[derive(Debug, Default, Args)]
+pub(crate) struct Filter {
+    /// Only those of this owner
+    #[arg(long, value_name = "OWNER")]
+    pub(crate) owner: Option<String>,
+    /// Only those that have to do with this server
+    #[arg(long, value_name = "NAME")]
+    pub(crate) server: Option<String>,
+    /// Only those in this state: busy, idle, or away (not held by this gateway)
+    #[arg(long, value_name = "STATE", value_parser = ["busy", "idle", "away"])]
+    pub(crate) state: Option<String>,
+}
+
+/// Which sessions are ended.
+#[derive(Debug, Args)]
+#[group(id = "which", required = true, multiple = true)]
+pub(crate) struct End {
+    /// The ids of sessions
+    #[arg(value_name = "ID", conflicts_with_all = ["all", "owner", "server"])]
+    pub(crate) ids: Vec<String>,
+    /// All of them
+    #[arg(long, conflicts_with_all = ["owner", "server"])]
+    pub(crate) all: bool,
+    /// All of this owner
+    #[arg(long, value_name = "OWNER")]
+    pub(crate) owner: Option<String>,
+    /// All that have to do with this server
+    #[arg(long, value_name = "NAME")]
+    pub(crate) server: Option<String>,
+}
+
+/// One call.
+#[derive(Debug, Args)]
+#[command(after_help = CALL)]
+pub(crate) struct CallArgs {
+    /// The server, by its name in the configuration
+    pub(crate) server: String,
+    /// The tool
+    pub(crate) tool: String,
+    /// The arguments: NAME=VALUE for each, or one object of JSON, or - for one on the standard input
+    #[arg(value_name = "ARGUMENT")]
+    pub(crate) arguments: Vec<String>,
+    /// A key of your choice for the session: whoever comes with it again finds the session again
+    #[arg(long, value_name = "KEY", value_parser = stdio::key)]
+    pub(crate) session: Option<Key>,
+    #[command(flatten)]
+    pub(crate) at: At,
+}

@@ -1,0 +1,127 @@
+//! `stayput call`.
+
+use std::io::Read as _;
+
+use serde_json::{Map, Value, json};
+
+use super::{RemoteError, Way, mcp::Connection, say, table::plain};
+use crate::cli::CallArgs;
+
+/// Makes one call, and says what came of it.
+///
+/// # Errors
+/// [`RemoteError`] is a sentence for whoever asked; the words of a tool that failed are one, too.
+pub(crate) async fn run(way: &Way, args: &CallArgs) -> Result<(), RemoteError> {
+    let session = args.session.as_ref().map(|key| key.value());
+    let connection = Connection::open(way, &args.server, session).await?;
+    // Whoever gives up wants nothing left over.
+    let called = tokio::select! {
+        called = call(&connection, args) => called,
+        _ = tokio::signal::ctrl_c() => Err(RemoteError::Wrong("interrupted".to_owned())),
+    };
+    connection.close().await;
+    let result = called?;
+    let (failed, told) = (result["isError"] == true, told(&result));
+    if args.at.json {
+        say(&result.to_string());
+    } else if !failed {
+        say(&told);
+    }
+    if failed { Err(RemoteError::Refused(told)) } else { Ok(()) }
+}
+
+async fn call(connection: &Connection<'_>, args: &CallArgs) -> Result<Value, RemoteError> {
+    let arguments = match &*args.arguments {
+        [one] if one == "-" => {
+            let mut text = String::new();
+            let read = std::io::stdin().read_to_string(&mut text);
+            read.map_err(|error| RemoteError::Wrong(format!("the arguments: {error}")))?;
+            object(&text)?
+        }
+        [one] if one.trim_start().starts_with('{') => object(one)?,
+        [] => Map::new(),
+        pairs => {
+            let schema = schema(connection, &args.tool).await;
+            pairs.iter().map(|pair| argument(pair, &schema)).collect::<Result<_, _>>()?
+        }
+    };
+    let params = json!({ "name": args.tool, "arguments": arguments });
+    connection.request("tools/call", params).await
+}
+
+fn object(text: &str) -> Result<Map<String, Value>, RemoteError> {
+    serde_json::from_str(text).map_err(|error| {
+        RemoteError::Wrong(format!("the arguments are not an object of JSON: {error}"))
+    })
+}
+
+/// What the tool says of its arguments; nothing if it cannot be had.
+async fn schema(connection: &Connection<'_>, tool: &str) -> Value {
+    let mut params = json!({});
+    loop {
+        let Ok(page) = connection.request("tools/list", params).await else { return Value::Null };
+        let tools = page["tools"].as_array().map(Vec::as_slice).unwrap_or_default();
+        if let Some(found) = tools.iter().find(|it| it["name"] == tool) {
+            return found["inputSchema"]["properties"].clone();
+        }
+        match page["nextCursor"].as_str() {
+            Some(cursor) => params = json!({ "cursor": cursor }),
+            None => return Value::Null,
+        }
+    }
+}
+
+/// An argument as it stands on the command line: a text where the tool wants one, else JSON if it is JSON.
+fn argument(pair: &str, schema: &Value) -> Result<(String, Value), RemoteError> {
+    let Some((name, value)) = pair.split_once('=').filter(|(name, _)| !name.is_empty()) else {
+        return Err(RemoteError::Wrong(format!(
+            "{pair:?} is no argument: write NAME=VALUE for each, or one object of JSON for all"
+        )));
+    };
+    let text = schema[name]["type"] == "string";
+    let parsed = serde_json::from_str(value).ok().filter(|_| !text);
+    Ok((name.to_owned(), parsed.unwrap_or_else(|| Value::from(value))))
+}
+
+/// What a result says in text; what is no text is named.
+fn told(result: &Value) -> String {
+    let block = |it: &Value| match it["text"].as_str().or(it["resource"]["text"].as_str()) {
+        Some(text) => plain(text),
+        None => {
+            let (kind, of) = (it["type"].as_str().unwrap_or("?"), it["mimeType"].as_str());
+            format!("[{kind}{}]", of.map(|of| format!(" {of}")).unwrap_or_default())
+        }
+    };
+    let blocks = result["content"].as_array().map(Vec::as_slice).unwrap_or_default();
+    match (blocks, result.get("structuredContent")) {
+        ([], Some(structure)) => structure.to_string(),
+        _ => blocks.iter().map(block).collect::<Vec<_>>().join("\n"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_argument_is_what_its_tool_wants() {
+        let schema = json!({ "text": { "type": "string" }, "n": { "type": "integer" } });
+        let read = |pair: &str| argument(pair, &schema).unwrap();
+        assert_eq!(read("text=42"), ("text".into(), json!("42")));
+        assert_eq!(read("n=42"), ("n".into(), json!(42)));
+        assert_eq!(read("other=a=b"), ("other".into(), json!("a=b")));
+        assert_eq!(read("other=[1]"), ("other".into(), json!([1])));
+        assert_eq!(read("text="), ("text".into(), json!("")));
+        assert!(argument("text", &schema).is_err() && argument("=x", &schema).is_err());
+    }
+
+    #[test]
+    fn a_result_is_told_in_text() {
+        let content = json!([
+            { "type": "text", "text": "a" },
+            { "type": "image", "mimeType": "image/png", "data": "…" },
+        ]);
+        assert_eq!(told(&json!({ "content": content })), "a\n[image image/png]");
+        assert_eq!(told(&json!({ "content": [], "structuredContent": { "n": 1 } })), r#"{"n":1}"#);
+    }
+}

@@ -1,0 +1,105 @@
+//! A small client of MCP: one connection, a few requests.
+
+use std::{cell::Cell, time::Duration};
+
+use bytes::Bytes;
+use http::{HeaderName, HeaderValue, Method, header};
+use serde_json::{Value, json};
+use stayput_wire::{header as mcp, sse::Decoder};
+
+use super::{LIMIT, RemoteError, Said, Way};
+
+/// As long as a call may take by itself, and a little more.
+const PATIENCE: Duration = Duration::from_secs(3_900);
+
+/// The version that has sessions: without a name for one, what this client does ends with it.
+const VERSION: &str = "2025-11-25";
+
+/// A connection to one server.
+pub(super) struct Connection<'a> {
+    way: &'a Way,
+    path: String,
+    headers: Vec<(HeaderName, HeaderValue)>,
+    next: Cell<u64>,
+}
+
+impl<'a> Connection<'a> {
+    /// Shakes hands with a server of the gateway, on the session that is named, if one is.
+    pub(super) async fn open(
+        way: &'a Way,
+        server: &str,
+        session: Option<&str>,
+    ) -> Result<Self, RemoteError> {
+        let both = HeaderValue::from_static("application/json, text/event-stream");
+        let mut headers = vec![
+            (header::CONTENT_TYPE, HeaderValue::from_static(mcp::JSON)),
+            (header::ACCEPT, both),
+        ];
+        if let Some(session) = session {
+            let wrong = |_| RemoteError::Wrong("the key of a session must be plain text".into());
+            let name = HeaderValue::from_str(&format!("key:{session}")).map_err(wrong)?;
+            headers.push((HeaderName::from_static(mcp::STAYPUT_SESSION), name));
+        }
+        let path = format!("/mcp/{}", crate::admin::encoded(server));
+        let mut connection = Self { way, path, headers, next: Cell::new(0) };
+        let hello = json!({
+            "protocolVersion": VERSION,
+            "capabilities": {},
+            "clientInfo": { "name": "stayput call", "version": env!("CARGO_PKG_VERSION") },
+        });
+        let said = connection.post("initialize", hello).await?;
+        let id = said.headers.get(mcp::SESSION_ID).cloned();
+        answer(&said, 0)?;
+        let strange = || RemoteError::Strange("it gave the connection no name".to_owned());
+        let name = HeaderName::from_static(mcp::SESSION_ID);
+        connection.headers.push((name, id.ok_or_else(strange)?));
+        let done = json!({ "jsonrpc": "2.0", "method": "notifications/initialized" });
+        connection.send(Method::POST, done.to_string()).await?.good()?;
+        Ok(connection)
+    }
+
+    /// The result of a request.
+    pub(super) async fn request(&self, method: &str, params: Value) -> Result<Value, RemoteError> {
+        let id = self.next.get();
+        answer(&self.post(method, params).await?, id)
+    }
+
+    /// Ends the connection, and the session if nothing but the connection named it.
+    pub(super) async fn close(self) {
+        let _ = self.send(Method::DELETE, String::new()).await;
+    }
+
+    async fn post(&self, method: &str, params: Value) -> Result<Said, RemoteError> {
+        let id = self.next.replace(self.next.get() + 1);
+        let body = json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params });
+        self.send(Method::POST, body.to_string()).await?.good()
+    }
+
+    async fn send(&self, method: Method, body: String) -> Result<Said, RemoteError> {
+        let asked = (method, &*self.path);
+        self.way.ask(asked, &self.headers, Bytes::from(body), PATIENCE).await
+    }
+}
+
+/// The result with this id, out of one message or of a stream of them.
+fn answer(said: &Said, id: u64) -> Result<Value, RemoteError> {
+    let kind = said.headers.get(header::CONTENT_TYPE).and_then(|it| it.to_str().ok());
+    let mut messages: Vec<Value> = Vec::new();
+    if kind.is_some_and(|kind| kind.starts_with(mcp::EVENT_STREAM)) {
+        let (mut decoder, mut rest) = (Decoder::new(LIMIT), &said.body[..]);
+        while let Some(event) = decoder.next_event(&mut rest) {
+            let event = event.map_err(|error| RemoteError::Strange(error.to_string()))?;
+            messages.extend(serde_json::from_slice(event.data()).ok());
+        }
+    } else {
+        messages.extend(serde_json::from_slice(&said.body).ok());
+    }
+    let found = messages.into_iter().find(|it| it["id"] == id && it["method"].is_null());
+    let Some(mut found) = found else {
+        return Err(RemoteError::Strange("there is no answer in it".to_owned()));
+    };
+    match found.get("error").and_then(|error| error["message"].as_str()) {
+        Some(sentence) => Err(RemoteError::Refused(sentence.to_owned())),
+        None => Ok(found["result"].take()),
+    }
+}

@@ -1,0 +1,213 @@
+//! `stayput sessions`.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::Method;
+use serde_json::{Value, json};
+
+use super::{
+    RemoteError, Way, say,
+    table::{colours, memory, plain, span, strong, table},
+};
+use crate::{
+    admin::encoded,
+    cli::{End, Filter, SessionsCommand},
+};
+
+/// How long the gateway may take.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// How many sessions are asked for at once.
+const PAGE: usize = 200;
+
+const HEADINGS: [&str; 11] = [
+    "ID",
+    "OWNER",
+    "KEY",
+    "STATE",
+    "SERVERS",
+    "AGE",
+    "IDLE",
+    "CALLS",
+    "PID",
+    "MEMORY",
+    "LAST TOOL",
+];
+
+/// Does what is asked for, and says what came of it.
+///
+/// # Errors
+/// [`RemoteError`] is a sentence for whoever asked.
+pub(crate) async fn run(
+    way: &Way,
+    what: Option<SessionsCommand>,
+    json: bool,
+) -> Result<(), RemoteError> {
+    match what.unwrap_or_else(|| SessionsCommand::Ls(Filter::default())) {
+        SessionsCommand::Ls(filter) => {
+            let sessions = all(way, &filter, true).await?;
+            say(&if json { Value::from(sessions).to_string() } else { listed(&sessions) });
+        }
+        SessionsCommand::Show { id } => {
+            let path = format!("/admin/sessions/{}", encoded(&id));
+            let session = ask(way, Method::GET, &path).await?.json()?;
+            say(&if json { session.to_string() } else { shown(&session, colours()) });
+        }
+        SessionsCommand::End(end) => return end_all(way, end, json).await,
+    }
+    Ok(())
+}
+
+async fn ask(way: &Way, method: Method, path: &str) -> Result<super::Said, RemoteError> {
+    way.ask((method, path), &[], Bytes::new(), LIMIT).await
+}
+
+/// All sessions that are wanted, page by page.
+async fn all(way: &Way, filter: &Filter, memory: bool) -> Result<Vec<Value>, RemoteError> {
+    let mut query = format!("limit={PAGE}&memory={memory}");
+    let wanted = [("owner", &filter.owner), ("server", &filter.server), ("state", &filter.state)];
+    for (name, value) in wanted {
+        if let Some(value) = value {
+            query.push_str(&format!("&{name}={}", encoded(value)));
+        }
+    }
+    let (mut found, mut cursor) = (Vec::new(), String::new());
+    loop {
+        let path = format!("/admin/sessions?{query}{cursor}");
+        let mut page = ask(way, Method::GET, &path).await?.json()?;
+        if let Value::Array(sessions) = page["sessions"].take() {
+            found.extend(sessions);
+        }
+        match page["next"].as_str() {
+            Some(next) => cursor = format!("&cursor={}", encoded(next)),
+            None => return Ok(found),
+        }
+    }
+}
+
+async fn end_all(way: &Way, end: End, json: bool) -> Result<(), RemoteError> {
+    let ids = if end.ids.is_empty() {
+        let filter = Filter { owner: end.owner, server: end.server, state: None };
+        let found = all(way, &filter, false).await?;
+        found.iter().map(|it| it["id"].as_str().unwrap_or_default().to_owned()).collect()
+    } else {
+        end.ids
+    };
+    let (mut ended, mut failed) = (Vec::new(), Vec::new());
+    for id in ids {
+        let path = format!("/admin/sessions/{}", encoded(&id));
+        match ask(way, Method::DELETE, &path).await?.good() {
+            Ok(_) => {
+                if !json {
+                    say(&format!("ended {id}"));
+                }
+                ended.push(id);
+            }
+            Err(error) => failed.push(format!("{id}: {error}")),
+        }
+    }
+    if json {
+        say(&json!({ "ended": ended, "failed": failed }).to_string());
+    } else if ended.is_empty() && failed.is_empty() {
+        say("there is no such session");
+    }
+    if failed.is_empty() { Ok(()) } else { Err(RemoteError::Refused(failed.join("; "))) }
+}
+
+fn text(value: &Value) -> String {
+    match value {
+        Value::Null => String::new(),
+        Value::String(text) => plain(text).replace('\n', " "),
+        Value::Array(all) => all.iter().map(text).collect::<Vec<_>>().join(","),
+        other => other.to_string(),
+    }
+}
+
+fn listed(sessions: &[Value]) -> String {
+    if sessions.is_empty() {
+        return "there are no sessions".to_owned();
+    }
+    let row = |it: &Value| {
+        let links = it["links"].as_array().map(Vec::as_slice).unwrap_or_default();
+        let pids = links.iter().map(|link| text(&link["pid"])).filter(|pid| !pid.is_empty());
+        let used: u64 = links.iter().filter_map(|link| link["memory_bytes"].as_u64()).sum();
+        let since = |name: &str| span(it[name].as_u64().unwrap_or_default());
+        let key = match &it["key"] {
+            Value::Null => format!("({})", text(&it["source"])),
+            key => text(key),
+        };
+        let mut row = vec![text(&it["id"]), text(&it["owner"]), key, text(&it["state"])];
+        row.extend([text(&it["servers"]), since("age_seconds"), since("idle_seconds")]);
+        row.extend([text(&it["calls"]), pids.collect::<Vec<_>>().join(",")]);
+        row.push(if used == 0 { String::new() } else { memory(used) });
+        row.push(text(&it["last_tool"]));
+        row
+    };
+    table(&HEADINGS, &sessions.iter().map(row).collect::<Vec<_>>())
+}
+
+fn shown(it: &Value, coloured: bool) -> String {
+    let since = |name: &str| span(it[name].as_u64().unwrap_or_default());
+    let mut lines = vec![format!("session {}", strong(&text(&it["id"]), coloured))];
+    let mut line = |name: &str, value: String| {
+        if !value.is_empty() {
+            lines.push(format!("  {name:<11} {value}"));
+        }
+    };
+    line("owner", text(&it["owner"]));
+    line("agent", text(&it["agent"]));
+    line("key", text(&it["key"]));
+    line("named by", text(&it["source"]));
+    line("state", strong(&text(&it["state"]), coloured));
+    if !it["ended"].is_null() {
+        line("ended", format!("{} ({})", text(&it["ended"]["at"]), text(&it["ended"]["reason"])));
+    }
+    line("servers", text(&it["servers"]).replace(',', ", "));
+    line("generation", text(&it["generation"]));
+    line("created", format!("{} ({} ago)", text(&it["created"]), since("age_seconds")));
+    line("last used", format!("{} ({} ago)", text(&it["last_used"]), since("idle_seconds")));
+    line("expires", text(&it["expires"]));
+    line("calls", format!("{}, {} failed", text(&it["calls"]), text(&it["failures"])));
+    line("last tool", text(&it["last_tool"]));
+    for link in it["links"].as_array().into_iter().flatten() {
+        lines.extend(link_lines(link, coloured));
+    }
+    if !it["last_error"].is_null() {
+        let (error, at) = (&it["last_error"], text(&it["last_error"]["at"]));
+        lines.push(format!("last error, on {} at {at}", text(&error["server"])));
+        lines.push(format!("  {}", text(&error["message"])));
+        lines.extend(written(&error["stderr"]));
+    }
+    lines.join("\n")
+}
+
+fn link_lines(link: &Value, coloured: bool) -> Vec<String> {
+    let mut parts = vec![strong(&text(&link["state"]), coloured)];
+    if let Some(generation) = link["generation"].as_u64() {
+        parts.push(format!("generation {generation}"));
+    }
+    if let Some(pid) = link["pid"].as_u64() {
+        parts.push(format!("pid {pid}"));
+    }
+    parts.extend(link["memory_bytes"].as_u64().map(memory));
+    parts.extend(link["age_seconds"].as_u64().map(|age| format!("up {}", span(age))));
+    parts.push(format!("{} in flight", text(&link["in_flight"])));
+    if link["shared_by"] != "session" {
+        parts.push(format!("shared by {}", text(&link["shared_by"])));
+    }
+    let mut lines = vec![format!("link to {}: {}", text(&link["server"]), parts.join(", "))];
+    if let Some(message) = link["trouble"]["message"].as_str() {
+        lines.push(format!("  before: {}", plain(message)));
+    }
+    lines.extend(written(&link["stderr"]));
+    lines
+}
+
+/// What a process wrote, line by line.
+fn written(stderr: &Value) -> Vec<String> {
+    let wrote = plain(stderr.as_str().unwrap_or_default());
+    let lines: Vec<_> = wrote.lines().filter(|line| !line.trim().is_empty()).collect();
+    let last = lines.len().saturating_sub(20);
+    lines.iter().skip(last).map(|line| format!("  | {line}")).collect()
+}
