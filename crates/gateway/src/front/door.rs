@@ -10,7 +10,7 @@ use tokio::{
     time::Instant,
 };
 
-use super::http;
+use super::plain;
 use crate::house::House;
 
 /// How many are told at once that there is no room. Whoever comes then is not told.
@@ -36,22 +36,25 @@ impl Door {
         Self { places, free: Arc::new(Semaphore::new(free)), turned_away }
     }
 
-    /// Serves whoever is behind a socket, until it leaves or everybody has to.
+    /// Serves whoever is behind a socket on a lane, until it leaves or everybody has to.
     pub(crate) fn enter(
         &self,
         house: &Arc<House>,
-        socket: TcpStream,
+        (socket, lane): (TcpStream, &Handle),
         mut stopped: watch::Receiver<bool>,
     ) {
         let Ok(place) = self.free.clone().try_acquire_owned() else {
             return self.turn_away(socket);
         };
         let house = house.clone();
-        Handle::current().spawn(async move {
+        // The lane watches it from now on.
+        let Ok(socket) = socket.into_std() else { return };
+        lane.spawn(async move {
+            let Ok(socket) = TcpStream::from_std(socket) else { return };
             let stop = async move {
                 let _ = stopped.wait_for(|stopped| *stopped).await;
             };
-            http::serve(house, socket, stop).await;
+            plain::serve(house, socket, stop).await;
             drop(place);
         });
     }

@@ -1,16 +1,16 @@
 //! The HTTP front: one path for each server, and one for all.
 
-use std::{convert::Infallible, net::IpAddr, sync::Arc, task::Poll, time::Duration};
+use std::{net::IpAddr, sync::Arc};
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
-use http_body_util::BodyExt;
-use hyper::{body::Incoming, service::service_fn};
-use hyper_util::rt::{TokioIo, TokioTimer};
+use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header};
 use stayput_wire::{Code, header as mcp};
-use tokio::net::TcpStream;
 
-use super::{metadata, post, sse};
+use super::{
+    metadata,
+    plain::{Head, NoBody},
+    post, sse,
+};
 use crate::{
     connection::Connection,
     house::{House, Rules},
@@ -21,105 +21,132 @@ use crate::{
     target::Target,
 };
 
-/// How long a body may not go on.
-const BODY: Duration = Duration::from_secs(30);
-
-/// How long the head of a request may take, and how large it may be.
-const HEAD: Duration = Duration::from_secs(30);
-const HEAD_SIZE: usize = 64 << 10;
-
-/// Serves one connection of TCP until it ends, or until `stop`.
-pub(crate) async fn serve(house: Arc<House>, socket: TcpStream, stop: impl Future<Output = ()>) {
-    let Ok(from) = socket.peer_addr() else { return };
-    // Small answers wait for nobody.
-    let _ = socket.set_nodelay(true);
-    let stopping = house.clone();
-    let service = service_fn(move |request| {
-        let house = house.clone();
-        async move { Ok::<_, Infallible>(answer(&house, from.ip(), request).await) }
-    });
-    let mut http = hyper::server::conn::http1::Builder::new();
-    http.timer(TokioTimer::new()).header_read_timeout(HEAD).max_buf_size(HEAD_SIZE);
-    let connection = http.serve_connection(TokioIo::new(socket), service);
-    tokio::pin!(connection);
-    tokio::pin!(stop);
-    // Once it knows whom to wake, all sockets leave it alone until it is time.
-    let mut known = false;
-    let stop = std::future::poll_fn(|cx| {
-        if std::mem::replace(&mut known, true) && !stopping.health.is_stopping() {
-            return Poll::Pending;
-        }
-        stop.as_mut().poll(cx)
-    });
-    tokio::select! {
-        biased;
-        _ = connection.as_mut() => return,
-        () = stop => connection.as_mut().graceful_shutdown(),
-    }
-    let _ = connection.await;
+/// What becomes of a request, once its head is known.
+pub(super) enum Step {
+    Answer(Response<Reply>),
+    /// It cannot be told without its body.
+    Body(Wants),
 }
 
-async fn answer(house: &Arc<House>, from: IpAddr, request: Request<Incoming>) -> Response<Reply> {
-    let path = request.uri().path();
+/// Whose a body is.
+pub(super) enum Wants {
+    /// That of what stands at a path.
+    Post(At),
+    /// That of a client of 2024-11-05.
+    Caller(Arc<sse::Caller>),
+}
+
+impl Wants {
+    /// The answer to a whole request.
+    pub(super) async fn take(
+        self,
+        house: &Arc<House>,
+        headers: &HeaderMap,
+        body: Bytes,
+    ) -> Response<Reply> {
+        let response = match self {
+            Self::Post(at) => post::take(house, &at, headers, &body).await,
+            // In a box, as all that is rare: every request would have to be as large.
+            Self::Caller(caller) => Box::pin(sse::take(house, caller, body)).await,
+        };
+        count_refusal(house, response.status());
+        response
+    }
+}
+
+/// What becomes of a request from this address.
+pub(super) async fn enter(house: &Arc<House>, from: IpAddr, head: &Head) -> Step {
     // Whoever asks for health may call us by any name: there is nothing to be learned from it.
-    match (path, house.health.problem()) {
-        ("/healthz", _) | ("/readyz", None) => return reply::text(StatusCode::OK, "ok"),
-        ("/readyz", Some(problem)) => {
-            return reply::text(StatusCode::SERVICE_UNAVAILABLE, problem);
+    let health = match head.uri.path() {
+        "/healthz" => Some(None),
+        "/readyz" => Some(house.health.problem()),
+        _ => None,
+    };
+    match health {
+        Some(None) => return Step::Answer(reply::text(StatusCode::OK, "ok")),
+        Some(Some(problem)) => {
+            return Step::Answer(reply::text(StatusCode::SERVICE_UNAVAILABLE, problem));
         }
-        _ => {}
+        None => {}
     }
-    let response = enter(house, from, request).await;
-    count_refusal(house, response.status());
-    response
+    match let_in(house, from, head).await {
+        Ok(wants) => Step::Body(wants),
+        Err(response) => {
+            count_refusal(house, response.status());
+            Step::Answer(response)
+        }
+    }
 }
 
-/// Who is not from elsewhere, and says who it is, gets to its server.
-async fn enter(house: &Arc<House>, from: IpAddr, request: Request<Incoming>) -> Response<Reply> {
-    let path = request.uri().path();
-    if let Some(refusal) =
-        too_large(request.headers()).or_else(|| foreign(&house.rules, request.headers()))
-    {
-        return refusal;
+/// Who is not from elsewhere, and says who it is, gets to its server. What has no body is answered here.
+async fn let_in(house: &Arc<House>, from: IpAddr, head: &Head) -> Result<Wants, Response<Reply>> {
+    let Head { method, uri, headers, .. } = head;
+    let path = uri.path();
+    if let Some(refusal) = foreign(&house.rules, headers) {
+        return Err(refusal);
     }
     if let Some(metadata) = metadata::of(house, path) {
-        return metadata;
+        return Err(metadata);
     }
-    let principal = match house.owners.principal(from, request.headers()).await {
+    let principal = match house.owners.principal(from, headers).await {
         Ok(principal) => principal,
-        Err(stranger) => return stranger.answer(metadata::url(house, path).as_deref()),
+        Err(stranger) => return Err(stranger.answer(metadata::url(house, path).as_deref())),
     };
     if path == "/metrics" {
-        return reply::metrics(house.metrics_page());
+        return Err(reply::metrics(house.metrics_page()));
     }
     if house.health.is_stopping() {
         let sentence = "the gateway is stopping; try again in a moment";
         let status = StatusCode::SERVICE_UNAVAILABLE;
-        return reply::refusal(status, None, Code::INTERNAL_ERROR, sentence);
+        return Err(reply::refusal(status, None, Code::INTERNAL_ERROR, sentence));
     }
     if let Some(at) = sse::At::of(path) {
-        // In a box, as all that is rare: every request would have to be as large.
-        return Box::pin(sse::answer(house, (at, principal), request)).await;
+        return sse::enter(house, (at, principal), head).map(Wants::Caller);
     }
     let path::Split { path, key } = match split(house, path) {
         Ok(split) => split,
         Err(error) => {
             let (status, sentence) = (StatusCode::BAD_REQUEST, error.to_string());
-            return reply::refusal(status, None, Code::INVALID_REQUEST, &sentence);
+            return Err(reply::refusal(status, None, Code::INVALID_REQUEST, &sentence));
         }
     };
     let Some(target) = target(house, path) else {
-        return nowhere(house);
+        return Err(nowhere(house));
     };
     let at = At { target, key, principal };
-    match *request.method() {
-        Method::POST => post(house, &at, request).await,
+    Err(match *method {
+        Method::POST => return Ok(Wants::Post(at)),
         // What a modern client has to say it posts.
-        _ if modern::is_named(request.headers()) => only("POST"),
-        Method::GET => Box::pin(get(house, &at, request.headers())).await,
-        Method::DELETE => Box::pin(delete(house, &at, request.headers())).await,
+        _ if modern::is_named(headers) => only("POST"),
+        Method::GET => Box::pin(get(house, &at, headers)).await,
+        Method::DELETE => Box::pin(delete(house, &at, headers)).await,
         _ => only("GET, POST, DELETE"),
-    }
+    })
+}
+
+/// What is answered to something that is no request.
+pub(super) fn refuse(house: &House, status: StatusCode, sentence: &str) -> Response<Reply> {
+    count_refusal(house, status);
+    reply::refusal(status, None, Code::INVALID_REQUEST, sentence)
+}
+
+/// What is answered to a request whose body could not be read.
+pub(super) fn unread(house: &House, why: &NoBody, limit: usize) -> Response<Reply> {
+    let (status, sentence) = match why {
+        NoBody::TooLarge => {
+            let sentence = format!("the body has more than {limit} bytes, which is the limit");
+            (StatusCode::PAYLOAD_TOO_LARGE, sentence)
+        }
+        NoBody::Late => {
+            let sentence = "nothing more of the body came for 30 s; send the whole request at once";
+            (StatusCode::REQUEST_TIMEOUT, sentence.to_owned())
+        }
+        NoBody::Broken | NoBody::Gone => {
+            let sentence = "the body is not in chunks, though Transfer-Encoding says so";
+            (StatusCode::BAD_REQUEST, sentence.to_owned())
+        }
+    };
+    refuse(house, status, &sentence)
 }
 
 /// There is no such path.
@@ -184,16 +211,6 @@ fn count_refusal(house: &House, status: StatusCode) {
     house.metrics.refused(why);
 }
 
-/// A head that is larger than what one is read in never comes here; this one is told why.
-fn too_large(headers: &HeaderMap) -> Option<Response<Reply>> {
-    let size: usize = headers.iter().map(|(name, value)| name.as_str().len() + value.len()).sum();
-    (size > HEAD_SIZE).then(|| {
-        let sentence = format!("the headers have more than {HEAD_SIZE} bytes, which is the limit");
-        let status = StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE;
-        reply::refusal(status, None, Code::INVALID_REQUEST, &sentence)
-    })
-}
-
 /// A page of somebody else, open in a browser on this machine, must not reach us by a name of its own.
 fn foreign(rules: &Rules, headers: &HeaderMap) -> Option<Response<Reply>> {
     let text = |name| headers.get(name).map(|value| value.to_str().unwrap_or("?"));
@@ -217,50 +234,6 @@ fn is_local(host: &str) -> bool {
         None => host.rsplit_once(':').map_or(host, |(name, _)| name),
     };
     matches!(name, "localhost" | "127.0.0.1" | "::1")
-}
-
-async fn post(house: &Arc<House>, at: &At, request: Request<Incoming>) -> Response<Reply> {
-    let (head, body) = request.into_parts();
-    let body = match read(body, house.rules.body_limit).await {
-        Ok(body) => body,
-        Err(refused) => return refused,
-    };
-    post::take(house, at, &head.headers, &body).await
-}
-
-/// The whole body. Of one that is too large some more is read and dropped: a client that is still sending
-/// would see its connection break instead of the answer.
-pub(super) async fn read(mut body: Incoming, limit: usize) -> Result<Bytes, Response<Reply>> {
-    let mut parts: Vec<Bytes> = Vec::new();
-    let mut size = 0_usize;
-    loop {
-        let Ok(frame) = tokio::time::timeout(BODY, body.frame()).await else {
-            let sentence = "nothing more of the body came for 30 s; send the whole request at once";
-            let status = StatusCode::REQUEST_TIMEOUT;
-            let mut refused = reply::refusal(status, None, Code::INVALID_REQUEST, sentence);
-            refused.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
-            return Err(refused);
-        };
-        let Some(frame) = frame else { break };
-        let Ok(frame) = frame else { return Err(reply::status(StatusCode::BAD_REQUEST)) };
-        let Ok(data) = frame.into_data() else { continue };
-        size = size.saturating_add(data.len());
-        if size > limit.saturating_mul(2) {
-            break;
-        }
-        if size <= limit {
-            parts.push(data);
-        } else {
-            parts.clear();
-        }
-    }
-    if size > limit {
-        let sentence = format!("the body has more than {limit} bytes, which is the limit");
-        let status = StatusCode::PAYLOAD_TOO_LARGE;
-        return Err(reply::refusal(status, None, Code::INVALID_REQUEST, &sentence));
-    }
-    // Most come in one piece, and are not copied.
-    Ok(if parts.len() == 1 { parts.remove(0) } else { parts.concat().into() })
 }
 
 /// The connection that a request names; what to answer if it names none that is known.
