@@ -1,21 +1,23 @@
 //! One client that is connected: what it said of itself, and what is under way for it.
 
+mod flights;
+mod questions;
+mod wishes;
+
 use std::{
-    borrow::Cow,
     collections::{BTreeMap, VecDeque},
     fmt,
-    sync::{
-        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, atomic::AtomicU64},
 };
 
 use serde::{Deserialize, Serialize};
 use stayput_core::{Generation, Handle, Owner, SessionId};
-use stayput_upstream::{Asked, Canceller, Declares, Hello, LinkKey, Place};
-use stayput_wire::{Message, Raw, Version};
+use stayput_upstream::{Asked, Declares, Hello, LinkKey, Place};
+use stayput_wire::Version;
 use tokio::task::AbortHandle;
 
+use self::flights::Flight;
+pub(crate) use self::{flights::InFlight, wishes::Wishes};
 use crate::{
     aggregate::{
         index::Index,
@@ -88,39 +90,6 @@ struct Rare {
     hearing: Vec<(LinkKey, AbortHandle)>,
     /// What servers listed to this client after something had changed.
     seen: Seen,
-}
-
-/// What a client asked for that holds for every link it gets. It is kept with the connection.
-#[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Wishes {
-    /// The parameters of `logging/setLevel`.
-    #[serde(default)]
-    pub(crate) log_level: Option<String>,
-    /// The parameters of `resources/subscribe`, by what is subscribed to.
-    #[serde(default)]
-    pub(crate) subscriptions: BTreeMap<String, String>,
-}
-
-impl Wishes {
-    /// From which level on the client wants to hear log messages, if it said so.
-    pub(crate) fn level(&self) -> Option<String> {
-        let params = Raw::parse(self.log_level.as_deref()?).ok()?;
-        params.find(&["level"])?.text().map(Cow::into_owned)
-    }
-}
-
-/// The most subscriptions that are remembered of one client.
-const SUBSCRIPTIONS: usize = 1_000;
-
-/// A call from the moment its id is taken.
-struct Flight {
-    number: u64,
-    /// The client's id as it was written.
-    id: Box<str>,
-    /// Once it was sent.
-    call: Option<Canceller>,
-    /// Taken back before it was.
-    cancelled: bool,
 }
 
 /// What is kept of a connection.
@@ -258,35 +227,6 @@ impl Connection {
         self.under_way.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes an id for a call that is about to be made. `None` if one with this id is in flight.
-    pub(crate) fn begin(self: &Arc<Self>, id: &str) -> Option<InFlight> {
-        let mut under_way = self.under_way();
-        if under_way.calls.iter().any(|flight| *flight.id == *id) {
-            return None;
-        }
-        under_way.flights += 1;
-        let number = under_way.flights;
-        // One call at a time needs no room for more.
-        let few = under_way.calls.capacity() == 0;
-        under_way.calls.reserve_exact(usize::from(few));
-        under_way.calls.push(Flight { number, id: id.into(), call: None, cancelled: false });
-        Some(InFlight { connection: self.clone(), number })
-    }
-
-    /// The client takes a call back.
-    pub(crate) fn cancel(&self, id: &str) {
-        let mut under_way = self.under_way();
-        let flight = under_way.calls.iter_mut().find(|flight| *flight.id == *id);
-        let call = flight.and_then(|flight| {
-            flight.cancelled = true;
-            flight.call.clone()
-        });
-        drop(under_way);
-        if let Some(call) = call {
-            call.cancel();
-        }
-    }
-
     /// Whether nothing is under way, so that it can be forgotten while the store knows it.
     pub(crate) fn is_idle(&self) -> bool {
         let under_way = self.under_way();
@@ -330,33 +270,6 @@ impl Connection {
         self.under_way().rare().seen.add(server, list, pages);
     }
 
-    /// Keeps a question of a server until the client answers it; says under which id.
-    pub(crate) fn ask(&self, link: &LinkKey, asked: Asked) -> u64 {
-        let id = self.next_ask.fetch_add(1, Ordering::Relaxed);
-        self.under_way().rare().asked.insert(id, (link.clone(), asked));
-        id
-    }
-
-    /// The question that the client answers.
-    pub(crate) fn asked(&self, id: u64) -> Option<Asked> {
-        let asked = self.under_way().rare.as_mut()?.asked.remove(&id);
-        asked.map(|(_, asked)| asked)
-    }
-
-    /// The server took a question back; says under which id the client knows it.
-    pub(crate) fn withdraw(&self, link: &LinkKey, server_id: &str) -> Option<u64> {
-        let mut under_way = self.under_way();
-        // Another server, and another process of the same one, may use the same ids.
-        let all = &mut under_way.rare.as_mut()?.asked;
-        let mut found =
-            all.iter().filter(|(_, (by, asked))| by == link && asked.id().as_str() == server_id);
-        let id = found.next().map(|(id, _)| *id)?;
-        let asked = all.remove(&id);
-        drop(under_way);
-        drop(asked);
-        Some(id)
-    }
-
     /// The client listens on this stream from now on; the one before ends.
     pub(crate) fn listen(&self, stream: Arc<Stream>) {
         let before = self.under_way().ear.replace(stream);
@@ -384,39 +297,6 @@ impl Connection {
     /// The one stream of the client, if it has but one.
     pub(crate) fn line(&self) -> Option<&Arc<Stream>> {
         self.line.get()
-    }
-
-    /// Notes what the client asks for in a request that holds for every link; says whether it is one.
-    pub(crate) fn wish(&self, message: &Message<'_>) -> bool {
-        let method = message.method();
-        let known = ["logging/setLevel", "resources/subscribe", "resources/unsubscribe"];
-        if !method.is_some_and(|method| known.contains(&method)) {
-            return false;
-        }
-        let Some(params) = message.params() else { return false };
-        let uri = params.find(&["uri"]).and_then(|uri| uri.text().map(Cow::into_owned));
-        let mut under_way = self.under_way();
-        let wishes = &mut under_way.rare().wishes;
-        match (method, uri) {
-            (Some("logging/setLevel"), _) => wishes.log_level = Some(params.as_str().to_owned()),
-            (Some("resources/subscribe"), Some(uri)) => {
-                let full = wishes.subscriptions.len() >= SUBSCRIPTIONS;
-                if full && !wishes.subscriptions.contains_key(&uri) {
-                    return false;
-                }
-                wishes.subscriptions.insert(uri, params.as_str().to_owned());
-            }
-            (Some("resources/unsubscribe"), Some(uri)) => {
-                wishes.subscriptions.remove(&uri);
-            }
-            _ => return false,
-        }
-        true
-    }
-
-    pub(crate) fn wishes(&self) -> Wishes {
-        let under_way = self.under_way();
-        under_way.rare.as_ref().map(|rare| rare.wishes.clone()).unwrap_or_default()
     }
 
     /// Whether the client meets this link for the first time.
@@ -471,59 +351,9 @@ impl fmt::Debug for Connection {
     }
 }
 
-/// A call in flight, for as long as this lives.
-#[derive(Debug)]
-pub(crate) struct InFlight {
-    connection: Arc<Connection>,
-    number: u64,
-}
-
 impl UnderWay {
     fn rare(&mut self) -> &mut Rare {
         self.rare.get_or_insert_default()
-    }
-
-    /// A call by its number, unless the connection was closed meanwhile.
-    fn flight(&mut self, number: u64) -> Option<&mut Flight> {
-        self.calls.iter_mut().find(|flight| flight.number == number)
-    }
-}
-
-impl InFlight {
-    /// Whether the client took it back.
-    pub(crate) fn is_cancelled(&self) -> bool {
-        let mut under_way = self.connection.under_way();
-        under_way.flight(self.number).is_none_or(|flight| flight.cancelled)
-    }
-
-    /// It was sent. If the client took it back meanwhile, so is the call.
-    pub(crate) fn sent(&self, call: &Canceller) {
-        let cancelled = {
-            let mut under_way = self.connection.under_way();
-            match under_way.flight(self.number) {
-                Some(flight) => {
-                    flight.call = Some(call.clone());
-                    flight.cancelled
-                }
-                // The whole connection was closed.
-                None => true,
-            }
-        };
-        if cancelled {
-            call.cancel();
-        }
-    }
-}
-
-impl Drop for InFlight {
-    fn drop(&mut self) {
-        let mut under_way = self.connection.under_way();
-        let at = under_way.calls.iter().position(|flight| flight.number == self.number);
-        let over = at.map(|at| under_way.calls.swap_remove(at));
-        // An idle connection has no list.
-        let list = under_way.calls.is_empty().then(|| std::mem::take(&mut under_way.calls));
-        drop(under_way);
-        drop((over, list));
     }
 }
 

@@ -15,7 +15,8 @@ pub(crate) enum Event<'a> {
     /// Its client came back to it; it is of an earlier process, or was let go of.
     Resumed { server: &'a str },
     /// State of it is gone, and its client is told.
-    Lost { server: &'a str, reason: Option<LossReason>, generation: Generation },
+    /// `detail` is what a process said last, or what a server answered.
+    Lost { server: &'a str, reason: Option<LossReason>, generation: Generation, detail: &'a str },
     /// It is over. Of one that nobody came back to the server may not be known.
     Ended { server: Option<&'a str>, reason: EndReason },
 }
@@ -55,9 +56,17 @@ impl Event<'_> {
         match self {
             Self::Opened { .. } => format!("session {session} opened{on}"),
             Self::Resumed { .. } => format!("session {session} resumed{on}"),
-            Self::Lost { reason, generation, .. } => {
+            Self::Lost { reason, generation, detail, .. } => {
                 let why = losses::reason(*reason);
-                format!("session {session} lost its state{on}: {why} (generation {generation})")
+                let said: Vec<_> =
+                    detail.lines().map(str::trim).filter(|it| !it.is_empty()).collect();
+                let said = match &said[..] {
+                    [] => String::new(),
+                    said => format!("; last words: {}", said.join(" | ")),
+                };
+                format!(
+                    "session {session} lost its state{on}: {why} (generation {generation}){said}"
+                )
             }
             Self::Ended { reason, .. } => {
                 format!("session {session} ended{on}: {}", reason.as_str())

@@ -14,6 +14,7 @@ use crate::{
     house::House,
     identify::{self, Fleeting, Which},
     losses,
+    patience::Patience,
     reply::{self, Reply, Then},
     request::Along,
     stream::Stream,
@@ -248,11 +249,29 @@ async fn reach(
         None => (Box::pin(visit.open()).await?, true),
     };
     let deaf = connection.is_deaf_to(link.key());
-    if connection.meets(link.key(), link.generation()) || opened || deaf {
-        Box::pin(introduce(connection, &link, opened)).await;
+    if !(connection.meets(link.key(), link.generation()) || opened || deaf) {
+        visit.depend(&link, asked).await?;
+        return Ok(link);
     }
+    // In a box, too.
+    let link = match connection.has_wishes() {
+        true => Box::pin(introduced(connection.clone(), link, opened)).await?,
+        false => {
+            Box::pin(crate::listening::start(connection, &link)).await;
+            link
+        }
+    };
     visit.depend(&link, asked).await?;
     Ok(link)
+}
+
+/// Introduces a client to a link, whether the client waits for that or not: it is done once.
+async fn introduced(connection: Arc<Connection>, link: Held, opened: bool) -> Result<Held, String> {
+    let introducing = tokio::runtime::Handle::current().spawn(async move {
+        introduce(&connection, &link, opened).await;
+        link
+    });
+    introducing.await.map_err(|_| "the gateway is stopping; try again in a moment".to_owned())
 }
 
 /// What a client asked for before it met this link holds here, too. How much is logged is for whoever opened it
@@ -297,8 +316,7 @@ struct Following {
 impl Following {
     async fn wait(mut self, streams: bool) -> Outcome {
         let patience = self.errand.as_ref().map(|errand| errand.visit.house.rules.patience);
-        let patience = tokio::time::sleep(patience.unwrap_or_default());
-        tokio::pin!(patience);
+        let mut patience = Patience::new(patience.unwrap_or_default());
         loop {
             let Some(call) = &mut self.call else { return Outcome::Cancelled };
             let first = tokio::select! {
@@ -444,7 +462,7 @@ pub(crate) fn say(
         Incoming::Notification(text) => stream.push(withdrawn(connection, link, text)),
         Incoming::Request(asked) => {
             let text = asked.text().clone();
-            let number = connection.ask(link, asked);
+            let number = connection.ask(link, asked)?;
             stream.push(numbered(text, number));
             return Some(number);
         }

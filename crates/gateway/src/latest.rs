@@ -42,10 +42,15 @@ impl Latest {
 impl House {
     /// The house that is used now, which is this one unless the configuration was read anew since.
     pub(crate) fn now(self: &Arc<Self>) -> Arc<Self> {
+        self.newer().unwrap_or_else(|| self.clone())
+    }
+
+    /// The house that is used now, if it is another one.
+    pub(crate) fn newer(&self) -> Option<Arc<Self>> {
         if self.latest.number.load(Ordering::Acquire) == self.number {
-            return self.clone();
+            return None;
         }
-        self.latest.get().unwrap_or_else(|| self.clone())
+        self.latest.get()
     }
 
     /// A server as it is configured now.

@@ -8,7 +8,7 @@
 //! | route | `target.rs`, `request.rs`, `transparent.rs`, `aggregate.rs`, `heed.rs`: to which server, under which name |
 //! | send | `forward.rs`, `listening.rs`: to the server, and what comes back |
 //! | modern | `modern/`: the same for clients whose protocol has no session |
-//! | reply | `reply.rs`, `stream.rs`, `streams.rs`, `lists.rs`, `tools.rs`, `sight.rs`, `losses.rs`, `moment.rs`: as the client expects it |
+//! | reply | `reply.rs`, `stream.rs`, `streams.rs`, `lists.rs`, `tools.rs`, `sight.rs`, `losses.rs`, `moment.rs`, `patience.rs`: as the client expects it |
 //!
 //! `owners/` finds out who asks, `views.rs` which servers they see, `pace.rs` how much they may ask.
 //! `event.rs`, `metrics.rs`, `health.rs`, `log.rs`, `account.rs` and `watch.rs` tell whoever runs it how it goes.
@@ -54,6 +54,7 @@ mod moment;
 mod nobody;
 mod owners;
 mod pace;
+mod patience;
 mod pipe;
 mod reload;
 mod remote;

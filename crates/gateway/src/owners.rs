@@ -18,7 +18,10 @@ mod proxy;
 mod stranger;
 mod tokens;
 
-use std::{net::IpAddr, sync::Arc};
+use std::{
+    net::IpAddr,
+    sync::{Arc, LazyLock},
+};
 
 use http::{HeaderMap, header};
 use stayput_config::For;
@@ -61,7 +64,9 @@ impl Principal {
 
     /// Whoever comes to a gateway that asks nobody for a name.
     pub(crate) fn anonymous() -> Self {
-        Self::new(Owner::anonymous(), Claims::default())
+        static ANONYMOUS: LazyLock<Principal> =
+            LazyLock::new(|| Principal::new(Owner::anonymous(), Claims::default()));
+        ANONYMOUS.clone()
     }
 }
 

@@ -20,7 +20,8 @@ pub(crate) type Then = Box<dyn FnOnce() + Send>;
 
 /// The body of an answer.
 pub(crate) enum Reply {
-    /// All of it, and what follows when it has been taken to be written.
+    /// All of it, and what follows when it is taken to be written. Where no header says what it is, it is a message
+    /// of JSON-RPC: nearly all are, and need no headers of their own.
     Whole(Bytes, Option<Then>),
     /// A stream that can be taken up again.
     Stream(Reading),
@@ -77,10 +78,7 @@ pub(crate) fn message(text: impl Into<Bytes>) -> Response<Reply> {
 
 /// A message of JSON-RPC, and what follows when it has been written.
 pub(crate) fn message_then(text: impl Into<Bytes>, then: Option<Then>) -> Response<Reply> {
-    let mut response = Response::new(Reply::Whole(text.into(), then));
-    let json = HeaderValue::from_static(mcp::JSON);
-    response.headers_mut().insert(header::CONTENT_TYPE, json);
-    response
+    Response::new(Reply::Whole(text.into(), then))
 }
 
 /// A stream of events that can be taken up again.

@@ -24,6 +24,7 @@ use crate::{
     event::Event,
     front::{
         door::Door,
+        lanes::Lanes,
         socket::{self, Socket},
     },
     holding::{self, Holding},
@@ -103,7 +104,8 @@ impl Plan {
 /// A gateway that listens.
 pub(crate) struct Gateway {
     house: Arc<House>,
-    listener: Option<TcpListener>,
+    /// Where to listen over HTTP, and who serves whoever comes.
+    listener: Option<(TcpListener, Lanes)>,
     socket: Option<Socket>,
     /// A clone for each who came in by the socket and has not left.
     guests: Arc<()>,
@@ -134,6 +136,8 @@ pub(crate) enum ServeError {
     Taken { path: PathBuf },
     #[error("the socket in {} cannot be used: {error}", path.display())]
     Socket { path: PathBuf, error: io::Error },
+    #[error("there are no threads to serve on: {0}")]
+    Threads(io::Error),
     #[error("the store cannot be opened: {0}")]
     Open(#[from] stayput_stores::OpenError),
     #[error("the store cannot be used: {0}")]
@@ -209,8 +213,9 @@ impl Gateway {
         };
         let listener = match plan.listen {
             Some(address) => {
-                let bound = TcpListener::bind(address).await;
-                Some(bound.map_err(|error| ServeError::Listen { address, error })?)
+                let failed = |error| ServeError::Listen { address, error };
+                let listener = TcpListener::bind(address).await.map_err(failed)?;
+                Some((listener, Lanes::start().map_err(ServeError::Threads)?))
             }
             None => None,
         };
@@ -226,7 +231,7 @@ impl Gateway {
 
     /// Says where it listens, and what to do with that.
     pub(crate) fn announce(&self) -> io::Result<()> {
-        let Some(listener) = &self.listener else { return Ok(()) };
+        let Some((listener, _)) = &self.listener else { return Ok(()) };
         let address = listener.local_addr()?;
         let url = format!("http://{address}");
         let fields = [("event", "listening"), ("url", &*url)];
@@ -254,10 +259,12 @@ impl Gateway {
 
     /// Takes in whoever connects, each until `stopped`.
     async fn accept(&self, door: &Door, stopped: &watch::Receiver<bool>) {
-        let Some(listener) = &self.listener else { return std::future::pending().await };
+        let Some((listener, lanes)) = &self.listener else { return std::future::pending().await };
         loop {
             match listener.accept().await {
-                Ok((socket, _)) => door.enter(&self.house.now(), socket, stopped.clone()),
+                Ok((socket, _)) => {
+                    door.enter(&self.house.now(), (socket, &lanes.next()), stopped.clone());
+                }
                 // Too many open files, most likely: they come back.
                 Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
             }
@@ -338,7 +345,8 @@ impl Gateway {
             () = self.accept(&late, &never) => {}
             () = drained(&house, end) => {}
         }
-        drop(self.listener.take());
+        // To the end: links live on the lanes.
+        let _lanes = self.listener.take().map(|(_, lanes)| lanes);
         // Who only listens is told that this is all, and what was answered is written to its end.
         house.connections.hush();
         door.empty(end).await;

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use stayput_core::{Generation, InUse};
 use stayput_upstream::{
-    Asking, Attachment, CallError, Delivery, Held, Hello, Isolation, LossReason, OpenError, Place,
-    Server,
+    Asking, Attachment, CallError, Delivery, Held, Hello, Isolation, Loss, LossReason, OpenError,
+    Place, Server,
 };
 use stayput_wire::{Era, Message, meta};
 
@@ -86,16 +86,23 @@ impl Visit {
 
     async fn asking(&self, server: &Server, place: &Place) -> Result<Asking, String> {
         let hello = self.hello.clone();
-        let way = self.house.links.way(server, place).await;
-        let era = way.map_err(|error| self.blame(&error))?.era();
-        if server.isolation(era) != Isolation::PerSession {
+        let record = self.session.record();
+        let kept = record.attachments.get(server.name());
+        let kept = kept.map(|kept| Attachment::open(kept, &self.house.seal));
+        // What is kept tells how the server is spoken to, without a word to it.
+        let way = match &kept {
+            Some(Ok(kept)) => kept.way,
+            _ => {
+                let way = self.house.links.way(server, place).await;
+                way.map_err(|error| self.blame(&error))?
+            }
+        };
+        if server.isolation(way.era()) != Isolation::PerSession {
             // What several sessions share is in the record of none.
             return Ok(Asking { hello, ..Asking::default() });
         }
-        let record = self.session.record();
-        let kept = record.attachments.get(self.server.name());
         // What cannot be read leads nowhere: whatever it led to is lost.
-        let unreadable = kept.is_some_and(|it| Attachment::open(it, &self.house.seal).is_err());
+        let unreadable = matches!(kept, Some(Err(_)));
         let generation = if unreadable { record.generation.next() } else { record.generation };
         let keeper = RecordKeeper {
             house: self.house.clone(),
@@ -130,12 +137,13 @@ impl Visit {
         {
             return None;
         }
-        let reason = link.loss().map(|loss| loss.reason());
+        let loss = link.loss().map(|loss| Loss::clone(loss));
+        let reason = loss.as_ref().map(Loss::reason);
         let why = format!("state was lost: {}", losses::reason(reason));
-        self.note_failure(why, link.loss().map_or("", |loss| loss.detail()));
+        self.note_failure(why, loss.as_ref().map_or("", Loss::detail));
         let done = self.told(asked, generation, reason, Delivery::NotSent);
         let beside = Beside::of(link.greeting(), server, reason);
-        Some(Done { then: Some(self.noting(generation, Some(reason), None, beside)), ..done })
+        Some(Done { then: Some(self.noting(generation, loss, None, beside)), ..done })
     }
 
     fn told(
@@ -160,7 +168,7 @@ impl Visit {
     fn noting(
         &self,
         generation: Generation,
-        reason: Option<Option<LossReason>>,
+        loss: Option<Loss>,
         next: Option<Seen>,
         beside: Beside,
     ) -> Then {
@@ -170,8 +178,11 @@ impl Visit {
             // Several calls may tell of one loss.
             let known = session.record().has_told(server.name(), generation);
             let first = house.telling.begin(session.id(), server.name(), generation);
-            if let Some(reason) = reason.filter(|_| first && !known) {
-                let lost = Event::Lost { server: server.name(), reason, generation };
+            if first && !known {
+                let (reason, detail) =
+                    (loss.as_ref().map(Loss::reason), loss.as_ref().map(Loss::detail));
+                let detail = detail.unwrap_or_default();
+                let lost = Event::Lost { server: server.name(), reason, generation, detail };
                 house.note(session.id(), lost);
                 house.connections.tell_loss(session.id(), server.name(), &beside);
             }
@@ -203,7 +214,7 @@ impl Visit {
             Some(text) => {
                 let link = self.found();
                 let beside = link.map(|it| Beside::of(it.greeting(), self.server.name(), None));
-                let then = self.noting(generation, Some(None), None, beside.unwrap_or_default());
+                let then = self.noting(generation, None, None, beside.unwrap_or_default());
                 Done { text, then: Some(then) }
             }
             None => Done::new(text),
@@ -233,7 +244,7 @@ impl Visit {
             let done = self.told(asked, generation, reason, error.delivery());
             let beside = Beside::of(link.greeting(), self.server.name(), reason);
             return Done {
-                then: Some(self.noting(generation, Some(reason), next, beside)),
+                then: Some(self.noting(generation, Some(loss.clone()), next, beside)),
                 ..done
             };
         }

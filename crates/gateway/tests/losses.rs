@@ -5,7 +5,7 @@ mod world;
 
 use serde_json::{Value, json};
 use stayput_testkit::{mcp::TestServer, processes};
-use world::{Client, Gateway, gone, mark, stdio};
+use world::{Client, Gateway, LONG, gone, mark, stdio};
 
 async fn count(client: &Client, gateway: &Gateway) -> Value {
     client.call(gateway, "count", json!({})).await["result"].clone()
@@ -144,4 +144,41 @@ async fn what_a_server_refused_is_sent_once_more_if_wanted() {
     assert!(is_lost(&told) && told["isError"] == true, "{told}");
     let sent = std::fs::read_to_string(&log).unwrap().matches("tools/call").count();
     assert_eq!(sent, 7, "once more, and no more often");
+}
+
+/// What a process said before it ended is for whoever runs the gateway, and not for the client.
+#[tokio::test]
+async fn last_words_are_logged() {
+    let gateway = Gateway::start(json!({ "test": stdio(&mark("words"), &[]) })).await;
+    let client = gateway.client("test").await;
+    client.call(&gateway, "stderr", json!({ "text": "the disk is full" })).await;
+    let told = client.call(&gateway, "crash", json!({})).await["result"].clone();
+    assert!(is_lost(&told) && !told.to_string().contains("disk"), "{told}");
+    let start = tokio::time::Instant::now();
+    loop {
+        let log = gateway.log();
+        if let Some(line) = log.lines().find(|line| line.contains("lost its state")) {
+            assert!(line.contains("the disk is full"), "{line}");
+            return;
+        }
+        assert!(start.elapsed() < LONG, "{log}");
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    }
+}
+
+/// A session of before is gone on with without a word to its server but the call.
+#[tokio::test]
+async fn what_is_kept_is_not_asked_for_again() {
+    let server = TestServer::http(&["--era", "legacy"]).await;
+    let mut gateway = Gateway::start(json!({ "test": { "url": server.url() } })).await;
+    let client = gateway.client("test").await;
+    assert_eq!(number(&count(&client, &gateway).await), "1");
+    let before = server.stats().await;
+    gateway.kill();
+    gateway.restart().await;
+    assert_eq!(number(&count(&client, &gateway).await), "2");
+    let after = server.stats().await;
+    for what in ["initialize", "discover"] {
+        assert_eq!(after[what], before[what], "{what}: {before} and {after}");
+    }
 }

@@ -14,7 +14,7 @@
 //! | `target.rs`, `basic.rs` | [`Target`]: a checked URL, and the credentials in it |
 //! | `settings.rs`, `trust.rs`, `proxy.rs` | [`ClientSettings`]: whom to trust, by what way to go, how long |
 //! | `dial.rs`, `stream.rs` | a new connection: TCP, proxy, TLS |
-//! | `plain.rs`, `plain/` | HTTP/1.1 over connections with neither encryption nor a proxy |
+//! | `plain.rs`, `plain/` | HTTP/1.1 over connections with neither encryption nor a proxy; [`Chunks`] are read the same way by who serves it |
 //! | `error.rs` | [`HttpError`]: a sentence, a kind, a delivery |
 //!
 //! # What is bounded
@@ -40,6 +40,7 @@ mod trust;
 pub use body::Body;
 pub use client::{Client, Response};
 pub use error::{HttpError, HttpErrorKind, Phase};
+pub use plain::{Chunks, Piece};
 pub use proxy::Proxy;
 pub use request::Request;
 pub use settings::{ClientError, ClientSettings};

@@ -71,6 +71,7 @@ mod folders;
 mod handshake;
 pub mod http;
 mod keeper;
+mod lane;
 mod link;
 mod links;
 mod lock;
@@ -97,6 +98,7 @@ pub use budget::{
 pub use delivery::Delivery;
 pub use folders::{FolderError, Folders, Kept};
 pub use keeper::{KeepError, Keeper};
+pub use lane::Lane;
 pub use link::{
     Answer, Asked, Call, CallError, CallOptions, Canceller, Declares, Greeting, Hello, Incoming,
     InvalidHello, Link, LinkCounts, Listener,

@@ -18,6 +18,7 @@ use crate::{
     flag::Trace,
     handshake::{self, Refusal},
     http::{Client, ClientSettings, Proxy, Target, Trust},
+    lane,
     link::{Carrier, Core, Home, Terms},
     lock::lock,
     process::{Processes, Program, StartError},
@@ -282,7 +283,7 @@ impl Opener {
             what: error.to_string(),
         })?;
         let core = pump.core().clone();
-        self.runtime.spawn(pump.run(server.options().grace));
+        lane::runtime(&self.runtime).spawn(pump.run(server.options().grace));
         Ok(Raw(Some(core)))
     }
 

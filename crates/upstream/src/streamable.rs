@@ -23,6 +23,7 @@ use tokio::task::AbortHandle;
 use crate::{
     CallError, Delivery, HeaderAsk, Loss, LossReason, Scope,
     http::{HttpError, Request, Response, Target},
+    lane,
     link::{Core, Flight, Prepared, Routing, cancellation},
     lock::lock,
     verdict,
@@ -63,10 +64,11 @@ impl Wire {
     pub(crate) async fn send(&self, ask: &Ask<'_>) -> Result<Response, CallError> {
         let question = HeaderAsk::new(&self.server, &self.scope);
         let response = self.send_once(ask, question).await?;
-        if response.status == StatusCode::UNAUTHORIZED && self.endpoint.provider.is_some() {
-            return self.send_once(ask, question.rejected()).await;
+        if response.status != StatusCode::UNAUTHORIZED || self.endpoint.provider.is_none() {
+            return Ok(response);
         }
-        Ok(response)
+        drop(response);
+        Box::pin(self.send_once(ask, question.rejected())).await
     }
 
     async fn send_once(
@@ -79,15 +81,16 @@ impl Wire {
         let timeouts = self.server.options().timeouts;
         // What is watched as a whole needs no timer for its parts that would fire later.
         let needed = |limit: Duration| if limit < ask.watched { limit } else { Duration::MAX };
-        let request = Request {
+        // In a box: it would be a large part of every call.
+        let request = Box::new(Request {
             method: ask.method.clone(),
             url: ask.target.clone(),
             headers,
             body: ask.body.clone(),
             first_byte: needed(timeouts.first_byte),
             idle: needed(ask.idle.unwrap_or(timeouts.idle)),
-        };
-        self.client.send_with(request, &ask.headers).await.map_err(|error| of_http(&error))
+        });
+        self.client.send_with(&request, &ask.headers).await.map_err(|error| of_http(&error))
     }
 }
 
@@ -316,10 +319,10 @@ impl Streamable {
 fn begin(core: &Core, saying: impl Future<Output = ()> + Send + 'static) -> Option<AbortHandle> {
     let mut saying = Box::pin(saying);
     let begun = {
-        let _entered = core.runtime().enter();
+        let _entered = (!lane::is_here()).then(|| core.runtime().enter());
         saying.as_mut().poll(&mut Context::from_waker(Waker::noop()))
     };
-    begun.is_pending().then(|| core.runtime().spawn(saying).abort_handle())
+    begun.is_pending().then(|| lane::runtime(core.runtime()).spawn(saying).abort_handle())
 }
 
 const VERSION: HeaderName = HeaderName::from_static(header::PROTOCOL_VERSION);

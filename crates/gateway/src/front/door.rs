@@ -16,7 +16,7 @@ use tokio::{
     time::Instant,
 };
 
-use super::http;
+use super::plain;
 use crate::house::House;
 
 /// How many are told at once that there is no room. Whoever comes then is not told.
@@ -65,12 +65,12 @@ impl Default for Door {
 }
 
 impl Door {
-    /// Serves whoever is behind a socket, until it leaves or everybody has to. There is room for as many as the
-    /// house says now.
+    /// Serves whoever is behind a socket on a lane, until it leaves or everybody has to. There is room for as
+    /// many as the house says now.
     pub(crate) fn enter(
         &self,
         house: &Arc<House>,
-        socket: TcpStream,
+        (socket, lane): (TcpStream, &Handle),
         mut stopped: watch::Receiver<bool>,
     ) {
         let places = house.rules.sockets;
@@ -78,11 +78,14 @@ impl Door {
             return self.turn_away(socket, places);
         };
         let house = house.clone();
-        Handle::current().spawn(async move {
+        // The lane watches it from now on.
+        let Ok(socket) = socket.into_std() else { return };
+        lane.spawn(async move {
+            let Ok(socket) = TcpStream::from_std(socket) else { return };
             let stop = async move {
                 let _ = stopped.wait_for(|stopped| *stopped).await;
             };
-            http::serve(house, socket, stop).await;
+            plain::serve(house, socket, stop).await;
             drop(place);
         });
     }

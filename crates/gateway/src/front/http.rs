@@ -1,16 +1,17 @@
 //! The HTTP front: one path for each server, and one for all.
 
-use std::{convert::Infallible, net::IpAddr, sync::Arc, task::Poll};
+use std::{net::IpAddr, sync::Arc};
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
-use http_body_util::BodyExt;
-use hyper::{body::Incoming, service::service_fn};
-use hyper_util::rt::{TokioIo, TokioTimer};
+use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header};
 use stayput_wire::{Code, header as mcp};
-use tokio::{net::TcpStream, time::Instant};
+use tokio::time::Instant;
 
-use super::{metadata, post, sse};
+use super::{
+    metadata,
+    plain::{Head, NoBody},
+    post, sse,
+};
 use crate::{
     admin,
     connection::Connection,
@@ -22,129 +23,190 @@ use crate::{
     target::Target,
 };
 
-/// Serves one connection of TCP until it ends, or until `stop`.
-pub(crate) async fn serve(house: Arc<House>, socket: TcpStream, stop: impl Future<Output = ()>) {
-    let Ok(from) = socket.peer_addr() else { return };
-    // Small answers wait for nobody.
-    let _ = socket.set_nodelay(true);
-    let stopping = house.clone();
-    let service = service_fn(move |request| {
-        let house = house.now();
-        async move { Ok::<_, Infallible>(answer(&house, from.ip(), request).await) }
-    });
-    let mut http = hyper::server::conn::http1::Builder::new();
-    let (stall, size) = (stopping.rules.stall, stopping.rules.header_limit);
-    http.timer(TokioTimer::new()).header_read_timeout(stall).max_buf_size(size);
-    let connection = http.serve_connection(TokioIo::new(socket), service);
-    tokio::pin!(connection);
-    tokio::pin!(stop);
-    // Once it knows whom to wake, all sockets leave it alone until it is time.
-    let mut known = false;
-    let stop = std::future::poll_fn(|cx| {
-        if std::mem::replace(&mut known, true) && !stopping.health.is_stopping() {
-            return Poll::Pending;
-        }
-        stop.as_mut().poll(cx)
-    });
-    tokio::select! {
-        biased;
-        _ = connection.as_mut() => return,
-        () = stop => connection.as_mut().graceful_shutdown(),
-    }
-    let _ = connection.await;
+/// Where a request comes from.
+#[derive(Clone, Copy)]
+pub(super) enum Whence {
+    /// An address. Whoever it is says so in the request.
+    Address(IpAddr),
+    /// The socket in the data folder. The system has asked who it is: the user that runs the gateway.
+    Here,
 }
 
-async fn answer(house: &Arc<House>, from: IpAddr, request: Request<Incoming>) -> Response<Reply> {
-    if let Some(health) = health(house, request.uri().path()) {
-        return health;
+/// What becomes of a request, once its head is known.
+pub(super) enum Step {
+    Answer(Response<Reply>),
+    /// It cannot be told without its body.
+    Body(Wants),
+}
+
+/// Whose a body is.
+pub(super) struct Wants {
+    /// The house as the client sees it, if that is another one.
+    own: Option<Arc<House>>,
+    what: What,
+}
+
+enum What {
+    /// That of what stands at a path.
+    Post(At),
+    /// That of a client of 2024-11-05.
+    Caller(Arc<sse::Caller>),
+}
+
+impl Wants {
+    /// The answer to a whole request.
+    pub(super) async fn take(
+        self,
+        house: &Arc<House>,
+        headers: &HeaderMap,
+        body: Bytes,
+    ) -> Response<Reply> {
+        let house = self.own.as_ref().unwrap_or(house);
+        let response = match self.what {
+            What::Post(at) => post::take(house, &at, headers, &body).await,
+            // In a box, as all that is rare: every request would have to be as large.
+            What::Caller(caller) => Box::pin(sse::take(house, caller, body)).await,
+        };
+        count_refusal(house, response.status());
+        response
     }
-    let response = enter(house, from, request).await;
-    count_refusal(house, response.status());
-    response
+}
+
+/// What becomes of a request.
+pub(super) async fn enter(house: &Arc<House>, whence: Whence, head: &Head) -> Step {
+    if let Some(health) = health(house, head.uri.path()) {
+        return Step::Answer(health);
+    }
+    match let_in(house, whence, head).await {
+        Ok(wants) => Step::Body(wants),
+        Err(response) => {
+            count_refusal(house, response.status());
+            Step::Answer(response)
+        }
+    }
 }
 
 /// How it goes. Whoever asks for that may call us by any name: there is nothing to be learned from it.
-pub(super) fn health(house: &House, path: &str) -> Option<Response<Reply>> {
-    match (path, house.health.problem()) {
-        ("/healthz", _) | ("/readyz", None) => Some(reply::text(StatusCode::OK, "ok")),
-        ("/readyz", Some(problem)) => Some(reply::text(StatusCode::SERVICE_UNAVAILABLE, problem)),
-        _ => None,
-    }
+fn health(house: &House, path: &str) -> Option<Response<Reply>> {
+    let problem = match path {
+        "/healthz" => None,
+        "/readyz" => house.health.problem(),
+        _ => return None,
+    };
+    Some(match problem {
+        None => reply::text(StatusCode::OK, "ok"),
+        Some(problem) => reply::text(StatusCode::SERVICE_UNAVAILABLE, problem),
+    })
 }
 
-/// Who is not from elsewhere, and says who it is, gets to its server.
-async fn enter(house: &Arc<House>, from: IpAddr, request: Request<Incoming>) -> Response<Reply> {
-    let path = request.uri().path();
-    if let Some(refusal) = too_large(&house.rules, request.headers())
-        .or_else(|| foreign(&house.rules, request.headers()))
-    {
-        return refusal;
+/// Who is not from elsewhere, and says who it is, gets to its server. What has no body is answered here.
+async fn let_in(house: &Arc<House>, whence: Whence, head: &Head) -> Result<Wants, Response<Reply>> {
+    let principal = match whence {
+        Whence::Address(from) => vouched(house, from, head).await?,
+        Whence::Here => Principal::local(),
+    };
+    if admin::has(head.uri.path()) {
+        let answer = admin::answer(house, &principal, &head.method, &head.uri);
+        return Err(Box::pin(answer).await);
+    }
+    let own = house.seen_by(&principal);
+    let what = inside(own.as_ref().unwrap_or(house), principal, head).await?;
+    Ok(Wants { own, what })
+}
+
+/// Who a request is from. What everybody is told is answered here.
+async fn vouched(
+    house: &Arc<House>,
+    from: IpAddr,
+    head: &Head,
+) -> Result<Principal, Response<Reply>> {
+    let (path, headers) = (head.uri.path(), &head.headers);
+    if let Some(refusal) = foreign(&house.rules, headers) {
+        return Err(refusal);
     }
     if let Some(metadata) = metadata::of(house, path) {
-        return metadata;
+        return Err(metadata);
     }
-    let principal = match house.owners.principal(from, request.headers()).await {
+    let principal = match house.owners.principal(from, headers).await {
         Ok(principal) => principal,
-        Err(stranger) => return stranger.answer(metadata::url(house, path).as_deref()),
+        Err(stranger) => return Err(stranger.answer(metadata::url(house, path).as_deref())),
     };
-    if let Err(too_fast) = house.pace.admit(&principal.owner, Instant::now()) {
-        return reply::too_fast(too_fast);
+    match house.pace.admit(&principal.owner, Instant::now()) {
+        Ok(()) => Ok(principal),
+        Err(too_fast) => Err(reply::too_fast(too_fast)),
     }
-    inside(house, principal, request).await
 }
 
 /// Who was let in gets to where it wants to.
-pub(super) async fn inside(
+async fn inside(
     house: &Arc<House>,
     principal: Principal,
-    request: Request<Incoming>,
-) -> Response<Reply> {
-    let path = request.uri().path();
-    if admin::has(path) {
-        let (method, uri) = (request.method(), request.uri());
-        return Box::pin(admin::answer(house, &principal, method, uri)).await;
-    }
-    let own = house.seen_by(&principal);
-    let house = own.as_ref().unwrap_or(house);
+    head: &Head,
+) -> Result<What, Response<Reply>> {
+    let Head { method, uri, headers, .. } = head;
+    let path = uri.path();
     if path == "/metrics" {
-        return reply::metrics(house.metrics_page());
+        return Err(reply::metrics(house.metrics_page()));
     }
     if house.health.is_stopping() {
-        return reply::unavailable("the gateway is stopping; try again in a moment");
+        return Err(reply::unavailable("the gateway is stopping; try again in a moment"));
     }
     if let Some(at) = sse::At::of(path) {
-        // In a box, as all that is rare: every request would have to be as large.
-        return Box::pin(sse::answer(house, (at, principal), request)).await;
+        return sse::enter(house, (at, principal), head).map(What::Caller);
     }
     let path::Split { path, key } = match split(house, path) {
         Ok(split) => split,
         Err(error) => {
             let (status, sentence) = (StatusCode::BAD_REQUEST, error.to_string());
-            return reply::refusal(status, None, Code::INVALID_REQUEST, &sentence);
+            return Err(reply::refusal(status, None, Code::INVALID_REQUEST, &sentence));
         }
     };
-    let at = match target(house, path) {
-        Some(target) => At { target, key, principal },
-        None => match removed(house, path) {
-            Some(target) => {
-                let at = At { target, key, principal };
-                // To whoever was never connected to it, it is as if it had never been there.
-                if named(house, &at, request.headers()).await.is_err() {
-                    return nowhere(house);
-                }
-                at
-            }
-            None => return nowhere(house),
-        },
+    let (target, was) = match (target(house, path), removed(house, path)) {
+        (Some(target), _) => (target, false),
+        (None, Some(target)) => (target, true),
+        (None, None) => return Err(nowhere(house)),
     };
-    match *request.method() {
-        Method::POST => post(house, &at, request).await,
-        // What a modern client has to say it posts.
-        _ if modern::is_named(request.headers()) => only("POST"),
-        Method::GET => Box::pin(get(house, &at, request.headers())).await,
-        Method::DELETE => Box::pin(delete(house, &at, request.headers())).await,
-        _ => only("GET, POST, DELETE"),
+    let at = At { target, key, principal };
+    // To whoever was never connected to one that was removed, it is as if it had never been there.
+    if was && Box::pin(named(house, &at, headers)).await.is_err() {
+        return Err(nowhere(house));
     }
+    Err(match *method {
+        Method::POST => return Ok(What::Post(at)),
+        // What a modern client has to say it posts.
+        _ if modern::is_named(headers) => only("POST"),
+        Method::GET => Box::pin(get(house, &at, headers)).await,
+        Method::DELETE => Box::pin(delete(house, &at, headers)).await,
+        _ => only("GET, POST, DELETE"),
+    })
+}
+
+/// What is answered to something that is no request.
+pub(super) fn refuse(house: &House, status: StatusCode, sentence: &str) -> Response<Reply> {
+    count_refusal(house, status);
+    reply::refusal(status, None, Code::INVALID_REQUEST, sentence)
+}
+
+/// What is answered to a request whose body could not be read.
+pub(super) fn unread(house: &House, why: &NoBody, limit: usize) -> Response<Reply> {
+    let (status, sentence) = match why {
+        NoBody::TooLarge => {
+            let sentence = format!("the body has more than {limit} bytes, which is `limits.body`");
+            (StatusCode::PAYLOAD_TOO_LARGE, sentence)
+        }
+        NoBody::Late => {
+            let sentence = format!(
+                "nothing more of the body came for {} s; send the whole request at once",
+                reply::whole_seconds(house.rules.stall)
+            );
+            (StatusCode::REQUEST_TIMEOUT, sentence)
+        }
+        NoBody::Broken | NoBody::Gone => {
+            let sentence = "the body is not in chunks, though Transfer-Encoding says so";
+            (StatusCode::BAD_REQUEST, sentence.to_owned())
+        }
+    };
+    refuse(house, status, &sentence)
 }
 
 /// There is no such path.
@@ -192,12 +254,6 @@ pub(super) fn server(house: &House, name: &str) -> Option<Target> {
     house.servers.get(name).map(|server| Target::Server(server.shared_name()))
 }
 
-/// A server that was there before the configuration was read anew: who is still connected to it is told.
-fn removed(house: &House, path: &str) -> Option<Target> {
-    let name = house.removed.get(path.strip_prefix("/mcp/")?)?;
-    Some(Target::Server(name.as_str().into()))
-}
-
 /// Counts a request that is answered with a status that says no.
 fn count_refusal(house: &House, status: StatusCode) {
     let why = match status {
@@ -208,24 +264,11 @@ fn count_refusal(house: &House, status: StatusCode) {
         StatusCode::METHOD_NOT_ALLOWED => "method",
         StatusCode::NOT_ACCEPTABLE => "not_acceptable",
         StatusCode::PAYLOAD_TOO_LARGE => "too_large",
-        StatusCode::TOO_MANY_REQUESTS => "too_many",
         StatusCode::SERVICE_UNAVAILABLE => "unavailable",
         other if other.is_client_error() || other.is_server_error() => "other",
         _ => return,
     };
     house.metrics.refused(why);
-}
-
-/// A head that is larger than what one is read in never comes here; this one is told why.
-fn too_large(rules: &Rules, headers: &HeaderMap) -> Option<Response<Reply>> {
-    let limit = rules.header_limit;
-    let size: usize = headers.iter().map(|(name, value)| name.as_str().len() + value.len()).sum();
-    (size > limit).then(|| {
-        let sentence =
-            format!("the headers have more than {limit} bytes, which is `limits.headers`");
-        let status = StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE;
-        reply::refusal(status, None, Code::INVALID_REQUEST, &sentence)
-    })
 }
 
 /// A page of somebody else, open in a browser on this machine, must not reach us by a name of its own.
@@ -253,52 +296,10 @@ fn is_local(host: &str) -> bool {
     matches!(name, "localhost" | "127.0.0.1" | "::1")
 }
 
-async fn post(house: &Arc<House>, at: &At, request: Request<Incoming>) -> Response<Reply> {
-    let (head, body) = request.into_parts();
-    let body = match read(body, &house.rules).await {
-        Ok(body) => body,
-        Err(refused) => return refused,
-    };
-    post::take(house, at, &head.headers, &body).await
-}
-
-/// The whole body. Of one that is too large some more is read and dropped: a client that is still sending
-/// would see its connection break instead of the answer.
-pub(super) async fn read(mut body: Incoming, rules: &Rules) -> Result<Bytes, Response<Reply>> {
-    let (limit, stall) = (rules.body_limit, rules.stall);
-    let mut parts: Vec<Bytes> = Vec::new();
-    let mut size = 0_usize;
-    loop {
-        let Ok(frame) = tokio::time::timeout(stall, body.frame()).await else {
-            let sentence = format!(
-                "nothing more of the body came for {} s; send the whole request at once",
-                reply::whole_seconds(stall)
-            );
-            let status = StatusCode::REQUEST_TIMEOUT;
-            let mut refused = reply::refusal(status, None, Code::INVALID_REQUEST, &sentence);
-            refused.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
-            return Err(refused);
-        };
-        let Some(frame) = frame else { break };
-        let Ok(frame) = frame else { return Err(reply::status(StatusCode::BAD_REQUEST)) };
-        let Ok(data) = frame.into_data() else { continue };
-        size = size.saturating_add(data.len());
-        if size > limit.saturating_mul(2) {
-            break;
-        }
-        if size <= limit {
-            parts.push(data);
-        } else {
-            parts.clear();
-        }
-    }
-    if size > limit {
-        let sentence = format!("the body has more than {limit} bytes, which is `limits.body`");
-        let status = StatusCode::PAYLOAD_TOO_LARGE;
-        return Err(reply::refusal(status, None, Code::INVALID_REQUEST, &sentence));
-    }
-    // Most come in one piece, and are not copied.
-    Ok(if parts.len() == 1 { parts.remove(0) } else { parts.concat().into() })
+/// A server that was there before the configuration was read anew: who is still connected to it is told.
+fn removed(house: &House, path: &str) -> Option<Target> {
+    let name = house.removed.get(path.strip_prefix("/mcp/")?)?;
+    Some(Target::Server(name.as_str().into()))
 }
 
 /// The connection that a request names; what to answer if it names none that is known.

@@ -1,14 +1,12 @@
 //! HTTP over the socket in the data folder: for the user of this machine, who runs the gateway.
 
-use std::{convert::Infallible, io, sync::Arc};
+use std::{io, sync::Arc};
 
-use hyper::service::service_fn;
-use hyper_util::rt::{TokioIo, TokioTimer};
 use rustix::net::{RecvFlags, recv};
 use tokio::{io::Interest, net::UnixStream, sync::watch};
 
-use super::http;
-use crate::{house::House, owners::Principal};
+use super::{http::Whence, plain};
+use crate::house::House;
 
 /// Whether HTTP is spoken on a socket: the lines of `stayput stdio` begin with a brace. Nothing is taken out
 /// of it.
@@ -25,24 +23,8 @@ pub(super) async fn serve(
     stream: UnixStream,
     mut stopped: watch::Receiver<bool>,
 ) {
-    let (stall, size) = (house.rules.stall, house.rules.header_limit);
-    let service = service_fn(move |request: hyper::Request<_>| {
-        let house = house.clone();
-        async move {
-            Ok::<_, Infallible>(match http::health(&house, request.uri().path()) {
-                Some(health) => health,
-                // The system has asked who it is.
-                None => http::inside(&house, Principal::local(), request).await,
-            })
-        }
-    });
-    let mut builder = hyper::server::conn::http1::Builder::new();
-    builder.timer(TokioTimer::new()).header_read_timeout(stall).max_buf_size(size);
-    let connection = builder.serve_connection(TokioIo::new(stream), service);
-    tokio::pin!(connection);
-    tokio::select! {
-        _ = connection.as_mut() => return,
-        _ = stopped.wait_for(|stopped| *stopped) => connection.as_mut().graceful_shutdown(),
-    }
-    let _ = connection.await;
+    let stop = async move {
+        let _ = stopped.wait_for(|stopped| *stopped).await;
+    };
+    plain::speak(house, (stream, Whence::Here), stop).await;
 }

@@ -13,12 +13,14 @@ use std::{
 };
 
 use bytes::Bytes;
-use http::{HeaderMap, Method, Request, Response, StatusCode};
-use hyper::body::Incoming;
+use http::{HeaderMap, Method, Response, StatusCode};
 use stayput_core::{Handle, HandleHash, InUse, Owner};
 use stayput_wire::{Batch, Code, Kind, Message, header as mcp};
 
-use super::http::{accepts, nowhere, only, read, server};
+use super::{
+    http::{accepts, nowhere, only, server},
+    plain::Head,
+};
 use crate::{
     connection::Connection,
     forward::Outcome,
@@ -89,7 +91,7 @@ impl fmt::Debug for Callers {
 }
 
 /// A client with its stream, from the moment it called.
-struct Caller {
+pub(super) struct Caller {
     principal: Principal,
     target: Target,
     line: Arc<Stream>,
@@ -111,23 +113,23 @@ enum Progress {
     HungUp,
 }
 
-/// A request of this transport.
-pub(super) async fn answer(
+/// A request of this transport: who it is from if it brings messages, or its answer.
+pub(super) fn enter(
     house: &Arc<House>,
     (at, principal): (At, Principal),
-    request: Request<Incoming>,
-) -> Response<Reply> {
+    head: &Head,
+) -> Result<Arc<Caller>, Response<Reply>> {
     let (At::Stream(name) | At::Messages(name)) = &at;
     let removed = || house.removed.get(name).map(|name| Target::Server(name.as_str().into()));
     // Who still listens to a server that was removed is told so; nobody begins to.
     let posts = matches!(at, At::Messages(_));
     let target = server(house, name).or_else(|| removed().filter(|_| posts));
-    let Some(target) = target else { return nowhere(house) };
-    match (&at, request.method()) {
-        (At::Stream(_), &Method::GET) => open(house, (target, principal), &request),
-        (At::Stream(_), _) => only("GET"),
-        (At::Messages(_), &Method::POST) => post(house, (&target, &principal.owner), request).await,
-        (At::Messages(_), _) => only("POST"),
+    let Some(target) = target else { return Err(nowhere(house)) };
+    match (&at, &head.method) {
+        (At::Stream(_), &Method::GET) => Err(open(house, (target, principal), head)),
+        (At::Stream(_), _) => Err(only("GET")),
+        (At::Messages(_), &Method::POST) => caller(house, (&target, &principal.owner), head),
+        (At::Messages(_), _) => Err(only("POST")),
     }
 }
 
@@ -135,9 +137,9 @@ pub(super) async fn answer(
 fn open(
     house: &Arc<House>,
     (target, principal): (Target, Principal),
-    request: &Request<Incoming>,
+    head: &Head,
 ) -> Response<Reply> {
-    if !accepts(request.headers(), mcp::EVENT_STREAM) {
+    if !accepts(&head.headers, mcp::EVENT_STREAM) {
         return reply::status(StatusCode::NOT_ACCEPTABLE);
     }
     let secret = Handle::generate();
@@ -151,34 +153,34 @@ fn open(
             runtime.spawn(async move { caller.hang_up(&house).await });
         }
     }));
-    let endpoint = format!("{}{MESSAGES}?{SESSION}={}", request.uri().path(), secret.expose());
+    let endpoint = format!("{}{MESSAGES}?{SESSION}={}", head.uri.path(), secret.expose());
     let progress = Mutex::new(Progress::Called);
     let caller = Caller { principal, target, line: line.clone(), progress };
     house.callers.insert(hash, Arc::new(caller));
     reply::stream(line.read_all(endpoint))
 }
 
-/// Takes in what a caller posts. The answer to it comes on the stream.
-async fn post(
+/// The caller whose messages come.
+fn caller(
     house: &Arc<House>,
     (target, owner): (&Target, &Owner),
-    request: Request<Incoming>,
-) -> Response<Reply> {
-    let query = request.uri().query().unwrap_or_default();
+    head: &Head,
+) -> Result<Arc<Caller>, Response<Reply>> {
+    let query = head.uri.query().unwrap_or_default();
     let mut pairs = query.split('&').filter_map(|pair| pair.split_once('='));
     let secret =
         pairs.find(|(name, _)| *name == SESSION).and_then(|(_, it)| it.parse::<Handle>().ok());
     let caller = secret.and_then(|secret| house.callers.get(&secret.hash(owner)));
     // On another path it is as good as unknown.
-    let Some(caller) = caller.filter(|it| it.target == *target) else {
+    caller.filter(|it| it.target == *target).ok_or_else(|| {
         let sentence =
             "Session not found: its stream has ended, or never was; open a new one by GET";
-        return reply::refusal(StatusCode::NOT_FOUND, None, Code::INVALID_REQUEST, sentence);
-    };
-    let body = match read(request.into_body(), &house.rules).await {
-        Ok(body) => body,
-        Err(refused) => return refused,
-    };
+        reply::refusal(StatusCode::NOT_FOUND, None, Code::INVALID_REQUEST, sentence)
+    })
+}
+
+/// Takes in what a caller posts. The answer to it comes on the stream.
+pub(super) async fn take(house: &Arc<House>, caller: Arc<Caller>, body: Bytes) -> Response<Reply> {
     match messages(&caller, &body) {
         Ok(messages) => {
             for message in messages {

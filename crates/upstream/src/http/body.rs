@@ -118,6 +118,14 @@ impl Body {
         outcome.map_err(|reason| HttpError::broken(Delivery::Unknown, &self.from, &reason))
     }
 
+    /// All of it, if all of it came and is not more than `limit`.
+    pub(crate) fn whole(&mut self, limit: usize) -> Option<Bytes> {
+        match &mut self.source {
+            Source::Plain(reader) if reader.announced() <= limit as u64 => reader.whole(),
+            _ => None,
+        }
+    }
+
     /// All of it.
     ///
     /// # Errors
@@ -133,6 +141,11 @@ impl Body {
         {
             return Ok(whole);
         }
+        // In a box, as all that a call mostly does not need: every call would have to be as large.
+        Box::pin(self.collect_rest(announced, limit)).await
+    }
+
+    async fn collect_rest(mut self, announced: usize, limit: usize) -> Result<Bytes, HttpError> {
         let mut all = BytesMut::with_capacity(announced.min(RESERVED));
         while self.in_time(|source, cx| source.poll_into(&mut all, cx)).await? {
             if all.len() > limit {

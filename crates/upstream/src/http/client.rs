@@ -25,7 +25,7 @@ use super::{
     plain::{self, Plain},
     proxy::Proxies,
     redirect,
-    request::{Outgoing, Taken},
+    request::{Order, Outgoing, Taken},
 };
 use crate::Delivery;
 
@@ -47,7 +47,7 @@ pub struct Client {
 pub struct Response {
     /// What became of the request.
     pub status: StatusCode,
-    /// As the server sent them.
+    /// As the server sent them, without what is about the connection.
     pub headers: HeaderMap,
     /// Still on its way.
     pub body: Body,
@@ -58,6 +58,13 @@ struct Answer {
     status: StatusCode,
     headers: HeaderMap,
     source: Source,
+}
+
+impl Answer {
+    fn of(self, request: &Request) -> Response {
+        let body = Body::new(self.source, request.url.clone(), request.idle);
+        Response { status: self.status, headers: self.headers, body }
+    }
 }
 
 /// Where the connections live.
@@ -109,56 +116,57 @@ impl Client {
     /// # Errors
     /// If there is no head of an answer, or it sends the request to where it must not go.
     pub async fn send(&self, request: Request) -> Result<Response, HttpError> {
-        self.send_with(request, &[]).await
+        self.send_with(&request, &[]).await
     }
 
     /// As [`Client::send`], with more headers, which win over those of the request. A map of them is
     /// made when they are sent, and not before.
     pub(crate) async fn send_with(
         &self,
-        request: Request,
+        request: &Request,
         more: &[(HeaderName, HeaderValue)],
     ) -> Result<Response, HttpError> {
         request.check()?;
-        let (limit, to, taken) = (request.first_byte, request.url.clone(), Taken::default());
+        let (limit, taken) = (request.first_byte, Taken::default());
+        let order = Order { request, more, taken: &taken };
         // Too far away to be a time: no limit, and no timer.
         let Some(deadline) = Instant::now().checked_add(limit) else {
-            return self.follow(request, more, &taken).await;
+            return self.follow(&order).await;
         };
-        match timeout_at(deadline, self.follow(request, more, &taken)).await {
+        // In a box, as all that a call does not need: every call would have to be as large.
+        match Box::pin(timeout_at(deadline, self.follow(&order))).await {
             Ok(outcome) => outcome,
-            Err(_) => Err(late(&taken, &to, limit)),
+            Err(_) => Err(late(&taken, &request.url, limit)),
         }
     }
 
-    async fn follow(
-        &self,
-        mut request: Request,
-        more: &[(HeaderName, HeaderValue)],
-        taken: &Taken,
-    ) -> Result<Response, HttpError> {
-        for _ in 0..=redirect::MOST {
-            let Answer { status, headers, source } = self.once(&request, more, taken).await?;
-            let Some(next) = redirect::next(&request, status, &headers)? else {
-                let body = Body::new(source, request.url, request.idle);
-                return Ok(Response { status, headers, body });
+    async fn follow(&self, order: &Order<'_>) -> Result<Response, HttpError> {
+        let (answer, request) = (self.once(order).await?, order.request);
+        match redirect::next(request, answer.status, &answer.headers)? {
+            None => Ok(answer.of(request)),
+            Some(next) => Box::pin(self.sent_on(order, next)).await,
+        }
+    }
+
+    /// The same for a request that the server sends on.
+    async fn sent_on(&self, order: &Order<'_>, next: Target) -> Result<Response, HttpError> {
+        let mut request = Request { url: next, ..order.request.clone() };
+        for _ in 0..redirect::MOST {
+            let answer = self.once(&Order { request: &request, ..*order }).await?;
+            let Some(next) = redirect::next(&request, answer.status, &answer.headers)? else {
+                return Ok(answer.of(&request));
             };
             request.url = next;
         }
         Err(redirect::endless(&request))
     }
 
-    async fn once(
-        &self,
-        request: &Request,
-        more: &[(HeaderName, HeaderValue)],
-        taken: &Taken,
-    ) -> Result<Answer, HttpError> {
-        if !self.is_straight(request.url.uri()) {
+    async fn once(&self, order: &Order<'_>) -> Result<Answer, HttpError> {
+        if !self.is_straight(order.request.url.uri()) {
             // In a box, as all that takes more than a call: every call would have to be as large.
-            return Box::pin(self.through_pool(request, more, taken)).await;
+            return Box::pin(self.through_pool(order)).await;
         }
-        let plain::Answer { status, headers, body } = self.plain.send(request, more, taken).await?;
+        let plain::Answer { status, headers, body } = self.plain.send(order).await?;
         Ok(Answer { status, headers, source: Source::Plain(body) })
     }
 
@@ -168,12 +176,8 @@ impl Client {
         to.scheme() == Some(&Scheme::HTTP) && !proxied()
     }
 
-    async fn through_pool(
-        &self,
-        request: &Request,
-        more: &[(HeaderName, HeaderValue)],
-        taken: &Taken,
-    ) -> Result<Answer, HttpError> {
+    async fn through_pool(&self, order: &Order<'_>) -> Result<Answer, HttpError> {
+        let Order { request, more, taken } = *order;
         let mut outgoing = ::http::Request::new(Outgoing::new(request, taken.clone()));
         *outgoing.method_mut() = request.method.clone();
         *outgoing.uri_mut() = request.url.uri().clone();

@@ -26,6 +26,7 @@ use super::{
     request::Taken,
     stream::Stream,
 };
+use crate::lane;
 
 /// Makes connections for the pool, which has a clone of it for each request: so there is little of it.
 #[derive(Clone)]
@@ -118,7 +119,7 @@ impl Service<Uri> for Dial {
             }
         };
         // A socket belongs to the runtime it was made on, and must outlive the one that asks.
-        let task = Owned(runtime.spawn(connected));
+        let task = Owned(lane::runtime(runtime).spawn(connected));
         Box::pin(async move { task.await.unwrap_or_else(|_| Err(DialError::no_runtime())) })
     }
 }

@@ -20,12 +20,17 @@ mod shelf;
 
 use std::{future::poll_fn, io, sync::Arc};
 
-use ::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use ::http::{HeaderMap, StatusCode};
 use bytes::Bytes;
 use tokio::{net::TcpStream, runtime::Handle};
 
-use super::{ClientSettings, HttpError, Request, Target, dial::Dial, request::Taken};
+use super::{
+    ClientSettings, HttpError, Target,
+    dial::Dial,
+    request::{Order, Taken},
+};
 use crate::Delivery;
+pub use framing::{Chunks, Piece};
 use line::{Failed, Line, Out};
 use reader::Coming;
 pub(super) use reader::Reader;
@@ -52,12 +57,8 @@ impl Plain {
 
     /// Sends a request once, and gives the head of its answer. A kept connection that turns out to be
     /// closed before it took a byte is replaced.
-    pub(super) async fn send(
-        &self,
-        request: &Request,
-        more: &[(HeaderName, HeaderValue)],
-        taken: &Taken,
-    ) -> Result<Answer, HttpError> {
+    pub(super) async fn send(&self, order: &Order<'_>) -> Result<Answer, HttpError> {
+        let Order { request, more, taken } = *order;
         let broken = |delivery: Delivery, error: &io::Error| {
             HttpError::broken(delivery, &request.url, &error.to_string())
         };

@@ -13,7 +13,7 @@ use std::{
 };
 
 use ::http::{
-    HeaderMap, Method,
+    HeaderMap, HeaderName, HeaderValue, Method,
     header::{CONTENT_LENGTH, TRANSFER_ENCODING},
 };
 use bytes::Bytes;
@@ -39,6 +39,15 @@ pub struct Request {
     pub first_byte: Duration,
     /// How long the answer may be silent between two chunks.
     pub idle: Duration,
+}
+
+/// A request on its way, with more headers, which win over its own.
+#[derive(Clone, Copy)]
+pub(super) struct Order<'a> {
+    pub(super) request: &'a Request,
+    pub(super) more: &'a [(HeaderName, HeaderValue)],
+    /// Whether anything of it was written.
+    pub(super) taken: &'a Taken,
 }
 
 impl Request {

@@ -10,7 +10,7 @@ use std::{
 use tokio::task::AbortHandle;
 
 use super::{Core, Flight};
-use crate::lock::lock;
+use crate::{lane, lock::lock};
 
 /// Sends a request and reads its answer, until the call has its end.
 pub(crate) type Reading = Pin<Box<dyn Future<Output = ()> + Send>>;
@@ -73,8 +73,8 @@ impl Flight {
             }
         };
         let done = {
-            // Whoever follows the call may do so on another runtime, or on none.
-            let _entered = core.runtime().enter();
+            // Whoever follows the call may do so on another runtime, or on none. A lane stays on its own.
+            let _entered = (!lane::is_here()).then(|| core.runtime().enter());
             let waker = Waker::from(self.clone());
             reading.as_mut().poll(&mut Context::from_waker(&waker)).is_ready()
         };
@@ -119,7 +119,7 @@ impl Flight {
                 _ => return,
             }
         };
-        let task = core.runtime().spawn(reading).abort_handle();
+        let task = lane::runtime(core.runtime()).spawn(reading).abort_handle();
         let mut state = lock(&self.driver.0);
         if matches!(&*state, State::Now { .. }) {
             *state = State::Task(task);

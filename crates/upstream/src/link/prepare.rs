@@ -14,7 +14,7 @@ pub(crate) struct Prepared {
     /// Whether its answer may name the session.
     pub(crate) handshake: bool,
     /// What the modern era wants to see in headers.
-    pub(crate) routing: Option<Routing>,
+    pub(crate) routing: Option<Box<Routing>>,
 }
 
 /// What the headers of a modern request repeat.
@@ -69,7 +69,7 @@ pub(crate) fn request(
                     },
                 }
             }
-            Some(routing(method, *params, terms)?)
+            Some(Box::new(routing(method, *params, terms)?))
         }
         None => None,
     };

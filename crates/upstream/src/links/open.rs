@@ -14,6 +14,7 @@ use crate::{
     Attachment, Cost, Delivery, EraChoice, Expansion, Hello, Identity, Isolation, Link, LinkKey,
     Loss, LossReason, OpenError, Place, Profile, Scope, Server, Way,
     flag::Trace,
+    lane,
     opener::{Base, Plan},
     profiles::Asker,
     seat::Seat,
@@ -162,7 +163,7 @@ impl Opening {
     /// Opens the link in a task of its own.
     fn start(self) {
         let (slot, attempt) = (self.slot.clone(), self.attempt);
-        let runtime = self.links.0.opener.runtime.clone();
+        let runtime = lane::runtime(&self.links.0.opener.runtime);
         let task = runtime.spawn(self.run());
         slot.opening(attempt, task.abort_handle());
     }

@@ -17,6 +17,17 @@ pub struct Pipes {
     pub stderr: Receiver,
 }
 
+impl Pipes {
+    /// The same, watched by the runtime of the current task.
+    pub(crate) fn moved_here(self) -> io::Result<Self> {
+        Ok(Self {
+            stdin: Sender::from_owned_fd(self.stdin.into_nonblocking_fd()?)?,
+            stdout: Receiver::from_owned_fd(self.stdout.into_nonblocking_fd()?)?,
+            stderr: Receiver::from_owned_fd(self.stderr.into_nonblocking_fd()?)?,
+        })
+    }
+}
+
 /// The child's ends, which block as programs expect: stdin, stdout, stderr.
 #[derive(Debug)]
 pub(super) struct Ends(pub(super) [OwnedFd; 3]);

@@ -21,7 +21,7 @@ use tokio::{
 
 use super::{Outbox, Stdio};
 use crate::{
-    CallError, Loss, LossReason,
+    CallError, Loss, LossReason, lane,
     link::{Carrier, Core, Via},
     lock::lock,
     process::{Child, Exited, Grace, StderrTail},
@@ -65,6 +65,7 @@ impl Pump {
         core: impl FnOnce(Box<Stdio>) -> Arc<Core>,
     ) -> Result<Self, PumpError> {
         let pipes = child.take_pipes().ok_or_else(|| io::Error::other("they are in use"))?;
+        let pipes = if lane::is_here() { pipes.moved_here()? } else { pipes };
         let child = Arc::new(child);
         let stdio = Stdio {
             outbox: Mutex::new(Outbox::new(pipes.stdin)),

@@ -37,21 +37,27 @@ impl Drop for Guard {
     }
 }
 
-/// Sends a request, reads its answer, and watches the clock meanwhile.
-pub(super) async fn drive(core: Arc<Core>, flight: Arc<Flight>, prepared: Prepared) {
-    let number = flight.number;
-    let guard = Guard { core, number };
-    let core = &guard.core;
-    let Some(http) = streamable(core) else { return };
-    tokio::select! {
-        // What is there to be read comes before what the clock says.
-        biased;
-        done = exchange(http, core, &flight, prepared) => {
-            if let Err(error) = done {
-                core.fail(number, error);
+/// Sends a request, reads its answer, and watches the clock meanwhile. It is as small as it can be: every call has
+/// one in memory of its own.
+pub(super) fn drive(
+    core: Arc<Core>,
+    flight: Arc<Flight>,
+    mut prepared: Prepared,
+) -> impl Future<Output = ()> + Send {
+    let guard = Guard { core, number: flight.number };
+    async move {
+        let core = &guard.core;
+        let Some(http) = streamable(core) else { return };
+        tokio::select! {
+            // What is there to be read comes before what the clock says.
+            biased;
+            done = exchange(http, core, &flight, &mut prepared) => {
+                if let Err(error) = done {
+                    core.fail(flight.number, error);
+                }
             }
+            () = overdue(core, &flight) => core.expire(),
         }
-        () = overdue(core, &flight) => core.expire(),
     }
 }
 
@@ -74,24 +80,29 @@ async fn exchange(
     http: &Streamable,
     core: &Arc<Core>,
     flight: &Flight,
-    prepared: Prepared,
+    Prepared { text, handshake, routing, .. }: &mut Prepared,
 ) -> Result<(), CallError> {
-    let Prepared { mut text, handshake, routing, .. } = prepared;
     // The line break at its end is for pipes.
     text.truncate(text.len().saturating_sub(1));
-    let mut ask = http.post(core, routing.as_ref(), text);
+    let mut ask = http.post(core, routing.as_deref(), std::mem::take(text));
     ask.watched = flight.limit;
-    let response = http.wire.send(&ask).await?;
+    let mut response = http.wire.send(&ask).await?;
     if !response.status.is_success() {
         // Only there can be headers that are not known; and what lists the tools must not ask itself.
         let calls = routing.as_ref().is_some_and(|it| &*it.method == "tools/call");
         // In a box, as all that is rare: every call would have to be as large.
         return Box::pin(refused(http, core, flight, (ask, calls), response)).await;
     }
-    if handshake {
+    if *handshake {
         capture(http, &response.headers);
     }
-    take_answer(http, core, flight, response).await
+    // As it nearly always is.
+    if is(&response.headers, header::JSON)
+        && let Some(body) = response.body.whole(http.wire.limit)
+    {
+        return received(core, flight, body);
+    }
+    Box::pin(take_answer(http, core, flight, response)).await
 }
 
 /// An answer without success: the end of the call, or a reason to send it once more.
@@ -126,7 +137,7 @@ async fn take_answer(
     response: Response,
 ) -> Result<(), CallError> {
     if is(&response.headers, header::EVENT_STREAM) {
-        return Box::pin(follow::follow(http, core, flight, response)).await;
+        return follow::follow(http, core, flight, response).await;
     }
     if !is(&response.headers, header::JSON) {
         let status = response.status.as_u16();
@@ -143,6 +154,11 @@ async fn take_answer(
         }
         super::of_http(&error)
     })?;
+    received(core, flight, body)
+}
+
+/// Takes in the whole body of an answer.
+fn received(core: &Arc<Core>, flight: &Flight, body: Bytes) -> Result<(), CallError> {
     if core.receive(Vec::from(body), Via::Call(flight.number)) > 0 {
         return Ok(());
     }
@@ -155,7 +171,7 @@ async fn take_answer(
 fn learn_headers(
     core: &Arc<Core>,
     text: Bytes,
-) -> Pin<Box<dyn Future<Output = Option<Routing>> + Send + '_>> {
+) -> Pin<Box<dyn Future<Output = Option<Box<Routing>>> + Send + '_>> {
     Box::pin(async move {
         let terms = core.terms.get()?;
         let mut params = "{}".to_owned();

@@ -17,16 +17,20 @@ const SMALL: usize = 4 << 10;
 pub(super) enum Framing {
     /// So many bytes are to come.
     Length(u64),
-    /// Chunks, each with its length before it.
-    Chunked(Chunk),
+    Chunked(Chunks),
     /// The end of the connection is the end of it.
     Close,
 }
 
+/// A body in chunks, each with its length before it. What can be read in two ways is refused.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Chunks(Chunk);
+
 /// What comes next of a body in chunks.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) enum Chunk {
+#[derive(Debug, Default, PartialEq, Eq)]
+enum Chunk {
     /// The length of a chunk.
+    #[default]
     Size,
     /// So many bytes of it.
     Data(u64),
@@ -40,7 +44,8 @@ pub(super) enum Chunk {
 
 /// What can be taken out of what came.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Piece {
+pub enum Piece {
+    /// Some of the body.
     Data(Bytes),
     /// Nothing before more comes.
     More,
@@ -50,7 +55,7 @@ pub(super) enum Piece {
 
 impl Framing {
     pub(super) fn chunked() -> Self {
-        Self::Chunked(Chunk::Size)
+        Self::Chunked(Chunks::default())
     }
 
     /// Takes the next piece out of what came.
@@ -62,11 +67,21 @@ impl Framing {
                 let mut endless = u64::MAX;
                 Ok(some(came, &mut endless))
             }
-            Self::Chunked(chunk) => loop {
-                if let Some(piece) = chunk.next(came)? {
-                    return Ok(piece);
-                }
-            },
+            Self::Chunked(chunks) => chunks.next(came),
+        }
+    }
+}
+
+impl Chunks {
+    /// Takes the next piece out of what came.
+    ///
+    /// # Errors
+    /// If it is not in chunks.
+    pub fn next(&mut self, came: &mut BytesMut) -> io::Result<Piece> {
+        loop {
+            if let Some(piece) = self.0.next(came)? {
+                return Ok(piece);
+            }
         }
     }
 }

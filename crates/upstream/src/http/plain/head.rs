@@ -7,8 +7,9 @@ use std::{
 
 use ::http::{
     HeaderMap, HeaderName, HeaderValue, Method, StatusCode,
-    header::{AUTHORIZATION, CONNECTION, CONTENT_LENGTH, HOST, TRANSFER_ENCODING},
+    header::{AUTHORIZATION, CONTENT_LENGTH, HOST},
 };
+use stayput_wire::header::JSON;
 
 use super::{copy, framing::Framing, nonsense};
 use crate::http::Request;
@@ -93,32 +94,67 @@ fn read(bytes: &[u8], method: &Method) -> io::Result<Option<(Head, usize)>> {
     };
     let status = StatusCode::from_u16(answer.code.unwrap_or_default());
     let status = status.map_err(|_| nonsense("its status is none"))?;
-    // One copy for all values, which outlive what was read.
-    let start = bytes.as_ptr() as usize;
-    let whole = copy(&bytes[..length]);
-    let mut headers = HeaderMap::with_capacity(answer.headers.len());
-    for header in answer.headers.iter() {
-        let name = HeaderName::from_bytes(header.name.as_bytes());
-        let name = name.map_err(|_| nonsense("a header has a name that is none"))?;
-        let at = (header.value.as_ptr() as usize).saturating_sub(start);
-        let value = if header.value.is_empty() {
-            Ok(HeaderValue::from_static(""))
-        } else {
-            HeaderValue::from_maybe_shared(whole.slice(at..at + header.value.len()))
-        };
-        headers.append(name, value.map_err(|_| nonsense("a header has a value that is none"))?);
-    }
-    let modern = answer.version == Some(1);
-    let framing = framing(&headers, status, method, modern)?;
-    let both = headers.contains_key(TRANSFER_ENCODING) && headers.contains_key(CONTENT_LENGTH);
+    let (said, modern) = (Said(answer.headers), answer.version == Some(1));
+    let framing = framing(&said, status, method, modern)?;
+    let both = said.has(CODING) && said.has(LENGTH);
     // Whoever says both may mean another end than we do.
-    let keep = stays_open(&headers, modern) && framing != Framing::Close && !both;
+    let keep = stays_open(&said, modern) && framing != Framing::Close && !both;
+    let headers = said.rest(&bytes[..length])?;
     Ok(Some((Head { status, headers, framing, keep }, length)))
+}
+
+/// What concerns the connection alone, or nobody: whoever reads the answer is not told of it.
+const OURS: [&str; 4] = [LENGTH, CODING, CONNECTION, "date"];
+const LENGTH: &str = "content-length";
+const CODING: &str = "transfer-encoding";
+const CONNECTION: &str = "connection";
+
+/// The headers of an answer, where they were read.
+struct Said<'a>(&'a [httparse::Header<'a>]);
+
+impl<'a> Said<'a> {
+    /// All values of one header.
+    fn all(&self, name: &'static str) -> impl DoubleEndedIterator<Item = &'a [u8]> + use<'a> {
+        let named = move |header: &&httparse::Header<'_>| is(header, name);
+        self.0.iter().filter(named).map(|header| header.value)
+    }
+
+    fn has(&self, name: &'static str) -> bool {
+        self.all(name).next().is_some()
+    }
+
+    /// Those that are for whoever reads the answer.
+    fn rest(&self, head: &[u8]) -> io::Result<HeaderMap> {
+        let ours = |header: &&httparse::Header<'_>| !OURS.iter().any(|ours| is(header, ours));
+        let mut headers = HeaderMap::with_capacity(self.0.iter().filter(ours).count());
+        // One copy for all values, which outlive what was read.
+        let mut copied = None;
+        for header in self.0.iter().filter(ours) {
+            let name = HeaderName::from_bytes(header.name.as_bytes());
+            let name = name.map_err(|_| nonsense("a header has a name that is none"))?;
+            let value = match header.value {
+                // As in nearly every answer.
+                value if value == JSON.as_bytes() => Ok(HeaderValue::from_static(JSON)),
+                [] => Ok(HeaderValue::from_static("")),
+                value => {
+                    let at = (value.as_ptr() as usize).saturating_sub(head.as_ptr() as usize);
+                    let copied = copied.get_or_insert_with(|| copy(head));
+                    HeaderValue::from_maybe_shared(copied.slice(at..at + value.len()))
+                }
+            };
+            headers.append(name, value.map_err(|_| nonsense("a header has a value that is none"))?);
+        }
+        Ok(headers)
+    }
+}
+
+fn is(header: &httparse::Header<'_>, name: &str) -> bool {
+    header.name.eq_ignore_ascii_case(name)
 }
 
 /// Where the body ends (RFC 9112, section 6.3).
 fn framing(
-    headers: &HeaderMap,
+    said: &Said<'_>,
     status: StatusCode,
     method: &Method,
     modern: bool,
@@ -127,17 +163,17 @@ fn framing(
     if bodiless || status.is_informational() || method == Method::HEAD {
         return Ok(Framing::Length(0));
     }
-    if let Some(last) = headers.get_all(TRANSFER_ENCODING).iter().next_back() {
+    if let Some(last) = said.all(CODING).next_back() {
         if !modern {
             return Err(nonsense("HTTP/1.0 knows no chunks"));
         }
-        let last = last.as_bytes().rsplit(|byte| *byte == b',').next().unwrap_or_default();
+        let last = last.rsplit(|byte| *byte == b',').next().unwrap_or_default();
         let chunked = last.trim_ascii().eq_ignore_ascii_case(b"chunked");
         return Ok(if chunked { Framing::chunked() } else { Framing::Close });
     }
     let mut length = None;
-    for said in headers.get_all(CONTENT_LENGTH) {
-        for said in said.as_bytes().split(|byte| *byte == b',') {
+    for said in said.all(LENGTH) {
+        for said in said.split(|byte| *byte == b',') {
             let said = number(said.trim_ascii());
             let said = said.ok_or_else(|| nonsense("the length of its answer is no number"))?;
             if length.is_some_and(|length| length != said) {
@@ -155,10 +191,9 @@ fn number(digits: &[u8]) -> Option<u64> {
 }
 
 /// Whether the server lets the connection be used again.
-fn stays_open(headers: &HeaderMap, modern: bool) -> bool {
+fn stays_open(said: &Said<'_>, modern: bool) -> bool {
     let says = |what: &[u8]| {
-        let all = headers.get_all(CONNECTION).iter();
-        let mut all = all.flat_map(|value| value.as_bytes().split(|byte| *byte == b','));
+        let mut all = said.all(CONNECTION).flat_map(|value| value.split(|byte| *byte == b','));
         all.any(|option| option.trim_ascii().eq_ignore_ascii_case(what))
     };
     !says(b"close") && (modern || says(b"keep-alive"))

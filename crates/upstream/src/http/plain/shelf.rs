@@ -4,7 +4,7 @@ use std::{
     collections::{HashMap, VecDeque},
     pin::Pin,
     sync::{
-        Arc, Mutex, Weak,
+        Arc, Mutex, MutexGuard, Weak,
         atomic::{AtomicBool, Ordering},
     },
     task::{Context, Poll, Wake, Waker},
@@ -22,6 +22,7 @@ use tokio::{
 
 use crate::{
     http::{ClientSettings, Target},
+    lane,
     lock::lock,
 };
 
@@ -31,8 +32,12 @@ pub(super) struct Shelves {
     runtime: Handle,
     idle: Duration,
     most: usize,
-    kept: Mutex<Kept>,
+    /// Those of each lane by themselves: what comes on a connection is heard by the thread that made it.
+    kept: [Mutex<Kept>; LANES],
 }
+
+/// More lanes than this share with each other.
+const LANES: usize = 32;
 
 #[derive(Default)]
 struct Kept {
@@ -74,14 +79,24 @@ impl Shelf {
 impl Shelves {
     pub(super) fn new(settings: &ClientSettings, runtime: Handle) -> Arc<Self> {
         let (idle, most) = (settings.idle, settings.max_idle);
-        Arc::new(Self { runtime, idle, most, kept: Mutex::default() })
+        Arc::new(Self { runtime, idle, most, kept: Default::default() })
+    }
+
+    /// The number of those that are used here.
+    fn here() -> usize {
+        lane::number() % LANES
+    }
+
+    fn kept(&self, lane: usize) -> MutexGuard<'_, Kept> {
+        lock(&self.kept[lane % LANES])
     }
 
     /// One to `origin` that is still open, as far as is known here. From now on what comes on it wakes
     /// whoever took it.
     pub(super) fn take(&self, origin: &str, cx: &mut Context<'_>) -> Poll<Option<TcpStream>> {
+        let lane = Self::here();
         loop {
-            let taken = lock(&self.kept).shelves.get_mut(origin).and_then(|it| it.lines.pop());
+            let taken = self.kept(lane).shelves.get_mut(origin).and_then(|it| it.lines.pop());
             let Some((mut tcp, _)) = taken else { return Poll::Ready(None) };
             if is_quiet(&mut tcp, cx) && is_open(&tcp) {
                 return Poll::Ready(Some(tcp));
@@ -91,8 +106,9 @@ impl Shelves {
 
     /// Keeps one for the next who needs it, unless there are enough.
     pub(super) fn keep(self: &Arc<Self>, origin: &str, mut tcp: TcpStream) {
-        let mut kept = lock(&self.kept);
-        let Some(shelf) = self.shelf(&mut kept, origin) else { return };
+        let lane = Self::here();
+        let mut kept = self.kept(lane);
+        let Some(shelf) = self.shelf(lane, &mut kept, origin) else { return };
         let Some(given) = shelf.hand_out(tcp) else { return };
         tcp = given;
         if shelf.lines.len() >= self.most {
@@ -101,7 +117,7 @@ impl Shelves {
         if is_quiet(&mut tcp, &mut Context::from_waker(&shelf.alarm)) {
             shelf.lines.push((tcp, Instant::now()));
             if kept.sweeper.is_none() {
-                let sweeping = sweep(Arc::downgrade(self), self.idle);
+                let sweeping = sweep(Arc::downgrade(self), lane, self.idle);
                 kept.sweeper = Some(self.runtime.spawn(sweeping).abort_handle());
             }
         }
@@ -110,23 +126,30 @@ impl Shelves {
     /// Waits for one that somebody else has done with.
     pub(super) fn wish(self: &Arc<Self>, origin: &Target) -> Wishing {
         let wish = Arc::new(Wish(Mutex::new(Wished::Open(None))));
-        if let Some(shelf) = self.shelf(&mut lock(&self.kept), origin.origin()) {
+        let lane = Self::here();
+        if let Some(shelf) = self.shelf(lane, &mut self.kept(lane), origin.origin()) {
             shelf.waiting.push_back(wish.clone());
         }
-        Wishing { shelves: self.clone(), origin: origin.clone(), wish }
+        Wishing { shelves: self.clone(), lane, origin: origin.clone(), wish }
     }
 
-    fn shelf<'a>(self: &Arc<Self>, kept: &'a mut Kept, origin: &str) -> Option<&'a mut Shelf> {
+    fn shelf<'a>(
+        self: &Arc<Self>,
+        lane: usize,
+        kept: &'a mut Kept,
+        origin: &str,
+    ) -> Option<&'a mut Shelf> {
         if !kept.shelves.contains_key(origin) {
-            let (alarm, waiting) = (self.alarm(origin), VecDeque::new());
+            let (alarm, waiting) = (self.alarm(lane, origin), VecDeque::new());
             kept.shelves.insert(origin.into(), Shelf { lines: Vec::new(), alarm, waiting });
         }
         kept.shelves.get_mut(origin)
     }
 
-    fn alarm(self: &Arc<Self>, origin: &str) -> Waker {
+    fn alarm(self: &Arc<Self>, lane: usize, origin: &str) -> Waker {
         let alarm = Alarm {
             shelves: Arc::downgrade(self),
+            lane,
             origin: origin.into(),
             rings: AtomicBool::new(false),
         };
@@ -134,9 +157,9 @@ impl Shelves {
     }
 
     /// Closes what was closed over there.
-    fn look(&self, origin: &str) {
+    fn look(&self, lane: usize, origin: &str) {
         let mut closed = Vec::new();
-        if let Some(Shelf { lines, alarm, .. }) = lock(&self.kept).shelves.get_mut(origin) {
+        if let Some(Shelf { lines, alarm, .. }) = self.kept(lane).shelves.get_mut(origin) {
             let mut cx = Context::from_waker(alarm);
             closed.extend(lines.extract_if(.., |(tcp, _)| !is_quiet(tcp, &mut cx)));
         }
@@ -144,8 +167,8 @@ impl Shelves {
     }
 
     /// Closes what nobody took for so long. Says whether anything is left.
-    fn sweep(&self) -> bool {
-        let mut kept = lock(&self.kept);
+    fn sweep(&self, lane: usize) -> bool {
+        let mut kept = self.kept(lane);
         for shelf in kept.shelves.values_mut() {
             shelf.lines.retain(|(_, since)| since.elapsed() < self.idle);
         }
@@ -160,8 +183,10 @@ impl Shelves {
 
 impl Drop for Shelves {
     fn drop(&mut self) {
-        if let Some(sweeper) = lock(&self.kept).sweeper.take() {
-            sweeper.abort();
+        for kept in &self.kept {
+            if let Some(sweeper) = lock(kept).sweeper.take() {
+                sweeper.abort();
+            }
         }
     }
 }
@@ -179,6 +204,7 @@ enum Wished {
 /// See [`Shelves::wish`]. Dropped, it passes on what it was given.
 pub(super) struct Wishing {
     shelves: Arc<Shelves>,
+    lane: usize,
     origin: Target,
     wish: Arc<Wish>,
 }
@@ -210,7 +236,7 @@ impl Drop for Wishing {
         if let Wished::Given(tcp) = was {
             return self.shelves.keep(origin, tcp);
         }
-        let mut kept = lock(&self.shelves.kept);
+        let mut kept = self.shelves.kept(self.lane);
         if let Some(shelf) = kept.shelves.get_mut(origin) {
             shelf.waiting.retain(|other| !Arc::ptr_eq(other, &self.wish));
             if !shelf.is_needed() {
@@ -220,10 +246,10 @@ impl Drop for Wishing {
     }
 }
 
-async fn sweep(shelves: Weak<Shelves>, idle: Duration) {
+async fn sweep(shelves: Weak<Shelves>, lane: usize, idle: Duration) {
     loop {
         tokio::time::sleep(idle).await;
-        if !shelves.upgrade().is_some_and(|shelves| shelves.sweep()) {
+        if !shelves.upgrade().is_some_and(|shelves| shelves.sweep(lane)) {
             return;
         }
     }
@@ -245,6 +271,7 @@ fn is_open(tcp: &TcpStream) -> bool {
 /// Something came on a connection that nobody uses.
 struct Alarm {
     shelves: Weak<Shelves>,
+    lane: usize,
     origin: Box<str>,
     /// Somebody looks already.
     rings: AtomicBool,
@@ -267,7 +294,7 @@ impl Wake for Alarm {
         runtime.spawn(async move {
             alarm.rings.store(false, Ordering::Release);
             if let Some(shelves) = alarm.shelves.upgrade() {
-                shelves.look(&alarm.origin);
+                shelves.look(alarm.lane, &alarm.origin);
             }
         });
     }

@@ -1,0 +1,71 @@
+//! What a client wants to hear from every link.
+
+use std::{borrow::Cow, collections::BTreeMap};
+
+use serde::{Deserialize, Serialize};
+use stayput_wire::{Message, Raw};
+
+use super::Connection;
+
+/// The most subscriptions that are remembered of one client.
+const SUBSCRIPTIONS: usize = 1_000;
+
+/// What a client asked for that holds for every link it gets. It is kept with the connection.
+#[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Wishes {
+    /// The parameters of `logging/setLevel`.
+    #[serde(default)]
+    pub(crate) log_level: Option<String>,
+    /// The parameters of `resources/subscribe`, by what is subscribed to.
+    #[serde(default)]
+    pub(crate) subscriptions: BTreeMap<String, String>,
+}
+
+impl Wishes {
+    /// From which level on the client wants to hear log messages, if it said so.
+    pub(crate) fn level(&self) -> Option<String> {
+        let params = Raw::parse(self.log_level.as_deref()?).ok()?;
+        params.find(&["level"])?.text().map(Cow::into_owned)
+    }
+}
+
+impl Connection {
+    /// Whether the client asked for something that a link has to be told.
+    pub(crate) fn has_wishes(&self) -> bool {
+        let under_way = self.under_way();
+        under_way.rare.as_ref().is_some_and(|rare| rare.wishes != Wishes::default())
+    }
+
+    /// Notes what the client asks for in a request that holds for every link; says whether it is one.
+    pub(crate) fn wish(&self, message: &Message<'_>) -> bool {
+        let method = message.method();
+        let known = ["logging/setLevel", "resources/subscribe", "resources/unsubscribe"];
+        if !method.is_some_and(|method| known.contains(&method)) {
+            return false;
+        }
+        let Some(params) = message.params() else { return false };
+        let uri = params.find(&["uri"]).and_then(|uri| uri.text().map(Cow::into_owned));
+        let mut under_way = self.under_way();
+        let wishes = &mut under_way.rare().wishes;
+        match (method, uri) {
+            (Some("logging/setLevel"), _) => wishes.log_level = Some(params.as_str().to_owned()),
+            (Some("resources/subscribe"), Some(uri)) => {
+                let full = wishes.subscriptions.len() >= SUBSCRIPTIONS;
+                if full && !wishes.subscriptions.contains_key(&uri) {
+                    return false;
+                }
+                wishes.subscriptions.insert(uri, params.as_str().to_owned());
+            }
+            (Some("resources/unsubscribe"), Some(uri)) => {
+                wishes.subscriptions.remove(&uri);
+            }
+            _ => return false,
+        }
+        true
+    }
+
+    pub(crate) fn wishes(&self) -> Wishes {
+        let under_way = self.under_way();
+        under_way.rare.as_ref().map(|rare| rare.wishes.clone()).unwrap_or_default()
+    }
+}

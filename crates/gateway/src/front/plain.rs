@@ -1,0 +1,144 @@
+//! HTTP/1.1 as clients speak it to us, over TCP or the socket in the data folder, and without encryption.
+//!
+//! A connection is one task, which reads a request, lets it be answered, and writes the answer: what comes in
+//! one piece is read in one piece, and an answer goes out in one. There is no queue, no lock and no timer on
+//! that way, and a connection that is idle has no buffer.
+//!
+//! | file | what it is about |
+//! |---|---|
+//! | `line.rs` | the connection: what comes on it, until when, and whether the client is still there |
+//! | `head.rs` | the head of a request |
+//! | `body.rs` | its body |
+//! | `answer.rs`, `date.rs` | the answer, and the date that it carries |
+
+mod answer;
+mod body;
+mod date;
+mod head;
+mod line;
+
+use std::{
+    future::poll_fn,
+    pin::{Pin, pin},
+    sync::Arc,
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use http::Response;
+use tokio::net::TcpStream;
+
+use self::{
+    answer::Manner,
+    body::Body,
+    line::{Line, Over, Socket},
+};
+pub(super) use self::{body::NoBody, head::Head};
+use super::http::{Step, Whence, enter, refuse, unread};
+use crate::{house::House, reply::Reply};
+
+/// How long a connection is kept for the next request.
+const IDLE: Duration = Duration::from_secs(120);
+
+/// How long a client that was told something has to read it, if it did not read to the end of what it sent.
+const PARTING: Duration = Duration::from_secs(2);
+
+/// Serves one connection of TCP until it ends, or until `stop`.
+pub(super) async fn serve(house: Arc<House>, socket: TcpStream, stop: impl Future<Output = ()>) {
+    let Ok(from) = socket.peer_addr() else { return };
+    // Small answers wait for nobody.
+    let _ = socket.set_nodelay(true);
+    speak(house, (socket, Whence::Address(from.ip())), stop).await;
+}
+
+/// Answers whoever is at the other end, until it leaves or until `stop`.
+pub(super) async fn speak(
+    mut house: Arc<House>,
+    (socket, whence): (impl Socket, Whence),
+    stop: impl Future<Output = ()>,
+) {
+    let stall = house.rules.stall;
+    let mut line = Line::new(socket, stall, house.rules.header_limit);
+    let first = house.clone();
+    let mut stop = Stop { house: &first, stop: pin!(stop), known: false, due: false };
+    loop {
+        let head = match poll_fn(|cx| stop.poll_head(&mut line, stall, cx)).await {
+            Ok(head) => head,
+            Err(Over::Gone) => return,
+            Err(Over::Bad(bad)) => {
+                let refusal = refuse(&house, bad.0, &bad.1);
+                let _ = answer::write(&mut line, refusal, Manner::LAST).await;
+                return line.part(PARTING).await;
+            }
+        };
+        if let Some(newer) = house.newer() {
+            house = newer;
+        }
+        let mut body = Body::of(&head);
+        let answered = take(&house, whence, &mut line, (&head, &mut body)).await;
+        let Some(response) = answered else { return };
+        let read = body.skip(&mut line).await;
+        let keep = head.keep && read && !poll_fn(|cx| Poll::Ready(stop.is_due(cx))).await;
+        let manner = Manner::of(&head, keep);
+        drop(head);
+        match answer::write(&mut line, response, manner).await {
+            Ok(true) => line.give(IDLE),
+            Ok(false) if !read => return line.part(PARTING).await,
+            Ok(false) | Err(_) => return,
+        }
+    }
+}
+
+/// The answer to a request; none if the client hung up.
+async fn take(
+    house: &Arc<House>,
+    whence: Whence,
+    line: &mut Line<impl Socket>,
+    (head, body): (&Head, &mut Body),
+) -> Option<Response<Reply>> {
+    let patience = house.rules.patience;
+    let wants = match line.beside(patience, enter(house, whence, head)).await? {
+        Step::Answer(response) => return Some(response),
+        Step::Body(wants) => wants,
+    };
+    let limit = house.rules.body_limit;
+    match body.collect(line, (limit, house.rules.stall)).await {
+        Ok(body) => line.beside(patience, wants.take(house, &head.headers, body)).await,
+        Err(NoBody::Gone) => None,
+        Err(why) => Some(unread(house, &why, limit)),
+    }
+}
+
+/// The moment from which on nobody is served any more.
+struct Stop<'a, S> {
+    house: &'a House,
+    stop: Pin<&'a mut S>,
+    /// It knows whom to wake. From then on it is left alone until it is time: all connections share it.
+    known: bool,
+    due: bool,
+}
+
+impl<S: Future<Output = ()>> Stop<'_, S> {
+    fn is_due(&mut self, cx: &mut Context<'_>) -> bool {
+        if !self.due
+            && (!std::mem::replace(&mut self.known, true) || self.house.health.is_stopping())
+        {
+            self.due = self.stop.as_mut().poll(cx).is_ready();
+        }
+        self.due
+    }
+
+    /// The head of the next request, if it begins before it is time.
+    fn poll_head(
+        &mut self,
+        line: &mut Line<impl Socket>,
+        stall: Duration,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<Head, Over>> {
+        let head = line.poll_head(stall, cx);
+        if head.is_pending() && self.is_due(cx) && line.came.is_empty() {
+            return Poll::Ready(Err(Over::Gone));
+        }
+        head
+    }
+}

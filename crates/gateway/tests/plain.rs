@@ -1,0 +1,219 @@
+//! HTTP/1.1 as it is spoken here, byte by byte.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test stops at the first surprise")]
+
+mod world;
+
+use serde_json::json;
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpStream,
+};
+use world::{Client, Gateway, LONG, mark, stdio};
+
+async fn gateway(name: &str) -> Gateway {
+    Gateway::start(json!({ "test": stdio(&mark(name), &[]) })).await
+}
+
+/// What is answered until the gateway closes the connection.
+async fn said(gateway: &Gateway, parts: &[&[u8]]) -> String {
+    let mut socket = connect(gateway).await;
+    for part in parts {
+        if socket.write_all(part).await.is_err() {
+            break;
+        }
+        // Apart, as far as that can be told to a network.
+        tokio::task::yield_now().await;
+    }
+    rest(&mut socket).await
+}
+
+async fn connect(gateway: &Gateway) -> TcpStream {
+    let socket = TcpStream::connect(gateway.url.trim_start_matches("http://")).await.unwrap();
+    socket.set_nodelay(true).unwrap();
+    socket
+}
+
+async fn rest(socket: &mut TcpStream) -> String {
+    let mut said = Vec::new();
+    tokio::time::timeout(LONG, socket.read_to_end(&mut said)).await.unwrap().unwrap();
+    String::from_utf8(said).unwrap()
+}
+
+/// Reads until this was said.
+async fn until(socket: &mut TcpStream, end: &str) -> String {
+    let mut said = String::new();
+    while !said.ends_with(end) {
+        let byte = tokio::time::timeout(LONG, socket.read_u8()).await.unwrap();
+        said.push(char::from(byte.unwrap_or_else(|error| panic!("{error} after {said}"))));
+    }
+    said
+}
+
+/// A call of `count`, in the chunks or with the length that `how` makes of it.
+fn count(client: &Client, id: u32, how: impl FnOnce(&str) -> String) -> String {
+    let body = json!({ "jsonrpc": "2.0", "id": id, "method": "tools/call",
+        "params": { "name": "count", "arguments": {} } });
+    format!(
+        "POST /mcp/test HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\naccept: \
+         application/json\r\nmcp-session-id: {}\r\n{}",
+        client.id,
+        how(&body.to_string())
+    )
+}
+
+fn plain(body: &str) -> String {
+    format!("content-length: {}\r\n\r\n{body}", body.len())
+}
+
+fn closing(body: &str) -> String {
+    format!("connection: close\r\n{}", plain(body))
+}
+
+fn chunked(body: &str) -> String {
+    let (one, two) = body.split_at(7);
+    format!(
+        "transfer-encoding: chunked\r\n\r\n{:x};x=y\r\n{one}\r\n{:X}\r\n{two}\r\n0\r\nx: y\r\n\r\n",
+        one.len(),
+        two.len()
+    )
+}
+
+/// R062: what somebody in between could read in another way is refused, and nothing that follows it is heard.
+#[tokio::test]
+async fn nothing_is_smuggled() {
+    let gateway = gateway("smuggled").await;
+    let next = "GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n";
+    for head in [
+        "content-length: 4\r\ntransfer-encoding: chunked\r\n",
+        "content-length: 4\r\ncontent-length: 4\r\n",
+        "content-length: 4, 4\r\n",
+        "content-length: +4\r\n",
+        "transfer-encoding: chunked, identity\r\n",
+        "transfer-encoding: xchunked\r\n",
+        "transfer-encoding : chunked\r\n",
+        "transfer-encoding:\r\n chunked\r\n",
+        "x: y\ntransfer-encoding: chunked\r\n",
+        "host: elsewhere\r\n",
+    ] {
+        let request =
+            format!("POST /mcp/test HTTP/1.1\r\nhost: localhost\r\n{head}\r\n0\r\n\r\n{next}");
+        let said = said(&gateway, &[request.as_bytes()]).await;
+        assert!(said.starts_with("HTTP/1.1 400 "), "{head}: {said}");
+        assert!(said.contains("connection: close\r\n"), "{head}: {said}");
+        assert_eq!(said.matches("\r\ndate: ").count(), 1, "{head}: {said}");
+    }
+    let request = "POST /mcp/test HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\n\
+                   1\nx\n0\n\n";
+    let said = said(&gateway, &[request.as_bytes(), next.as_bytes()]).await;
+    assert!(said.starts_with("HTTP/1.1 400 ") && !said.contains("200 OK"), "{said}");
+}
+
+/// R062: what is too much is refused with what it is too much of.
+#[tokio::test]
+async fn there_is_a_limit_for_everything() {
+    let limits = json!({ "limits": { "body": 65536 } });
+    let test = stdio(&mark("limits"), &[]);
+    let gateway = Gateway::with(json!({ "test": test }), limits).await;
+    let long = "x".repeat(20_000);
+    let large = "x".repeat(70_000);
+    let many = "x: y\r\n".repeat(101);
+    let body = format!("content-length: 999999\r\n\r\n{large}");
+    let chunks =
+        format!("transfer-encoding: chunked\r\n\r\n{:x}\r\n{large}\r\n0\r\n\r\n", large.len());
+    for (path, rest, status) in [
+        (&*long, "\r\n", 414),
+        ("", &*format!("x: {large}\r\n\r\n"), 431),
+        ("", &*format!("{many}\r\n"), 431),
+        ("", &*body, 413),
+        ("", &*chunks, 413),
+    ] {
+        let request = format!(
+            "POST /mcp/test{path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n{rest}"
+        );
+        let said = said(&gateway, &[request.as_bytes()]).await;
+        assert!(said.starts_with(&format!("HTTP/1.1 {status} ")), "{status}: {said}");
+    }
+}
+
+/// Several requests at once are answered one after the other, however they are cut on their way.
+#[tokio::test]
+async fn requests_may_come_before_they_are_asked_for() {
+    let gateway = gateway("pipelined").await;
+    let client = gateway.client("test").await;
+    let all = [
+        count(&client, 1, plain),
+        count(&client, 2, chunked),
+        "HEAD /healthz HTTP/1.1\r\nhost: x\r\n\r\n".to_owned(),
+        "OPTIONS /mcp/test HTTP/1.1\r\nhost: localhost\r\n\r\n".to_owned(),
+        "PUT /mcp/test HTTP/1.1\r\nhost: localhost\r\ncontent-length: 2\r\n\r\n{}".to_owned(),
+        count(&client, 3, closing),
+    ]
+    .concat();
+    let check = |said: &str, first: u32| {
+        let statuses: Vec<_> =
+            said.split("HTTP/1.1 ").skip(1).map(|answer| answer[..3].to_owned()).collect();
+        assert_eq!(statuses, ["200", "200", "200", "405", "405", "200"], "{said}");
+        for count in first..first + 3 {
+            assert_eq!(said.matches(&format!(r#""text":"{count}""#)).count(), 1, "{said}");
+        }
+        assert!(said.contains("content-length: 3\r\n") && !said.contains("ok\n"), "{said}");
+        assert!(said.contains("\r\nallow: GET, POST, DELETE\r\n"), "{said}");
+        assert!(said.contains("\r\ndate: ") && said.contains(" GMT\r\n"), "{said}");
+    };
+    check(&said(&gateway, &[all.as_bytes()]).await, 1);
+    let bytes: Vec<_> = all.as_bytes().chunks(1).collect();
+    check(&said(&gateway, &bytes).await, 4);
+}
+
+/// Who waits for a word before it sends a body gets it, unless the body is not wanted anyway.
+#[tokio::test]
+async fn who_asks_whether_to_go_on_is_told() {
+    let gateway = gateway("expects").await;
+    let client = gateway.client("test").await;
+    let call = count(&client, 1, |body| format!("expect: 100-continue\r\n{}", closing(body)));
+    let (head, body) = call.split_once("\r\n\r\n").unwrap();
+    let mut socket = connect(&gateway).await;
+    socket.write_all(format!("{head}\r\n\r\n").as_bytes()).await.unwrap();
+    assert_eq!(until(&mut socket, "\r\n\r\n").await, "HTTP/1.1 100 Continue\r\n\r\n");
+    socket.write_all(body.as_bytes()).await.unwrap();
+    let answer = rest(&mut socket).await;
+    assert!(answer.starts_with("HTTP/1.1 200 ") && answer.contains(r#""text":"1""#), "{answer}");
+    let unwanted = "POST /nowhere HTTP/1.1\r\nhost: localhost\r\nexpect: 100-continue\r\n\
+                    content-length: 9\r\n\r\n";
+    let said = said(&gateway, &[unwanted.as_bytes()]).await;
+    assert!(said.starts_with("HTTP/1.1 404 ") && said.contains("connection: close"), "{said}");
+}
+
+/// HTTP/1.0 knows neither chunks nor, unless it says so, connections that are kept.
+#[tokio::test]
+async fn clients_of_http_1_0_are_served() {
+    let gateway = gateway("one-oh").await;
+    let health = b"GET /healthz HTTP/1.0\r\n\r\n";
+    let said_once = said(&gateway, &[health, health]).await;
+    assert_eq!(said_once.matches("200 OK").count(), 1, "{said_once}");
+    let kept = b"GET /healthz HTTP/1.0\r\nconnection: keep-alive\r\n\r\n";
+    let said_twice = said(&gateway, &[kept, health]).await;
+    assert_eq!(said_twice.matches("200 OK").count(), 2, "{said_twice}");
+    assert!(said_twice.contains("connection: keep-alive\r\n"), "{said_twice}");
+    let client = gateway.client("test").await;
+    let listen = format!(
+        "GET /mcp/test HTTP/1.0\r\nhost: localhost\r\naccept: text/event-stream\r\n\
+         mcp-session-id: {}\r\n\r\n",
+        client.id
+    );
+    let mut socket = connect(&gateway).await;
+    socket.write_all(listen.as_bytes()).await.unwrap();
+    let head = until(&mut socket, "\r\n\r\n").await;
+    assert!(head.starts_with("HTTP/1.1 200 ") && !head.contains("transfer-encoding"), "{head}");
+    assert!(until(&mut socket, "\n\n").await.contains("retry: "));
+}
+
+/// A path may come with the name of the host, as through a proxy.
+#[tokio::test]
+async fn a_path_may_be_a_whole_url() {
+    let gateway = gateway("whole").await;
+    let request =
+        "GET http://localhost/healthz HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n";
+    let said = said(&gateway, &[request.as_bytes()]).await;
+    assert!(said.starts_with("HTTP/1.1 200 "), "{said}");
+}
