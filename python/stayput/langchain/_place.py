@@ -42,6 +42,10 @@ class Place:
         self._sessions = None if session is None else self._twins(session)
         self._spares = None if spare is None else self._twins(spare)
 
+    def __deepcopy__(self, memo: object) -> Place:
+        # Who copies a tool wants another description, not another session.
+        return self
+
     def _twins(self, session: AnySession) -> tuple[_hub.Session, sync.Session]:
         waiting, blocking = self._hubs
         return (
