@@ -110,7 +110,15 @@ def test_arguments_can_have_any_name(kit: Kit) -> None:
     async def main() -> None:
         async with stayput.Hub.from_config({"mcpServers": {"odd": odd(kit)}}) as hub, hub.run():
             tools = by_name(await hub.langchain_tools())
-            given = {"self": "me", "config": {"a": 1}, "run_manager": 2, "name": 3, "point": None, "given": 4, "tool": 5}
+            given = {
+                "self": "me",
+                "config": {"a": 1},
+                "run_manager": 2,
+                "name": 3,
+                "point": None,
+                "given": 4,
+                "tool": 5,
+            }
             assert texts(await tools["say_back"].ainvoke(given)) == [said(given)]
             assert texts(await asyncio.to_thread(tools["say_back"].invoke, given)) == [said(given)]
 

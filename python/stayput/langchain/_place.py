@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from typing import TypeVar, Union
+from typing import TypeVar
 
 from langchain_core.runnables import RunnableConfig
 
@@ -15,12 +15,12 @@ from .. import _hub, sync
 from .._errors import NoSession
 from .._scope import Scope, current
 
-Key = Union[str, Callable[[RunnableConfig], Union[str, None]]]
+Key = str | Callable[[RunnableConfig], str | None]
 """What of the config names the session: a key of `configurable`, such as `thread_id`, or a function of the config."""
 
-AnyHub = Union[_hub.Hub, sync.Hub]
-AnySession = Union[_hub.Session, sync.Session]
-AnyCalls = Union[AnyHub, AnySession]
+AnyHub = _hub.Hub | sync.Hub
+AnySession = _hub.Session | sync.Session
+AnyCalls = AnyHub | AnySession
 _C = TypeVar("_C", _hub.Hub, sync.Hub, _hub.Session, sync.Session)
 
 
