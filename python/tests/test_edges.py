@@ -44,7 +44,7 @@ def test_cancelling_a_task_cancels_the_call(kit: Kit) -> None:
             assert await count(chat) == 2
             assert (await chat.status("counter")).in_flight == 0
 
-    asyncio.run(main())
+    asyncio.run(asyncio.wait_for(main(), LONG))
 
 
 def test_a_call_that_takes_too_long_is_an_error(kit: Kit) -> None:
