@@ -1,10 +1,9 @@
 """What becomes of two conversations: `threads.py SERVER`, where SERVER is the program of the test server.
 
-Two conversations at once write notes in turns, and read what they wrote, through tools of LangChain: by Stayput, by
-LangChain's own MCP support, and by the client of FastMCP, the latter two as one gets them and with a connection that is
-held; over stdio and over HTTP. For each: processes that were started, handshakes, whether each conversation found its
-own notes, and how long its first call and the others took. Of the processes, Stayput's first is the one that it asks for
-its tools.
+Two conversations at once write notes, and read what they wrote: by tools of Stayput, of LangChain's own MCP support, and
+by the client of FastMCP, the latter two as one gets them and with a connection that is held; over stdio and over HTTP.
+For each: processes that were started, handshakes, whether each conversation found its own notes, and how long its first
+call and the others took. One of Stayput's processes and handshakes is to learn of the tools.
 """
 
 from __future__ import annotations

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import inspect
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from types import TracebackType
 from typing import Any, Protocol, TypeVar, cast
 
@@ -47,9 +48,17 @@ class Listener:
             question.refuse(f"there is no handler for {question.kind}")
             return
         try:
-            question.answer(json.dumps(handler(json.loads(question.params))))
+            answer = handler(json.loads(question.params))
+            if inspect.isawaitable(answer):
+                # Of a hub that is used both ways. This thread waits, so it has time for a loop.
+                answer = asyncio.run(_whole(answer))
+            question.answer(json.dumps(answer))
         except Exception as error:
             question.refuse(str(error) or type(error).__name__)
+
+
+async def _whole(answer: Awaitable[Mapping[str, Any]]) -> Mapping[str, Any]:
+    return await answer
 
 
 class Entering(Protocol):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import re
 import sys
 import threading
@@ -109,7 +110,15 @@ def test_arguments_can_have_any_name(kit: Kit) -> None:
     async def main() -> None:
         async with stayput.Hub.from_config({"mcpServers": {"odd": odd(kit)}}) as hub, hub.run():
             tools = by_name(await hub.langchain_tools())
-            given = {"self": "me", "config": {"a": 1}, "run_manager": 2, "name": 3, "point": None, "given": 4, "tool": 5}
+            given = {
+                "self": "me",
+                "config": {"a": 1},
+                "run_manager": 2,
+                "name": 3,
+                "point": None,
+                "given": 4,
+                "tool": 5,
+            }
             assert texts(await tools["say_back"].ainvoke(given)) == [said(given)]
             assert texts(await asyncio.to_thread(tools["say_back"].invoke, given)) == [said(given)]
 
@@ -313,6 +322,33 @@ def test_with_and_without_await_it_is_the_same_session(kit: Kit) -> None:
         with hub.run():
             scoped = by_name(hub.langchain_tools())["count"]
             assert texts(scoped.invoke({})) == ["1"]
+
+
+def test_a_copy_of_a_tool_is_in_the_same_session(kit: Kit) -> None:
+    async def main() -> None:
+        async with kit.hub() as hub:
+            tool = by_name(await hub.session("a").langchain_tools())["count"]
+            other = copy.deepcopy(tool).model_copy(update={"description": "Counts."}, deep=True)
+            assert [await counted(tool), await counted(other)] == [1, 2]
+
+    asyncio.run(main())
+
+
+def test_what_servers_ask_is_answered_either_way(kit: Kit) -> None:
+    """With a handler that is a coroutine function, also without `await`."""
+
+    async def answer(question: dict[str, Any]) -> dict[str, Any]:
+        await asyncio.sleep(0)
+        return {"action": "accept", "content": {"name": question["message"]}}
+
+    async def main() -> None:
+        async with kit.hub(handlers={"elicitation": answer}) as hub, hub.run():
+            tool = by_name(await hub.langchain_tools())["elicit"]
+            waited = texts(await tool.ainvoke({"message": "who?"}))
+            assert "who?" in waited[0]
+            assert texts(await asyncio.to_thread(tool.invoke, {"message": "who?"})) == waited
+
+    asyncio.run(main())
 
 
 def test_cancelling_cancels_the_call(kit: Kit) -> None:

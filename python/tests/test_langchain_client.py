@@ -167,5 +167,3 @@ def test_it_is_made_before_a_fork_and_used_after(kit: Kit) -> None:
 async def once(client: MultiServerMCPClient) -> int:
     async with client:
         return await counted(by_name(await client.get_tools())["count"])
-
-

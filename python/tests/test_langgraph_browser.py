@@ -34,7 +34,7 @@ LEFT_OUT = "STAYPUT_TEST_QUICK" in os.environ or ("STAYPUT_TEST_PEERS" not in os
 
 pytestmark = pytest.mark.skipif(LEFT_OUT, reason="the peers are not here: run `scripts/install peers`")
 
-SHOP = "data:text/html,<title>Shop of {0}</title><h1 id=n>0 for {0}</h1><button onclick=\"{1}\">Add</button>"
+SHOP = 'data:text/html,<title>Shop of {0}</title><h1 id=n>0 for {0}</h1><button onclick="{1}">Add</button>'
 ADD = "n.textContent=(parseInt(n.textContent)+1)+' for {0}'"
 
 READ: Step = [("browser_snapshot", {})]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import threading
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from types import TracebackType
@@ -107,6 +108,7 @@ class MultiServerMCPClient:
         self._key = key
         self._settings = settings
         self._built: tuple[Hub, Session] | None = None
+        self._building = threading.Lock()
 
     @property
     def hub(self) -> Hub:
@@ -114,10 +116,11 @@ class MultiServerMCPClient:
         return self._all()[0]
 
     def _all(self) -> tuple[Hub, Session]:
-        if self._built is None:
-            hub = Hub.from_config(config(self.connections), **self._settings)
-            self._built = hub, hub.session()
-        return self._built
+        with self._building:
+            if self._built is None:
+                hub = Hub.from_config(config(self.connections), **self._settings)
+                self._built = hub, hub.session()
+            return self._built
 
     async def get_tools(self, *, server_name: str | None = None) -> list[BaseTool]:
         """The tools of a server, or of all of them."""

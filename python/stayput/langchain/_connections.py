@@ -56,7 +56,5 @@ def _kind(name: str, connection: Mapping[str, Any]) -> str:
     said = connection.get("transport") or ("stdio" if "command" in connection else "http")
     kind = _KINDS.get(str(said))
     if kind is None:
-        raise ConfigError(
-            f"the connection `{name}` has the transport `{said}`; there are: stdio, streamable_http, sse"
-        )
+        raise ConfigError(f"the connection `{name}` has the transport `{said}`; there are: stdio, streamable_http, sse")
     return kind

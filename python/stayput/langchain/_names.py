@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections import Counter
 from collections.abc import Sequence
 
 from .._types import Tool
@@ -27,10 +26,11 @@ def names(tools: Sequence[Tool], *, prefix: bool = False) -> list[str]:
     >>> [len(name) for name in names([tool("web", "x" * 100)])]
     [64]
     """
-    often = Counter(_fitting(tool.name) for tool in tools)
+    homes: dict[str, set[str]] = {}
+    for tool in tools:
+        homes.setdefault(_fitting(tool.name), set()).add(tool.server)
     wanted = [
-        f"{tool.server}__{tool.name}" if prefix or often[_fitting(tool.name)] > 1 and _crowded(tool, tools) else tool.name
-        for tool in tools
+        f"{tool.server}__{tool.name}" if prefix or len(homes[_fitting(tool.name)]) > 1 else tool.name for tool in tools
     ]
     # Who is called so already goes first.
     chosen: dict[int, str] = {}
@@ -42,12 +42,6 @@ def names(tools: Sequence[Tool], *, prefix: bool = False) -> list[str]:
         taken.add(name)
         chosen[at] = name
     return [chosen[at] for at in range(len(tools))]
-
-
-def _crowded(tool: Tool, tools: Sequence[Tool]) -> bool:
-    """Whether another server has one of this name."""
-    name = _fitting(tool.name)
-    return any(other.server != tool.server and _fitting(other.name) == name for other in tools)
 
 
 def _fitting(name: str) -> str:

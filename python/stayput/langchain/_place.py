@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from typing import TypeVar, Union
+from typing import TypeVar
 
 from langchain_core.runnables import RunnableConfig
 
@@ -15,12 +15,12 @@ from .. import _hub, sync
 from .._errors import NoSession
 from .._scope import Scope, current
 
-Key = Union[str, Callable[[RunnableConfig], Union[str, None]]]
+Key = str | Callable[[RunnableConfig], str | None]
 """What of the config names the session: a key of `configurable`, such as `thread_id`, or a function of the config."""
 
-AnyHub = Union[_hub.Hub, sync.Hub]
-AnySession = Union[_hub.Session, sync.Session]
-AnyCalls = Union[AnyHub, AnySession]
+AnyHub = _hub.Hub | sync.Hub
+AnySession = _hub.Session | sync.Session
+AnyCalls = AnyHub | AnySession
 _C = TypeVar("_C", _hub.Hub, sync.Hub, _hub.Session, sync.Session)
 
 
@@ -41,6 +41,10 @@ class Place:
             session = calls.current if self._scope is None else None
         self._sessions = None if session is None else self._twins(session)
         self._spares = None if spare is None else self._twins(spare)
+
+    def __deepcopy__(self, memo: object) -> Place:
+        # Who copies a tool wants another description, not another session.
+        return self
 
     def _twins(self, session: AnySession) -> tuple[_hub.Session, sync.Session]:
         waiting, blocking = self._hubs

@@ -29,7 +29,7 @@ TOLD = (StateLost, Refused, CallFailed, ServerFailed, AtCapacity, Denied, Unansw
 
 
 class ToolFailed(ToolException):
-    """A tool says that it failed, or there is no result. By `raise … from`, it has the `StayputError` of the latter."""
+    """A tool says that it failed, or there is no result; of the latter, the cause is a `StayputError`."""
 
     def __init__(self, message: str, content: list[Block], result: ToolResult | None = None) -> None:
         super().__init__(message)
@@ -40,7 +40,7 @@ class ToolFailed(ToolException):
 
 
 class SessionTool(BaseTool):
-    """A tool of a server, whose calls land in the session that they belong to. `stayput.langchain.as_tools` makes them."""
+    """A tool of a server, whose calls land in the session that they belong to. `as_tools` makes them."""
 
     response_format: Literal["content", "content_and_artifact"] = "content_and_artifact"
     server: str
