@@ -66,8 +66,10 @@ impl Pump {
     ) -> Result<Self, PumpError> {
         let pipes = child.take_pipes().ok_or_else(|| io::Error::other("they are in use"))?;
         let child = Arc::new(child);
+        let outbox = Outbox::new(pipes.stdin);
         let stdio = Stdio {
-            outbox: Mutex::new(Outbox::new(pipes.stdin)),
+            load: outbox.load(),
+            outbox: Mutex::new(outbox),
             task: Mutex::default(),
             room: Notify::new(),
             shut: OnceLock::new(),
