@@ -6,6 +6,10 @@
     clippy::disallowed_methods,
     reason = "a test stops at the first surprise"
 )]
+#![allow(
+    clippy::duplicate_mod,
+    reason = "the examples share a file, and are modules of one program only here"
+)]
 
 #[path = "agent/world.rs"]
 mod world;

@@ -61,6 +61,12 @@
 //!
 //! It has no types for tools and results, no opinion on which session a request means, and no store: an
 //! attachment goes out to whoever keeps it.
+//!
+//! What is under a link is nobody's business (R144): a transport of its own would have the session, and not the loss.
+//!
+//! ```compile_fail
+//! use stayput_upstream::streamable::Streamable;
+//! ```
 
 mod attachment;
 mod backoff;

@@ -19,7 +19,7 @@ use crate::{
     lock::lock,
     process::{Child, StderrTail},
 };
-use outbox::Outbox;
+use outbox::{Load, Outbox};
 pub(crate) use pump::Pump;
 
 /// The sending half of a child's pipes, and what wakes the task that has the other half.
@@ -28,6 +28,7 @@ pub(crate) use pump::Pump;
 /// task. An idle link has one sleeping task and no buffer.
 pub(crate) struct Stdio {
     outbox: Mutex<Outbox>,
+    load: Load,
     /// The task that reads.
     task: Mutex<Option<Waker>>,
     /// Told when the outbox has room again.
@@ -42,7 +43,7 @@ impl Stdio {
     /// Waits while more waits for the child than it should, unless the link ends. Says whether it was
     /// worth it within `limit`.
     pub(crate) async fn ready(&self, core: &Core, limit: Duration) -> bool {
-        if !self.is_full() {
+        if !self.load.is_full() {
             return true;
         }
         let patience = {
@@ -55,7 +56,7 @@ impl Stdio {
             let notified = self.room.notified();
             tokio::pin!(notified);
             notified.as_mut().enable();
-            if !self.is_full() || core.over.is_raised() {
+            if !self.load.is_full() || core.over.is_raised() {
                 return true;
             }
             tokio::select! {
@@ -64,10 +65,6 @@ impl Stdio {
                 () = patience.as_mut() => return false,
             }
         }
-    }
-
-    fn is_full(&self) -> bool {
-        lock(&self.outbox).is_full()
     }
 
     pub(crate) fn send(&self, number: Option<u64>, text: Bytes) {

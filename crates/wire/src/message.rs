@@ -271,7 +271,7 @@ impl<'a> Envelope<'a> {
     fn kind(&self) -> Result<Kind<'a>, Complaint> {
         match self.jsonrpc {
             None => return Err((Problem::NoVersion, self.start)),
-            Some(raw) if raw.text().as_deref() == Some("2.0") => {}
+            Some(raw) if json::is_text(raw.as_str(), "2.0") => {}
             Some(raw) => return Err((Problem::NoVersion, raw.range().start)),
         }
         match (self.method, self.result, self.error) {

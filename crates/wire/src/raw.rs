@@ -3,7 +3,7 @@
 use std::{borrow::Cow, fmt, ops::Range};
 
 use crate::{
-    json::{self, Members, Scanner, SyntaxError},
+    json::{self, Members, Scanner, Slot, SyntaxError},
     span::{self, Ambiguous},
 };
 
@@ -40,6 +40,33 @@ impl<'a> Raw<'a> {
         let value = scanner.value(0)?;
         scanner.end()?;
         Ok(Self::cut(text, value))
+    }
+
+    /// The object that `text` is, and its member `name`, read at once. Of members with one name the last counts.
+    ///
+    /// ```
+    /// use stayput_wire::Raw;
+    ///
+    /// let (_, name) = Raw::parse_with(r#"{"name":"add","arguments":{}}"#, "name").unwrap();
+    /// assert_eq!(name.unwrap().as_str(), "\"add\"");
+    /// assert!(Raw::parse_with("[]", "name").is_none());
+    /// ```
+    ///
+    /// `None` if `text` is not one JSON object.
+    #[must_use]
+    pub fn parse_with(text: &'a str, name: &str) -> Option<(Self, Option<Self>)> {
+        let start = Scanner::new(text);
+        let mut members = Members::of(start.clone(), 0)?;
+        let mut found = None;
+        while let Some(Slot { key, value }) = members.next().ok()? {
+            if json::is_text(&text[key], name) {
+                found = Some(Self::cut(text, value));
+            }
+        }
+        let mut behind = members.behind();
+        let whole = Self::cut(text, start.at()..behind.at());
+        behind.end().ok()?;
+        Some((whole, found))
     }
 
     /// The value at `range` of `text`. The caller has found it there.

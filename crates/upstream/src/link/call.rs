@@ -16,11 +16,17 @@ use crate::{Delivery, Loss};
 /// The link owns the call, this is only a way to follow it. Dropped before the answer came, it
 /// cancels the call, once, in the way of the server's era.
 pub struct Call {
-    pub(super) core: Arc<Core>,
+    core: Arc<Core>,
     pub(super) flight: Arc<Flight>,
+    /// The answer was read, and nothing comes after it.
+    answered: bool,
 }
 
 impl Call {
+    pub(super) fn new(core: Arc<Core>, flight: Arc<Flight>) -> Self {
+        Self { core, flight, answered: false }
+    }
+
     /// What comes next. `None` after the answer.
     pub async fn next(&mut self) -> Option<Incoming> {
         Next { call: self, waits: false }.await
@@ -29,10 +35,11 @@ impl Call {
     /// As [`Call::next`], for whoever polls. Who was told to wait polls again when he is woken: it can be
     /// for him to read the answer from its connection.
     pub fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Incoming>> {
-        let next = self.flight.inbox.poll_next(cx);
+        let mut next = self.flight.inbox.poll_next(cx);
         if next.is_pending() && self.core.carrier.is_read_by_callers() && self.flight.read_on() {
-            return self.flight.inbox.poll_next(cx);
+            next = self.flight.inbox.poll_next(cx);
         }
+        self.answered |= matches!(next, Poll::Ready(Some(Incoming::Answer(_))));
         next
     }
 
@@ -69,7 +76,13 @@ impl Call {
 
 impl Drop for Call {
     fn drop(&mut self) {
-        let (ended, waiting) = self.flight.inbox.abandon();
+        let (ended, waiting) = match self.answered {
+            true => (true, None),
+            false => {
+                let (ended, waiting) = self.flight.inbox.abandon();
+                (ended, Some(waiting))
+            }
+        };
         if !ended {
             self.core.cancel(self.flight.number);
         } else if self.core.carrier.is_read_by_callers() {

@@ -200,7 +200,7 @@ impl Core {
     /// none.
     fn admit(self: &Arc<Self>, flight: Arc<Flight>, prepared: Prepared) -> Result<Call, CallError> {
         let earlier = lock(&self.pending).add(flight.clone())?;
-        let call = Call { core: self.clone(), flight };
+        let call = Call::new(self.clone(), flight);
         self.carrier.request(self, &call.flight, prepared);
         if earlier {
             self.carrier.rearm();

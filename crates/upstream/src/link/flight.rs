@@ -2,8 +2,8 @@
 
 use std::{
     sync::{
-        Arc, Mutex,
-        atomic::{AtomicBool, Ordering},
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::Duration,
 };
@@ -12,7 +12,6 @@ use stayput_wire::IdBuf;
 use tokio::time::Instant;
 
 use super::{CallOptions, Declares, Inbox, Prepared, driver::Driver};
-use crate::lock::lock;
 
 /// One call in flight: all that the link, its caller and whoever reads its answer share of it, in one
 /// piece of memory.
@@ -28,7 +27,9 @@ pub(crate) struct Flight {
     pub(crate) declares: Declares,
     /// The time without progress after which it fails.
     pub(crate) limit: Duration,
-    expires: Mutex<Instant>,
+    began: Instant,
+    /// How long after that it last made progress, in nanoseconds.
+    progressed: AtomicU64,
     pub(super) driver: Driver,
     /// More than an answer comes: it is not for the caller to read that when it suits him.
     streams: AtomicBool,
@@ -51,7 +52,8 @@ impl Flight {
             token: prepared.token.take(),
             declares: options.declares,
             limit,
-            expires: Mutex::new(expiry(limit)),
+            began: Instant::now(),
+            progressed: AtomicU64::new(0),
             driver: Driver::default(),
             streams: AtomicBool::new(false),
             silent: prepared.handshake,
@@ -65,12 +67,15 @@ impl Flight {
 
     /// When it is over, if it makes no progress.
     pub(crate) fn expires(&self) -> Instant {
-        *lock(&self.expires)
+        let progressed = Duration::from_nanos(self.progressed.load(Ordering::Relaxed));
+        after(self.began + progressed, self.limit)
     }
 
     /// It makes progress: its time begins anew.
     pub(crate) fn progress(&self) {
-        *lock(&self.expires) = expiry(self.limit);
+        // More nanoseconds than fit are five centuries.
+        let progressed = u64::try_from(self.began.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        self.progressed.store(progressed, Ordering::Relaxed);
     }
 
     /// Something came that is not its answer, and more may come.
@@ -85,7 +90,10 @@ impl Flight {
 
 /// When a call that makes no progress is over.
 pub(crate) fn expiry(limit: Duration) -> Instant {
-    let now = Instant::now();
+    after(Instant::now(), limit)
+}
+
+fn after(moment: Instant, limit: Duration) -> Instant {
     // A limit of centuries is none, and none fits into the clock.
-    now.checked_add(limit).unwrap_or_else(|| now + Duration::from_secs(365 * 86_400))
+    moment.checked_add(limit).unwrap_or_else(|| moment + Duration::from_secs(365 * 86_400))
 }

@@ -3,7 +3,10 @@
 use std::{
     collections::VecDeque,
     io::{self, IoSlice},
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
 };
 
 use bytes::{Buf as _, Bytes};
@@ -24,7 +27,7 @@ pub(super) struct Outbox {
     /// The child's input; none once it is closed.
     pipe: Option<Arc<Sender>>,
     queue: VecDeque<Item>,
-    bytes: usize,
+    load: Load,
     /// What comes waits for what comes right after it, to go out with it.
     corked: bool,
 }
@@ -38,17 +41,19 @@ struct Item {
 
 impl Outbox {
     pub(super) fn new(pipe: Sender) -> Self {
-        Self { pipe: Some(Arc::new(pipe)), queue: VecDeque::new(), bytes: 0, corked: false }
+        let (pipe, queue, load) = (Some(Arc::new(pipe)), VecDeque::new(), Load::default());
+        Self { pipe, queue, load, corked: false }
     }
 
-    pub(super) fn is_full(&self) -> bool {
-        self.bytes > FULL
+    /// How much waits in it, for those who do not have it.
+    pub(super) fn load(&self) -> Load {
+        self.load.clone()
     }
 
     /// Writes what can be written at once. Says whether something is left for the task.
     pub(super) fn send(&mut self, number: Option<u64>, text: Bytes) -> bool {
         let Some(pipe) = &self.pipe else { return false };
-        if number.is_none() && self.bytes > TOO_FULL {
+        if number.is_none() && self.load.bytes() > TOO_FULL {
             return false;
         }
         let mut item = Item { number, rest: text, begun: false };
@@ -59,7 +64,7 @@ impl Outbox {
         if now && item.write(write).is_ok_and(|()| item.rest.is_empty()) {
             return false;
         }
-        self.bytes += item.rest.len();
+        self.load.add(item.rest.len());
         self.queue.push_back(item);
         // Who corked it comes back by itself.
         !self.corked
@@ -107,7 +112,7 @@ impl Outbox {
 
     /// So many bytes of what waits are on their way.
     fn written(&mut self, mut bytes: usize) {
-        self.bytes -= bytes;
+        self.load.remove(bytes);
         while let Some(item) = self.queue.front_mut() {
             let part = bytes.min(item.rest.len());
             item.rest.advance(part);
@@ -124,16 +129,39 @@ impl Outbox {
     pub(super) fn withdraw(&mut self, number: u64) -> bool {
         let at = self.queue.iter().position(|item| item.number == Some(number) && !item.begun);
         let item = at.and_then(|at| self.queue.remove(at));
-        self.bytes -= item.as_ref().map_or(0, |item| item.rest.len());
+        self.load.remove(item.as_ref().map_or(0, |item| item.rest.len()));
         item.is_some()
     }
 
     /// Closes the child's input. What was not begun is not sent: these are the calls.
     pub(super) fn close(&mut self) -> Vec<u64> {
         self.pipe = None;
-        self.bytes = 0;
+        self.load.remove(self.load.bytes());
         let left = self.queue.drain(..);
         left.filter(|item| !item.begun).filter_map(|item| item.number).collect()
+    }
+}
+
+/// How many bytes wait for the child. Only who has the outbox changes it; every caller reads it before he
+/// sends, and needs no lock for that.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Load(Arc<AtomicUsize>);
+
+impl Load {
+    pub(super) fn is_full(&self) -> bool {
+        self.bytes() > FULL
+    }
+
+    fn bytes(&self) -> usize {
+        self.0.load(Ordering::Acquire)
+    }
+
+    fn add(&self, bytes: usize) {
+        self.0.fetch_add(bytes, Ordering::Release);
+    }
+
+    fn remove(&self, bytes: usize) {
+        self.0.fetch_sub(bytes, Ordering::Release);
     }
 }
 
@@ -181,7 +209,7 @@ mod tests {
         assert!(outbox.withdraw(2), "nothing of it was written");
         outbox.waits_for().unwrap().writable().await.unwrap();
         assert!(outbox.uncork().unwrap());
-        assert_eq!((read().as_str(), outbox.bytes), ("1\n3\n", 0));
+        assert_eq!((read().as_str(), outbox.load.bytes()), ("1\n3\n", 0));
 
         let (number, text) = message(4);
         assert!(!outbox.send(number, text));

@@ -67,8 +67,10 @@ impl Pump {
         let pipes = child.take_pipes().ok_or_else(|| io::Error::other("they are in use"))?;
         let pipes = if lane::is_here() { pipes.moved_here()? } else { pipes };
         let child = Arc::new(child);
+        let outbox = Outbox::new(pipes.stdin);
         let stdio = Stdio {
-            outbox: Mutex::new(Outbox::new(pipes.stdin)),
+            load: outbox.load(),
+            outbox: Mutex::new(outbox),
             task: Mutex::default(),
             room: Notify::new(),
             shut: OnceLock::new(),

@@ -9,6 +9,7 @@ use stayput_upstream::{
 
 use crate::world::{
     LONG, call, close, links, open, place,
+    relay::Relay,
     remote::{begin, count, error, hear, listen, once, over, status, until_counted},
     server_with, try_call,
 };
@@ -53,7 +54,37 @@ async fn every_request_says_everything() {
 
 const REGION: &str = r#"{"region":"Zürich","priority":3}"#;
 
-/// Arguments travel as headers as the tools say, which were listed with the profile.
+/// E16: what a balancer needs to bring all of a session to one machine is there with its first request, with the one
+/// that asks for the era, too, and stays, whatever the era turns out to be. It is no session id.
+#[tokio::test]
+async fn a_session_has_its_header_from_the_first_request_on() {
+    for era in ["modern", "legacy"] {
+        let (links, http) = (links(), TestServer::http(&["--era", era]).await);
+        let relay = Relay::to(http.port()).await;
+        let transport = Http::new(relay.url("mcp")).header("x-affinity", "${session.hash}");
+        let isolation = Some(Isolation::PerSession);
+        let server = server_with(transport, Options { isolation, ..Options::default() });
+        let (ann, ben) = (place(), place());
+        let hash = async |place| {
+            let link = open(&links, &server, place).await;
+            header(&link, "x-affinity").await
+        };
+        let (anns, bens) = (hash(&ann).await, hash(&ben).await);
+        assert!(anns != bens && anns.len() >= 8, "{era}: {anns} {bens}");
+        assert_eq!(hash(&ann).await, anns);
+        let said = relay.said();
+        let hashes: Vec<_> =
+            said.lines().filter_map(|it| it.strip_prefix("x-affinity: ")).collect();
+        let requests = said.lines().filter(|line| line.ends_with(" HTTP/1.1")).count();
+        assert_eq!(requests, hashes.len(), "{era}: {said}");
+        assert!(hashes.iter().all(|it| [&anns, &bens].contains(&&(*it).to_owned())), "{hashes:?}");
+        assert!(era == "legacy" || !said.contains("mcp-session-id"), "{said}");
+        close(&links).await;
+    }
+}
+
+/// R142: arguments travel as headers as the tools say, which were listed with the profile: no call lists them behind
+/// anybody's back.
 #[tokio::test]
 async fn arguments_travel_as_headers() {
     let (links, http) = (links(), TestServer::http(&["--era", "modern", "--page", "4"]).await);

@@ -9,8 +9,11 @@ use std::{
 };
 
 use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt, copy},
-    net::{TcpListener, TcpStream, tcp::OwnedWriteHalf},
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::{
+        TcpListener, TcpStream,
+        tcp::{OwnedReadHalf, OwnedWriteHalf},
+    },
     runtime::Handle,
     task::AbortHandle,
 };
@@ -30,6 +33,8 @@ struct Shared {
     open: AtomicUsize,
     /// How many bytes of answers pass until everything is cut.
     allowed: AtomicUsize,
+    /// All that clients said.
+    said: Mutex<Vec<u8>>,
     live: Mutex<Vec<AbortHandle>>,
 }
 
@@ -51,6 +56,7 @@ impl Relay {
             made: AtomicUsize::new(0),
             open: AtomicUsize::new(0),
             allowed: AtomicUsize::new(usize::MAX),
+            said: Mutex::default(),
             live: Mutex::default(),
         });
         let accepting = Handle::current().spawn(accept(listener, shared.clone())).abort_handle();
@@ -73,6 +79,11 @@ impl Relay {
 
     pub(crate) fn open(&self) -> usize {
         self.shared.open.load(Ordering::SeqCst)
+    }
+
+    /// All that clients said so far.
+    pub(crate) fn said(&self) -> String {
+        String::from_utf8_lossy(&self.shared.said.lock().unwrap()).into_owned()
     }
 
     /// Cuts all connections now.
@@ -108,20 +119,25 @@ async fn accept(listener: TcpListener, shared: Arc<Shared>) {
 /// Ends both ways when one of them ends: nobody here closes half a connection.
 async fn pass(client: TcpStream, open: Open) -> Option<()> {
     let server = TcpStream::connect((Ipv4Addr::LOCALHOST, open.0.to)).await.ok()?;
-    let (mut from_client, to_client) = client.into_split();
-    let (from_server, mut to_server) = server.into_split();
+    let (from_client, to_client) = client.into_split();
+    let (from_server, to_server) = server.into_split();
     tokio::select! {
-        _ = copy(&mut from_client, &mut to_server) => {}
+        _ = requests(from_client, to_server, &open.0) => {}
         _ = answers(from_server, to_client, &open.0) => {}
     }
     Some(())
 }
 
-async fn answers(
-    mut from: tokio::net::tcp::OwnedReadHalf,
-    mut to: OwnedWriteHalf,
-    shared: &Shared,
-) -> Option<()> {
+async fn requests(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, shared: &Shared) -> Option<()> {
+    let mut buffer = vec![0; 16 << 10];
+    loop {
+        let read = from.read(&mut buffer).await.ok().filter(|read| *read > 0)?;
+        shared.said.lock().unwrap().extend_from_slice(&buffer[..read]);
+        to.write_all(&buffer[..read]).await.ok()?;
+    }
+}
+
+async fn answers(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, shared: &Shared) -> Option<()> {
     let mut buffer = vec![0; 16 << 10];
     loop {
         let read = from.read(&mut buffer).await.ok().filter(|read| *read > 0)?;

@@ -94,7 +94,11 @@ fn code(digits: &str) -> Option<(u32, &str)> {
 
 /// Whether the JSON string `json` says `text`.
 pub(crate) fn is_text(json: &str, text: &str) -> bool {
-    unquote(json).is_some_and(|said| said == text)
+    match json.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')) {
+        // An escape is longer than what it says.
+        Some(inner) if inner.len() <= text.len() => inner == text && !inner.contains('\\'),
+        _ => unquote(json).is_some_and(|said| said == text),
+    }
 }
 
 /// Whether two names are one to a reader that does not mind upper and lower case.
@@ -149,6 +153,8 @@ mod tests {
     fn case_is_told_from_spelling() {
         assert!(is_text(r#""\u006dethod""#, "method"));
         assert!(!is_text(r#""Method""#, "method"));
+        assert!(!is_text(r#""x\n""#, r"x\n") && is_text(r#""x\\n""#, r"x\n"));
+        assert!(!is_text("method", "method") && !is_text("\"", "") && is_text("\"\"", ""));
         assert!(is_same_in_any_case("METHOD", "method"));
         assert!(is_same_in_any_case("reſult", "result"));
         assert!(!is_same_in_any_case("methods", "method"));
