@@ -84,6 +84,7 @@ mod profiles;
 mod seal;
 mod seat;
 mod server;
+mod shared;
 mod sse;
 mod started;
 mod stdio;
@@ -112,3 +113,4 @@ pub use server::{
     Options, ProviderError, Resolved, Server, ServerError, ServerProblem, Stdio, Timeouts,
     Transport, Warm,
 };
+pub use shared::Shared;
