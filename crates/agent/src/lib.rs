@@ -81,7 +81,6 @@ mod run;
 mod seen;
 mod servers;
 mod session;
-mod shared;
 mod streaming;
 mod ticket;
 mod visit;

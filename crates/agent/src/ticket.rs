@@ -4,9 +4,9 @@ use std::{collections::BTreeMap, fmt};
 
 use serde::{Deserialize, Serialize};
 use stayput_core::{Agent, Expiry, Generation, Key, OpenError, Opened, Record, StoreError, Wish};
-use stayput_upstream::{Attachment, SealKey};
+use stayput_upstream::{Attachment, SealKey, Shared};
 
-use crate::{Error, Hub, Session, hold::Hold, shared::Shared};
+use crate::{Error, Hub, Session, hold::Hold};
 
 /// Everything that another process needs to go on with a session, and a secret: whoever has it has the
 /// session.

@@ -4,7 +4,7 @@ use std::sync::{Arc, atomic::Ordering};
 
 use stayput_core::{Generation, InUse};
 use stayput_upstream::{
-    Asking, Attachment, CallError, Delivery, Held, Isolation, LossReason, Place, Way,
+    Asking, Attachment, CallError, Delivery, Held, Isolation, LossReason, Place, Shared, Way,
 };
 use stayput_wire::Era;
 
@@ -15,7 +15,6 @@ use crate::{
     hub::Inner,
     keeper::RecordKeeper,
     servers::Entry,
-    shared::Shared,
 };
 
 /// A session that has to do with a server, for as long as a call takes.

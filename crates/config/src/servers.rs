@@ -104,7 +104,7 @@ impl Servers {
                 continue;
             }
             match self.add(member, &table) {
-                Err(wrong) if self.forgiving && matches!(*wrong.problem, Problem::Unset { .. }) => {
+                Err(wrong) if self.forgiving && wrong.is_unset() => {
                     self.unset.push((member.name.clone().into_owned(), wrong));
                 }
                 added => added?,

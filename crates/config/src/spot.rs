@@ -19,6 +19,14 @@ pub struct Wrong {
     pub(crate) problem: Box<Problem>,
 }
 
+impl Wrong {
+    /// Whether all that is wrong is that a variable is not set.
+    #[must_use]
+    pub fn is_unset(&self) -> bool {
+        matches!(*self.problem, Problem::Unset { .. })
+    }
+}
+
 /// What was read, or what is wrong.
 pub type Read<T> = Result<T, Wrong>;
 

@@ -64,6 +64,7 @@ mod key;
 mod lease;
 mod limits;
 mod memory;
+mod name;
 mod owner;
 #[cfg(feature = "promises")]
 pub mod promises;
@@ -91,6 +92,7 @@ pub use key::Key;
 pub use lease::{Holder, HolderId, Lease, Tenure};
 pub use limits::{SessionLimits, StateLimits};
 pub use memory::MemoryStore;
+pub use name::{Name, NoName, conversation};
 pub use owner::Owner;
 pub use record::{Attachment, EndReason, Ended, Record};
 pub use session::{InUse, Session};

@@ -31,7 +31,14 @@ use self::{
     finding::{Checked, Finding},
     probe::Probe,
 };
-use crate::{aggregate::all, alone::Signals, cli, config::Config, definition, log::Log};
+use crate::{
+    aggregate::all,
+    alone::Signals,
+    cli,
+    config::{Config, SETTINGS},
+    definition,
+    log::Log,
+};
 
 /// How many servers are looked at at once: each is several processes for a moment.
 const AT_ONCE: usize = 4;
@@ -93,7 +100,8 @@ fn chosen(args: &cli::Check) -> Result<(Vec<Server>, Checked), String> {
     let file = args.file(Path::new(".")).map_err(|error| error.to_string())?;
     let (config, unset) = Config::load_forgiving(&file).map_err(|error| error.to_string())?;
     let found = config.servers.iter().map(|it| it.server.name());
-    let names: Vec<&str> = found.chain(unset.iter().map(|(name, _)| &**name)).collect();
+    let unset_names = unset.iter().map(|(name, _)| &**name).filter(|name| *name != SETTINGS);
+    let names: Vec<&str> = found.chain(unset_names).collect();
     if let Some(wanted) = &args.server {
         definition::choose(names.iter().copied(), Some(wanted))?;
     }

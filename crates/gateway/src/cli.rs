@@ -221,7 +221,7 @@ impl Serve {
     /// [`StartError`] says what to write where.
     #[cfg(test)]
     fn configuration(&self, folder: &Path) -> Result<Config, StartError> {
-        Ok(self.source(folder)?.load().0?)
+        self.source(folder)?.load().0
     }
 
     /// Where the configuration is read from, now and when it changes.

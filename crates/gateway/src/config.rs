@@ -18,9 +18,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use stayput_config::{
-    Around, Document, Problem, Read, Servers, Spot, Table, Wrong, keys as common,
-};
+use stayput_config::{Around, Document, Problem, Read, Servers, Spot, Wrong, keys as common};
 use stayput_core::Expiry;
 use stayput_stores::Address;
 
@@ -37,6 +35,9 @@ pub(crate) use stayput_config::{
 
 /// The JSON Schema of the file.
 pub(crate) const SCHEMA: &str = include_str!("../../../docs/stayput.schema.json");
+
+/// What stands for the settings of the gateway where servers are named. No server can be called so.
+pub(crate) const SETTINGS: &str = "(settings)";
 
 /// What a configuration says, checked.
 pub(crate) struct Config {
@@ -100,8 +101,8 @@ impl Config {
         Document::new(text, origin, environment).read(Self::read)
     }
 
-    /// The configuration in the file `path`, without the servers that need a variable which is not set; what is
-    /// missing is told beside, by server.
+    /// The configuration in the file `path`, without the servers, and without the settings, that need a variable
+    /// which is not set; what is missing is told beside, by server, or by [`SETTINGS`].
     ///
     /// # Errors
     /// As those of [`Config::parse`].
@@ -109,29 +110,30 @@ impl Config {
         path: &Path,
     ) -> Result<(Self, Vec<(String, ConfigError)>), ConfigError> {
         let document = Document::load(path)?;
-        let read = |root: &Spot<'_>| Self::read_with(root, Servers::read_forgiving);
-        let (config, unset) = document.read(read)?;
+        let (config, unset) = document.read(|root| Self::read_with(root, true))?;
         let told = |(name, wrong)| (name, document.error(wrong));
         Ok((config, unset.into_iter().map(told).collect()))
     }
 
     fn read(root: &Spot<'_>) -> Read<Self> {
-        Ok(Self::read_with(root, Servers::read)?.0)
+        Ok(Self::read_with(root, false)?.0)
     }
 
-    fn read_with(
-        root: &Spot<'_>,
-        servers: fn(&Spot<'_>, &Table<'_>) -> Read<Servers>,
-    ) -> Read<(Self, Vec<(String, Wrong)>)> {
+    fn read_with(root: &Spot<'_>, forgiving: bool) -> Read<(Self, Vec<(String, Wrong)>)> {
         let file = root.table()?;
-        let settings = file.read(common::STAYPUT, Settings::read)?.unwrap_or_default();
+        let (settings, wrong) = match file.read(common::STAYPUT, Settings::read) {
+            Err(wrong) if forgiving && wrong.is_unset() => (Settings::default(), Some(wrong)),
+            settings => (settings?.unwrap_or_default(), None),
+        };
         let Around { environment, folder } = root.around;
         let own = || settings::default_store(environment, folder);
         let store = settings.store.or_else(own).ok_or_else(|| root.wrong(Problem::Folder))?;
-        let Servers { found, warnings, unset, .. } = servers(root, &file)?;
-        if settings.auth.is_none() {
+        let read = if forgiving { Servers::read_forgiving } else { Servers::read };
+        let Servers { found, warnings, mut unset, .. } = read(root, &file)?;
+        if settings.auth.is_none() && wrong.is_none() {
             auth::nobody_is_meant(&file)?;
         }
+        unset.extend(wrong.map(|wrong| (SETTINGS.to_owned(), wrong)));
         let config = Self {
             listen: settings.listen,
             store,

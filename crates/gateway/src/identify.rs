@@ -15,7 +15,6 @@ mod fleeting;
 mod header;
 mod hint;
 mod meta;
-mod name;
 mod open;
 mod policy;
 mod refusal;
@@ -26,7 +25,7 @@ pub(crate) mod tests;
 use std::sync::Arc;
 
 use http::HeaderMap;
-use stayput_core::{Handle, InUse, Origin, Owner};
+use stayput_core::{Handle, InUse, Name, Origin, Owner};
 use stayput_upstream::{Place, Server};
 use stayput_wire::{Era, Message};
 
@@ -194,7 +193,7 @@ pub(crate) async fn named(
     let text = explicit.rest(claim.message)?;
     let name = match explicit.said.is_empty() {
         false => Some(Box::pin(explicit.one(house, claim)).await?),
-        true => hint::read(&house.identify.configured.hints, &meta)?.map(name::Name::Key),
+        true => hint::read(&house.identify.configured.hints, &meta)?.map(Name::Key),
     };
     let Some(name) = name else { return Ok(Named { found: None, text }) };
     if claim.connection.is_some() && !own && !Box::pin(house.keeps(claim)).await {

@@ -78,11 +78,11 @@ impl Reading {
     /// # Errors
     /// [`StartError`] says what is wrong with it.
     pub(crate) fn begin(source: Source) -> Result<(Config, Self), StartError> {
-        let begun = watch::look(&[source.file.clone()]);
+        let begun = watch::look(std::slice::from_ref(&source.file));
         let (config, files) = source.load();
         let config = config?;
         let (listen, store) = (config.listen, config.store.clone());
-        let watch = Watch::new(begun, files);
+        let watch = Watch::new(begun, &files);
         Ok((config, Self { source, watch, refused: false, listen, store }))
     }
 
@@ -125,7 +125,7 @@ impl Reading {
         let read = move || {
             let begun = watch::look(&known);
             let (config, files) = source.load();
-            (config, Watch::new(begun, files))
+            (config, Watch::new(begun, &files))
         };
         let (config, watch) = tokio::task::spawn_blocking(read).await.ok()?;
         self.watch = watch;

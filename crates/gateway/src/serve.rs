@@ -158,12 +158,7 @@ impl Gateway {
     /// Opens the store, takes the sessions, and listens. Nothing is started yet.
     pub(crate) async fn start(mut plan: Plan, log: Log) -> Result<Self, ServeError> {
         let owners = owners(std::mem::take(&mut plan.auth), None)?;
-        if let Some(address) = exposed(&plan, &owners)? {
-            log.warn(&format!(
-                "{address} can be reached from other machines, and whoever does so is let in: all of \
-                 them are one owner, and can reach each other's sessions"
-            ));
-        }
+        warn_if_exposed(&plan, &owners, log)?;
         let holding = Holding::take(&plan.data)?;
         let socket = socket(&plan, log)?;
         let database = stayput_stores::open(&plan.store).await?;
@@ -370,7 +365,7 @@ impl Gateway {
         {
             self.log.warn(&format!("the configuration is not read anew: {error}"));
         }
-        std::future::pending().await
+        std::future::pending::<()>().await;
     }
 }
 
@@ -456,6 +451,17 @@ pub(crate) fn exposed(plan: &Plan, owners: &Owners) -> Result<Option<SocketAddr>
         Some(address) if !plan.open_to_all => Err(ServeError::Exposed { address }),
         exposed => Ok(exposed),
     }
+}
+
+/// Says to whoever runs it that others can come in without being asked who they are.
+fn warn_if_exposed(plan: &Plan, owners: &Owners, log: Log) -> Result<(), ServeError> {
+    if let Some(address) = exposed(plan, owners)? {
+        log.warn(&format!(
+            "{address} can be reached from other machines, and whoever does so is let in: all of them \
+             are one owner, and can reach each other's sessions"
+        ));
+    }
+    Ok(())
 }
 
 /// Whom a configuration lets in. An issuer is asked for its keys when the first token comes, unless they are

@@ -1,52 +1,11 @@
-//! Links that several sessions share: which state of them a session has seen.
+//! Links that all share: which state of them an owner has seen whose requests belong to no session.
 
 use std::{
     collections::HashMap,
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
-use stayput_core::{Attachment, Generation, Owner, Record};
-use stayput_upstream::Held;
-
-/// The state behind a link that several sessions share, as the record of a session keeps it. It is of one
-/// process of ours, because such a link is not gone on with after a restart.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Seen(String);
-
-impl Seen {
-    /// What is behind this link now; none if it is of one session alone, or nothing is behind it.
-    pub(crate) fn now(life: &str, link: &Held) -> Option<Self> {
-        Self::at(life, link, link.generation())
-    }
-
-    /// What will be behind it after this was lost.
-    pub(crate) fn next(life: &str, link: &Held) -> Option<Self> {
-        Self::at(life, link, link.generation().next())
-    }
-
-    fn at(life: &str, link: &Held, generation: Generation) -> Option<Self> {
-        let shared = link.key().scope().session().is_none() && link.keeps_state();
-        let slot = link.slot();
-        shared.then(|| {
-            Self(format!(r#"{{"shared":"{life}","slot":{slot},"generation":{generation}}}"#))
-        })
-    }
-
-    /// Whether a session has seen this, and nothing since.
-    pub(crate) fn is_in(&self, record: &Record, server: &str) -> bool {
-        record.attachments.get(server).is_some_and(|kept| kept.body == self.0)
-    }
-
-    /// A session sees this from now on. If it has seen something else, that is lost.
-    pub(crate) fn note(&self, record: &mut Record, server: &str) {
-        if self.is_in(record, server) {
-            return;
-        }
-        let known = record.attachments.contains_key(server);
-        let generation = if known { record.generation.next() } else { record.generation };
-        record.attach(server, Attachment::new(generation, self.0.clone()));
-    }
-}
+use stayput_core::{Generation, Owner};
 
 /// Which state behind a link: what is behind one in a later slot is another, whatever its generation.
 pub(crate) type Behind = (u64, Generation);

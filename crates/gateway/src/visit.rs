@@ -6,7 +6,7 @@ use bytes::Bytes;
 use stayput_core::{Generation, InUse};
 use stayput_upstream::{
     Asking, Attachment, CallError, Delivery, Held, Hello, Isolation, Loss, LossReason, OpenError,
-    Place, Server,
+    Place, Server, Shared,
 };
 use stayput_wire::{Era, Message, meta};
 
@@ -17,7 +17,6 @@ use crate::{
     keeper::RecordKeeper,
     losses::{self, Beside, Told},
     reply::{self, Then},
-    shared::Seen,
     usage::Usage,
 };
 
@@ -116,11 +115,11 @@ impl Visit {
     /// on another one, that is lost, and has to be told.
     pub(crate) async fn depend(&self, link: &Held, asked: Asked<'_>) -> Result<(), String> {
         let server = self.server.name();
-        let seen = Seen::now(&self.house.life, link);
+        let seen = Shared::now(&self.house.life, link);
         let Some(seen) = seen.filter(|_| losses::depends_on_state(asked.method)) else {
             return Ok(());
         };
-        if seen.is_in(&self.session.record(), server) {
+        if seen.seen_by(&self.session.record(), server).is_some() {
             return Ok(());
         }
         let session = self.session.session();
@@ -169,7 +168,7 @@ impl Visit {
         &self,
         generation: Generation,
         loss: Option<Loss>,
-        next: Option<Seen>,
+        next: Option<Shared>,
         beside: Beside,
     ) -> Then {
         let (house, session) = (self.house.clone(), self.session.session().clone());
@@ -235,7 +234,7 @@ impl Visit {
             && loss.reason() != LossReason::Released
         {
             let reason = Some(loss.reason());
-            let next = Seen::next(&self.house.life, link);
+            let next = Shared::next(&self.house.life, link);
             let generation = match next {
                 // The session counts its own losses on what it shares.
                 Some(_) => self.session.record().generation.next(),

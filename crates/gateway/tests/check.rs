@@ -31,7 +31,7 @@ struct Said {
 }
 
 impl Check {
-    fn of(servers: Value) -> Self {
+    fn of(servers: &Value) -> Self {
         Self::text(&json!({ "mcpServers": servers }).to_string())
     }
 
@@ -116,7 +116,7 @@ async fn what_is_well_is_told_in_a_table() {
         "stateless": { "url": stateless.url() },
         "off": { "command": "${NOT_SET_IN_TESTS}", "disabled": true },
     });
-    let check = Check::of(servers);
+    let check = Check::of(&servers);
     let said = check.run().await;
     assert_eq!(said.code, Some(0), "{}{}", said.stdout, said.stderr);
     assert!(said.stdout.starts_with("SERVER"), "{}", said.stdout);
@@ -143,7 +143,7 @@ async fn what_is_well_is_told_in_a_table() {
 #[tokio::test]
 async fn what_is_broken_is_found() {
     let mark = mark("check-broken");
-    let check = Check::of(json!({
+    let check = Check::of(&json!({
         "well": stdio(&mark, &[]),
         "missing": { "command": "no-such-program-of-tests" },
         "exits": { "command": "sh", "args": ["-c", "echo the key is missing >&2; exit 3"] },
@@ -164,6 +164,10 @@ async fn what_is_broken_is_found() {
     assert!(what.contains(place) && what.contains("mcpServers.unset.env.TOKEN"), "{what}");
     assert!(what.contains("NOT_SET_IN_TESTS is not set"), "{what}");
     gone(&mark).await;
+    let text = r#"{"mcpServers": {}, "stayput": {"store": "redis://:${NOT_SET_IN_TESTS}@h"}}"#;
+    let said = Check::text(text).with(&["--json"]).run().await;
+    let (what, _) = said.finding("(settings)");
+    assert!(said.code == Some(1) && what.contains("stayput.store: the environment"), "{what}");
 }
 
 /// A file that cannot be used is told as `stayput serve` tells it, with code 2; so is a wrong name.
@@ -179,10 +183,10 @@ async fn a_wrong_configuration_has_a_code_of_its_own() {
     assert!(told["ok"] == false && told["error"].as_str().unwrap().contains("lisen"), "{told}");
     let mark = mark("check-named");
     let servers = json!({ "one": stdio(&mark, &[]), "two": { "command": "no-such-program" } });
-    let said = Check::of(servers.clone()).with(&["--server", "three"]).run().await;
+    let said = Check::of(&servers).with(&["--server", "three"]).run().await;
     assert_eq!(said.code, Some(2));
     assert!(said.stderr.contains("the servers are one, two"), "{}", said.stderr);
-    let said = Check::of(servers).with(&["--server", "one"]).run().await;
+    let said = Check::of(&servers).with(&["--server", "one"]).run().await;
     assert_eq!(said.code, Some(0), "{}", said.stdout);
     let empty = TempDir::new().unwrap();
     let mut command = Command::new(env!("CARGO_BIN_EXE_stayput"));
@@ -201,7 +205,7 @@ async fn a_file_that_two_sessions_write_to_is_found() {
         let line = format!("exec 9>>\"{file}\"; exec {server} stdio --era legacy");
         json!({ "command": "sh", "args": ["-c", line] })
     };
-    let check = Check::of(json!({
+    let check = Check::of(&json!({
         "one": script(file.to_str().unwrap()), "own": script("${session.dir}/notes.db"),
     }));
     let said = check.with(&["--json"]).run().await;
@@ -217,7 +221,7 @@ async fn a_file_that_two_sessions_write_to_is_found() {
 #[tokio::test]
 async fn an_interrupt_leaves_nothing_behind() {
     let mark = mark("check-interrupted");
-    let check = Check::of(json!({ "mute": stdio(&mark, &["--silent", "--ignore-eof"]) }));
+    let check = Check::of(&json!({ "mute": stdio(&mark, &["--silent", "--ignore-eof"]) }));
     let child = check.command().spawn().unwrap();
     until("process", || !processes::with_token(&mark).is_empty()).await;
     let pid = child.id().unwrap().to_string();
@@ -239,7 +243,7 @@ async fn memories_that_are_not_apart_are_found() {
     let (name, recipe) = recipe::read("server-memory");
     let mut common = recipe.clone();
     common["env"]["MEMORY_FILE_PATH"] = json!(file);
-    let check = Check::of(json!({ (name.clone()): recipe, "common": common }));
+    let check = Check::of(&json!({ (name.clone()): recipe, "common": common }));
     let said = check.with(&["--json"]).run().await;
     assert_eq!(said.code, Some(1), "{}", said.stderr);
     let own = said.of(&name);
@@ -273,7 +277,7 @@ async fn browsers_that_want_one_profile_are_found() {
     };
     let common = with(format!("--user-data-dir={}", profile.display()));
     let isolated = with("--isolated".to_owned());
-    let check = Check::of(json!({
+    let check = Check::of(&json!({
         (name.clone()): recipe.clone(), "isolated": isolated, "common": common,
     }));
     let said = check.with(&["--json"]).run().await;
@@ -297,7 +301,7 @@ async fn everything_is_well_without_calls() {
     }
     let (name, recipe) = recipe::read("server-everything");
     let (_, memory) = recipe::read("server-memory");
-    let check = Check::of(json!({ (name.clone()): recipe, "memory": memory }));
+    let check = Check::of(&json!({ (name.clone()): recipe, "memory": memory }));
     let said = check.with(&["--json", "--no-calls"]).run().await;
     assert_eq!(said.code, Some(0), "{}{}", said.stdout, said.stderr);
     assert_eq!(said.of(&name)["isolation"], "own process");

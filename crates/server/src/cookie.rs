@@ -1,7 +1,5 @@
 //! The cookie `mcp_session_id`, where it is switched on.
 
-use std::fmt::Write as _;
-
 use http::{HeaderMap, HeaderValue, header};
 use stayput_core::{Expiry, Handle};
 use stayput_wire::header as mcp;
@@ -53,20 +51,14 @@ impl Cookie {
     pub(crate) fn line(self, handle: Option<&Handle>, expiry: Expiry) -> Option<HeaderValue> {
         let age = [expiry.idle, expiry.absolute].into_iter().flatten().min();
         let age = if handle.is_some() { age.map(|age| age.as_secs()) } else { Some(0) };
-        let mut line = format!("{}={}", mcp::SESSION_COOKIE, handle.map_or("", Handle::expose));
-        line.push_str("; Path=/; HttpOnly");
-        if self.secure || self.same_site == SameSite::None {
-            line.push_str("; Secure");
-        }
-        line.push_str(match self.same_site {
-            SameSite::Strict => "; SameSite=Strict",
-            SameSite::Lax => "; SameSite=Lax",
-            SameSite::None => "; SameSite=None",
-        });
-        if let Some(age) = age {
-            // Writing to a text does not fail.
-            let _ = write!(line, "; Max-Age={age}");
-        }
+        let secure = self.secure || self.same_site == SameSite::None;
+        let sites = match self.same_site {
+            SameSite::Strict => "Strict",
+            SameSite::Lax => "Lax",
+            SameSite::None => "None",
+        };
+        let value = handle.map_or("", Handle::expose);
+        let line = mcp::set_session_cookie(value, secure, sites, age);
         let mut line = HeaderValue::try_from(line).ok()?;
         line.set_sensitive(true);
         Some(line)
@@ -75,10 +67,8 @@ impl Cookie {
 
 /// What the cookie of a request says.
 pub(crate) fn read(headers: &HeaderMap) -> Option<&str> {
-    let lines = headers.get_all(header::COOKIE).iter().filter_map(|line| line.to_str().ok());
-    let pairs =
-        lines.flat_map(|line| line.split(';')).filter_map(|pair| pair.trim().split_once('='));
-    pairs.filter(|(name, _)| *name == mcp::SESSION_COOKIE).map(|(_, value)| value).next()
+    let mut lines = headers.get_all(header::COOKIE).iter().filter_map(|line| line.to_str().ok());
+    lines.find_map(mcp::session_cookie)
 }
 
 #[cfg(test)]

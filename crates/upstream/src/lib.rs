@@ -91,6 +91,7 @@ mod profiles;
 mod seal;
 mod seat;
 mod server;
+mod shared;
 mod sse;
 mod started;
 mod stdio;
@@ -122,3 +123,4 @@ pub use server::{
     Options, ProviderError, Resolved, Server, ServerError, ServerProblem, Stdio, Timeouts,
     Transport, Warm,
 };
+pub use shared::Shared;

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use crate::base64;
+use base64::{Engine as _, engine::general_purpose::STANDARD};
 
 /// The revision a request speaks. Both eras, from 2025-06-18 on.
 pub const PROTOCOL_VERSION: &str = "mcp-protocol-version";
@@ -42,6 +42,36 @@ pub fn name_source(method: &str) -> Option<&'static str> {
     }
 }
 
+/// What the cookie that names a session says, in one line of `Cookie`.
+///
+/// ```
+/// use stayput_wire::header;
+///
+/// assert_eq!(header::session_cookie("a=1; mcp_session_id=sp_x"), Some("sp_x"));
+/// assert_eq!(header::session_cookie("xmcp_session_id=1"), None);
+/// ```
+#[must_use]
+pub fn session_cookie(line: &str) -> Option<&str> {
+    let mut pairs = line.split(';').filter_map(|pair| pair.trim().split_once('='));
+    pairs.find(|(name, _)| *name == SESSION_COOKIE).map(|(_, value)| value)
+}
+
+/// `Set-Cookie` for it: no script reads it. `sites` is what `SameSite` says, `age` the seconds that it lives;
+/// without them it goes with the browser.
+///
+/// ```
+/// use stayput_wire::header;
+///
+/// let line = header::set_session_cookie("sp_x", true, "Strict", Some(60));
+/// assert_eq!(line, "mcp_session_id=sp_x; Path=/; HttpOnly; Secure; SameSite=Strict; Max-Age=60");
+/// ```
+#[must_use]
+pub fn set_session_cookie(value: &str, secure: bool, sites: &str, age: Option<u64>) -> String {
+    let secure = if secure { "; Secure" } else { "" };
+    let age = age.map(|age| format!("; Max-Age={age}")).unwrap_or_default();
+    format!("{SESSION_COOKIE}={value}; Path=/; HttpOnly{secure}; SameSite={sites}{age}")
+}
+
 const OPENING: &str = "=?base64?";
 const CLOSING: &str = "?=";
 
@@ -61,7 +91,7 @@ pub fn encode(value: &str) -> Cow<'_, str> {
     if is_plain(value.as_bytes()) && !padded && !lookalike {
         return Cow::Borrowed(value);
     }
-    Cow::Owned(format!("{OPENING}{}{CLOSING}", base64::encode(value.as_bytes())))
+    Cow::Owned(format!("{OPENING}{}{CLOSING}", STANDARD.encode(value)))
 }
 
 /// What the header value `value` says.
@@ -84,7 +114,7 @@ pub fn decode(value: &[u8]) -> Result<Cow<'_, str>, InvalidHeader> {
     let Some(inner) = text.strip_prefix(OPENING).and_then(|rest| rest.strip_suffix(CLOSING)) else {
         return Ok(Cow::Borrowed(text));
     };
-    let bytes = base64::decode(inner).ok_or(InvalidHeader::Base64)?;
+    let bytes = STANDARD.decode(inner).map_err(|_| InvalidHeader::Base64)?;
     String::from_utf8(bytes).map(Cow::Owned).map_err(|_| InvalidHeader::NotUtf8)
 }
 

@@ -54,7 +54,6 @@
 //! [`json::DEPTH_LIMIT`]. A message has at most [`Message::SIZE_LIMIT`] bytes, and whoever cuts a
 //! stream gives a limit. Nothing that was said is repeated in an error or in `Debug`, but for ids.
 
-mod base64;
 mod batch;
 mod code;
 mod framing;

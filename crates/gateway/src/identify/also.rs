@@ -3,12 +3,12 @@
 use std::borrow::Cow;
 
 use http::HeaderMap;
+use stayput_core::{Name, NoName, conversation};
 use stayput_wire::Raw;
 
 use super::{
     header,
     meta::{self, Member},
-    name::{self, Name, NoName},
 };
 use crate::{config::Also, owners::Claims};
 
@@ -45,8 +45,7 @@ fn named<'a>(
     key: &str,
     ids: impl Iterator<Item = &'a str>,
 ) -> Vec<(String, Result<Name, NoName>)> {
-    let own =
-        |id: &str| name::conversation(source, &format!("{key}:{id}")).map(|it| Ok(Name::Key(it)));
+    let own = |id: &str| conversation(source, &format!("{key}:{id}")).map(|it| Ok(Name::Key(it)));
     let read = |id: &str| if id.is_empty() { None } else { Name::read(id).or_else(|| own(id)) };
     ids.filter_map(read).map(|name| (place.to_owned(), name)).collect()
 }

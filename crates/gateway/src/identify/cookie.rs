@@ -3,7 +3,7 @@
 //! To a client with a handshake it is what `Mcp-Session-Id` is. To one without it is a session's handle
 //! that its model never sees.
 
-use std::{fmt::Write as _, sync::Arc};
+use std::sync::Arc;
 
 use http::{HeaderMap, HeaderValue, header};
 use stayput_core::{EndReason, Handle, OpenError, Opened, Session, Wish};
@@ -14,10 +14,8 @@ use crate::house::House;
 
 /// What the cookie of a request says.
 pub(crate) fn read(headers: &HeaderMap) -> Option<&str> {
-    let lines = headers.get_all(header::COOKIE).iter().filter_map(|line| line.to_str().ok());
-    let pairs =
-        lines.flat_map(|line| line.split(';')).filter_map(|pair| pair.trim().split_once('='));
-    pairs.filter(|(name, _)| *name == mcp::SESSION_COOKIE).map(|(_, value)| value).next()
+    let mut lines = headers.get_all(header::COOKIE).iter().filter_map(|line| line.to_str().ok());
+    lines.find_map(mcp::session_cookie)
 }
 
 /// The secret name of the connection that a request came on, out of its header or else its cookie.
@@ -88,13 +86,9 @@ pub(crate) async fn given(
 pub(crate) fn line(house: &House, secret: Option<&Handle>) -> Option<HeaderValue> {
     let expiry = house.identify.expiry;
     let age = [expiry.idle, expiry.absolute].into_iter().flatten().min();
-    let mut line = format!("{}={}", mcp::SESSION_COOKIE, secret.map_or("", Handle::expose));
-    line.push_str("; Path=/; HttpOnly; Secure; SameSite=Strict");
     let age = if secret.is_some() { age.map(|age| age.as_secs()) } else { Some(0) };
-    if let Some(age) = age {
-        // Writing to a text does not fail.
-        let _ = write!(line, "; Max-Age={age}");
-    }
+    let value = secret.map_or("", Handle::expose);
+    let line = mcp::set_session_cookie(value, true, "Strict", age);
     let mut line = HeaderValue::try_from(line).ok()?;
     line.set_sensitive(true);
     Some(line)

@@ -2,13 +2,12 @@
 
 use std::{borrow::Cow, sync::Arc};
 
-use stayput_core::{Agent, SessionId};
+use stayput_core::{Agent, Name, NoName, SessionId};
 use stayput_wire::{Message, header as mcp, meta as keys};
 
 use super::{
     Claim, also, argument, header,
     meta::{self, Member},
-    name::{Name, NoName},
     path,
     refusal::Refusal,
 };
@@ -107,8 +106,7 @@ impl Explicit {
     }
 
     fn add(&mut self, place: Cow<'static, str>, name: Result<Name, NoName>) -> Result<(), Refusal> {
-        let told =
-            |no: NoName| Refusal::caller(format!("Nothing was run: {place} {}.", no.sentence()));
+        let told = |no: NoName| Refusal::caller(format!("Nothing was run: {place} {no}."));
         let name = name.map_err(told)?;
         self.said.push(Said { name, place });
         Ok(())

@@ -7,7 +7,7 @@ use stayput_wire::{Raw, meta as keys};
 
 use super::{
     meta::{self, Member},
-    name, path,
+    path,
     refusal::Refusal,
 };
 use crate::config::Hints;
@@ -31,7 +31,7 @@ pub(super) fn read(hints: &Hints, members: &[Member<'_>]) -> Result<Option<Key>,
             Some((other, _)) => return Err(two(other, source)),
         }
     }
-    Ok(first.and_then(|(source, id)| name::conversation(source, &id)))
+    Ok(first.and_then(|(source, id)| stayput_core::conversation(source, &id)))
 }
 
 /// Every hint that counts, in the order of the table.

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use stayput_core::{Agent, Key, OpenError, Opened, Wish};
+use stayput_core::{Agent, Key, Name, OpenError, Opened, Wish};
 
-use super::{Claim, Found, name::Name, refusal::Refusal};
+use super::{Claim, Found, refusal::Refusal};
 use crate::{house::House, session_tools};
 
 /// The session with this name. A key that nobody had makes one; a handle leads to what it was given

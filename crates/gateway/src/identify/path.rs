@@ -1,6 +1,6 @@
 //! The session in the path: `/mcp/{server}/~{key}`.
 
-use super::name::{Name, NoName};
+use stayput_core::{Name, NoName};
 
 /// A path, and the key behind it.
 #[derive(Debug, PartialEq, Eq)]

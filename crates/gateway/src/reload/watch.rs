@@ -67,7 +67,7 @@ pub(super) struct Watch {
 impl Watch {
     /// These files were read. Those that were known were looked at before, so that what was written meanwhile
     /// is seen as a change.
-    pub(super) fn new(before: Vec<Look>, files: Vec<PathBuf>) -> Self {
+    pub(super) fn new(before: Vec<Look>, files: &[PathBuf]) -> Self {
         let mut known = before;
         known.retain(|it| files.contains(&it.file));
         let new = files.iter().filter(|file| !known.iter().any(|it| it.file == **file));
@@ -123,6 +123,8 @@ impl Watch {
 
 #[cfg(test)]
 mod tests {
+    use std::slice;
+
     use super::*;
 
     async fn settles(watch: &mut Watch) -> bool {
@@ -135,12 +137,12 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let (file, other) = (folder.path().join("a"), folder.path().join("b"));
         fs::write(&file, "one").unwrap();
-        let read = |files: &[PathBuf]| Watch::new(look(files), files.to_vec());
-        let mut watch = read(&[file.clone()]);
+        let read = |files: &[PathBuf]| Watch::new(look(files), files);
+        let mut watch = read(slice::from_ref(&file));
         assert!(watch.is_as_before().await);
         fs::write(&file, "two").unwrap();
         assert!(settles(&mut watch).await);
-        let mut watch = read(&[file.clone()]);
+        let mut watch = read(slice::from_ref(&file));
         fs::write(&other, "six").unwrap();
         fs::rename(&other, &file).unwrap();
         assert!(settles(&mut watch).await, "put in its place");
@@ -150,9 +152,9 @@ mod tests {
         assert!(quiet.is_err(), "touched");
         fs::write(&other, "there").unwrap();
         assert!(settles(&mut watch).await, "what was not there is there");
-        let begun = look(&[file.clone()]);
+        let begun = look(slice::from_ref(&file));
         fs::write(&file, "seven").unwrap();
-        let mut watch = Watch::new(begun, vec![file]);
+        let mut watch = Watch::new(begun, &[file]);
         assert!(settles(&mut watch).await, "written while it was read");
     }
 }

@@ -1,9 +1,8 @@
 //! The user and password of a URL as a header (RFC 7617).
 
 use ::http::HeaderValue;
+use base64::{Engine as _, engine::general_purpose::STANDARD};
 use url::Url;
-
-const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
 /// What `Authorization` says for the user and password of `url`, if it names any.
 pub(super) fn authorization(url: &Url) -> Option<HeaderValue> {
@@ -13,7 +12,7 @@ pub(super) fn authorization(url: &Url) -> Option<HeaderValue> {
     let mut pair = decoded(url.username());
     pair.push(b':');
     pair.extend(decoded(url.password().unwrap_or_default()));
-    let mut value = HeaderValue::from_str(&format!("Basic {}", base64(&pair))).ok()?;
+    let mut value = HeaderValue::from_str(&format!("Basic {}", STANDARD.encode(&pair))).ok()?;
     // `Debug` of a header map leaves it out.
     value.set_sensitive(true);
     Some(value)
@@ -40,19 +39,6 @@ fn decoded(text: &str) -> Vec<u8> {
         }
     }
     bytes
-}
-
-fn base64(bytes: &[u8]) -> String {
-    let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
-    for group in bytes.chunks(3) {
-        let byte = |place: usize| u32::from(group.get(place).copied().unwrap_or_default());
-        let bits = byte(0) << 16 | byte(1) << 8 | byte(2);
-        for place in 0..4 {
-            let index = usize::try_from(bits >> (18 - 6 * place) & 63).unwrap_or_default();
-            text.push(if place > group.len() { '=' } else { char::from(LETTERS[index]) });
-        }
-    }
-    text
 }
 
 #[cfg(test)]

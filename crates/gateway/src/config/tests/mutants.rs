@@ -116,8 +116,9 @@ fn replace(old: &mut Value, new: Value) {
     }
 }
 
-fn values() -> impl Strategy<Value = Value> {
-    let all = [
+/// One of each kind, and what stands at the edges.
+fn all_values() -> Vec<Value> {
+    vec![
         json!(null),
         json!(true),
         json!(false),
@@ -127,6 +128,7 @@ fn values() -> impl Strategy<Value = Value> {
         json!(1.5),
         json!(""),
         json!("x"),
+        json!("0s"),
         json!("5m"),
         json!("2GiB"),
         json!("never"),
@@ -136,8 +138,11 @@ fn values() -> impl Strategy<Value = Value> {
         json!(["x"]),
         json!({"x": 1}),
         json!({"x": "y"}),
-    ];
-    proptest::sample::select(all.to_vec())
+    ]
+}
+
+fn values() -> impl Strategy<Value = Value> {
+    proptest::sample::select(all_values())
 }
 
 /// A name that is no key of ours, of another program or of anybody.
@@ -178,6 +183,39 @@ fn is_beyond(file: &Value, error: &str) -> bool {
     ];
     let disabled = file["mcpServers"]["files"]["disabled"] == true;
     disabled || beyond.iter().any(|it| error.contains(it))
+}
+
+/// Whether the program and the schema say the same of a file; else what each says.
+fn agree(file: &Value) -> Result<(), String> {
+    let text = file.to_string();
+    match (parse(&text), schema::judged(&text)) {
+        (Ok(_), Ok(())) | (Err(_), Err(_)) => Ok(()),
+        (Err(error), Ok(())) if is_beyond(file, &error.to_string()) => Ok(()),
+        (Err(error), Ok(())) => Err(format!("the program alone refuses it: {error}\n{text}")),
+        (Ok(_), Err(_)) if is_beyond(file, "") => Ok(()),
+        (Ok(_), Err(error)) => Err(format!("the schema alone refuses it: {error}\n{text}")),
+    }
+}
+
+/// Each place, harmed in each way: what is refused by one is refused by the other.
+#[test]
+fn every_single_harm_is_judged_alike() {
+    let (file, mut all) = (whole(), Vec::new());
+    places(&file, "", &mut all);
+    let mut harms = vec![Harm::Rename("abc_def_x".to_owned()), Harm::Remove];
+    harms.extend(all_values().into_iter().map(Harm::Replace));
+    harms.extend(all_values().into_iter().map(|it| Harm::Add("abc_def_x".to_owned(), it)));
+    let (mut refused, mut count) = (0, 0);
+    for place in &all {
+        for how in &harms {
+            let mut file = file.clone();
+            harm(&mut file, place, how.clone());
+            agree(&file).unwrap_or_else(|problem| panic!("{place} {how:?}: {problem}"));
+            refused += usize::from(parse(&file.to_string()).is_err());
+            count += 1;
+        }
+    }
+    assert!(count > 3_000 && refused > count / 3, "{refused} of {count}");
 }
 
 #[test]
@@ -222,17 +260,8 @@ proptest! {
             let place: &String = at.get(&all);
             harm(&mut file, place, how);
         }
-        let text = file.to_string();
-        match (parse(&text), schema::judged(&text)) {
-            (Ok(_), Ok(())) | (Err(_), Err(_)) => {}
-            (Err(error), Ok(())) => {
-                let error = error.to_string();
-                prop_assert!(is_beyond(&file, &error), "the schema takes what the program does not: {error}\n{text}");
-            }
-            (Ok(_), Err(error)) => {
-                prop_assert!(is_beyond(&file, ""), "the program takes what the schema does not: {error}\n{text}");
-            }
-        }
+        let judged = agree(&file);
+        prop_assert!(judged.is_ok(), "{}", judged.unwrap_err());
     }
 
     /// Every key of ours that is misspelt is answered with its place and what was meant.

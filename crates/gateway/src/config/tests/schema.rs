@@ -2,10 +2,12 @@
 
 use serde_json::Value;
 
-use super::*;
+use super::{SCHEMA as SCHEMA_TEXT, *};
 
-pub(super) fn schema() -> Value {
-    serde_json::from_str(&files::read("docs/stayput.schema.json")).unwrap()
+pub(super) fn schema() -> &'static Value {
+    static SCHEMA: std::sync::LazyLock<Value> =
+        std::sync::LazyLock::new(|| serde_json::from_str(SCHEMA_TEXT).unwrap());
+    &SCHEMA
 }
 
 /// What a reference leads to.
@@ -135,7 +137,7 @@ pub(super) fn judged(text: &str) -> Result<(), String> {
     let plain = document.read(|root| Ok(root.as_str().to_owned())).unwrap();
     let value = serde_json::from_str(&plain).unwrap();
     let schema = schema();
-    judge(&schema, &schema, &value, "")
+    judge(schema, schema, &value, "")
 }
 
 #[test]
@@ -191,7 +193,7 @@ fn what_is_refused_does_not_fit_the_schema() {
 fn the_schema_has_the_keys_that_the_program_has() {
     let schema = schema();
     let names = |pointer: &str| {
-        let found = target(&schema, schema.pointer(pointer).unwrap());
+        let found = target(schema, schema.pointer(pointer).unwrap());
         let mut names: Vec<&str> =
             found["properties"].as_object().unwrap().keys().map(String::as_str).collect();
         names.sort_unstable();
@@ -201,8 +203,8 @@ fn the_schema_has_the_keys_that_the_program_has() {
     let server = "/definitions/server/properties/stayput";
     let inner = |of: &str, name: &str| {
         // An object may stand behind a reference.
-        let outer = target(&schema, schema.pointer(of).unwrap());
-        let found = target(&schema, &outer["properties"][name]);
+        let outer = target(schema, schema.pointer(of).unwrap());
+        let found = target(schema, &outer["properties"][name]);
         let either =
             found["anyOf"].as_array().and_then(|all| all.iter().find(|it| it["type"] == "object"));
         let object = either.unwrap_or(found);
@@ -233,8 +235,8 @@ fn the_schema_has_the_keys_that_the_program_has() {
     let hints = &schema["definitions"]["settings"]["properties"]["hints"]["items"]["enum"];
     assert_eq!(*hints, serde_json::json!(identify::HINTS));
     let limits =
-        target(&schema, &target(&schema, &schema["properties"]["stayput"])["properties"]["limits"]);
-    let per_owner = target(&schema, &limits["properties"]["per_owner"]);
+        target(schema, &target(schema, &schema["properties"]["stayput"])["properties"]["limits"]);
+    let per_owner = target(schema, &limits["properties"]["per_owner"]);
     let mut found: Vec<&String> = per_owner["properties"].as_object().unwrap().keys().collect();
     found.sort_unstable();
     assert_eq!(found, sorted(keys::PER_OWNER));

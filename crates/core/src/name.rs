@@ -1,6 +1,8 @@
 //! What names a session from outside.
 
-use stayput_core::{Digest, Handle, Key};
+use std::fmt;
+
+use crate::{Digest, Handle, Key};
 
 /// What an explicit name that is a key begins with.
 const KEY: &str = "key:";
@@ -11,9 +13,9 @@ const LIMIT: usize = 128;
 /// The most bytes of a conversation id that stand in a key as they are.
 const PLAIN: usize = 160;
 
-/// A name of a session.
+/// A name of a session, as whoever uses it writes it: a handle, or `key:` and a key.
 #[derive(Clone, Debug)]
-pub(super) enum Name {
+pub enum Name {
     /// A secret that was given out.
     Handle(Handle),
     /// A key of the owner.
@@ -22,7 +24,7 @@ pub(super) enum Name {
 
 /// Something that wants to be a name and is none. The text is not repeated: it may be a secret.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum NoName {
+pub enum NoName {
     /// It begins like a handle.
     Handle,
     /// It begins like a key.
@@ -30,8 +32,9 @@ pub(super) enum NoName {
 }
 
 impl Name {
-    /// A handle or `key:…`; `None` if it is of neither form.
-    pub(super) fn read(text: &str) -> Option<Result<Self, NoName>> {
+    /// A handle or `key:…`; `None` if it is of neither form, and what is wrong if it only looks like one.
+    #[must_use]
+    pub fn read(text: &str) -> Option<Result<Self, NoName>> {
         if let Some(key) = text.strip_prefix(KEY) {
             return Some(Self::key(key));
         }
@@ -40,13 +43,17 @@ impl Name {
     }
 
     /// The key that somebody chose by hand.
-    pub(super) fn key(text: &str) -> Result<Self, NoName> {
+    ///
+    /// # Errors
+    /// [`NoName::Key`] if it is too long, empty or not printable.
+    pub fn key(text: &str) -> Result<Self, NoName> {
         let key = Key::named(text).ok().filter(|_| text.len() <= LIMIT);
         key.map(Self::Key).ok_or(NoName::Key)
     }
 
     /// Whether both are written alike, and so lead to one session.
-    pub(super) fn is(&self, other: &Self) -> bool {
+    #[must_use]
+    pub fn is(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Handle(one), Self::Handle(other)) => one.expose() == other.expose(),
             (Self::Key(one), Self::Key(other)) => one == other,
@@ -55,22 +62,25 @@ impl Name {
     }
 }
 
-impl NoName {
-    /// What is wrong, for whoever sent it.
-    pub(super) fn sentence(self) -> &'static str {
-        match self {
+/// What is wrong, for whoever sent it, behind the place where it stood.
+impl fmt::Display for NoName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
             Self::Handle => {
                 "is not whole: a session id is `sp_` and 32 letters and digits, exactly as it was \
                  given out"
             }
             Self::Key => "is no name: behind `key:` there must be 1 to 128 printable bytes",
-        }
+        })
     }
 }
 
+impl std::error::Error for NoName {}
+
 /// The key for a conversation id that comes from `source`; `None` for an empty one. What is long or
 /// unprintable is named by its digest.
-pub(super) fn conversation(source: &str, id: &str) -> Option<Key> {
+#[must_use]
+pub fn conversation(source: &str, id: &str) -> Option<Key> {
     if id.is_empty() {
         return None;
     }
