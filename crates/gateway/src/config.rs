@@ -7,6 +7,7 @@
 mod auth;
 mod identify;
 mod keys;
+mod seal;
 mod settings;
 #[cfg(test)]
 mod tests;
@@ -16,6 +17,7 @@ use std::{fmt, net::SocketAddr, path::Path};
 use stayput_config::{Around, Document, Problem, Read, Servers, Spot, keys as common};
 use stayput_core::Expiry;
 use stayput_stores::Address;
+use stayput_upstream::SealKey;
 
 use self::settings::Settings;
 pub(crate) use self::{
@@ -49,6 +51,8 @@ pub(crate) struct Config {
     pub(crate) auth: Auth,
     /// The URL under which clients know the gateway.
     pub(crate) public_url: Option<String>,
+    /// The keys under which secrets are kept: the first seals, all open. If there is none, one is made.
+    pub(crate) seal: Vec<SealKey>,
     /// What was passed over, as sentences.
     pub(crate) warnings: Vec<String>,
 }
@@ -95,6 +99,7 @@ impl Config {
             identify: settings.identify,
             auth: settings.auth,
             public_url: settings.public_url,
+            seal: settings.seal,
             warnings,
         })
     }
@@ -114,6 +119,7 @@ impl fmt::Debug for Config {
             .field("identify", &self.identify)
             .field("auth", &self.auth)
             .field("public_url", &self.public_url)
+            .field("seal", &self.seal)
             .field("warnings", &self.warnings)
             .finish()
     }

@@ -59,6 +59,8 @@ pub(crate) struct Plan {
     pub(crate) auth: Auth,
     /// Whether others may come in although nobody is asked who they are.
     pub(crate) open_to_all: bool,
+    /// The keys under which secrets are kept, the one that seals first; if there is none, one is made.
+    pub(crate) seal: Vec<SealKey>,
     /// Where keys and private folders are.
     pub(crate) data: PathBuf,
 }
@@ -90,6 +92,7 @@ impl Plan {
             sessions: config.limits.sessions,
             identify: config.identify,
             auth: config.auth,
+            seal: config.seal,
             open_to_all: false,
         })
     }
@@ -158,8 +161,7 @@ impl Gateway {
         let clock = Arc::new(SystemClock);
         let holder = holding.holder.clone();
         let sessions = Sessions::start(database.store, clock, holder, settings).await?;
-        let key = plan.data.join("key");
-        let seal = SealKey::at(&key)?;
+        let seal = seal(std::mem::take(&mut plan.seal), &plan.data.join("key"))?;
         let metrics = Metrics::new(plan.servers.iter().map(|it| it.server.name()));
         let furnishing = Furnishing::new(plan.servers, plan.identify, plan.expiry);
         let Furnishing { servers, tools, views, restarting, aggregate, identify } = furnishing;
@@ -427,6 +429,15 @@ fn owners(auth: Auth) -> Result<Owners, ServeError> {
         None => None,
     };
     Ok(Owners { tokens, jwt, proxy })
+}
+
+/// What seals, and what else opens. The key that was made before one was configured still opens what it
+/// sealed.
+fn seal(keys: Vec<SealKey>, own: &Path) -> Result<SealKey, ServeError> {
+    let mut keys = keys.into_iter();
+    let Some(first) = keys.next() else { return Ok(SealKey::at(own)?) };
+    let own = if own.exists() { Some(SealKey::from_file(own)?) } else { None };
+    Ok(first.after(keys.chain(own)))
 }
 
 /// The socket, if it is wanted. Who also listens over HTTP can do without.

@@ -14,6 +14,7 @@ pub(super) const FILE: &[&str] = &[
     "session_tools",
     "auth",
     "public_url",
+    "seal",
 ];
 
 /// Of `auth`.

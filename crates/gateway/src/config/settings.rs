@@ -8,13 +8,13 @@ use std::{
 use stayput_config::{Environment, Problem, Read, Spot, Table};
 use stayput_core::{Expiry, SessionLimits};
 use stayput_stores::{Address, AddressError};
-use stayput_upstream::PerOwner;
+use stayput_upstream::{PerOwner, SealKey};
 use stayput_wire::Message;
 
 use super::{
     auth::{self, Auth},
     identify::Identify,
-    keys,
+    keys, seal,
 };
 
 /// How much of everything there may be.
@@ -92,6 +92,7 @@ pub(super) struct Settings {
     pub(super) identify: Identify,
     pub(super) auth: Auth,
     pub(super) public_url: Option<String>,
+    pub(super) seal: Vec<SealKey>,
 }
 
 impl Default for Settings {
@@ -106,6 +107,7 @@ impl Default for Settings {
             identify: Identify::default(),
             auth: Auth::default(),
             public_url: None,
+            seal: Vec::new(),
         }
     }
 }
@@ -119,6 +121,7 @@ impl Settings {
         Ok(Self {
             auth: auth.unwrap_or_default(),
             public_url,
+            seal: table.read("seal", seal::seal)?.unwrap_or_default(),
             listen: table.read("listen", listen)?.unwrap_or(own.listen),
             store: table.read("store", store)?,
             allowed_origins: texts(&table, "allowed_origins", origin)?,
