@@ -186,6 +186,18 @@ impl FromStr for StoreUrl {
     }
 }
 
+impl StoreUrl {
+    /// The URL, unless it tells a password to everybody on this machine.
+    fn checked(&self) -> Result<&str, StartError> {
+        let rest = self.0.split_once("://").map_or("", |(_, rest)| rest);
+        let user = rest.rsplit_once('@').map_or("", |(user, _)| user);
+        if user.contains(':') || rest.contains("password=") {
+            return Err(StartError::Password);
+        }
+        Ok(&self.0)
+    }
+}
+
 impl fmt::Debug for StoreUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:?}", self.0.parse::<stayput_stores::Address>())
@@ -208,6 +220,12 @@ pub(crate) enum StartError {
     /// A file that is named cannot be read.
     #[error("{} cannot be read: {error}", file.display())]
     File { file: PathBuf, error: std::io::Error },
+    /// A secret where everybody can read it.
+    #[error(
+        "the URL of --store has a password, and a command line can be read by everybody on this machine; \
+         write \"store\": \"${{STAYPUT_STORE}}\" into the configuration, and set that variable"
+    )]
+    Password,
     /// The file is wrong.
     #[error(transparent)]
     Config(#[from] ConfigError),
@@ -229,7 +247,7 @@ impl Serve {
     /// # Errors
     /// [`StartError`] says what to write where.
     pub(crate) fn source(&self, folder: &Path) -> Result<Source, StartError> {
-        let store = self.store.clone().map(|StoreUrl(store)| store);
+        let store = self.store.as_ref().map(StoreUrl::checked).transpose()?.map(str::to_owned);
         let (listen, open_to_all) = (self.listen, self.open_to_all);
         Ok(Source { file: self.file(folder)?, listen, store, open_to_all })
     }
@@ -325,6 +343,24 @@ mod tests {
         }
         assert_eq!(refused(&["--version"]).kind(), ErrorKind::DisplayVersion);
         assert_eq!(refused(&["serve", "--help"]).exit_code(), 0);
+    }
+
+    /// Invariant 8: a password does not stand on the command line, which is for everybody to read.
+    #[test]
+    fn a_password_is_not_taken_from_the_command_line() {
+        let refused = |url: &str| StoreUrl(url.to_owned()).checked().map(str::to_owned).err();
+        for url in [
+            "postgres://ann:s3cr3t-pw@h/db",
+            "redis://:s3cr3t-pw@h",
+            "postgres://ann@h/db?password=s3cr3t-pw",
+            "rediss://ann:s3cr3t/@pw@h/0",
+        ] {
+            let said = refused(url).unwrap().to_string();
+            assert!(said.contains("STAYPUT_STORE") && !said.contains("s3cr3t"), "{said}");
+        }
+        for url in ["memory:", "sqlite:a@b:c", "postgres://ann@h:5432/db", "redis://h:6379/0"] {
+            assert!(refused(url).is_none(), "{url}");
+        }
     }
 
     /// Invariant 8: the password of a store is not shown.

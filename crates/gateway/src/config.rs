@@ -7,6 +7,7 @@
 mod auth;
 mod identify;
 mod keys;
+mod seal;
 mod settings;
 #[cfg(test)]
 mod tests;
@@ -21,6 +22,7 @@ use std::{
 use stayput_config::{Around, Document, Problem, Read, Servers, Spot, Wrong, keys as common};
 use stayput_core::Expiry;
 use stayput_stores::Address;
+use stayput_upstream::SealKey;
 
 use self::settings::Settings;
 pub(crate) use self::{
@@ -63,6 +65,8 @@ pub(crate) struct Config {
     pub(crate) public_url: Option<String>,
     /// Who is told of every call.
     pub(crate) watch: WatchRules,
+    /// The keys under which secrets are kept: the first seals, all open. If there is none, one is made.
+    pub(crate) seal: Vec<SealKey>,
     /// What was passed over, as sentences.
     pub(crate) warnings: Vec<String>,
 }
@@ -146,6 +150,7 @@ impl Config {
             auth: settings.auth,
             public_url: settings.public_url,
             watch: settings.watch,
+            seal: settings.seal,
             warnings,
         };
         Ok((config, unset))
@@ -167,6 +172,7 @@ impl fmt::Debug for Config {
             .field("auth", &self.auth)
             .field("public_url", &self.public_url)
             .field("watch", &self.watch)
+            .field("seal", &self.seal)
             .field("warnings", &self.warnings)
             .finish()
     }

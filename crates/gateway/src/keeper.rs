@@ -22,7 +22,14 @@ impl Keeper for RecordKeeper {
         let Some(kept) = record.attachments.get(&self.server) else { return Ok(None) };
         // What cannot be read, because the key is another one, is as good as nothing: the server's
         // session cannot be gone on with, and that is told as a loss.
-        Ok(Attachment::open(kept, &self.house.seal).ok())
+        let attachment = Attachment::open(kept, &self.house.seal).ok();
+        if let Some(attachment) = &attachment
+            && Attachment::is_outdated(kept, &self.house.seal)
+        {
+            // If this fails it is tried again with the next link: the older key still opens it.
+            let _ = self.save(attachment).await;
+        }
+        Ok(attachment)
     }
 
     async fn save(&self, attachment: &Attachment) -> Result<(), KeepError> {

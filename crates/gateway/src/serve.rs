@@ -64,6 +64,8 @@ pub(crate) struct Plan {
     pub(crate) open_to_all: bool,
     /// Who is told of every call.
     pub(crate) watch: WatchRules,
+    /// The keys under which secrets are kept, the one that seals first; if there is none, one is made.
+    pub(crate) seal: Vec<SealKey>,
     /// Where keys and private folders are.
     pub(crate) data: PathBuf,
 }
@@ -96,6 +98,7 @@ impl Plan {
             identify: config.identify,
             auth: config.auth,
             watch: config.watch,
+            seal: config.seal,
             open_to_all: false,
         })
     }
@@ -171,8 +174,7 @@ impl Gateway {
         let clock = Arc::new(SystemClock);
         let holder = holding.holder.clone();
         let sessions = Sessions::start(database.store, clock, holder, settings).await?;
-        let key = plan.data.join("key");
-        let seal = SealKey::at(&key)?;
+        let seal = seal(std::mem::take(&mut plan.seal), &plan.data.join("key"))?;
         let metrics = Metrics::new(plan.servers.iter().map(|it| it.server.name()));
         let furnishing = Furnishing::new(plan.servers, plan.identify, plan.expiry);
         let Furnishing { servers, tools, views, restarting, aggregate, identify } = furnishing;
@@ -481,6 +483,15 @@ pub(crate) fn owners(auth: Auth, before: Option<&Owners>) -> Result<Owners, Serv
         None => None,
     };
     Ok(Owners { tokens, jwt, proxy, admin })
+}
+
+/// What seals, and what else opens. The key that was made before one was configured still opens what it
+/// sealed.
+fn seal(keys: Vec<SealKey>, own: &Path) -> Result<SealKey, ServeError> {
+    let mut keys = keys.into_iter();
+    let Some(first) = keys.next() else { return Ok(SealKey::at(own)?) };
+    let own = if own.exists() { Some(SealKey::from_file(own)?) } else { None };
+    Ok(first.after(keys.chain(own)))
 }
 
 /// The socket, if it is wanted. Who also listens over HTTP can do without.

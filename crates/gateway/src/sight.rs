@@ -39,40 +39,62 @@ impl Sight {
     }
 }
 
-/// What was decided so far, for the profile that was seen last of each server.
+/// What was decided so far, for each server.
 #[derive(Default)]
-pub(crate) struct Sights(RwLock<HashMap<String, Seen>>);
+pub(crate) struct Sights(RwLock<HashMap<String, OfServer>>);
 
-/// What was decided, for whom and for which profile.
+/// How many owners are known to one server before all are asked for anew.
+const OWNERS: usize = 4096;
+
+/// What was decided for a server.
+#[derive(Default)]
+struct OfServer {
+    /// What each owner was shown last: profiles may differ between them.
+    owners: HashMap<Owner, Seen>,
+    /// What was decided last, which most owners share.
+    last: Option<Seen>,
+}
+
+/// What was decided, and for which profile.
 #[derive(Clone)]
 struct Seen {
-    owner: Owner,
     profile: Arc<Profile>,
     sight: Arc<Sight>,
 }
 
-impl Sights {
-    fn find(&self, server: &Server, which: impl Fn(&Seen) -> bool) -> Option<Arc<Sight>> {
-        let all = self.0.read().unwrap_or_else(PoisonError::into_inner);
-        all.get(server.name()).filter(|seen| which(seen)).map(|seen| seen.sight.clone())
+impl Seen {
+    fn of(&self, profile: &Arc<Profile>) -> Option<Arc<Sight>> {
+        Arc::ptr_eq(&self.profile, profile).then(|| self.sight.clone())
     }
+}
 
+impl Sights {
     /// What was decided last for this owner. Whoever asks for a list decides anew, so a call that was made after a
     /// list finds what that list said, and nothing is hashed for it.
     fn last(&self, server: &Server, owner: &Owner) -> Option<Arc<Sight>> {
-        self.find(server, |seen| seen.owner == *owner)
+        let all = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        all.get(server.name())?.owners.get(owner).map(|seen| seen.sight.clone())
     }
 
     fn get(&self, server: &Server, owner: &Owner, profile: &Arc<Profile>) -> Arc<Sight> {
-        let same = |seen: &Seen| seen.owner == *owner && Arc::ptr_eq(&seen.profile, profile);
-        if let Some(known) = self.find(server, same) {
-            return known;
+        let (own, shared) = {
+            let all = self.0.read().unwrap_or_else(PoisonError::into_inner);
+            let of = all.get(server.name());
+            let own = of.and_then(|of| of.owners.get(owner)?.of(profile));
+            (own, of.and_then(|of| of.last.as_ref()?.of(profile)))
+        };
+        if let Some(own) = own {
+            return own;
         }
-        let sight = Arc::new(Sight::of(server, profile));
-        let (owner, profile) = (owner.clone(), profile.clone());
-        let seen = Seen { owner, profile, sight: sight.clone() };
+        let sight = shared.unwrap_or_else(|| Arc::new(Sight::of(server, profile)));
+        let seen = Seen { profile: profile.clone(), sight: sight.clone() };
         let mut all = self.0.write().unwrap_or_else(PoisonError::into_inner);
-        all.insert(server.name().to_owned(), seen);
+        let of = all.entry(server.name().to_owned()).or_default();
+        if of.owners.len() >= OWNERS {
+            of.owners.clear();
+        }
+        of.owners.insert(owner.clone(), seen.clone());
+        of.last = Some(seen);
         sight
     }
 }

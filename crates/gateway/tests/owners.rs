@@ -14,6 +14,8 @@ mod issuer;
 mod jwt;
 #[path = "owners/limits.rs"]
 mod limits;
+#[path = "owners/secrets.rs"]
+mod secrets;
 #[path = "owners/whom.rs"]
 mod whom;
 mod world;

@@ -42,15 +42,49 @@ async fn rubbish_hurts_nobody() {
     for thread in threads {
         thread.await.unwrap();
     }
-    let seeds = tokio::task::spawn_blocking(move || {
-        fuzz::replay_with("front", |data| front::check(&address, &front::request(data, "sp_x")))
-    });
-    assert!(seeds.await.unwrap() > 0, "fuzz/seeds/front is empty");
+    let seeds = tokio::task::spawn_blocking(move || replayed(&address, &mut random));
+    for (target, count) in seeds.await.unwrap() {
+        assert!(count > 0, "fuzz/seeds/{target} is empty");
+    }
     assert_eq!(client.text(&gateway, "count").await, "2", "a good client saw nothing of it");
     assert_eq!(gateway.client("test").await.text(&gateway, "count").await, "1");
     settled(&gateway, before.0).await;
     let grown = processes::memory(gateway.pid()).saturating_sub(before.1);
     assert!(grown < 256 << 20, "{grown} bytes of memory");
+}
+
+/// What fuzzers kept, and headers and paths that are made up; how many of each were kept.
+fn replayed(address: &str, random: &mut Random) -> [(&'static str, usize); 3] {
+    for _ in 0..EACH {
+        let data: Vec<u8> = (0..32).flat_map(|_| random.number().to_be_bytes()).collect();
+        front::check(address, &front::with_headers(&data));
+        front::check(address, &front::with_path(&data));
+    }
+    let replay = |target, make: fn(&[u8]) -> front::Request| {
+        (target, fuzz::replay_with(target, |data| front::check(address, &make(data))))
+    };
+    [
+        replay("front", |data| front::request(data, "sp_x")),
+        replay("headers", front::with_headers),
+        replay("path", front::with_path),
+    ]
+}
+
+/// R139: no token that is made up lets anybody in, and each is the fault of who sent it.
+#[tokio::test]
+async fn no_token_is_made_up() {
+    let mark = mark("rubbish-tokens");
+    let gateway = Gateway::with(json!({ "test": stdio(&mark, &[]) }), front::with_issuer()).await;
+    let address: Arc<str> = gateway.url.trim_start_matches("http://").into();
+    let mut random = Random::for_test();
+    let seeds = tokio::task::spawn_blocking(move || {
+        for _ in 0..EACH {
+            let data: Vec<u8> = (0..16).flat_map(|_| random.number().to_be_bytes()).collect();
+            front::check_token(&address, &front::with_token(&data));
+        }
+        fuzz::replay_with("jwt", |data| front::check_token(&address, &front::with_token(data)))
+    });
+    assert!(seeds.await.unwrap() > 0, "fuzz/seeds/jwt is empty");
 }
 
 /// Waits until the sockets are gone. What stays are the pipes of the children of sessions that were made.

@@ -117,6 +117,14 @@ impl Attachment {
         })
     }
 
+    /// Whether what is secret in it was sealed by a key that another one has taken the place of.
+    #[must_use]
+    pub fn is_outdated(kept: &stayput_core::Attachment, key: &SealKey) -> bool {
+        let body: Option<Body> = serde_json::from_str(&kept.body).ok();
+        let sealed = body.and_then(|body| body.session);
+        sealed.is_some_and(|sealed| key.is_outdated(CONTEXT, &sealed))
+    }
+
     /// Whether there is nothing behind it that could get lost.
     #[must_use]
     pub fn is_stateless(&self) -> bool {

@@ -16,6 +16,8 @@ use ring::aead::{Aad, CHACHA20_POLY1305, LessSafeKey, NONCE_LEN, Nonce, UnboundK
 /// Each text has a random nonce of 96 bits. One key serves 2³² texts before two nonces could meet
 /// with a chance worth naming; an id is sealed once per upstream session.
 ///
+/// A key that takes the place of others opens what they sealed, see [`SealKey::after`].
+///
 /// ```
 /// use stayput_upstream::SealKey;
 ///
@@ -26,7 +28,7 @@ use ring::aead::{Aad, CHACHA20_POLY1305, LessSafeKey, NONCE_LEN, Nonce, UnboundK
 /// # Ok::<(), stayput_upstream::SealError>(())
 /// ```
 #[derive(Clone)]
-pub struct SealKey(Arc<LessSafeKey>);
+pub struct SealKey(Arc<[Arc<LessSafeKey>]>);
 
 /// Why something cannot be sealed or opened, or there is no key to do it with.
 #[derive(Debug, thiserror::Error)]
@@ -78,7 +80,33 @@ impl SealKey {
     /// If they are not 32.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, SealError> {
         let key = UnboundKey::new(&CHACHA20_POLY1305, bytes).map_err(|_| SealError::Key)?;
-        Ok(Self(Arc::new(LessSafeKey::new(key))))
+        Ok(Self([Arc::new(LessSafeKey::new(key))].into()))
+    }
+
+    /// The same key, which opens also what these sealed before it. It seals nothing with them.
+    ///
+    /// ```
+    /// use stayput_upstream::SealKey;
+    ///
+    /// let (old, new) = (SealKey::generate()?, SealKey::generate()?);
+    /// let sealed = old.seal("here", b"id")?;
+    /// let both = new.clone().after([old]);
+    /// assert_eq!(both.open("here", &sealed)?, b"id");
+    /// assert!(both.is_outdated("here", &sealed));
+    /// assert_eq!(new.open("here", &both.seal("here", b"id")?)?, b"id");
+    /// # Ok::<(), stayput_upstream::SealError>(())
+    /// ```
+    #[must_use]
+    pub fn after(self, older: impl IntoIterator<Item = Self>) -> Self {
+        let older = older.into_iter().flat_map(|key| key.0.to_vec());
+        Self(self.0.iter().cloned().chain(older).collect())
+    }
+
+    /// Whether what was sealed for `context` can be opened, but was sealed by an older key.
+    #[must_use]
+    pub fn is_outdated(&self, context: &str, sealed: &str) -> bool {
+        let current = Self(self.0.iter().take(1).cloned().collect());
+        current.open(context, sealed).is_err() && self.open(context, sealed).is_ok()
     }
 
     /// The key that is written as 64 hexadecimal digits.
@@ -148,8 +176,8 @@ impl SealKey {
         let nonce = random::<NONCE_LEN>()?;
         let mut sealed = plain.to_vec();
         let unique = Nonce::assume_unique_for_key(nonce);
-        self.0
-            .seal_in_place_append_tag(unique, Aad::from(context), &mut sealed)
+        let key = self.0.first().ok_or(SealError::Key)?;
+        key.seal_in_place_append_tag(unique, Aad::from(context), &mut sealed)
             .map_err(|_| SealError::TooLong)?;
         let mut text = VERSION.to_owned();
         encode(nonce.iter().chain(&sealed).copied(), &mut text);
@@ -162,11 +190,15 @@ impl SealKey {
     /// If it was sealed by another key, for another context, or not at all, or was changed since.
     pub fn open(&self, context: &str, sealed: &str) -> Result<Vec<u8>, SealError> {
         let letters = sealed.strip_prefix(VERSION).ok_or(SealError::Form)?;
-        let mut bytes = decode(letters).ok_or(SealError::Form)?;
-        let (nonce, text) = bytes.split_at_mut_checked(NONCE_LEN).ok_or(SealError::Form)?;
-        let nonce = Nonce::try_assume_unique_for_key(nonce).map_err(|_| SealError::Form)?;
-        let opened = self.0.open_in_place(nonce, Aad::from(context), text);
-        opened.map(|plain| plain.to_vec()).map_err(|_| SealError::Refused)
+        let bytes = decode(letters).ok_or(SealError::Form)?;
+        let (nonce, text) = bytes.split_at_checked(NONCE_LEN).ok_or(SealError::Form)?;
+        let opened = self.0.iter().find_map(|key| {
+            let nonce = Nonce::try_assume_unique_for_key(nonce).ok()?;
+            let mut text = text.to_vec();
+            let plain = key.open_in_place(nonce, Aad::from(context), &mut text).ok()?;
+            Some(plain.to_vec())
+        });
+        opened.ok_or(SealError::Refused)
     }
 }
 

@@ -74,7 +74,7 @@ impl Stdio {
             },
         };
         Ok(match &self.store {
-            Some(StoreUrl(store)) => definition.on(store),
+            Some(store) => definition.on(store.checked()?),
             None => definition,
         })
     }

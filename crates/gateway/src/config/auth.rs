@@ -1,6 +1,6 @@
 //! Whom the gateway lets in: `auth` and `public_url`.
 
-use std::{net::Ipv4Addr, time::Duration};
+use std::{net::Ipv4Addr, os::unix::fs::MetadataExt as _, time::Duration};
 
 use http::HeaderName;
 use serde_json::{Map, Value};
@@ -105,7 +105,13 @@ fn tokens(spot: &Spot<'_>, known: &mut Tokens) -> Read<()> {
 fn tokens_file(spot: &Spot<'_>, known: &mut Tokens) -> Read<()> {
     let path = spot.around.file(&spot.text()?).map_err(|problem| spot.wrong(problem))?;
     let unreadable = |error: std::io::Error| spot.wrong(Problem::Unreadable(error.kind()));
-    let text = std::fs::read_to_string(path).map_err(unreadable)?;
+    let file = std::fs::File::open(path).map_err(unreadable)?;
+    if file.metadata().map_err(unreadable)?.mode() & 0o022 != 0 {
+        let sentence = "the file can be changed by others than its owner, who could let themselves in; run \
+                        chmod go-w on it";
+        return Err(spot.wrong(Problem::Other(sentence.to_owned())));
+    }
+    let text = std::io::read_to_string(file).map_err(unreadable)?;
     for (number, line) in (1..).zip(text.lines()) {
         let line = line.trim();
         if line.is_empty() || line.starts_with('#') {

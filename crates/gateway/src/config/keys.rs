@@ -16,6 +16,7 @@ pub(super) const FILE: &[&str] = &[
     "public_url",
     "audit",
     "otlp",
+    "seal",
 ];
 
 /// Of `audit`.

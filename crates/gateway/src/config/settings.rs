@@ -8,13 +8,13 @@ use std::{
 use stayput_config::{Environment, Problem, Read, Spot, Table};
 use stayput_core::{Expiry, SessionLimits};
 use stayput_stores::{Address, AddressError};
-use stayput_upstream::PerOwner;
+use stayput_upstream::{PerOwner, SealKey};
 use stayput_wire::Message;
 
 use super::{
     auth::{self, Auth},
     identify::Identify,
-    keys, watch,
+    keys, seal, watch,
 };
 use crate::watch::WatchRules;
 
@@ -94,6 +94,7 @@ pub(super) struct Settings {
     pub(super) auth: Auth,
     pub(super) public_url: Option<String>,
     pub(super) watch: WatchRules,
+    pub(super) seal: Vec<SealKey>,
 }
 
 impl Default for Settings {
@@ -109,6 +110,7 @@ impl Default for Settings {
             auth: Auth::default(),
             public_url: None,
             watch: WatchRules::default(),
+            seal: Vec::new(),
         }
     }
 }
@@ -122,6 +124,7 @@ impl Settings {
         Ok(Self {
             auth: auth.unwrap_or_default(),
             public_url,
+            seal: table.read("seal", seal::seal)?.unwrap_or_default(),
             listen: table.read("listen", listen)?.unwrap_or(own.listen),
             store: table.read("store", store)?,
             allowed_origins: texts(&table, "allowed_origins", origin)?,

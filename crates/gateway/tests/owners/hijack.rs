@@ -91,3 +91,235 @@ async fn anns_handle(ann: &Somebody, url: &str, connection: &str) -> String {
     let handle = message["result"]["structuredContent"]["session_id"].as_str();
     handle.unwrap_or_else(|| panic!("{message}")).to_owned()
 }
+
+/// One thing that Bob tries: with what is Ann's, or with what never was.
+struct Attempt {
+    what: String,
+    who: Somebody,
+    method: Method,
+    url: String,
+    body: String,
+}
+
+impl Attempt {
+    fn new(what: &str, who: &Somebody, (method, url): (Method, &str), body: &str) -> Self {
+        let (what, url, body) = (what.to_owned(), url.to_owned(), body.to_owned());
+        Self { what, who: who.and("x-n", "1"), method, url, body }
+    }
+}
+
+/// Something of Ann's that leads to her session, and the same as it never was.
+struct Secrets {
+    connection: String,
+    event: String,
+    handle: String,
+    caller: String,
+}
+
+/// As `secret`, but nobody's.
+fn never(secret: &str) -> String {
+    // What it begins with says what it is.
+    let letter = |(at, c): (usize, char)| match c {
+        '2'..='6' if at >= 3 => 'a',
+        'a'..='y' | 'A'..='Y' if at >= 3 => char::from(u8::try_from(c).unwrap() + 1),
+        c => c,
+    };
+    let made: String = secret.chars().enumerate().map(letter).collect();
+    assert!(made != secret && made.len() == secret.len());
+    made
+}
+
+impl Secrets {
+    fn never(&self) -> Self {
+        let Self { connection, event, handle, caller } = self;
+        let (connection, event) = (never(connection), never(event));
+        Self { connection, event, handle: never(handle), caller: never(caller) }
+    }
+
+    /// Every way in that they are tried on, by every method.
+    fn attempts(&self, gateway: &Gateway, bob: &Somebody, own: &str) -> Vec<Attempt> {
+        let mut all = self.of_the_connection(gateway, bob);
+        all.extend(self.of_the_handle(gateway, &bob.and("mcp-session-id", own)));
+        all.extend(self.of_the_modern_handle(gateway, bob));
+        // Where a caller of the oldest transport posts.
+        for server in ["test", "other"] {
+            let url = format!("{}/sse/{server}/messages?session={}", gateway.url, self.caller);
+            for method in [Method::POST, Method::GET, Method::DELETE] {
+                let body = call(&json!({}), &json!({}));
+                all.push(Attempt::new("caller", bob, (method, &url), &body));
+            }
+        }
+        all
+    }
+
+    /// The connection, by its header and by the cookie, on its path and on others.
+    fn of_the_connection(&self, gateway: &Gateway, bob: &Somebody) -> Vec<Attempt> {
+        let (mut all, url) = (Vec::new(), gateway.at("test"));
+        let cookie = format!("mcp_session_id={}", self.connection);
+        let by_id = bob.and("mcp-session-id", &self.connection);
+        for (what, who) in [
+            ("connection and event", by_id.and("last-event-id", &self.event)),
+            ("connection", by_id),
+            ("cookie", bob.and("cookie", &cookie)),
+        ] {
+            for url in [&url, &gateway.at(""), &format!("{url}/~key")] {
+                for method in [Method::GET, Method::DELETE, Method::PUT] {
+                    all.push(Attempt::new(what, &who, (method, url), ""));
+                }
+                for body in bodies(&json!({}), &json!({})) {
+                    all.push(Attempt::new(what, &who, (Method::POST, url), &body));
+                }
+            }
+        }
+        all
+    }
+
+    /// The handle, wherever one can stand, on a connection of his own.
+    fn of_the_handle(&self, gateway: &Gateway, on: &Somebody) -> Vec<Attempt> {
+        let (mut all, url) = (Vec::new(), gateway.at("test"));
+        let argument = json!({ "session_id": self.handle });
+        for url in [&url, &format!("{url}/~{}", self.handle)] {
+            for body in bodies(&argument, &json!({ "dev.stayput/session": self.handle })) {
+                all.push(Attempt::new("handle", on, (Method::POST, url), &body));
+                let said = on.and("stayput-session", &self.handle);
+                all.push(Attempt::new("handle in a header", &said, (Method::POST, url), &body));
+            }
+        }
+        all
+    }
+
+    /// The same of a client whose protocol has no connections.
+    fn of_the_modern_handle(&self, gateway: &Gateway, bob: &Somebody) -> Vec<Attempt> {
+        let (mut all, url) = (Vec::new(), gateway.at("test"));
+        let era = json!({
+            "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+            "io.modelcontextprotocol/clientCapabilities": {},
+            "io.modelcontextprotocol/clientInfo": { "name": "bob", "version": "7" },
+        });
+        let mut named = era.clone();
+        named["dev.stayput/session"] = json!(self.handle);
+        let argument = json!({ "session_id": self.handle });
+        let who = |method: &str, name: &str| {
+            let who = bob.and("mcp-protocol-version", "2026-07-28");
+            who.and("mcp-method", method).and("mcp-name", name)
+        };
+        let body = |method: &str, params: Value| {
+            json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params }).to_string()
+        };
+        for url in [&url, &format!("{url}/~{}", self.handle)] {
+            for tool in ["count", "session_info", "session_end", "session_start", "session_switch"]
+            {
+                let plain = who("tools/call", tool);
+                let said = plain.and("stayput-session", &self.handle);
+                for (what, who, arguments, meta) in [
+                    ("modern argument", &plain, &argument, &era),
+                    ("modern meta", &plain, &json!({}), &named),
+                    ("modern header", &said, &json!({}), &era),
+                ] {
+                    let params = json!({ "name": tool, "arguments": arguments, "_meta": meta });
+                    let body = body("tools/call", params);
+                    all.push(Attempt::new(what, who, (Method::POST, url), &body));
+                }
+            }
+            let body = body("resources/read", json!({ "uri": "test://count", "_meta": named }));
+            let who = who("resources/read", "test://count");
+            all.push(Attempt::new("modern resource", &who, (Method::POST, url), &body));
+        }
+        all
+    }
+}
+
+/// Messages of every kind, which name a session by this argument and this `_meta`.
+fn bodies(arguments: &Value, meta: &Value) -> Vec<String> {
+    let request = |method: &str, mut params: Value| {
+        params["_meta"] = meta.clone();
+        json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params }).to_string()
+    };
+    let tool = |name: &str| request("tools/call", json!({ "name": name, "arguments": arguments }));
+    let mut all: Vec<String> =
+        ["count", "session_info", "session_end", "session_switch", "session_start"]
+            .map(tool)
+            .into();
+    all.extend([
+        request("resources/read", json!({ "uri": "test://count" })),
+        request("prompts/get", json!({ "name": "greet" })),
+        request("tools/list", json!({})),
+        request("ping", json!({})),
+        json!({ "jsonrpc": "2.0", "method": "notifications/cancelled", "params": { "requestId": 1 } })
+            .to_string(),
+        json!({ "jsonrpc": "2.0", "id": 1, "result": {} }).to_string(),
+        json!([{ "jsonrpc": "2.0", "id": 1, "method": "ping" }]).to_string(),
+        "rubbish".to_owned(),
+    ]);
+    all
+}
+
+/// What comes back, without what was sent and what is new each time.
+async fn seen(attempt: &Attempt, secrets: &Secrets) -> (u16, Vec<String>, String) {
+    let Attempt { who, method, url, body, .. } = attempt;
+    let answer = who.ask(method.clone(), url, body).await;
+    let status = answer.status.as_u16();
+    let kinds = ["content-type", "retry-after", "www-authenticate", "allow"];
+    let kinds = kinds.map(|name| answer.header(name).to_owned()).into();
+    // A stream that is open has no end to be waited for.
+    let text = if answer.header("content-type").starts_with("text/event-stream") {
+        let mut events = answer.events();
+        let first = tokio::time::timeout(LONG, events.next()).await.unwrap();
+        first.map(|first| String::from_utf8_lossy(first.data()).into_owned()).unwrap_or_default()
+    } else {
+        shape(answer).await.1
+    };
+    let Secrets { connection, event, handle, caller } = secrets;
+    let text =
+        [connection, event, handle, caller].iter().fold(text, |text, it| text.replace(*it, "IT"));
+    (status, kinds, super::whom::plain(&text))
+}
+
+/// E30, E31: the whole matrix. Whatever of Ann's Bob has and wherever he shows it, he sees what he would see had it
+/// never been; and Ann's session goes on as if he had never come.
+#[tokio::test]
+async fn foreign_is_unknown_everywhere() {
+    let mark = mark("matrix");
+    let ((ann, anns), (bob, bobs)) = (token("ann"), token("bob"));
+    let auth = json!({ "tokens": { "ann": anns, "bob": bobs } });
+    let mut server = stdio(&mark, &[]);
+    server["stayput"] = json!({ "handles": "always" });
+    let settings = json!({ "auth": auth, "session_tools": "all", "identify": { "cookie": true },
+        "limits": { "per_owner": { "requests_per_second": "unlimited" } } });
+    let gateway = Gateway::with(json!({ "test": server }), settings).await;
+    let (url, ann, bob) = (gateway.at("test"), Somebody::bearer(&ann), Somebody::bearer(&bob));
+    let connection = ann.connect(&url).await;
+    assert_eq!(ann.text(&url, &connection, "count").await, "1");
+    let handle = anns_handle(&ann, &url, &connection).await;
+    let mut ear = ann.and("mcp-session-id", &connection).ask(Method::GET, &url, "").await.events();
+    tokio::time::timeout(LONG, ear.next()).await.unwrap().unwrap();
+    let event = ear.last_id().expect("events have ids").to_owned();
+    let sse = format!("{}/sse/test", gateway.url);
+    let mut line = ann.ask(Method::GET, &sse, "").await.events();
+    let endpoint = tokio::time::timeout(LONG, line.next()).await.unwrap().unwrap();
+    let endpoint = String::from_utf8_lossy(endpoint.data()).into_owned();
+    let caller = endpoint.split_once("session=").unwrap().1.to_owned();
+    let anns = Secrets { connection: connection.clone(), event, handle, caller };
+    let nobodys = anns.never();
+    let own = bob.connect(&url).await;
+    let pairs = anns.attempts(&gateway, &bob, &own).into_iter();
+    let pairs: Vec<_> = pairs.zip(nobodys.attempts(&gateway, &bob, &own)).collect();
+    assert!(pairs.len() > 150, "{}", pairs.len());
+    for (tried, nothing) in &pairs {
+        let Attempt { what, method, url, body, .. } = tried;
+        let (tried, nothing) = (seen(tried, &anns).await, seen(nothing, &nobodys).await);
+        assert_eq!(tried, nothing, "{what}: {method} {url} {body}");
+    }
+    // An event of hers on a connection of his own is as one that never was.
+    let mut heard = Vec::new();
+    for event in [&anns.event, &nobodys.event] {
+        let who = bob.and("mcp-session-id", &own).and("last-event-id", event);
+        let mut events = who.ask(Method::GET, &url, "").await.events();
+        let first = tokio::time::timeout(LONG, events.next()).await.unwrap().unwrap();
+        heard.push((first.name().to_owned(), first.data().to_vec()));
+    }
+    assert_eq!(heard[0], heard[1]);
+    assert_eq!(ann.text(&url, &connection, "count").await, "2", "and nobody noticed anything");
+    drop(gateway);
+    gone(&mark).await;
+}

@@ -30,6 +30,11 @@ impl Signer {
         Self { kid: kid.to_owned(), pair }
     }
 
+    /// The public key, as a point of the curve.
+    pub(crate) fn point(&self) -> Vec<u8> {
+        self.pair.public_key().as_ref().to_vec()
+    }
+
     pub(crate) fn public(&self) -> Value {
         let point = self.pair.public_key().as_ref();
         json!({

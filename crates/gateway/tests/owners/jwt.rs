@@ -5,8 +5,12 @@ use std::{
     time::{SystemTime, UNIX_EPOCH},
 };
 
-use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
+use base64::{
+    Engine as _,
+    engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD},
+};
 use http::Method;
+use ring::hmac;
 use serde_json::{Value, json};
 
 use super::{
@@ -48,6 +52,31 @@ async fn gateway(mark: &str, issuer: &Issuer, more: Value) -> Gateway {
     Gateway::with(json!({ "test": stdio(mark, &[]) }), settings).await
 }
 
+/// A token that is signed with what everybody knows as if it were a secret.
+fn hashed(secret: &[u8], claims: &Value) -> String {
+    let part = |value: &Value| URL_SAFE_NO_PAD.encode(value.to_string());
+    let head = json!({ "alg": "HS256", "typ": "JWT", "kid": "one" });
+    let text = format!("{}.{}", part(&head), part(claims));
+    let key = hmac::Key::new(hmac::HMAC_SHA256, secret);
+    format!("{text}.{}", URL_SAFE_NO_PAD.encode(hmac::sign(&key, text.as_bytes())))
+}
+
+fn symmetric(signer: &Signer, claims: &Value) -> String {
+    hashed(&signer.point(), claims)
+}
+
+/// As libraries are given public keys.
+fn symmetric_pem(signer: &Signer, claims: &Value) -> String {
+    let prefix = [
+        0x30, 0x59, 0x30, 0x13, 0x06, 0x07, 0x2a, 0x86, 0x48, 0xce, 0x3d, 0x02, 0x01, 0x06, 0x08,
+        0x2a, 0x86, 0x48, 0xce, 0x3d, 0x03, 0x01, 0x07, 0x03, 0x42, 0x00,
+    ];
+    let text = STANDARD.encode([&prefix[..], &signer.point()].concat());
+    let (first, second) = text.split_at(64);
+    let pem = format!("-----BEGIN PUBLIC KEY-----\n{first}\n{second}\n-----END PUBLIC KEY-----\n");
+    hashed(pem.as_bytes(), claims)
+}
+
 /// R139: a good token is let in, and a refreshed one keeps the sessions; each bad one is refused.
 #[tokio::test]
 async fn tokens_of_an_issuer_are_checked() {
@@ -72,6 +101,8 @@ async fn tokens_of_an_issuer_are_checked() {
         ("another key", foreign.signed(&head, &good)),
         ("no signature", format!("{text}.")),
         ("none", format!("{}.{}.", part(&json!({ "alg": "none" })), part(&good))),
+        ("HS with the public key", symmetric(&signer, &good)),
+        ("HS with the public key in PEM", symmetric_pem(&signer, &good)),
         ("symmetric", signer.signed(&json!({ "alg": "HS256", "kid": "one" }), &good)),
         ("another algorithm", signer.signed(&json!({ "alg": "RS256", "kid": "one" }), &good)),
         ("unknown kid", signer.signed(&json!({ "alg": "ES256", "kid": "two" }), &good)),
@@ -149,8 +180,23 @@ async fn keys_are_found_when_they_change() {
         assert_eq!(Somebody::bearer(&token).greet(&url).await.status, 401);
     }
     assert!(issuer.asked.load(Ordering::SeqCst) <= before + 2);
+    // The issuer takes a key back and signs with another one, which is found when it is first seen.
+    let new = Signer::new("new");
+    *issuer.keys.lock().unwrap() = vec![new.public()];
+    let ann = Somebody::bearer(&new.signed(&new.head(), &claims(&issuer, "ann")));
+    let mut status = 401;
+    for _ in 0..300 {
+        status = ann.greet(&url).await.status.as_u16();
+        if status != 401 {
+            break;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+    }
+    assert_eq!(status, 200);
+    let late = Somebody::bearer(&old.signed(&old.head(), &claims(&issuer, "carl")));
+    assert_eq!(late.greet(&url).await.status, 401, "its key was taken back");
     issuer.up.store(false, Ordering::SeqCst);
-    let other = Somebody::bearer(&old.signed(&old.head(), &claims(&issuer, "bob")));
+    let other = Somebody::bearer(&new.signed(&new.head(), &claims(&issuer, "bob")));
     assert_eq!(other.greet(&url).await.status, 200, "its key is known");
     drop(gateway);
     gone(&mark).await;

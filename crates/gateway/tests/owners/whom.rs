@@ -2,6 +2,7 @@
 
 use http::Method;
 use serde_json::{Value, json};
+use stayput_testkit::mcp::TestServer;
 
 use super::{
     Somebody, token,
@@ -183,4 +184,44 @@ async fn what_a_server_lists_for_ann_is_not_for_bob() {
     }
     drop(gateway);
     gone(&mark).await;
+}
+
+/// R139, E36: what a server needs comes from its own entry: as it is written, from the environment, from a file, or for
+/// each owner. What a client came in with goes no further.
+#[tokio::test]
+async fn servers_get_credentials_of_their_own() {
+    let server = TestServer::http(&["--era", "legacy"]).await;
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("key");
+    std::fs::write(&file, "s3cr3t-file\n").unwrap();
+    let ((ann, anns), (bob, bobs)) = (token("ann"), token("bob"));
+    let auth = json!({ "tokens": { "ann": anns, "bob": bobs } });
+    let headers = json!({
+        "X-Static": "s3cr3t-static",
+        "X-Env": "${PATH}",
+        "X-File": format!("${{file:{}}}", file.display()),
+        "X-Owner": "key-of-${owner.hash}",
+    });
+    let servers = json!({ "test": { "url": server.url(), "headers": headers } });
+    let gateway = Gateway::with(servers, json!({ "auth": auth })).await;
+    let url = gateway.at("test");
+    let mut owners = Vec::new();
+    for (token, somebody) in [(&ann, Somebody::bearer(&ann)), (&bob, Somebody::bearer(&bob))] {
+        let connection = somebody.connect(&url).await;
+        let on = somebody.and("mcp-session-id", &connection).and("x-static", "mine");
+        let mut said = Vec::new();
+        for name in ["x-static", "x-env", "x-file", "x-owner", "authorization"] {
+            let body = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call",
+                "params": { "name": "header", "arguments": { "name": name } } });
+            let answer = on.ask(Method::POST, &url, &body.to_string()).await;
+            said.push(tokio::time::timeout(LONG, answer.message()).await.unwrap().to_string());
+        }
+        assert!(said[0].contains("s3cr3t-static"), "{}", said[0]);
+        assert!(said[1].contains(&std::env::var("PATH").unwrap()), "{}", said[1]);
+        assert!(said[2].contains("s3cr3t-file"), "{}", said[2]);
+        assert!(said[3].contains("key-of-") && !said[3].contains("${"), "{}", said[3]);
+        assert!(said.iter().all(|said| !said.contains(token.as_str())), "{said:?}");
+        owners.push(said[3].clone());
+    }
+    assert_ne!(owners[0], owners[1]);
 }

@@ -102,10 +102,13 @@ impl Window {
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.kill_on_drop(true).spawn().unwrap();
         let (log, stderr) = (Arc::new(Mutex::new(String::new())), child.stderr.take().unwrap());
-        let kept = log.clone();
+        let (kept, mut capture) = (log.clone(), crate::world::capture());
         let logging = tokio::runtime::Handle::current().spawn(async move {
             let mut lines = BufReader::new(stderr).lines();
             while let Ok(Some(line)) = lines.next_line().await {
+                if let Some(capture) = &mut capture {
+                    std::io::Write::write_all(capture, format!("{line}\n").as_bytes()).unwrap();
+                }
                 let mut kept = kept.lock().unwrap();
                 kept.push_str(&line);
                 kept.push('\n');

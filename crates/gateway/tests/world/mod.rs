@@ -8,7 +8,7 @@
 )]
 
 use std::{
-    io::{BufRead, BufReader},
+    io::{BufRead, BufReader, Write},
     os::unix::process::CommandExt,
     path::PathBuf,
     process::{Child, Command, Stdio},
@@ -88,6 +88,7 @@ impl Gateway {
         let stderr = child.stderr.take().unwrap();
         let (found, url) = tokio::sync::oneshot::channel();
         let log = self.log.clone();
+        let mut capture = capture();
         std::thread::spawn(move || {
             let mut found = Some(found);
             for line in BufReader::new(stderr).lines().map_while(Result::ok) {
@@ -96,6 +97,9 @@ impl Gateway {
                 if let (Some(url), Some(_)) = (url, &found) {
                     let base = url.split("/mcp").next().unwrap_or(url).trim_end_matches('/');
                     let _ = found.take().unwrap().send(base.to_owned());
+                }
+                if let Some(capture) = &mut capture {
+                    writeln!(capture, "{line}").unwrap();
                 }
                 let mut log = log.lock().unwrap();
                 log.push_str(&line);
@@ -164,6 +168,13 @@ impl Gateway {
     /// Waits until it ended.
     pub(crate) fn wait(&mut self) -> std::process::ExitStatus {
         self.child.take().unwrap().wait().unwrap()
+    }
+
+    /// Changes its configuration, for the next start.
+    pub(crate) fn edit(&self, from: &str, to: &str) {
+        let text = std::fs::read_to_string(&self.config).unwrap();
+        assert!(text.contains(from), "{text}");
+        std::fs::write(&self.config, text.replacen(from, to, 1)).unwrap();
     }
 
     /// Starts it again, on the same store.
@@ -280,6 +291,20 @@ impl Client {
         let headers = [("mcp-session-id", &*self.id)];
         send(Method::DELETE, &url, &headers, "").await.unwrap().status.as_u16()
     }
+}
+
+/// What a gateway of a test wrote, for the search for secrets that follows the tests.
+pub(crate) fn capture() -> Option<std::fs::File> {
+    let folder = PathBuf::from(std::env::var_os("STAYPUT_TEST_CAPTURES")?);
+    std::fs::create_dir_all(&folder).unwrap();
+    let (_, path) = tempfile::Builder::new()
+        .prefix("gateway-")
+        .suffix(".log")
+        .tempfile_in(folder)
+        .unwrap()
+        .keep()
+        .unwrap();
+    Some(std::fs::File::create(path).unwrap())
 }
 
 /// The test server as a child process, findable by `mark`.

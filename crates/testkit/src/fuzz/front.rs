@@ -213,6 +213,90 @@ pub fn check(address: &str, request: &Request) {
     assert!(fine, "{status:?} to {:?}", String::from_utf8_lossy(&request.bytes));
 }
 
+/// Headers whose values a fuzzer makes up.
+const MADE_UP: [&str; 16] = [
+    "accept",
+    "content-type",
+    "mcp-session-id",
+    "mcp-protocol-version",
+    "mcp-method",
+    "mcp-name",
+    "mcp-param-x",
+    "last-event-id",
+    "stayput-session",
+    "cookie",
+    "origin",
+    "host",
+    "traceparent",
+    "baggage",
+    "authorization",
+    "x-forwarded-user",
+];
+
+/// Bytes that stay on one line.
+fn line(bytes: &[u8]) -> Vec<u8> {
+    bytes.iter().copied().filter(|byte| !b"\r\n".contains(byte)).take(4096).collect()
+}
+
+/// A request with these headers: a byte for each says which, and a line break ends it.
+#[must_use]
+pub fn with_headers(data: &[u8]) -> Request {
+    let mut choices = Choices(data);
+    let method = choices.of(&["POST", "GET", "DELETE"]);
+    let path = choices.of(&["/mcp/test", "/mcp", "/sse/test/messages", "/mcp/test/~key"]);
+    let body = choices.of(&BODIES);
+    let mut bytes = format!("{method} {path} HTTP/1.1\r\n").into_bytes();
+    let mut host = false;
+    for header in choices.0.split(|byte| *byte == b'\n').take(32) {
+        let Some((which, value)) = header.split_first() else { continue };
+        let name = MADE_UP[usize::from(*which) % MADE_UP.len()];
+        host |= name == "host";
+        bytes.extend([name.as_bytes(), b": ", &line(value), b"\r\n"].concat());
+    }
+    if !host {
+        bytes.extend(b"host: localhost\r\n");
+    }
+    bytes.extend(format!("content-length: {}\r\n\r\n{body}", body.len()).into_bytes());
+    Request { bytes, whole: true }
+}
+
+/// A request to a path that is made up.
+#[must_use]
+pub fn with_path(data: &[u8]) -> Request {
+    let mut choices = Choices(data);
+    let method = choices.of(&["POST", "GET", "DELETE", "OPTIONS"]);
+    let start = choices.of(&["/", "/mcp/", "/mcp/test/~", "/sse/", "/.well-known/", ""]);
+    let path: Vec<u8> = line(choices.0).into_iter().filter(|byte| *byte != b' ').collect();
+    let body = if method == "POST" { BODIES[3] } else { "" };
+    let mut bytes = [method.as_bytes(), b" ", start.as_bytes(), &path].concat();
+    bytes.extend(
+        format!(
+            " HTTP/1.1\r\nhost: localhost\r\naccept: */*\r\ncontent-length: {}\r\n\r\n{body}",
+            body.len()
+        )
+        .into_bytes(),
+    );
+    Request { bytes, whole: true }
+}
+
+/// A request of somebody whose token is made up.
+#[must_use]
+pub fn with_token(data: &[u8]) -> Request {
+    let body = BODIES[3];
+    let mut bytes =
+        b"POST /mcp/test HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer ".to_vec();
+    bytes.extend(line(data));
+    bytes.extend(format!("\r\ncontent-length: {}\r\n\r\n{body}", body.len()).into_bytes());
+    Request { bytes, whole: true }
+}
+
+/// No token that is made up lets anybody in: it is no good, or there is nobody to ask.
+pub fn check_token(address: &str, request: &Request) {
+    let status = status(address, request);
+    let fine = status.is_some_and(|status| [400, 401, 431, 503].contains(&status));
+    assert!(fine, "{status:?} to {:?}", String::from_utf8_lossy(&request.bytes));
+}
+
 /// A new client of the gateway: its id.
 #[must_use]
 pub fn connect(address: &str) -> String {
@@ -239,15 +323,15 @@ struct Running {
     _folder: tempfile::TempDir,
 }
 
-fn running() -> &'static Running {
-    static RUNNING: OnceLock<Running> = OnceLock::new();
-    RUNNING.get_or_init(|| {
+impl Running {
+    /// A gateway with these settings.
+    fn start(settings: &serde_json::Value) -> Self {
         let program = std::env::var("STAYPUT_FUZZ_GATEWAY")
             .expect("STAYPUT_FUZZ_GATEWAY names the program `stayput`; scripts/fuzz sets it");
         let folder = tempfile::tempdir().unwrap();
         let config = folder.path().join("stayput.json");
         let server = serde_json::json!({ "command": program, "args": ["demo-server"] });
-        let text = serde_json::json!({ "mcpServers": { "test": server } });
+        let text = serde_json::json!({ "mcpServers": { "test": server }, "stayput": settings });
         std::fs::write(&config, text.to_string()).unwrap();
         // However the fuzzer ends, its end of the pipe is closed, and the gateway goes, with its folder.
         let mut command = Command::new("sh");
@@ -266,8 +350,29 @@ fn running() -> &'static Running {
             lines.find_map(|line| Some(line.split_once("listens on http://")?.1.to_owned()));
         let address = found.expect("the gateway came up");
         std::thread::spawn(move || lines.for_each(drop));
-        let session = connect(&address);
-        Running { address, session, _child: child, _folder: folder }
+        let open = settings["auth"].is_null();
+        let session = if open { connect(&address) } else { String::new() };
+        Self { address, session, _child: child, _folder: folder }
+    }
+
+    fn lives(&self) {
+        let bytes = b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n".to_vec();
+        let health = Request { bytes, whole: true };
+        assert_eq!(status(&self.address, &health), Some(200), "it does not live any more");
+    }
+}
+
+fn running() -> &'static Running {
+    static RUNNING: OnceLock<Running> = OnceLock::new();
+    RUNNING.get_or_init(|| Running::start(&serde_json::json!({})))
+}
+
+/// What a gateway is told that takes the tokens of an issuer who is never there.
+#[must_use]
+pub fn with_issuer() -> serde_json::Value {
+    let issuer = "http://127.0.0.1:9";
+    serde_json::json!({
+        "auth": { "jwt": { "issuer": issuer, "jwks": format!("{issuer}/keys"), "audience": "here" } },
     })
 }
 
@@ -275,7 +380,25 @@ fn running() -> &'static Running {
 pub fn front(data: &[u8]) {
     let running = running();
     check(&running.address, &request(data, &running.session));
-    let bytes = b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n".to_vec();
-    let health = Request { bytes, whole: true };
-    assert_eq!(status(&running.address, &health), Some(200), "it does not live any more");
+    running.lives();
+}
+
+/// No header makes a gateway fail.
+pub fn headers(data: &[u8]) {
+    check(&running().address, &with_headers(data));
+    running().lives();
+}
+
+/// No path makes a gateway fail.
+pub fn path(data: &[u8]) {
+    check(&running().address, &with_path(data));
+    running().lives();
+}
+
+/// No token makes a gateway fail, and none that is made up lets anybody in.
+pub fn jwt(data: &[u8]) {
+    static RUNNING: OnceLock<Running> = OnceLock::new();
+    let running = RUNNING.get_or_init(|| Running::start(&with_issuer()));
+    check_token(&running.address, &with_token(data));
+    running.lives();
 }

@@ -72,6 +72,10 @@ fn every_problem_is_a_sentence_with_its_place() {
         let said = entry_says(entry);
         assert!(said.starts_with("/etc/mcp.json:") && said.contains(expected), "{entry}: {said}");
     }
+}
+
+#[test]
+fn every_problem_of_a_setting_is_a_sentence_with_its_place() {
     for (stayput, expected) in [
         (r#"{"listen": "example.com:80"}"#, "stayput.listen: this must be an address"),
         (r#"{"listen": "${session.dir}"}"#, "stayput.listen: ${session.dir} has a value for"),
@@ -85,6 +89,12 @@ fn every_problem_is_a_sentence_with_its_place() {
         (
             r#"{"limits": {"stall": "1ms"}}"#,
             "stayput.limits.stall: this must be a time of a second",
+        ),
+        (r#"{"seal": []}"#, "stayput.seal: this must be a key, or a list of keys"),
+        (r#"{"seal": "00"}"#, "stayput.seal: a sealing key has 32 bytes"),
+        (
+            r#"{"seal": ["file:/no/such"]}"#,
+            "stayput.seal.0: the sealing key /no/such cannot be read",
         ),
         (r#"{"limits": {"calls_per_session": 0}}"#, "this must be a whole number from 1"),
         (

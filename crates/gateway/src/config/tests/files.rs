@@ -137,3 +137,23 @@ fn a_file_beside_it_that_is_wrong_is_named_without_what_is_in_it() {
         assert!(said.contains(expected) && !said.contains("s3cret"), "{said}");
     }
 }
+
+/// What the fuzzer found worth keeping is read or explained here, too, and shows nothing of the environment.
+#[test]
+fn the_saved_corpus_holds() {
+    let seeds = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/seeds/config");
+    let variables =
+        std::collections::BTreeMap::from([("SECRET".to_owned(), "s3cr3t-variable".to_owned())]);
+    let mut count = 0;
+    for file in std::fs::read_dir(seeds).unwrap() {
+        let text = std::fs::read_to_string(file.unwrap().path()).unwrap();
+        let environment = Environment::given(variables.clone(), "/work".into());
+        let said = match Config::parse(&text, Path::new("/etc/mcp.json"), environment) {
+            Ok(config) => format!("{config:?}"),
+            Err(error) => format!("{error} {error:?}"),
+        };
+        assert!(!said.contains("s3cr3t"), "{said}");
+        count += 1;
+    }
+    assert!(count > 0, "fuzz/seeds/config is empty");
+}

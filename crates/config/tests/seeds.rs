@@ -1,0 +1,13 @@
+//! What the fuzzer found worth keeping of configurations, replayed.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test stops at the first surprise")]
+
+mod fuzz;
+
+#[test]
+fn the_saved_corpus_holds() {
+    let seeds = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/seeds/config");
+    let files = std::fs::read_dir(seeds).unwrap();
+    let count =
+        files.map(|file| fuzz::config(&std::fs::read(file.unwrap().path()).unwrap())).count();
+    assert!(count > 0, "fuzz/seeds/config is empty");
+}

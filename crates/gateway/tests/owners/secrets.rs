@@ -1,0 +1,180 @@
+//! Secrets: in nothing that is told, and at rest only as nobody else can read them.
+
+use std::{
+    os::unix::fs::PermissionsExt as _,
+    path::Path,
+    process::{Command, Output},
+};
+
+use http::Method;
+use serde_json::{Value, json};
+use stayput_testkit::{mcp::TestServer, processes};
+
+use super::{
+    Somebody, token,
+    world::{Gateway, LONG, gone, mark, stdio},
+};
+
+/// What every secret of these tests begins with; `scripts/secrets` looks for it in all that gateways wrote.
+const SECRET: &str = "s3cr3t-";
+
+/// What `stayput serve` says of a configuration that it cannot use.
+fn refused(config: &Value, arguments: &[&str]) -> String {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("stayput.json");
+    std::fs::write(&file, config.to_string()).unwrap();
+    let mut command = Command::new("timeout");
+    command.args(["60", env!("CARGO_BIN_EXE_stayput"), "serve", "--config"]).arg(file);
+    command.args(arguments).env("XDG_DATA_HOME", folder.path());
+    let Output { status, stdout, stderr } = command.output().unwrap();
+    assert!(!status.success(), "{config}");
+    format!("{}{}", String::from_utf8_lossy(&stdout), String::from_utf8_lossy(&stderr))
+}
+
+/// The command lines of a gateway and of all that it started of itself.
+fn command_lines(gateway: &Gateway) -> String {
+    let own = std::fs::read_link(format!("/proc/{}/exe", gateway.pid())).unwrap();
+    let mut pids = processes::descendants(gateway.pid());
+    pids.retain(|pid| std::fs::read_link(format!("/proc/{pid}/exe")).ok().as_ref() == Some(&own));
+    pids.push(gateway.pid());
+    assert!(pids.len() > 1, "there is no warden");
+    let line = |pid: &u32| std::fs::read(format!("/proc/{pid}/cmdline")).unwrap();
+    pids.iter().map(|pid| String::from_utf8_lossy(&line(pid)).into_owned()).collect()
+}
+
+/// What is said of configurations that cannot be used.
+fn refusals() -> Vec<String> {
+    let mut told = Vec::new();
+    let away = format!("http://ann:{SECRET}password@127.0.0.1:9/mcp");
+    let cases: [(Value, &[&str]); 7] = [
+        (json!({ "store": format!("postgres://ann:{SECRET}pw@127.0.0.1:9/db") }), &[]),
+        (json!({ "store": format!("redis://:{SECRET}pw@127.0.0.1:9") }), &[]),
+        (json!({ "listen": format!("{SECRET}listen") }), &[]),
+        (json!({ "seal": format!("{SECRET}seal") }), &[]),
+        (json!({ "expiry": { "idle": format!("{SECRET}idle") } }), &[]),
+        (json!({ "auth": { "tokens": { "ann": format!("{SECRET}hash") } } }), &[]),
+        (json!({}), &["--store", "postgres://ann:s3cr3t-pw@127.0.0.1:9/db"]),
+    ];
+    for (stayput, arguments) in cases {
+        let server = json!({ "url": away, "headers": { "X": format!("{SECRET}header") } });
+        let fine = json!({ "command": "x", "env": { "A": format!("{SECRET}env") } });
+        told.push(refused(&json!({ "mcpServers": { "a": fine }, "stayput": stayput }), arguments));
+        told.push(refused(&json!({ "mcpServers": { "a": server, "b": 1 } }), arguments));
+    }
+    told
+}
+
+/// Invariant 8: whatever goes wrong, and whoever asks.
+#[tokio::test]
+async fn no_secret_is_ever_told() {
+    let mark = mark("secrets");
+    let (token, hash) = token("ann");
+    let mut good = stdio(&mark, &[]);
+    good["env"] = json!({ "TOKEN": format!("{SECRET}environment") });
+    good["stayput"] = json!({ "handles": "always" });
+    let servers = json!({
+        "test": good,
+        "broken": { "command": "/no/such/program", "args": [format!("--key={SECRET}argument")],
+            "env": { "TOKEN": format!("{SECRET}environment") } },
+        "dies": { "command": "sh", "args": ["-c", "exit 3"],
+            "env": { "TOKEN": format!("{SECRET}environment") } },
+        "away": { "url": format!("http://127.0.0.1:9/mcp?key={SECRET}query"),
+            "headers": { "Authorization": format!("Bearer {SECRET}header") } },
+    });
+    let seal = "5ea1".repeat(16);
+    let settings = json!({ "auth": { "tokens": { "ann": hash } }, "seal": seal });
+    let gateway = Gateway::with_arguments(servers, settings, &["--log-format", "json"]).await;
+    let ann = Somebody::bearer(&token);
+    let mut told = Vec::new();
+    for server in ["broken", "dies", "away", "", "never"] {
+        let url = gateway.at(server);
+        for who in [&ann, &Somebody::bearer(&format!("{SECRET}token")), &ann.and("x-n", "1")] {
+            let answer = who.greet(&url).await;
+            let body = tokio::time::timeout(LONG, answer.bytes()).await.unwrap().unwrap();
+            told.push(String::from_utf8_lossy(&body).into_owned());
+        }
+    }
+    let url = gateway.at("test");
+    let connection = ann.connect(&url).await;
+    assert_eq!(ann.text(&url, &connection, "count").await, "1");
+    let on = ann.and("mcp-session-id", &connection);
+    for body in [
+        format!(r#"{{"jsonrpc":"2.0","id":1,"method":"{SECRET}method","params":{{}}}}"#),
+        json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call",
+            "params": { "name": "fail", "arguments": { "password": format!("{SECRET}argument") } } })
+        .to_string(),
+        "rubbish".to_owned(),
+    ] {
+        let answer = on.ask(Method::POST, &url, &body).await;
+        let body = tokio::time::timeout(LONG, answer.bytes()).await.unwrap().unwrap();
+        // What a server says to its own client of what that sent is between them.
+        told.push(String::from_utf8_lossy(&body).replace(&format!("{SECRET}method"), ""));
+    }
+    let metrics = ann.ask(Method::GET, &format!("{}/metrics", gateway.url), "").await;
+    told.push(String::from_utf8_lossy(&metrics.bytes().await.unwrap()).into_owned());
+    told.extend([command_lines(&gateway), gateway.log()]);
+    told.extend(refusals());
+    for (number, told) in told.iter().enumerate() {
+        for secret in [SECRET, &token, &connection, &seal] {
+            assert!(!told.contains(secret), "{number}: {told}");
+        }
+    }
+    drop(gateway);
+    gone(&mark).await;
+}
+
+/// A key with these digits, in a file with this mode.
+fn key(folder: &Path, name: &str, digits: &str, mode: u32) -> String {
+    let path = folder.join(name);
+    std::fs::write(&path, digits.repeat(16)).unwrap();
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
+    format!("file:{}", path.display())
+}
+
+/// A new key opens what the old one sealed, and seals it anew with the next use; without either a loss is told.
+#[tokio::test]
+async fn keys_can_be_changed() {
+    let server = TestServer::http(&["--era", "legacy"]).await;
+    let keys = tempfile::tempdir().unwrap();
+    let key = |name: &str, digits: &str| key(keys.path(), name, digits, 0o600);
+    let (one, two, three) = (key("one", "0001"), key("two", "0002"), key("three", "0003"));
+    let servers = json!({ "test": { "url": server.url() } });
+    let mut gateway = Gateway::with(servers, json!({ "seal": [one] })).await;
+    let client = gateway.client("test").await;
+    assert_eq!(client.text(&gateway, "count").await, "1");
+    let mut now = json!([one]);
+    for (next, expected) in
+        [(json!([two, one]), Some("2")), (json!(two), Some("3")), (json!([three]), None)]
+    {
+        assert!(gateway.stop().success());
+        gateway.edit(&now.to_string(), &next.to_string());
+        now = next;
+        gateway.restart().await;
+        match expected {
+            Some(expected) => assert_eq!(client.text(&gateway, "count").await, expected, "{now}"),
+            None => {
+                let lost = client.call(&gateway, "count", json!({})).await;
+                assert_eq!(lost["result"]["isError"], true, "{lost}");
+            }
+        }
+    }
+}
+
+/// What others could read or change is refused, with the way out.
+#[test]
+fn files_are_for_their_owner_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = |stayput: &Value| json!({ "mcpServers": {}, "stayput": stayput });
+    for mode in [0o640, 0o604, 0o620, 0o666] {
+        let open = key(folder.path(), "open", "0001", mode);
+        let said = refused(&config(&json!({ "seal": open })), &[]);
+        assert!(said.contains("can be read by others") && said.contains("chmod 600"), "{said}");
+    }
+    let tokens = folder.path().join("tokens");
+    std::fs::write(&tokens, format!("ann {}", token("ann").1)).unwrap();
+    for mode in [0o620, 0o602, 0o666] {
+        std::fs::set_permissions(&tokens, std::fs::Permissions::from_mode(mode)).unwrap();
+        let said = refused(&config(&json!({ "auth": { "tokens_file": tokens } })), &[]);
+        assert!(said.contains("can be changed by others"), "{said}");
+    }
+}
