@@ -2,6 +2,7 @@
 
 use std::{
     fmt,
+    future::poll_fn,
     pin::Pin,
     sync::{
         Arc, Mutex,
@@ -16,7 +17,7 @@ use stayput::{
     Error,
     by_hand::{InSession as _, Scope},
 };
-use tokio::task::AbortHandle;
+use tokio::{runtime::Handle, task::AbortHandle};
 
 use crate::{
     error::raised,
@@ -72,19 +73,21 @@ impl Op {
         let job = lock(&self.job).take().ok_or_else(twice)?;
         let job = job.into_inner().map_err(|error| raised(&error))?;
         let promise = Promise(Some(caller.clone()));
-        let mut running = Box::pin(async move {
+        let work: Work = Box::pin(async move {
             let done = CALLER.scope(caller, job).await;
             promise.keep(done);
         });
+        let (work, runtime) = (Arc::new(Mutex::new(Some(work))), self.keep.runtime.clone());
         let first = {
-            let _inside = self.keep.runtime.enter();
+            let _inside = runtime.enter();
             // Nobody is woken by this: the hub's thread looks again.
-            running.as_mut().poll(&mut Context::from_waker(Waker::noop()))
+            poll(&work, &mut Context::from_waker(Waker::noop()))
         };
-        Ok(Running(match first {
-            Poll::Ready(()) => None,
-            Poll::Pending => Some(self.keep.runtime.spawn(running).abort_handle()),
-        }))
+        let task = first.is_pending().then(|| {
+            let rest = Rest(work.clone());
+            runtime.spawn(poll_fn(move |cx| poll(&rest.0, cx))).abort_handle()
+        });
+        Ok(Running { work: Here::new(work), runtime, task })
     }
 }
 
@@ -136,17 +139,48 @@ impl Sink for Line {
     }
 }
 
-/// Something that was begun; none if it is done.
-#[derive(Debug)]
-pub(crate) struct Running(Option<AbortHandle>);
+/// What is done on the hub's thread.
+type Work = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// Something that was begun.
+pub(crate) struct Running {
+    /// Until it is done, or nobody wants it any more. It is not a fork's to cancel.
+    work: Here<Arc<Mutex<Option<Work>>>>,
+    runtime: Handle,
+    /// Who does it on the hub's thread; none if it was done at once.
+    task: Option<AbortHandle>,
+}
 
 impl Running {
-    /// Nobody wants it any more.
+    /// Nobody wants it any more. It is dropped here, so that a server hears of it before whatever is called next.
     pub(crate) fn abort(&self) {
-        if let Some(running) = &self.0 {
-            running.abort();
+        let Ok(work) = self.work.get() else { return };
+        let _inside = self.runtime.enter();
+        let work = lock(work).take();
+        drop(work);
+        if let Some(task) = &self.task {
+            task.abort();
         }
     }
+}
+
+/// What the hub's thread does of it. If that ends, so does this.
+struct Rest(Arc<Mutex<Option<Work>>>);
+
+impl Drop for Rest {
+    fn drop(&mut self) {
+        let work = lock(&self.0).take();
+        drop(work);
+    }
+}
+
+fn poll(work: &Mutex<Option<Work>>, cx: &mut Context<'_>) -> Poll<()> {
+    let mut work = lock(work);
+    let polled = work.as_mut().map_or(Poll::Ready(()), |work| work.as_mut().poll(cx));
+    if polled.is_ready() {
+        *work = None;
+    }
+    polled
 }
 
 /// Ends something with whoever waits for it.
