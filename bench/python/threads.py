@@ -44,7 +44,8 @@ def servers(kind: str, folder: Path) -> Iterator[dict[str, Any]]:
     if kind == "stdio":
         yield {"mcpServers": {"notes": {"command": SERVER, "args": args}}}
         return
-    with subprocess.Popen([SERVER, *args, "--exit-with-stdin"], stdin=-1, stdout=-1, text=True) as server:
+    pipe = subprocess.PIPE
+    with subprocess.Popen([SERVER, *args, "--exit-with-stdin"], stdin=pipe, stdout=pipe, text=True) as server:
         assert server.stdout is not None
         yield {"mcpServers": {"notes": {"url": server.stdout.readline().strip()}}}
         server.kill()
@@ -148,11 +149,11 @@ async def shown(kind: str) -> None:
     print(f"  {'':<36} processes handshakes  state  first call  another  beside Stayput")
     ours = 0.0
     for what, way in WAYS.items():
-        with tempfile.TemporaryDirectory() as name, servers(kind, Path(name)) as config:
+        with tempfile.TemporaryDirectory() as folder, servers(kind, Path(folder)) as config:
             async with way(config) as call:
                 found = await asyncio.gather(*(conversation(call, name) for name in NAMES))
-            started = len(Path(name, "starts").read_text().splitlines())
-            shaken = Path(name, "log").read_text().count('"initialize"')
+            started = len(Path(folder, "starts").read_text().splitlines())
+            shaken = Path(folder, "log").read_text().count('"initialize"')
         state = verdict({name: read for name, (read, _) in zip(NAMES, found)})
         first = statistics.mean(took[0] for _, took in found)
         another = statistics.median(one for _, took in found for one in took[1:])
