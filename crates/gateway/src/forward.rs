@@ -9,7 +9,7 @@ use stayput_upstream::{Call, CallError, CallOptions, Held, Incoming, LinkKey, Lo
 use stayput_wire::{Code, Era, Message, Raw};
 
 use crate::{
-    account::{Account, Begun},
+    account::Account,
     connection::{Connection, InFlight, Wishes},
     house::House,
     identify::{self, Fleeting, Which},
@@ -91,9 +91,7 @@ impl Errand {
                 (session, text, given, fleeting)
             }
         };
-        let (owner, headers) = (&connection.owner, along.headers);
-        let begun = Begun { owner, session: Some(&session), server, message, headers };
-        let account = Account::begin(house, begun);
+        let account = Account::begin(house, along.begun(&session, server, message));
         let visit = visit(house, connection, server, session);
         if let Some(sentence) = visit.busy() {
             return Outcome::Done(Done::new(reply::failure(asked, Era::Legacy, &sentence)));

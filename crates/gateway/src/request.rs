@@ -3,10 +3,12 @@
 use std::sync::Arc;
 
 use http::HeaderMap;
+use stayput_core::Session;
 use stayput_upstream::Server;
 use stayput_wire::Message;
 
 use crate::{
+    account::Begun,
     aggregate,
     connection::Connection,
     forward::{Done, Outcome},
@@ -44,6 +46,17 @@ impl<'a> Along<'a> {
         let (owner, claims) = (&connection.owner, &*principal.claims);
         let connection = Some(connection);
         Claim { owner, claims, server, headers, path_key, message, connection }
+    }
+
+    /// A call of a session that is about to be made.
+    pub(crate) fn begun(
+        self,
+        session: &'a Session,
+        server: &'a Server,
+        message: &'a Message<'a>,
+    ) -> Begun<'a> {
+        let (owner, headers) = (session.owner(), self.headers);
+        Begun { owner, session: Some(session), server, message, headers }
     }
 }
 

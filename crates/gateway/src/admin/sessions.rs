@@ -5,7 +5,7 @@ use std::{collections::HashMap, sync::Arc};
 use http::StatusCode;
 use serde::Serialize;
 use stayput_core::{OpenError, Owner, Record, SessionId};
-use stayput_upstream::{LinkReport, Scope};
+use stayput_upstream::LinkReport;
 
 use super::{
     Answer, Refusal, json,
@@ -75,8 +75,8 @@ impl Reports {
         let uses = |report: &&LinkReport| {
             let server = report.key.server();
             let known = last.as_deref() == Some(server) || record.attachments.get(server).is_some();
-            known && matches!(report.key.scope(), Scope::Shared)
-                || known && report.key.scope().owner() == Some(&record.owner)
+            // Nobody's is everybody's.
+            known && report.key.scope().owner().is_none_or(|owner| *owner == record.owner)
         };
         let mut all = self.of_sessions.get(&record.id).cloned().unwrap_or_default();
         all.extend(self.shared.iter().filter(uses).cloned());

@@ -84,7 +84,7 @@ impl At {
                 read.map_err(|error| AtError::Token { file: file.clone(), error })
             });
             let token = token.transpose()?.map(|token| token.trim().to_owned());
-            return Ok(Way::url(url, token)?);
+            return Way::url(url, token);
         }
         let definition = match self.config.clone().or_else(|| found(folder)) {
             Some(file) => stdio::read(&file, folder)?,

@@ -212,8 +212,13 @@ pub(super) fn unread(house: &House, why: &NoBody, limit: usize) -> Response<Repl
 /// There is no such path.
 pub(super) fn nowhere(house: &House) -> Response<Reply> {
     let known: Vec<_> = house.servers.keys().map(|name| format!("/mcp/{name}")).collect();
-    let known = known.join(", ");
-    let sentence = format!("there is nothing here; servers are at {known}, and all at /mcp");
+    let sentence = match known.is_empty() {
+        true => "there is nothing here, and no server is configured".to_owned(),
+        false => {
+            let known = known.join(", ");
+            format!("there is nothing here; servers are at {known}, and all at /mcp")
+        }
+    };
     reply::refusal(StatusCode::NOT_FOUND, None, Code::INVALID_REQUEST, &sentence)
 }
 

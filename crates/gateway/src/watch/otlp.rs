@@ -54,7 +54,7 @@ impl Exporter {
         let before = std::mem::replace(&mut self.failing, failure.is_some());
         match &failure {
             Some(sentence) if !before => {
-                self.log.warn(&format!("spans cannot be sent: {sentence}"))
+                self.log.warn(&format!("spans cannot be sent: {sentence}"));
             }
             None if before => self.log.info("spans can be sent again"),
             _ => {}

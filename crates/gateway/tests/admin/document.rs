@@ -45,6 +45,34 @@ fn judge(root: &Value, schema: &Value, value: &Value, at: &str) {
     }
 }
 
+/// Whether a value is of the kind that is wanted, whatever is in it.
+fn suits(schema: &Value, value: &Value) -> bool {
+    let types: Vec<&str> = match &schema["type"] {
+        Value::Null => Vec::new(),
+        Value::String(one) => vec![one],
+        Value::Array(all) => all.iter().map(|it| it.as_str().unwrap()).collect(),
+        other => panic!("{other}"),
+    };
+    let is = |kind: &&str| match *kind {
+        "object" => value.is_object(),
+        "array" => value.is_array(),
+        "string" => value.is_string(),
+        "boolean" => value.is_boolean(),
+        "integer" => value.is_u64() || value.is_i64(),
+        "null" => value.is_null(),
+        other => panic!("nobody checks the type {other:?}"),
+    };
+    let listed = schema["enum"].as_array().is_none_or(|choices| choices.contains(value));
+    let enough = value.as_f64() >= schema["minimum"].as_f64() || !value.is_number();
+    let formed = match (schema["format"].as_str(), value.as_str()) {
+        (Some("date-time"), Some(text)) => text.len() == 20 && text.ends_with('Z'),
+        (Some("uuid"), Some(text)) => text.len() == 36,
+        (None, _) | (_, None) => true,
+        (Some(other), _) => panic!("nobody checks the format {other:?}"),
+    };
+    (types.is_empty() || types.iter().any(is)) && listed && enough && formed
+}
+
 fn fits(root: &Value, schema: &Value, value: &Value, at: &str) -> Result<(), String> {
     let schema = match schema["$ref"].as_str() {
         Some(pointer) => root.pointer(pointer.trim_start_matches('#')).unwrap(),
@@ -65,30 +93,7 @@ fn fits(root: &Value, schema: &Value, value: &Value, at: &str) -> Result<(), Str
     for word in schema.as_object().unwrap().keys() {
         assert!(known.contains(&word.as_str()), "nobody checks {word:?}");
     }
-    let types: Vec<&str> = match &schema["type"] {
-        Value::Null => Vec::new(),
-        Value::String(one) => vec![one],
-        Value::Array(all) => all.iter().map(|it| it.as_str().unwrap()).collect(),
-        other => panic!("{other}"),
-    };
-    let is = |kind: &&str| match *kind {
-        "object" => value.is_object(),
-        "array" => value.is_array(),
-        "string" => value.is_string(),
-        "boolean" => value.is_boolean(),
-        "integer" => value.is_u64() || value.is_i64(),
-        "null" => value.is_null(),
-        other => panic!("nobody checks the type {other:?}"),
-    };
-    let listed = schema["enum"].as_array().is_none_or(|choices| choices.contains(value));
-    let enough = value.as_f64() >= schema["minimum"].as_f64();
-    let formed = match (schema["format"].as_str(), value.as_str()) {
-        (Some("date-time"), Some(text)) => text.len() == 20 && text.ends_with('Z'),
-        (Some("uuid"), Some(text)) => text.len() == 36,
-        (None, _) | (_, None) => true,
-        (Some(other), _) => panic!("nobody checks the format {other:?}"),
-    };
-    if !(types.is_empty() || types.iter().any(is)) || !listed || !enough || !formed {
+    if !suits(schema, value) {
         return Err(format!("{at} does not fit"));
     }
     if let Some(choices) = schema["anyOf"].as_array()
