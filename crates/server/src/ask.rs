@@ -11,7 +11,7 @@ use stayput_wire::{Era, Message, Raw, Version, header as mcp, meta};
 
 use crate::{
     Keeper,
-    carrier::{Claim, Said, connection_name, tells},
+    carrier::{Claim, Members, Said, connection_name, tells},
     line::Line,
     name::Name,
     visit::Meant,
@@ -199,7 +199,7 @@ fn is_ours(name: &str, own: Option<bool>, text: Option<&str>, null: bool) -> boo
 }
 
 /// The texts of `_meta` that can tell something, and the version of the protocol in it.
-fn members<'a>(found: Raw<'a>) -> (Vec<(Cow<'a, str>, Cow<'a, str>)>, Option<Cow<'a, str>>) {
+fn members(found: Raw<'_>) -> (Members<'_>, Option<Cow<'_, str>>) {
     let (mut told, mut version) = (Vec::new(), None);
     for (key, value) in found.members() {
         match key.text() {

@@ -55,13 +55,16 @@ impl Carrier {
     }
 }
 
+/// Members of `_meta` that are texts, each with its name.
+pub(crate) type Members<'a> = Vec<(Cow<'a, str>, Cow<'a, str>)>;
+
 /// All that a request says about its session.
 #[derive(Default)]
 pub(crate) struct Said<'a> {
     /// The argument that is ours.
     pub(crate) argument: Option<Cow<'a, str>>,
     /// The texts of `_meta` that can tell something.
-    pub(crate) meta: Vec<(Cow<'a, str>, Cow<'a, str>)>,
+    pub(crate) meta: Members<'a>,
     pub(crate) headers: Option<&'a HeaderMap>,
     /// The connection that it came on, if its client can have one.
     pub(crate) via: Option<Claim>,
