@@ -20,6 +20,7 @@ impl For {
     }
 
     /// Whether it is for somebody, of whom `has` says whether a claim has a value.
+    #[must_use]
     pub fn admits(&self, has: impl Fn(&str, &str) -> bool) -> bool {
         self.0.iter().all(|(name, values)| values.iter().any(|value| has(name, value)))
     }
