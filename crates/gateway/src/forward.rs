@@ -93,16 +93,17 @@ impl Errand {
         };
         let account = Account::begin(house, along.begun(&session, server, message));
         let visit = visit(house, connection, server, session);
+        let failed =
+            |sentence: &str| Outcome::Done(Done::new(reply::failure(asked, Era::Legacy, sentence)));
         if let Some(sentence) = visit.busy() {
-            return Outcome::Done(Done::new(reply::failure(asked, Era::Legacy, &sentence)));
+            return failed(&sentence);
         }
         let link = match reach(&visit, connection, asked).await {
             Ok(link) => link,
             Err(sentence) => {
                 house.metrics.refused("no_link");
                 account.came_to(WatchedEnd::NoLink);
-                let failure = reply::failure(asked, Era::Legacy, &sentence);
-                return Outcome::Done(Done::new(failure));
+                return failed(&sentence);
             }
         };
         let mut lost = None;
@@ -119,18 +120,8 @@ impl Errand {
         let sent = text.as_deref().unwrap_or(message.text());
         let again = (visit.restarts() && losses::depends_on_state(&method))
             .then(|| Bytes::copy_from_slice(sent.as_bytes()));
-        let connection = connection.clone();
-        let errand = Self {
-            visit,
-            connection,
-            id,
-            method,
-            account,
-            again,
-            lost,
-            given,
-            _fleeting: fleeting,
-        };
+        let (connection, _fleeting) = (connection.clone(), fleeting);
+        let errand = Self { visit, connection, id, method, account, again, lost, given, _fleeting };
         match text.as_deref().map(|text| Message::parse(text.as_bytes())) {
             None => errand.send(link, message, in_flight, along.streams).await,
             Some(Ok(rest)) => errand.send(link, &rest, in_flight, along.streams).await,

@@ -209,11 +209,7 @@ impl Gateway {
             number: 0,
         };
         let listener = match plan.listen {
-            Some(address) => {
-                let failed = |error| ServeError::Listen { address, error };
-                let listener = TcpListener::bind(address).await.map_err(failed)?;
-                Some((listener, Lanes::start().map_err(ServeError::Threads)?))
-            }
+            Some(address) => Some(listen(address).await?),
             None => None,
         };
         let (house, guests) = (Arc::new(house), Arc::default());
@@ -492,6 +488,13 @@ fn seal(keys: Vec<SealKey>, own: &Path) -> Result<SealKey, ServeError> {
     let Some(first) = keys.next() else { return Ok(SealKey::at(own)?) };
     let own = if own.exists() { Some(SealKey::from_file(own)?) } else { None };
     Ok(first.after(keys.chain(own)))
+}
+
+/// Where clients come in, and the threads on which they are served.
+async fn listen(address: SocketAddr) -> Result<(TcpListener, Lanes), ServeError> {
+    let failed = |error| ServeError::Listen { address, error };
+    let listener = TcpListener::bind(address).await.map_err(failed)?;
+    Ok((listener, Lanes::start().map_err(ServeError::Threads)?))
 }
 
 /// The socket, if it is wanted. Who also listens over HTTP can do without.

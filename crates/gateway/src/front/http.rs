@@ -34,7 +34,7 @@ pub(super) enum Whence {
 
 /// What becomes of a request, once its head is known.
 pub(super) enum Step {
-    Answer(Response<Reply>),
+    Answer(Box<Response<Reply>>),
     /// It cannot be told without its body.
     Body(Wants),
 }
@@ -75,13 +75,13 @@ impl Wants {
 /// What becomes of a request.
 pub(super) async fn enter(house: &Arc<House>, whence: Whence, head: &Head) -> Step {
     if let Some(health) = health(house, head.uri.path()) {
-        return Step::Answer(health);
+        return Step::Answer(health.into());
     }
     match let_in(house, whence, head).await {
         Ok(wants) => Step::Body(wants),
         Err(response) => {
             count_refusal(house, response.status());
-            Step::Answer(response)
+            Step::Answer(response.into())
         }
     }
 }
@@ -152,7 +152,9 @@ async fn inside(
         return Err(reply::unavailable("the gateway is stopping; try again in a moment"));
     }
     if let Some(at) = sse::At::of(path) {
-        return sse::enter(house, (at, principal), head).map(What::Caller);
+        return sse::enter(house, (at, principal), head)
+            .map(What::Caller)
+            .map_err(|answer| *answer);
     }
     let path::Split { path, key } = match split(house, path) {
         Ok(split) => split,

@@ -98,7 +98,7 @@ async fn take(
 ) -> Option<Response<Reply>> {
     let patience = house.rules.patience;
     let wants = match line.beside(patience, enter(house, whence, head)).await? {
-        Step::Answer(response) => return Some(response),
+        Step::Answer(response) => return Some(*response),
         Step::Body(wants) => wants,
     };
     let limit = house.rules.body_limit;

@@ -118,18 +118,18 @@ pub(super) fn enter(
     house: &Arc<House>,
     (at, principal): (At, Principal),
     head: &Head,
-) -> Result<Arc<Caller>, Response<Reply>> {
+) -> Result<Arc<Caller>, Box<Response<Reply>>> {
     let (At::Stream(name) | At::Messages(name)) = &at;
     let removed = || house.removed.get(name).map(|name| Target::Server(name.as_str().into()));
     // Who still listens to a server that was removed is told so; nobody begins to.
     let posts = matches!(at, At::Messages(_));
     let target = server(house, name).or_else(|| removed().filter(|_| posts));
-    let Some(target) = target else { return Err(nowhere(house)) };
+    let Some(target) = target else { return Err(nowhere(house).into()) };
     match (&at, &head.method) {
-        (At::Stream(_), &Method::GET) => Err(open(house, (target, principal), head)),
-        (At::Stream(_), _) => Err(only("GET")),
+        (At::Stream(_), &Method::GET) => Err(open(house, (target, principal), head).into()),
+        (At::Stream(_), _) => Err(only("GET").into()),
         (At::Messages(_), &Method::POST) => caller(house, (&target, &principal.owner), head),
-        (At::Messages(_), _) => Err(only("POST")),
+        (At::Messages(_), _) => Err(only("POST").into()),
     }
 }
 
@@ -165,7 +165,7 @@ fn caller(
     house: &Arc<House>,
     (target, owner): (&Target, &Owner),
     head: &Head,
-) -> Result<Arc<Caller>, Response<Reply>> {
+) -> Result<Arc<Caller>, Box<Response<Reply>>> {
     let query = head.uri.query().unwrap_or_default();
     let mut pairs = query.split('&').filter_map(|pair| pair.split_once('='));
     let secret =
@@ -175,7 +175,7 @@ fn caller(
     caller.filter(|it| it.target == *target).ok_or_else(|| {
         let sentence =
             "Session not found: its stream has ended, or never was; open a new one by GET";
-        reply::refusal(StatusCode::NOT_FOUND, None, Code::INVALID_REQUEST, sentence)
+        reply::refusal(StatusCode::NOT_FOUND, None, Code::INVALID_REQUEST, sentence).into()
     })
 }
 

@@ -38,7 +38,8 @@ impl Claims {
 fn is(claim: &Value, value: &str) -> bool {
     match claim {
         Value::String(text) => text == value,
-        Value::Bool(_) | Value::Number(_) => claim.to_string() == value,
+        Value::Bool(is) => value == if *is { "true" } else { "false" },
+        Value::Number(number) => *value == *number.to_string(),
         _ => false,
     }
 }

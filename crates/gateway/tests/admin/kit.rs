@@ -38,7 +38,7 @@ pub(crate) async fn over_socket(data: &Path, method: Method, path: &str) -> Said
     let stream = UnixStream::connect(data.join("socket")).await.unwrap();
     let (mut sender, connection) =
         hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.unwrap();
-    let connection = tokio::spawn(connection);
+    let connection = tokio::runtime::Handle::current().spawn(connection);
     let request = Request::builder().method(method).uri(path).header("host", "stayput");
     let request = request.body(Full::new(Bytes::new())).unwrap();
     let asked = sender.send_request(request);

@@ -96,10 +96,10 @@ async fn collector() -> (String, Arc<Mutex<Vec<Value>>>) {
     let url = format!("http://{}", listener.local_addr().unwrap());
     let taken = Arc::<Mutex<Vec<Value>>>::default();
     let into = taken.clone();
-    tokio::spawn(async move {
+    tokio::runtime::Handle::current().spawn(async move {
         while let Ok((stream, _)) = listener.accept().await {
             let into = into.clone();
-            tokio::spawn(async move {
+            tokio::runtime::Handle::current().spawn(async move {
                 let mut stream = BufReader::new(stream);
                 loop {
                     let (mut head, mut length) = (String::new(), 0);
