@@ -271,6 +271,7 @@ fn count_refusal(house: &House, status: StatusCode) {
         StatusCode::METHOD_NOT_ALLOWED => "method",
         StatusCode::NOT_ACCEPTABLE => "not_acceptable",
         StatusCode::PAYLOAD_TOO_LARGE => "too_large",
+        StatusCode::TOO_MANY_REQUESTS => "too_many",
         StatusCode::SERVICE_UNAVAILABLE => "unavailable",
         other if other.is_client_error() || other.is_server_error() => "other",
         _ => return,

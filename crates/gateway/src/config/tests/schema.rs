@@ -43,6 +43,7 @@ fn judge(root: &Value, schema: &Value, value: &Value, at: &str) -> Result<(), St
             "minimum",
             "exclusiveMinimum",
             "minItems",
+            "minProperties",
             "pattern",
             "propertyNames",
         ];
@@ -104,7 +105,10 @@ fn is_of(pattern: &Value, text: &str) -> bool {
 
 fn inside(root: &Value, schema: &Value, value: &Value, at: &str) -> Result<(), String> {
     let least = schema["minItems"].as_u64().unwrap_or_default();
-    if value.as_array().is_some_and(|elements| (elements.len() as u64) < least) {
+    let few = schema["minProperties"].as_u64().unwrap_or_default();
+    if value.as_array().is_some_and(|elements| (elements.len() as u64) < least)
+        || value.as_object().is_some_and(|members| (members.len() as u64) < few)
+    {
         return Err(format!("{at} has too few"));
     }
     for required in schema["required"].as_array().into_iter().flatten() {
