@@ -96,6 +96,7 @@ impl Errand {
         let failed =
             |sentence: &str| Outcome::Done(Done::new(reply::failure(asked, Era::Legacy, sentence)));
         if let Some(sentence) = visit.busy() {
+            account.came_to(WatchedEnd::Denied);
             return failed(&sentence);
         }
         let link = match reach(&visit, connection, asked).await {

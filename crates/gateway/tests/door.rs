@@ -64,7 +64,10 @@ async fn there_are_only_so_many_sockets() {
 #[tokio::test]
 async fn a_session_has_only_so_many_calls() {
     let mark = mark("calls");
-    let limits = json!({ "limits": { "calls_per_session": 2 } });
+    let folder = tempfile::tempdir().unwrap();
+    let audit = folder.path().join("audit.jsonl");
+    let limits =
+        json!({ "limits": { "calls_per_session": 2 }, "audit": { "to": audit.to_str().unwrap() } });
     let gateway = Arc::new(Gateway::with(json!({ "test": stdio(&mark, &[]) }), limits).await);
     let client = Arc::new(gateway.client("test").await);
     assert_eq!(client.text(&gateway, "count").await, "1");
@@ -112,6 +115,16 @@ async fn a_session_has_only_so_many_calls() {
     }
     let again = client.call(&gateway, "count", json!({})).await;
     assert!(again["result"]["isError"] != true, "{again}");
+    // Whoever reads the audit is told why there was no call.
+    let start = tokio::time::Instant::now();
+    let written = loop {
+        let written = std::fs::read_to_string(&audit).unwrap_or_default();
+        if written.contains("\"denied\"") || start.elapsed() > LONG {
+            break written;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    };
+    assert!(written.contains("\"denied\"") && !written.contains("\"cancelled\""), "{written}");
 }
 
 /// A body that does not go on, and a head that is too large, are not waited for.

@@ -26,7 +26,7 @@ pub(crate) enum Outcome {
     Lost,
     /// There is no link to the server.
     NoLink,
-    /// The configuration does not let this tool be called.
+    /// The configuration does not let it be made: the tool is not to be called, or a limit is reached.
     Denied,
     /// Nobody waits for it any more.
     Cancelled,
