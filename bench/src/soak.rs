@@ -29,18 +29,25 @@ const HALF: usize = 5_000;
 /// Nothing that goes well takes this long.
 const LONG: Duration = Duration::from_secs(60);
 
-/// How many arenas glibc may have. By default each thread that meets another one in the allocator gets
-/// an arena of its own, up to eight for each core, and each keeps the pages of its own peak. How many
-/// threads have met by link 5,000 and by link 10,000 is chance. One arena takes that much of chance out of
-/// the resident memory, but not all: it is a high-water mark, and a peak that comes late moves it by a
-/// few percent in some runs. What is in use is counted by the heap. A number that was set by whoever runs
-/// it holds.
-const ARENAS: &str = "MALLOC_ARENA_MAX";
+/// How glibc is to keep what was freed. Resident memory is a high-water mark: by default each thread that meets
+/// another one in the allocator gets an arena of its own, each arena keeps the pages of its peak, and what is
+/// large comes from them, too, once something as large was freed. How high the peaks are by link 5,000 and by
+/// link 10,000 is chance. With one arena that gives back what it can, and what is large beside it, most of what
+/// is resident is in use. What is in use is counted by the heap as well. Numbers that were set by whoever runs
+/// it hold.
+const KEEPING: [(&str, &str); 4] = [
+    ("MALLOC_ARENA_MAX", "1"),
+    ("MALLOC_MMAP_THRESHOLD_", "32768"),
+    ("MALLOC_TRIM_THRESHOLD_", "0"),
+    ("MALLOC_TOP_PAD_", "0"),
+];
 
-/// Runs it, in a process of its own: the number of arenas is read when a process starts.
+/// Runs it, in a process of its own: glibc reads them when a process starts.
 pub(crate) fn run() {
-    if std::env::var_os(ARENAS).is_none() {
-        let soak = Command::new(program()).arg("soak").env(ARENAS, "1").status();
+    let missing = KEEPING.into_iter().filter(|(name, _)| std::env::var_os(name).is_none());
+    let missing: Vec<_> = missing.collect();
+    if !missing.is_empty() {
+        let soak = Command::new(program()).arg("soak").envs(missing).status();
         assert!(soak.unwrap().success(), "the soak did not come to its end");
         return;
     }

@@ -39,7 +39,7 @@ pub(crate) enum Kind {
     Initialize,
     /// Asks which tools there are.
     Tools,
-    /// One that keeps nothing: other lists, pings, notifications.
+    /// One that keeps nothing: other lists, pings, notifications. Or one of which nobody asks.
     Nothing,
 }
 
@@ -77,6 +77,14 @@ pub(crate) fn read(
         // What a modern client says in its header is what stands in its body, or who serves it refuses it.
         let kind = Kind::of(method.to_str().ok());
         return (meant(keeper, owner, headers, (Said::default(), kind, modern)), None);
+    }
+    if !tells && !modern {
+        // Where the connection is what counts, nobody asks what kind of request it is. A handshake tells its
+        // version, and does not come here.
+        let meant = meant(keeper, owner, headers, (Said::default(), Kind::Nothing, modern));
+        if matches!(meant.claim, Claim::Connection(_)) {
+            return (meant, None);
+        }
     }
     let Ok(message) = Message::parse_within(body, keeper.body_limit()) else {
         return (plain(keeper, owner, headers, Kind::Nothing), None);
