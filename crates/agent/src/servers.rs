@@ -2,9 +2,11 @@
 
 use std::{
     collections::BTreeMap,
+    path::Path,
     sync::{Arc, PoisonError, RwLock},
 };
 
+use serde::Serialize;
 use stayput_config::{Configured, OnLoss, Tools};
 use stayput_core::Agent;
 use stayput_upstream::{Options, Server, Transport};
@@ -100,14 +102,50 @@ impl Hub {
         self.inner.check_open()?;
         check_name(name)?;
         let server = Server::with(&self.global_name(name), transport, options)?;
-        let before = self.inner.servers.insert(&self.agent, name, Entry::new(server.clone()));
+        self.put(name, Entry::new(server)).await;
+        Ok(())
+    }
+
+    /// The same for a server as a file has it: `entry` is what stands under its name in `mcpServers`, an object. What is
+    /// relative in it is so to the folder of `origin`, which errors name. Says what was passed over, as sentences.
+    ///
+    /// # Errors
+    /// If something in it is wrong, or it is disabled.
+    pub async fn add_configured(
+        &self,
+        name: &str,
+        entry: impl Serialize,
+        origin: impl AsRef<Path>,
+    ) -> Result<Vec<String>, Error> {
+        self.inner.check_open()?;
+        check_name(name)?;
+        let file = BTreeMap::from([("mcpServers", BTreeMap::from([(name, entry)]))]);
+        let file = serde_json::to_string(&file).map_err(Error::invalid)?;
+        let servers = stayput_config::Servers::parse(&file, origin.as_ref())?;
+        let Some(found) = servers.found.into_iter().next() else {
+            // The last one says that there is nothing else.
+            let why = match &servers.warnings[..] {
+                [why, _, ..] => why,
+                _ => "it is disabled",
+            };
+            return Err(Error::Invalid(format!("the server `{name}` cannot be added: {why}")));
+        };
+        let entry = Entry::from(found);
+        let server = entry.server.renamed(&self.global_name(name))?;
+        self.put(name, Entry { name: server.shared_name(), server, ..entry }).await;
+        Ok(servers.warnings)
+    }
+
+    /// Closes what was open on the one that it replaces, if that is another one.
+    async fn put(&self, name: &str, entry: Entry) {
+        let server = entry.server.clone();
+        let before = self.inner.servers.insert(&self.agent, name, entry);
         let changed = |before: Arc<Entry>| before.server.configuration() != server.configuration();
         if before.is_some_and(changed) {
-            let (links, server) = (self.inner.links.clone(), server.clone());
+            let links = self.inner.links.clone();
             let closing = async move { links.reconfigure(server.name(), Some(&server)).await };
             self.inner.home.at_home(closing).await;
         }
-        Ok(())
     }
 
     /// Chooses what becomes of calls to a server that a loss of state has hit. As long as nothing is chosen they

@@ -55,7 +55,7 @@ pub struct Server(Arc<Inner>);
 
 struct Inner {
     name: Arc<str>,
-    recipe: Recipe,
+    recipe: Arc<Recipe>,
     options: Options,
     /// Which names its templates use, each once.
     variables: Vec<Variable>,
@@ -213,10 +213,8 @@ impl Server {
         transport: impl Into<Transport>,
         options: Options,
     ) -> Result<Self, ServerError> {
+        check_name(name)?;
         let failed = |problem| ServerError::new(name, problem);
-        if name.is_empty() || name.len() > Self::NAME_LIMIT || name.contains(char::is_control) {
-            return Err(failed(ServerProblem::Name));
-        }
         let recipe = Recipe::check(&transport.into()).map_err(failed)?;
         let mut variables = Vec::new();
         recipe.each(&mut |template| {
@@ -235,9 +233,25 @@ impl Server {
         }
         Ok(Self(Arc::new(Inner {
             name: name.into(),
-            recipe,
+            recipe: Arc::new(recipe),
             options,
             variables,
+            configuration: OnceLock::new(),
+            heard: Mutex::default(),
+        })))
+    }
+
+    /// The same server by another name.
+    ///
+    /// # Errors
+    /// If the name cannot be used.
+    pub fn renamed(&self, name: &str) -> Result<Self, ServerError> {
+        check_name(name)?;
+        Ok(Self(Arc::new(Inner {
+            name: name.into(),
+            recipe: self.0.recipe.clone(),
+            options: self.0.options,
+            variables: self.0.variables.clone(),
             configuration: OnceLock::new(),
             heard: Mutex::default(),
         })))
@@ -278,13 +292,13 @@ impl Server {
     /// Whether a link to it is a child process.
     #[must_use]
     pub fn is_process(&self) -> bool {
-        matches!(self.0.recipe, Recipe::Stdio(_))
+        matches!(*self.0.recipe, Recipe::Stdio(_))
     }
 
     /// Whether it is only reached by the transport of 2024-11-05.
     #[must_use]
     pub fn is_sse(&self) -> bool {
-        matches!(self.0.recipe, Recipe::Sse(_))
+        matches!(*self.0.recipe, Recipe::Sse(_))
     }
 
     /// Who shares a link when the server is of `era`: what was chosen, else a legacy server's links
@@ -327,7 +341,7 @@ impl Server {
     /// # Errors
     /// If a template uses a name that has no value there.
     pub fn resolve(&self, expansion: &Expansion) -> Result<Resolved, ServerError> {
-        let resolved = match &self.0.recipe {
+        let resolved = match &*self.0.recipe {
             Recipe::Stdio(recipe) => recipe.launch(expansion).map(Resolved::Stdio),
             Recipe::Http(recipe) => recipe.endpoint(expansion).map(Resolved::Http),
             Recipe::Sse(recipe) => recipe.endpoint(expansion).map(Resolved::Sse),
@@ -341,7 +355,7 @@ impl Server {
     pub fn configuration(&self) -> Identity {
         *self.0.configuration.get_or_init(|| {
             let mut pieces = Pieces::default();
-            match &self.0.recipe {
+            match &*self.0.recipe {
                 Recipe::Stdio(recipe) => recipe.hash(&mut pieces),
                 Recipe::Http(recipe) => recipe.hash("http", &mut pieces),
                 Recipe::Sse(recipe) => recipe.hash("sse", &mut pieces),
@@ -386,11 +400,18 @@ impl Server {
     }
 
     fn provider(&self) -> Option<&Arc<dyn HeaderProvider>> {
-        match &self.0.recipe {
+        match &*self.0.recipe {
             Recipe::Stdio(_) => None,
             Recipe::Http(recipe) | Recipe::Sse(recipe) => recipe.provider.as_ref(),
         }
     }
+}
+
+fn check_name(name: &str) -> Result<(), ServerError> {
+    if name.is_empty() || name.len() > Server::NAME_LIMIT || name.contains(char::is_control) {
+        return Err(ServerError::new(name, ServerProblem::Name));
+    }
+    Ok(())
 }
 
 impl Recipe {
@@ -412,7 +433,7 @@ impl Recipe {
 
 impl fmt::Debug for Server {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let kind = match self.0.recipe {
+        let kind = match *self.0.recipe {
             Recipe::Stdio(_) => "stdio",
             Recipe::Http(_) => "http",
             Recipe::Sse(_) => "sse",

@@ -6,6 +6,7 @@ use crate::world::{LONG, Token, builder, count, hub};
 use futures_util::future::join_all;
 use serde_json::json;
 use stayput::{Error, Event, Expiry, Hub, Limits, Options, Session, Status, Stdio};
+use stayput_testkit::program;
 
 async fn next(session: &Session) -> Result<u64, Error> {
     let counted = session.call("counter", "count", json!({})).await?;
@@ -139,6 +140,18 @@ async fn a_replaced_server_is_closed() {
     assert!(hub.remove_server("counter").await);
     assert!(token.alive().is_empty());
     assert_eq!(next(&session).await.unwrap_err().kind(), "unknown_server");
+    // As a file has it, with what it chooses beside; also for an agent, which has it under a name of its own.
+    let entry = json!({ "command": program("stayput-testserver"), "args": ["stdio"], "stayput": { "tools": { "deny": ["count"] } } });
+    for hub in [&hub, &hub.agent("ann").unwrap()] {
+        assert!(hub.add_configured("counter", &entry, "<entry>").await.unwrap().is_empty());
+        let denied = next(&hub.session("b").await.unwrap()).await.unwrap_err();
+        assert_eq!(denied.kind(), "denied", "{denied}");
+    }
+    let wrong = hub.add_configured("counter", json!({ "args": [] }), "<entry>").await.unwrap_err();
+    assert_eq!(wrong.kind(), "config", "{wrong}");
+    let off = json!({ "command": "x", "disabled": true });
+    let off = hub.add_configured("counter", off, "<entry>").await.unwrap_err().to_string();
+    assert!(off.contains("it is disabled"), "{off}");
     let odd = hub.add_server("a_byagent_b", token.server(), Options::default()).await.unwrap_err();
     assert_eq!(odd.kind(), "invalid", "{odd}");
 }
