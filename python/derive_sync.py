@@ -1,7 +1,7 @@
-"""Makes `stayput/sync.py` from `stayput/_hub.py`: the same face without `await`.
+"""Makes `stayput/sync` from `stayput/_face`: the same face without `await`.
 
-python derive_sync.py            writes it
-python derive_sync.py --check    says whether it is as it should be
+python derive_sync.py            writes them
+python derive_sync.py --check    says whether they are as they should be
 """
 
 from __future__ import annotations
@@ -28,23 +28,32 @@ WORDS = [
 ]
 
 
-def derived() -> str:
-    """What should be in the file."""
-    text = (HERE / "_hub.py").read_text()
+def derived() -> dict[str, str]:
+    """What should be in each file."""
+    return {path.name: twin(path) for path in sorted((HERE / "_face").glob("*.py"))}
+
+
+def twin(path: Path) -> str:
+    """The same without `await`."""
+    text = path.read_text()
     for pattern, replacement in WORDS:
         text = re.sub(pattern, replacement, text)
-    head = '"""Hubs and sessions, without `await`. Made from `_hub.py` by `derive_sync.py`; change that one."""'
-    return re.sub(r'\A""".*?"""', head, text, count=1)
+    if path.name == "__init__.py":
+        text = re.sub(r'\A""".*?"""', '"""Hubs and sessions, without `await`."""', text, count=1)
+    made = f"# Made from `_face/{path.name}` by `derive_sync.py`; change that one.\n"
+    return made + text
 
 
 def main() -> int:
-    target = HERE / "sync.py"
+    target = HERE / "sync"
     if "--check" not in sys.argv[1:]:
-        target.write_text(derived())
+        target.mkdir(exist_ok=True)
+        for name, text in derived().items():
+            (target / name).write_text(text)
         return 0
-    if target.read_text() == derived():
+    if {path.name: path.read_text() for path in target.glob("*.py")} == derived():
         return 0
-    sys.stderr.write("stayput/sync.py is not what derive_sync.py makes of stayput/_hub.py: run it\n")
+    sys.stderr.write("stayput/sync is not what derive_sync.py makes of stayput/_face: run it\n")
     return 1
 
 

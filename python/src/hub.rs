@@ -171,6 +171,20 @@ impl Hub {
         Ok(self.inner()?.server_names())
     }
 
+    /// Adds a server, or replaces one, by a text that could stand in a file.
+    fn add_server(&self, name: String, text: String, origin: PathBuf) -> PyResult<Op> {
+        self.op(|hub| async move {
+            let server = RawValue::from_string(text)
+                .map_err(|error| Error::Invalid(format!("the server is no JSON: {error}")))?;
+            hub.add_configured(&name, server, origin).await
+        })
+    }
+
+    /// Removes a server; whether there was one.
+    fn remove_server(&self, name: String) -> PyResult<Op> {
+        self.op(|hub| async move { Ok(hub.remove_server(&name).await) })
+    }
+
     /// Waits until a server can be used, for at most so many seconds.
     fn wait_ready(&self, server: String, limit: f64) -> PyResult<Op> {
         let limit = seconds(limit)?;

@@ -30,6 +30,12 @@ impl Value for String {
     }
 }
 
+impl Value for Vec<String> {
+    fn into_python(self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        Ok(PyList::new(py, self)?.into_any().unbind())
+    }
+}
+
 impl Value for ToolResult {
     /// What the server wrote, and whether it was after a loss. Nothing of it is decoded here.
     fn into_python(self, py: Python<'_>) -> PyResult<Py<PyAny>> {

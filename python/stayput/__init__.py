@@ -30,7 +30,7 @@ from ._errors import (
     UnknownServer,
     UnknownSession,
 )
-from ._hub import Events, Hub, Run, Session, Sub
+from ._face import Events, Hub, Run, Session, Sub
 from ._types import Event, Handler, Handlers, Info, Prompt, Report, Resource, Status, Tool, ToolResult
 
 __all__ = [

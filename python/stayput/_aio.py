@@ -15,6 +15,7 @@ from typing import Any, Protocol, TypeVar, cast
 from weakref import WeakKeyDictionary
 
 from . import _core
+from ._errors import Invalid
 from ._scope import current
 from ._types import Handler, Handlers
 
@@ -46,9 +47,20 @@ def _in_fork() -> None:
 os.register_at_fork(after_in_child=_in_fork)
 
 
+def _running() -> asyncio.AbstractEventLoop:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError as error:
+        # `RuntimeError: no running event loop` would leave those who have one, of another kind, at a loss.
+        raise Invalid(
+            "this waits on an event loop of asyncio, and none runs here; with trio, or where there is no loop at all, use "
+            "`stayput.sync`, which has the same methods: `await trio.to_thread.run_sync(work)` keeps the session of the task"
+        ) from error
+
+
 async def wait(op: _core.Op, listener: Listener | None = None) -> Any:
     """What comes of it. Cancelled, it is cancelled on the server, too."""
-    loop = asyncio.get_running_loop()
+    loop = _running()
     box = _boxes.get(loop) or _box(loop)
     future: asyncio.Future[Any] = loop.create_future()
     token = box.start(op, future, listener)
@@ -74,7 +86,7 @@ class Listener:
     def __init__(self, handlers: Handlers, hears: Callable[[dict[str, Any]], object] | None = None) -> None:
         self._handlers = handlers
         self._hears = hears
-        self._loop = asyncio.get_running_loop()
+        self._loop = _running()
         self._context = copy_context()
         self._tasks: set[asyncio.Task[None]] = set()
 

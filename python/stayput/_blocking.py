@@ -7,6 +7,8 @@ import functools
 import inspect
 import json
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from types import TracebackType
 from typing import Any, Protocol, TypeVar, cast
 
@@ -50,11 +52,21 @@ class Listener:
         try:
             answer = handler(json.loads(question.params))
             if inspect.isawaitable(answer):
-                # Of a hub that is used both ways. This thread waits, so it has time for a loop.
-                answer = asyncio.run(_whole(answer))
+                answer = _awaited(answer)
             question.answer(json.dumps(answer))
         except Exception as error:
             question.refuse(str(error) or type(error).__name__)
+
+
+def _awaited(answer: Awaitable[Mapping[str, Any]]) -> Mapping[str, Any]:
+    """Of a hub that is used both ways. This thread waits, so it has time for a loop; if it has one already, as in a
+    notebook, that stands still, and another thread runs one for it."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(_whole(answer))
+    with ThreadPoolExecutor(1) as other:
+        return other.submit(copy_context().run, asyncio.run, _whole(answer)).result()
 
 
 async def _whole(answer: Awaitable[Mapping[str, Any]]) -> Mapping[str, Any]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from . import _core
-from ._errors import Invalid
+from ._errors import ConfigError, Invalid
 from ._types import Handlers
 
 FAREWELL = 10.0
@@ -23,9 +23,16 @@ def built(
     """A hub with the servers of a file, or of a mapping in its form."""
     settings = {**settings, "handlers": list(handlers)}
     if isinstance(config, Mapping):
-        text = json.dumps(config)
-        return _core.Hub.build(None, (text, Path.cwd() / "<config>"), settings)
+        return _core.Hub.build(None, entry(config), settings)
     return _core.Hub.build(os.fspath(config), None, settings)
+
+
+def entry(config: Mapping[str, Any]) -> tuple[str, Path]:
+    """What could stand in a file, as text, and where that would be: paths are relative to where we are."""
+    try:
+        return json.dumps(config), Path.cwd() / "<config>"
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"the configuration is no JSON: {error}") from error
 
 
 def arguments(given: Mapping[str, Any] | None, named: dict[str, Any]) -> str:

@@ -84,6 +84,11 @@ def filled(args: dict[str, Any], heard: str) -> dict[str, Any]:
 
 def agent(tools: Sequence[BaseTool]) -> Agent:
     """A model and its tools, in turns, with a memory of what was said in each thread."""
+    return assembled(tools).compile(checkpointer=InMemorySaver())
+
+
+def assembled(tools: Sequence[BaseTool]) -> StateGraph[Any, Any, Any, Any]:
+    """The same, before it has a memory."""
     model = Scripted().bind_tools(list(tools))
 
     def think(state: MessagesState) -> dict[str, Any]:
@@ -95,7 +100,7 @@ def agent(tools: Sequence[BaseTool]) -> Agent:
     graph.add_edge("__start__", "model")
     graph.add_conditional_edges("model", tools_condition)
     graph.add_edge("tools", "model")
-    return graph.compile(checkpointer=InMemorySaver())
+    return graph
 
 
 def of(thread: str) -> RunnableConfig:

@@ -5,36 +5,79 @@ from __future__ import annotations
 import asyncio
 import doctest
 import importlib
+import inspect
+import json
 import os
+import pkgutil
+import re
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import program
+from conftest import Kit, program
+from pages import DOCS, examples, run
 
 import stayput
 from stayput import sync
 
 MODULES = [
-    "stayput._errors",
-    "stayput._types",
-    "stayput._hub",
-    "stayput.sync",
-    "stayput.langchain._blocks",
-    "stayput.langchain._client",
-    "stayput.langchain._connections",
-    "stayput.langchain._names",
-    "stayput.langchain._tools",
+    name
+    for _, name, _ in pkgutil.walk_packages(stayput.__path__, "stayput.")
+    # Which would become the program.
+    if name not in ("stayput.__main__", "stayput._core")
 ]
 NOTEBOOK = {"mcpServers": {"notes": {"command": "stayput", "args": ["demo-server"]}}}
 
 
 @pytest.mark.parametrize("name", MODULES)
 def test_examples_run(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`notebook()` in an example is a hub with the demo server."""
+    """Every one of every module. `notebook()` in an example is a hub with the demo server."""
     monkeypatch.setenv("PATH", f"{Path(program()).parent}{os.pathsep}{os.environ['PATH']}")
-    hub: Callable[[Any], object] = sync.Hub.from_config if name == "stayput.sync" else stayput.Hub.from_config
+    hub: Callable[[Any], object] = sync.Hub.from_config if name.startswith("stayput.sync.") else stayput.Hub.from_config
     names = {"asyncio": asyncio, "notebook": lambda: hub(NOTEBOOK)}
-    done = doctest.testmod(importlib.import_module(name), extraglobs=names)
-    assert done.attempted > 0 and done.failed == 0
+    module = importlib.import_module(name)
+    done = doctest.testmod(module, extraglobs=names)
+    assert done.failed == 0
+    # All that look like one are one.
+    assert done.attempted == len(re.findall(r"^ *>>> ", inspect.getsource(module), re.MULTILINE))
+
+
+def test_there_are_examples() -> None:
+    """Where people look first."""
+    for it in [stayput.Hub.from_config, stayput.Hub.session, stayput.Hub.run, stayput.Hub.call, sync.Hub.call]:
+        assert ">>> " in (it.__doc__ or "")
+
+
+def test_the_page_runs(kit: Kit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """docs/python.md, with a browser that says what it was told to do."""
+    page = DOCS / "python.md"
+    monkeypatch.setenv("PATH", f"{Path(program()).parent}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.chdir(tmp_path)
+    server = str(Path(__file__).parent / "odd_server.py")
+    browser = {"command": sys.executable, "args": [server], "env": {"TOKEN": kit.word}}
+    Path("mcp.json").write_text(json.dumps({"mcpServers": {"browser": browser, "shell": browser}}))
+    names, hubs = dict[str, Any](), list[stayput.Hub]()
+
+    async def research(what: str) -> None:
+        if what == "b":
+            with pytest.raises(stayput.Denied):
+                await names["hub"].call("shell", "run")
+        await names["hub"].call("browser", "count")
+
+    names["research"] = research
+
+    async def main() -> None:
+        for piece in examples(page):
+            await run(page, piece, names)
+            if isinstance(names["hub"], stayput.Hub) and names["hub"] not in hubs:
+                hubs.append(names["hub"])
+        names["hub"] = hubs[0]
+        assert await names["handle"]("chat-42", "x") == '{"browser_navigate": {"url": "x"}}'
+        assert await names["agent"]("x") == '{"browser_snapshot": {}}'
+        for hub in hubs:
+            await hub.close()
+
+    asyncio.run(main())
+    assert len(hubs) == 2

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import ast
 import asyncio
-import inspect
 import json
 import os
-import re
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -18,8 +15,9 @@ import pytest
 from agents import Agent, Step, agent, told
 from conftest import program
 from langchain_core.tools import BaseTool
+from pages import DOCS, examples, run
 
-PAGE = Path(__file__).parent.parent.parent / "docs" / "langchain.md"
+PAGE = DOCS / "langchain.md"
 
 STEPS: dict[str, list[Step]] = {
     "Write down: buy milk": [[("note_add", {"text": "buy milk"})]],
@@ -45,13 +43,6 @@ class Web:
         return lambda function: function
 
 
-async def run(source: str, names: dict[str, Any]) -> None:
-    """Runs a piece of the page, in which there can be `await`."""
-    done = eval(compile(source, str(PAGE), "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT), names)
-    if inspect.isawaitable(done):
-        await done
-
-
 def test_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", f"{Path(program()).parent}{os.pathsep}{os.environ['PATH']}")
     monkeypatch.chdir(tmp_path)
@@ -59,15 +50,14 @@ def test_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     agents.__dict__["create_agent"] = Standing
     monkeypatch.setitem(sys.modules, "langchain", ModuleType("langchain"))
     monkeypatch.setitem(sys.modules, "langchain.agents", agents)
-    page = PAGE.read_text()
-    (config,) = re.findall(r"```json\n(.*?)```", page, re.DOTALL)
+    (config,) = examples(PAGE, "json")
     (tmp_path / "mcp.json").write_text(json.dumps(json.loads(config)))
-    pieces = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    pieces = examples(PAGE)
     names: dict[str, Any] = {"model": None, "app": Web()}
 
     async def main() -> None:
         for piece in pieces:
-            await run(piece, names)
+            await run(PAGE, piece, names)
         await names["hub"].close()
         await names["client"].aclose()
         names["blocking"].close()

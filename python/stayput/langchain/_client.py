@@ -14,7 +14,7 @@ from langchain_core.messages import AIMessage, HumanMessage
 from langchain_core.tools import BaseTool
 
 from .._errors import Invalid
-from .._hub import Hub, Session
+from .._face import Hub, Session
 from .._types import Prompt, Resource, Tool, ToolResult
 from ._blocks import block
 from ._connections import config

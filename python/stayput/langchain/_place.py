@@ -11,29 +11,29 @@ from typing import TypeVar
 
 from langchain_core.runnables import RunnableConfig
 
-from .. import _hub, sync
+from .. import _face, sync
 from .._errors import NoSession
 from .._scope import Scope, current
 
 Key = str | Callable[[RunnableConfig], str | None]
 """What of the config names the session: a key of `configurable`, such as `thread_id`, or a function of the config."""
 
-AnyHub = _hub.Hub | sync.Hub
-AnySession = _hub.Session | sync.Session
+AnyHub = _face.Hub | sync.Hub
+AnySession = _face.Session | sync.Session
 AnyCalls = AnyHub | AnySession
-_C = TypeVar("_C", _hub.Hub, sync.Hub, _hub.Session, sync.Session)
+_C = TypeVar("_C", _face.Hub, sync.Hub, _face.Session, sync.Session)
 
 
 class Place:
     """Where the calls of some tools go: to one session; or to that which the config of each call names; or to that of
     the task; or, where there is none, to a spare one. It can be used with and without `await`."""
 
-    def __init__(self, calls: AnyCalls, key: Key | None = None, spare: _hub.Session | None = None) -> None:
+    def __init__(self, calls: AnyCalls, key: Key | None = None, spare: _face.Session | None = None) -> None:
         self._key = key
         self._scope: Scope | None = None
-        self._hubs = _both(calls if isinstance(calls, (_hub.Hub, sync.Hub)) else calls.hub)
+        self._hubs = _both(calls if isinstance(calls, (_face.Hub, sync.Hub)) else calls.hub)
         session: AnySession | None = None
-        if isinstance(calls, (_hub.Session, sync.Session)):
+        if isinstance(calls, (_face.Session, sync.Session)):
             session = calls
         elif key is None and spare is None:
             # Whoever asks for tools inside a scope wants those of the scope, also where contexts do not follow.
@@ -46,14 +46,14 @@ class Place:
         # Who copies a tool wants another description, not another session.
         return self
 
-    def _twins(self, session: AnySession) -> tuple[_hub.Session, sync.Session]:
+    def _twins(self, session: AnySession) -> tuple[_face.Session, sync.Session]:
         waiting, blocking = self._hubs
         return (
-            _like(session, _hub.Session(waiting, session.name, session._core)),
+            _like(session, _face.Session(waiting, session.name, session._core)),
             _like(session, sync.Session(blocking, session.name, session._core)),
         )
 
-    def waiting(self, config: RunnableConfig | None) -> _hub.Hub | _hub.Session:
+    def waiting(self, config: RunnableConfig | None) -> _face.Hub | _face.Session:
         """Who is called with `await`."""
         if self._sessions is not None:
             return self._sessions[0]
@@ -110,10 +110,10 @@ def _own(hub: AnyHub, scope: Scope | None) -> Scope | None:
     return scope if scope is not None and scope.core.hub_id == hub._hub.id else None
 
 
-def _both(hub: AnyHub) -> tuple[_hub.Hub, sync.Hub]:
+def _both(hub: AnyHub) -> tuple[_face.Hub, sync.Hub]:
     """The same hub with and without `await`."""
     core, handlers, name = hub._hub, hub._handlers, hub._name
-    return _like(hub, _hub.Hub(core, handlers, name)), _like(hub, sync.Hub(core, handlers, name))
+    return _like(hub, _face.Hub(core, handlers, name)), _like(hub, sync.Hub(core, handlers, name))
 
 
 def _like(that: AnyCalls, it: _C) -> _C:

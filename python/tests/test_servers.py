@@ -1,0 +1,80 @@
+"""Servers that come and go while there are sessions."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from conftest import Kit, count
+
+import stayput
+from stayput import sync
+
+
+def test_a_server_is_added_and_removed(kit: Kit) -> None:
+    """R105, E27: what was open on it is closed; who used it is told that it is another one, or that there is none."""
+
+    async def main() -> None:
+        async with stayput.Hub.from_config({"mcpServers": {}}) as hub, hub.session("chat") as chat:
+            with pytest.raises(stayput.UnknownServer, match="there are: none"):
+                await count(chat)
+            assert await hub.add_server("counter", kit.entry()) == []
+            assert hub.server_names == ["counter"]
+            assert [await count(chat), await count(chat)] == [1, 2]
+            assert await hub.add_server("counter", kit.entry()) == []
+            assert await count(chat) == 3, "the same once more changes nothing"
+            await hub.add_server("counter", kit.entry("--tool", "own"))
+            assert not kit.alive()
+            with pytest.raises(stayput.StateLost) as lost:
+                await count(chat)
+            assert (lost.value.reason, lost.value.may_have_run) == ("reconfigured", False)
+            assert await count(chat) == 1
+            assert "own" in [tool.name for tool in await chat.tools("counter")]
+            assert await hub.remove_server("counter")
+            assert not kit.alive() and hub.server_names == []
+            with pytest.raises(stayput.UnknownServer):
+                await count(chat)
+            assert not await hub.remove_server("counter")
+
+    asyncio.run(main())
+
+
+def test_an_agent_has_servers_of_its_own(kit: Kit) -> None:
+    """R085: the same name is another server for another agent, and none for the hub."""
+
+    async def main() -> None:
+        async with kit.hub() as hub:
+            ann, bob = hub.agent("ann"), hub.agent("bob the 2nd")
+            await ann.add_server("own", kit.entry())
+            await bob.add_server("own", {**kit.entry(), "stayput": {"tools": {"deny": ["count"]}}})
+            assert (ann.server_names, hub.server_names) == (["counter", "own"], ["counter"])
+            assert await count(ann.session("chat"), "own") == 1
+            with pytest.raises(stayput.Denied):
+                await count(bob.session("chat"), "own")
+            with pytest.raises(stayput.UnknownServer):
+                await count(hub.session("chat"), "own")
+            assert not await hub.remove_server("own") and await ann.remove_server("own")
+
+    asyncio.run(main())
+
+
+def test_what_is_written_wrong_is_not_added(kit: Kit) -> None:
+    with sync.Hub.from_config(kit.config()) as hub:
+        wrongs: list[tuple[dict[str, Any], str]] = [
+            ({"args": []}, "command"),
+            ({"command": "x", "stayput": {"isolatoin": "shared"}}, "isolation"),
+            ({"command": object()}, "no JSON"),
+        ]
+        for wrong, words in wrongs:
+            with pytest.raises(stayput.ConfigError, match=words):
+                hub.add_server("more", wrong)
+        with pytest.raises(stayput.ConfigError, match="name"):
+            hub.add_server("a b", kit.entry())
+        with pytest.raises(stayput.Invalid, match="disabled"):
+            hub.add_server("more", {**kit.entry(), "disabled": True})
+        assert hub.server_names == ["counter"]
+        idle = {"url": "http://127.0.0.1:9/mcp", "stayput": {"warm": 1}}
+        assert hub.add_server("more", idle) == [], "which is no warning"
+    with pytest.raises(stayput.HubClosed):
+        hub.add_server("more", kit.entry())
