@@ -11,13 +11,16 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import archive
 import maturin
 from maturin import get_requires_for_build_editable as get_requires_for_build_editable
+from maturin import get_requires_for_build_sdist as get_requires_for_build_sdist
 from maturin import get_requires_for_build_wheel as get_requires_for_build_wheel
 from maturin import prepare_metadata_for_build_editable as prepare_metadata_for_build_editable
 from maturin import prepare_metadata_for_build_wheel as prepare_metadata_for_build_wheel
 
 HERE = Path(__file__).parent
+GATEWAY = HERE.parent / "crates" / "gateway" / "Cargo.toml"
 SCRIPTS = HERE / "stayput.data" / "scripts"
 # maturin wants it to be there also when it only asks what there is to build.
 SCRIPTS.mkdir(parents=True, exist_ok=True)
@@ -35,6 +38,12 @@ def build_editable(wheel_directory: str, config_settings: Any = None, metadata_d
     return name
 
 
+def build_sdist(sdist_directory: str, config_settings: Any = None) -> str:
+    if not GATEWAY.exists():
+        raise RuntimeError("an archive is made in a checkout, and this is none")
+    return archive.write(sdist_directory)
+
+
 def lay_program() -> None:
     """Builds the program in the profile of the wheel. What is in STAYPUT_PROGRAM is taken as it is."""
     given = os.environ.get("STAYPUT_PROGRAM")
@@ -49,7 +58,12 @@ def lay_program() -> None:
 
 
 def built(profile: str) -> Path:
-    command = ["cargo", "build", "--locked", "--manifest-path", str(HERE.parent / "crates/gateway/Cargo.toml")]
+    if not GATEWAY.exists():
+        raise RuntimeError(
+            "the sources of the program `stayput` are not here: make the archive with `python -m build --sdist ./python`, "
+            "not with `maturin sdist`, which leaves them out"
+        )
+    command = ["cargo", "build", "--locked", "--manifest-path", str(GATEWAY)]
     command += ["--bin", "stayput", "--profile", profile, "--message-format", "json-render-diagnostics"]
     made = subprocess.run(command, check=True, stdout=subprocess.PIPE, stderr=sys.stderr).stdout
     for line in made.splitlines():

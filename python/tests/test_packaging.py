@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import importlib.metadata
 import json
+import os
+import re
 import subprocess
 import sys
+import tarfile
 from importlib.resources import files
+from pathlib import Path
 
 from conftest import LONG, program, script
 
@@ -40,3 +44,28 @@ def test_the_wheel_needs_nothing_beside_python() -> None:
 def test_it_is_typed() -> None:
     assert files("stayput").joinpath("py.typed").is_file()
     assert files("stayput").joinpath("_core.pyi").is_file()
+
+
+def test_the_archive_of_sources_is_whole(tmp_path: Path) -> None:
+    """All that cargo and the compiler read is in it, where they look for it, and nothing says whose it was."""
+    python = Path(__file__).parent.parent
+    making = "import sys, build_backend; build_backend.build_sdist(sys.argv[1])"
+    env = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
+    command = [sys.executable, "-c", making, str(tmp_path)]
+    made = subprocess.run(command, cwd=python, env=env, capture_output=True, text=True, timeout=LONG)
+    assert made.returncode == 0, made.stderr
+    whole = f"stayput-{importlib.metadata.version('stayput')}"
+    with tarfile.open(tmp_path / f"{whole}.tar.gz") as archive:
+        assert {(entry.uid, entry.uname, entry.mtime) for entry in archive} == {(0, "", 0)}
+        archive.extractall(tmp_path, filter="data")
+    root = tmp_path / whole
+    about = (root / "PKG-INFO").read_text()
+    assert "Name: stayput\n" in about and "Provides-Extra: langgraph\n" in about
+    reading = ["cargo", "metadata", "--locked", "--offline", "--format-version", "1"]
+    known = run(*reading, "--manifest-path", str(root / "python" / "Cargo.toml"))
+    assert known.returncode == 0, known.stderr
+    here = [Path(it["manifest_path"]) for it in json.loads(known.stdout)["packages"] if it["source"] is None]
+    assert root / "crates" / "gateway" / "Cargo.toml" in here
+    for source in root.rglob("*.rs"):
+        for name in re.findall(r'include_(?:str|bytes)!\("(.+?)"\)', source.read_text()):
+            assert (source.parent / name).is_file(), f"{source} has {name}"
