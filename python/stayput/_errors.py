@@ -164,6 +164,14 @@ _KINDS: dict[str, type[StayputError]] = {
 }
 
 
+_HERE = {
+    "no_session": "this call belongs to no session: make it inside `hub.run()` or `hub.session(…)`, on such a session itself, "
+    "or after `hub.automatic()`",
+}
+"""What is called otherwise here than in the library."""
+
+
 def made(kind: str, message: str, details: dict[str, Any]) -> StayputError:
     """The exception of a kind. The native half calls this."""
+    message = _HERE.get(kind, message)
     return _KINDS.get(kind, StayputError)(message, kind=kind, **details)

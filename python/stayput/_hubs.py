@@ -37,9 +37,11 @@ def entry(config: Mapping[str, Any]) -> tuple[str, Path]:
 
 def arguments(given: Mapping[str, Any] | None, named: dict[str, Any]) -> str:
     """The arguments of a call, as JSON."""
-    whole = {**given, **named} if given else named
+    if given is not None and not isinstance(given, Mapping):
+        kind = type(given).__name__
+        raise Invalid(f"arguments are given by name, `text=…`, or in a mapping, `{{'text': …}}`, and not as a {kind}")
     try:
-        return _encode(whole)
+        return _encode({**given, **named} if given else named)
     except (TypeError, ValueError) as error:
         raise Invalid(f"the arguments are no JSON: {error}") from error
 

@@ -50,6 +50,8 @@ def test_each_kind_has_its_class_and_its_words(kit: Kit) -> None:
                 await chat.call("counter", "echo", {"x": object()})
             with pytest.raises(stayput.Invalid):
                 await chat.call("counter", "echo", {"x": float("nan")})
+            with pytest.raises(stayput.Invalid, match="by name.*and not as a str"):
+                await chat.call("counter", "echo", "x")  # type: ignore[arg-type]
             failed_tool = await chat.call("counter", "fail")
             assert failed_tool.is_error and "it failed" in failed_tool.text
         with pytest.raises(stayput.HubClosed, match="closed"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import uuid
 from pathlib import Path
 
 import pytest
@@ -26,6 +27,18 @@ def test_a_named_session_is_released_and_found_again(kit: Kit) -> None:
             await hub.session("chat-42").end()
             async with hub.session("chat-43") as other:
                 assert await count(other) == 2, "the end of one is not that of the other"
+
+    asyncio.run(main())
+
+
+def test_ids_are_random_and_plain(kit: Kit) -> None:
+    """R002: a text for logs, which no other session has."""
+
+    async def main() -> None:
+        async with kit.hub() as hub:
+            sessions = [*(hub.session() for _ in range(50)), await hub.session("chat").open()]
+            ids = [session.id or "" for session in sessions]
+            assert len(set(ids)) == 51 and {uuid.UUID(one).version for one in ids} == {7}
 
     asyncio.run(main())
 
@@ -84,11 +97,11 @@ def test_what_is_known_of_a_session(kit: Kit) -> None:
 
 
 def test_an_automatic_session_takes_what_belongs_to_none(kit: Kit) -> None:
-    """R086–R089, R095: named before ambient before automatic before an error."""
+    """R007, R086–R089, R095: named before ambient before automatic before an error."""
 
     async def main() -> None:
         async with kit.hub() as hub:
-            with pytest.raises(stayput.NoSession, match="belongs to no session"):
+            with pytest.raises(stayput.NoSession, match=r"belongs to no session: .* after `hub\.automatic\(\)`$"):
                 await count(hub)
             automatic = await hub.automatic()
             assert automatic.name is not None and automatic.name.startswith("auto_")

@@ -42,6 +42,9 @@ class Run:
     def __call__(self, function: F) -> F:
         return decorated(lambda: Run(self._hub, self._core), function)
 
+    def __repr__(self) -> str:
+        return f"<stayput.sync.Run of {self._hub!r}>"
+
 
 class Sub:
     """A sub-agent with rules of its own, see `Hub.isolated` and `Hub.denied`. Outside any scope there is nothing to
@@ -73,3 +76,7 @@ class Sub:
 
     def __call__(self, function: F) -> F:
         return decorated(lambda: Sub(self._hub, self._servers, denied=self._denied), function)
+
+    def __repr__(self) -> str:
+        servers = ", ".join(self._servers)
+        return f"<stayput.sync.Sub of {self._hub!r}, {'denied' if self._denied else 'isolated'}: {servers}>"
