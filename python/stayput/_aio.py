@@ -61,7 +61,9 @@ def _running() -> asyncio.AbstractEventLoop:
 async def wait(op: _core.Op, listener: Listener | None = None) -> Any:
     """What comes of it. Cancelled, it is cancelled on the server, too."""
     loop = _running()
-    box = _boxes.get(loop) or _box(loop)
+    box = _boxes.get(loop)
+    if box is None:
+        box = _box(loop)
     future: asyncio.Future[Any] = loop.create_future()
     token = box.start(op, future, listener)
     try:

@@ -11,9 +11,12 @@ import sys
 import threading
 import time
 import weakref
+from collections.abc import Callable, Coroutine
 from pathlib import Path
+from typing import Any
 
 import pytest
+import uvloop
 from conftest import LONG, Kit, count, script, until
 
 import stayput
@@ -256,6 +259,22 @@ except KeyboardInterrupt:
         process.send_signal(signal.SIGINT)
         assert process.stdout.readline().startswith("interrupted ")
         assert process.wait(LONG) == 0
+
+
+@pytest.mark.parametrize("run", [asyncio.run, uvloop.run])
+def test_nothing_is_left_of_calls(kit: Kit, run: Callable[[Coroutine[Any, Any, None]], None]) -> None:
+    """A thousand calls, one after the other and at once: no file is opened for any."""
+
+    async def main() -> None:
+        async with kit.hub() as hub, hub.session("chat") as chat:
+            await count(chat)
+            before = len(os.listdir("/proc/self/fd"))
+            for _ in range(500):
+                await count(chat)
+            await asyncio.gather(*(count(chat) for _ in range(500)))
+            assert len(os.listdir("/proc/self/fd")) <= before
+
+    run(main())
 
 
 def test_nothing_is_left_of_loops_that_are_gone(kit: Kit) -> None:
