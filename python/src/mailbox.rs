@@ -116,11 +116,6 @@ impl Mailbox {
         drop((waiting, listeners));
     }
 
-    /// How many wait.
-    fn __len__(&self) -> usize {
-        lock(&self.waiting).len()
-    }
-
     /// Gives everything that came to those who wait for it.
     fn drain(&self, py: Python<'_>) -> PyResult<()> {
         let mut broken = Ok(());

@@ -8,7 +8,7 @@ use std::{
         Arc, Mutex,
         mpsc::{self, RecvTimeoutError},
     },
-    task::{Context, Poll, Waker},
+    task::{Context, Poll, Wake, Waker},
     time::Duration,
 };
 
@@ -17,7 +17,7 @@ use stayput::{
     Error,
     by_hand::{InSession as _, Scope},
 };
-use tokio::{runtime::Handle, task::AbortHandle};
+use tokio::runtime::Handle;
 
 use crate::{
     error::raised,
@@ -77,17 +77,15 @@ impl Op {
             let done = CALLER.scope(caller, job).await;
             promise.keep(done);
         });
-        let (work, runtime) = (Arc::new(Mutex::new(Some(work))), self.keep.runtime.clone());
-        let first = {
+        let runtime = self.keep.runtime.clone();
+        let begun = Arc::new(Mutex::new(Begun { work: Some(work), task: None }));
+        let later = Later { rest: Mutex::new(Some(Rest(begun.clone()))), runtime: runtime.clone() };
+        {
             let _inside = runtime.enter();
-            // Nobody is woken by this: the hub's thread looks again.
-            poll(&work, &mut Context::from_waker(Waker::noop()))
-        };
-        let task = first.is_pending().then(|| {
-            let rest = Rest(work.clone());
-            runtime.spawn(poll_fn(move |cx| poll(&rest.0, cx))).abort_handle()
-        });
-        Ok(Running { work: Here::new(work), runtime, task })
+            let waker = Waker::from(Arc::new(later));
+            let _ = lock(&begun).poll(&mut Context::from_waker(&waker));
+        }
+        Ok(Running { begun: Here::new(begun), runtime })
     }
 }
 
@@ -139,48 +137,86 @@ impl Sink for Line {
     }
 }
 
-/// What is done on the hub's thread.
+/// What is done, here as far as it comes and then on the hub's thread.
 type Work = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// Something that was begun.
 pub(crate) struct Running {
-    /// Until it is done, or nobody wants it any more. It is not a fork's to cancel.
-    work: Here<Arc<Mutex<Option<Work>>>>,
+    /// It is not a fork's to cancel.
+    begun: Here<Arc<Mutex<Begun>>>,
     runtime: Handle,
-    /// Who does it on the hub's thread; none if it was done at once.
-    task: Option<AbortHandle>,
 }
 
 impl Running {
     /// Nobody wants it any more. It is dropped here, so that a server hears of it before whatever is called next.
     pub(crate) fn abort(&self) {
-        let Ok(work) = self.work.get() else { return };
+        let Ok(begun) = self.begun.get() else { return };
         let _inside = self.runtime.enter();
-        let work = lock(work).take();
+        let (work, task) = lock(begun).take();
         drop(work);
-        if let Some(task) = &self.task {
-            task.abort();
+        if let Some(task) = task {
+            // It sees that there is nothing left to do.
+            task.wake();
+        }
+    }
+}
+
+struct Begun {
+    /// Until it is done, or nobody wants it any more.
+    work: Option<Work>,
+    /// The task of the hub's thread that waits to go on with it, if there is one.
+    task: Option<Waker>,
+}
+
+impl Begun {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let polled = self.work.as_mut().map_or(Poll::Ready(()), |work| work.as_mut().poll(cx));
+        if polled.is_ready() {
+            *self = Self { work: None, task: None };
+        }
+        polled
+    }
+
+    fn take(&mut self) -> (Option<Work>, Option<Waker>) {
+        (self.work.take(), self.task.take())
+    }
+}
+
+/// Leaves the rest to the hub's thread when there is something to go on with, which that thread is mostly the one to
+/// say: until then it need not wake up.
+struct Later {
+    rest: Mutex<Option<Rest>>,
+    runtime: Handle,
+}
+
+impl Wake for Later {
+    fn wake(self: Arc<Self>) {
+        let rest = lock(&self.rest).take();
+        if let Some(rest) = rest {
+            self.runtime.spawn(poll_fn(move |cx| rest.poll(cx)));
         }
     }
 }
 
 /// What the hub's thread does of it. If that ends, so does this.
-struct Rest(Arc<Mutex<Option<Work>>>);
+struct Rest(Arc<Mutex<Begun>>);
 
-impl Drop for Rest {
-    fn drop(&mut self) {
-        let work = lock(&self.0).take();
-        drop(work);
+impl Rest {
+    fn poll(&self, cx: &mut Context<'_>) -> Poll<()> {
+        let mut begun = lock(&self.0);
+        let polled = begun.poll(cx);
+        if polled.is_pending() {
+            begun.task = Some(cx.waker().clone());
+        }
+        polled
     }
 }
 
-fn poll(work: &Mutex<Option<Work>>, cx: &mut Context<'_>) -> Poll<()> {
-    let mut work = lock(work);
-    let polled = work.as_mut().map_or(Poll::Ready(()), |work| work.as_mut().poll(cx));
-    if polled.is_ready() {
-        *work = None;
+impl Drop for Rest {
+    fn drop(&mut self) {
+        let left = lock(&self.0).take();
+        drop(left);
     }
-    polled
 }
 
 /// Ends something with whoever waits for it.

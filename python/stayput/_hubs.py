@@ -35,10 +35,10 @@ def entry(config: Mapping[str, Any]) -> tuple[str, Path]:
         raise ConfigError(f"the configuration is no JSON: {error}") from error
 
 
-def arguments(given: Mapping[str, Any] | None, named: dict[str, Any]) -> str:
-    """The arguments of a call, as JSON."""
+def arguments(given: Any, named: dict[str, Any]) -> str:
+    """The arguments of a call, in a mapping or by name, as JSON."""
     if given is not None and not isinstance(given, Mapping):
-        kind = type(given).__name__
+        kind: str = type(given).__name__
         raise Invalid(f"arguments are given by name, `text=…`, or in a mapping, `{{'text': …}}`, and not as a {kind}")
     try:
         return _encode({**given, **named} if given else named)

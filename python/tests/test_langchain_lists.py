@@ -12,7 +12,7 @@ from langchain_core.runnables import RunnableConfig
 from langchain_core.tools import BaseTool
 
 import stayput
-from stayput.langchain import as_tools
+from stayput.langchain import ToolFailed, as_tools
 
 
 def thread(name: str) -> RunnableConfig:
@@ -76,7 +76,7 @@ def test_the_thread_that_was_used_least_makes_room(kit: Kit) -> None:
             assert [await said(count, thread(name)) for name in ["a", "b", "a", "c"]] == ["1", "1", "2", "1"]
             assert len(kit.alive()) == 2
             assert await said(count, thread("a")) == "3", "it was used later than the other one"
-            with pytest.raises(stayput.langchain.ToolFailed) as lost:
+            with pytest.raises(ToolFailed) as lost:
                 await said(count, thread("b"))
             assert isinstance(lost.value.__cause__, stayput.StateLost)
             assert await said(count, thread("b")) == "1"
