@@ -1,6 +1,6 @@
 //! Whom a server is for.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, fmt};
 
 use crate::{
     error::Problem,
@@ -9,7 +9,7 @@ use crate::{
 
 /// Whom a server is for: those of whom each claim that is named has one of its values. If none is named, it is for
 /// everybody.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Default, PartialEq, Eq)]
 pub struct For(BTreeMap<String, Vec<String>>);
 
 impl For {
@@ -43,6 +43,14 @@ impl For {
             claims.insert(member.name.to_string(), values);
         }
         if claims.is_empty() { Err(empty(spot)) } else { Ok(Self(claims)) }
+    }
+}
+
+/// Claims without their values, which may come from the environment.
+impl fmt::Debug for For {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("For")?;
+        f.debug_set().entries(self.0.keys()).finish()
     }
 }
 

@@ -12,8 +12,9 @@ use std::{
 /// How long an answer is waited for. Far above what one takes.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// What a gateway may answer, whatever it is sent: the fault is the client's.
-const FAULTS: [u16; 14] = [200, 202, 400, 403, 404, 405, 406, 408, 411, 413, 414, 415, 417, 431];
+/// What a gateway may answer, whatever it is sent: the fault is the client's, who may also have too many sessions.
+const FAULTS: [u16; 15] =
+    [200, 202, 400, 403, 404, 405, 406, 408, 411, 413, 414, 415, 417, 429, 431];
 
 const PATHS: [&str; 14] = [
     "/mcp/test",
