@@ -3,7 +3,7 @@
 use std::{borrow::Cow, sync::Arc};
 
 use http::HeaderMap;
-use stayput_core::{Owner, Session};
+use stayput_core::{Owner, Session, SessionId};
 use stayput_upstream::{Answer, CallError, Held, LossReason, Server};
 use stayput_wire::{Message, Raw};
 
@@ -29,7 +29,8 @@ pub(crate) struct Begun<'a> {
     pub(crate) owner: &'a Owner,
     /// Whose it is, if it is a session's.
     pub(crate) session: Option<&'a Session>,
-    pub(crate) server: &'a Server,
+    /// Where it goes; nowhere if it is for a tool of ours.
+    pub(crate) server: Option<&'a Server>,
     pub(crate) message: &'a Message<'a>,
     pub(crate) headers: &'a HeaderMap,
 }
@@ -48,7 +49,7 @@ impl Begun<'_> {
         let of = Of {
             owner: self.owner,
             session: self.session.map(Session::id),
-            server: self.server.shared_name(),
+            server: self.server.map(Server::shared_name),
             headers: self.headers,
         };
         Some(Box::new(Noted::new(watch, of, self.message)))
@@ -58,8 +59,8 @@ impl Begun<'_> {
 impl Account {
     /// Notes that a call begins.
     pub(crate) fn begin(house: &House, begun: Begun<'_>) -> Self {
-        if let Some(usage) = begun.session.and_then(Usage::of) {
-            usage.called(begun.server.shared_name(), begun.tool().as_deref());
+        if let (Some(usage), Some(server)) = (begun.session.and_then(Usage::of), begun.server) {
+            usage.called(server.shared_name(), begun.tool().as_deref());
         }
         Self { timing: None, noted: begun.noted(house) }
     }
@@ -68,6 +69,13 @@ impl Account {
     pub(crate) fn denied(house: &House, begun: Begun<'_>) {
         let noted = begun.noted(house);
         Self { timing: None, noted }.came_to(Outcome::Denied);
+    }
+
+    /// It was of this session, as is known only now.
+    pub(crate) fn was_of(&mut self, session: SessionId) {
+        if let Some(noted) = &mut self.noted {
+            noted.was_of(session);
+        }
     }
 
     /// It is sent now: from here on its server is waited for.

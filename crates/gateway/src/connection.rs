@@ -24,6 +24,7 @@ use crate::{
         list::{List, Page},
         seen::Seen,
     },
+    owners::Claims,
     stream::Stream,
     streams::Streams,
     target::Target,
@@ -70,11 +71,17 @@ struct UnderWay {
     /// Counts calls: an id may be used again.
     flights: u64,
     /// The stream that the client listens on.
-    ear: Option<Arc<Stream>>,
+    ear: Option<Ear>,
     /// The link that met the client last. Most clients have one.
     met: Option<(LinkKey, Generation)>,
     /// In a box, because few clients have any of it.
     rare: Option<Box<Rare>>,
+}
+
+/// Where a client listens, and what is known of who does.
+struct Ear {
+    stream: Arc<Stream>,
+    claims: Arc<Claims>,
 }
 
 /// What few clients have.
@@ -230,8 +237,14 @@ impl Connection {
     /// Whether nothing is under way, so that it can be forgotten while the store knows it.
     pub(crate) fn is_idle(&self) -> bool {
         let under_way = self.under_way();
-        let listens = under_way.ear.as_ref().is_some_and(|ear| ear.is_read());
+        let listens = under_way.ear.as_ref().is_some_and(|ear| ear.stream.is_read());
         under_way.calls.is_empty() && !listens
+    }
+
+    /// Whether nothing is under way and nothing is known of it but what is kept.
+    pub(crate) fn is_as_kept(&self) -> bool {
+        let led = self.reach().led.is_some();
+        self.is_idle() && !led && self.under_way().rare.is_none() && self.streams.is_empty()
     }
 
     /// Whether a call is in flight.
@@ -271,22 +284,29 @@ impl Connection {
     }
 
     /// The client listens on this stream from now on; the one before ends.
-    pub(crate) fn listen(&self, stream: Arc<Stream>) {
-        let before = self.under_way().ear.replace(stream);
+    pub(crate) fn listen(&self, stream: Arc<Stream>, claims: &Arc<Claims>) {
+        let before = self.under_way().ear.replace(Ear { stream, claims: claims.clone() });
         if let Some(before) = before {
-            before.end();
+            before.stream.end();
         }
     }
 
     /// What the client listens on.
     pub(crate) fn ear(&self) -> Option<Arc<Stream>> {
-        self.under_way().ear.clone()
+        self.under_way().ear.as_ref().map(|ear| ear.stream.clone())
+    }
+
+    /// The same, if who listens is one of these.
+    pub(crate) fn ear_of(&self, which: impl Fn(&Owner, &Claims) -> bool) -> Option<Arc<Stream>> {
+        let under_way = self.under_way();
+        let ear = under_way.ear.as_ref().filter(|ear| which(&self.owner, &ear.claims))?;
+        Some(ear.stream.clone())
     }
 
     /// All that the client hears comes on this stream from now on.
-    pub(crate) fn speak_on(&self, line: Arc<Stream>) {
+    pub(crate) fn speak_on(&self, line: Arc<Stream>, claims: &Arc<Claims>) {
         let _ = self.line.set(line.clone());
-        self.listen(line);
+        self.listen(line, claims);
     }
 
     /// Another connection has the stream of the client now: this one ends without it.
@@ -339,7 +359,7 @@ impl Connection {
             hearing.abort();
         }
         if let Some(ear) = under_way.ear {
-            ear.end();
+            ear.stream.end();
         }
         self.streams.close();
     }

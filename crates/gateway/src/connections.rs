@@ -9,7 +9,13 @@ use std::{
 use bytes::Bytes;
 use stayput_core::{Handle, HandleHash, OpenError, Owner, Session, SessionId};
 
-use crate::{connection::Connection, event::Event, house::House, losses::Beside, target::Target};
+use crate::{
+    connection::Connection, event::Event, house::House, losses::Beside, owners::Claims,
+    target::Target,
+};
+
+/// The most connections of a session that are remembered here while nothing is under way on them.
+const OF_SESSION: usize = 64;
 
 /// The connections that are known here. Others may be known to the store.
 #[derive(Default)]
@@ -65,8 +71,22 @@ impl Connections {
         self.forget(|it| Arc::strong_count(it) == 1 && !held(it.default_session()) && it.is_idle());
     }
 
+    /// Takes out connections of sessions that have very many, as those of hosts that connect for each call: of each
+    /// so many stay. `sessions` is how many there are.
+    pub(crate) fn forget_surplus(&self, sessions: usize) {
+        if self.len() <= 2 * sessions + OF_SESSION {
+            return;
+        }
+        let mut counts = HashMap::<SessionId, usize>::new();
+        self.forget(|it| {
+            let count = counts.entry(it.session).or_default();
+            *count += 1;
+            *count > OF_SESSION && Arc::strong_count(it) == 1 && it.is_as_kept()
+        });
+    }
+
     /// Takes out connections, and ends what is under way on them.
-    fn forget(&self, which: impl Fn(&Arc<Connection>) -> bool) {
+    fn forget(&self, mut which: impl FnMut(&Arc<Connection>) -> bool) {
         let gone: Vec<_> = {
             let mut all = self.0.write().unwrap_or_else(PoisonError::into_inner);
             all.extract_if(|_, connection| which(connection)).collect()
@@ -76,12 +96,17 @@ impl Connections {
         }
     }
 
-    /// Tells something to all who are connected to `target` and listen.
-    pub(crate) fn tell(&self, target: &Target, text: &'static str) {
+    /// Tells something to all who are connected to `target` and listen, and are one of these.
+    pub(crate) fn tell(
+        &self,
+        target: &Target,
+        text: &'static str,
+        which: impl Fn(&Owner, &Claims) -> bool,
+    ) {
         let ears: Vec<_> = {
             let all = self.0.read().unwrap_or_else(PoisonError::into_inner);
             let own = all.values().filter(|connection| connection.target == *target);
-            own.filter_map(|connection| connection.ear()).collect()
+            own.filter_map(|connection| connection.ear_of(&which)).collect()
         };
         for ear in ears {
             ear.push(Bytes::from_static(text.as_bytes()));

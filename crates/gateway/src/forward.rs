@@ -85,7 +85,10 @@ impl Errand {
         };
         let claim = along.claim(connection, Some(server), message);
         let (session, text, given, fleeting) = match identify::which(house, claim).await {
-            Which::Answer(text) => return Outcome::Done(Done::new(text)),
+            Which::Answer(text) => {
+                Account::begin(house, claim.begun()).came_to(WatchedEnd::NoSession);
+                return Outcome::Done(Done::new(text));
+            }
             Which::Session { session, text, given, fleeting, .. } => {
                 let fleeting = fleeting.then(|| Fleeting::of(house, session.session()));
                 (session, text, given, fleeting)

@@ -99,6 +99,9 @@ pub(crate) async fn initialize(
     }
 }
 
+/// The most bytes that a client may say of itself: it is remembered for as long as the connection.
+const HELLO: usize = 64 << 10;
+
 /// What a client is taken for that says nothing of itself.
 pub(crate) const NOBODY: &str = r#"{"name":"unknown","version":"0"}"#;
 
@@ -110,6 +113,10 @@ pub(crate) fn said(message: &Message<'_>) -> Result<(Version, Hello), String> {
     let said = said.ok_or("`initialize` needs a protocolVersion")?;
     let capabilities = find("capabilities").map_or("{}", |it| it.as_str());
     let info = find("clientInfo").map_or(NOBODY, |it| it.as_str());
+    if info.len() + capabilities.len() > HELLO {
+        let sentence = format!("`clientInfo` and `capabilities` have more than {HELLO} bytes");
+        return Err(sentence);
+    }
     let hello = Hello::new(info, capabilities).map_err(|error| error.to_string())?;
     Ok((spoken(&said), hello))
 }

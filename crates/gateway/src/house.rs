@@ -17,6 +17,7 @@ use crate::{
     aggregate::Aggregate,
     config::{Configured, Identify, Limits, OnLoss, Tools},
     connections::Connections,
+    crowd::Crowd,
     front::sse::Callers,
     health::Health,
     identify,
@@ -74,6 +75,8 @@ pub(crate) struct House {
     pub(crate) owners: Arc<Owners>,
     /// How fast each of them may ask.
     pub(crate) pace: Arc<Pace>,
+    /// Whose calls are in flight that belong to no session.
+    pub(crate) crowd: Arc<Crowd>,
     /// How requests say which session they mean.
     pub(crate) identify: Arc<identify::Rules>,
     pub(crate) log: Log,
@@ -100,6 +103,8 @@ pub(crate) struct Rules {
     pub(crate) header_limit: usize,
     /// How long a request may not go on while it is sent.
     pub(crate) stall: Duration,
+    /// How long calls may go on where they should end, if somebody says how long.
+    pub(crate) drain: Option<Duration>,
     /// The most calls in flight on one session.
     pub(crate) calls: u64,
     /// The most sockets at once.
@@ -120,6 +125,7 @@ impl Default for Rules {
             body_limit: limits.body,
             header_limit: limits.headers,
             stall: limits.stall,
+            drain: limits.drain,
             calls: limits.calls,
             sockets: limits.sockets,
             public_url: None,

@@ -37,7 +37,10 @@ pub(crate) use self::{
     refusal::Refusal,
     rules::{Front, Rules},
 };
-use crate::{connection::Connection, house::House, owners::Claims, target::Target, visit::Asked};
+use crate::{
+    account::Begun, connection::Connection, house::House, owners::Claims, target::Target,
+    visit::Asked,
+};
 
 /// What a request brings along to say which session it means.
 #[derive(Clone, Copy)]
@@ -58,6 +61,12 @@ impl Claim<'_> {
     pub(crate) fn asked(&self) -> Asked<'_> {
         let id = self.message.id().map_or("null", |id| id.as_str());
         Asked { id, method: self.message.method().unwrap_or_default() }
+    }
+
+    /// The request, as a call that no session is known of yet.
+    pub(crate) fn begun(&self) -> Begun<'_> {
+        let Self { owner, server, message, headers, .. } = *self;
+        Begun { owner, session: None, server, message, headers }
     }
 
     /// Over what the client came.

@@ -8,6 +8,7 @@ use crate::{
     connection::Connection,
     forward::{new_stream, say},
     house::House,
+    owners::Claims,
     stream::Stream,
 };
 
@@ -16,9 +17,13 @@ const INTEREST: &str =
     r#"{"toolsListChanged":true,"promptsListChanged":true,"resourcesListChanged":true}"#;
 
 /// The client listens from now on.
-pub(crate) async fn open(house: &Arc<House>, connection: &Arc<Connection>) -> Arc<Stream> {
+pub(crate) async fn open(
+    house: &Arc<House>,
+    connection: &Arc<Connection>,
+    claims: &Arc<Claims>,
+) -> Arc<Stream> {
     let stream = new_stream(connection, true);
-    connection.listen(stream.clone());
+    connection.listen(stream.clone(), claims);
     resume(house, connection).await;
     stream
 }

@@ -1,6 +1,6 @@
 //! Lines for whoever runs the gateway.
 
-use std::io::Write as _;
+use std::{borrow::Cow, io::Write as _};
 
 use serde_json::{Map, Value};
 
@@ -49,16 +49,42 @@ impl Log {
             let all = all.map(|(name, value)| (name.to_owned(), Value::from(value)));
             return Value::Object(all.collect::<Map<_, _>>()).to_string();
         }
+        let sentence = tame(sentence);
         match level {
-            Level::Info => sentence.to_owned(),
+            Level::Info => sentence.into_owned(),
             Level::Warn => format!("warn: {sentence}"),
         }
     }
 }
 
+/// What cannot be taken for a line of ours, nor steer a terminal: servers write what they like.
+fn tame(sentence: &str) -> Cow<'_, str> {
+    if !sentence.contains(char::is_control) {
+        return sentence.into();
+    }
+    let mut tamed = String::with_capacity(sentence.len() + 16);
+    for c in sentence.chars() {
+        match c {
+            '\n' => tamed.push_str("\n  "),
+            '\t' => tamed.push(c),
+            '\r' => {}
+            c if c.is_control() => tamed.extend(c.escape_default()),
+            c => tamed.push(c),
+        }
+    }
+    tamed.into()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Invariant 8 and E36: what others say stays inside the line that tells of it.
+    #[test]
+    fn nobody_writes_a_line_of_ours() {
+        let said = Log { json: false }.text(Level::Warn, "it said: a\r\nwarn: b\u{1b}[2J\tc", &[]);
+        assert_eq!(said, "warn: it said: a\n  warn: b\\u{1b}[2J\tc");
+    }
 
     #[test]
     fn people_read_a_sentence_and_programs_fields() {

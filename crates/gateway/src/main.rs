@@ -28,6 +28,7 @@ mod cli;
 mod config;
 mod connection;
 mod connections;
+mod crowd;
 mod daemon;
 mod definition;
 mod demo;

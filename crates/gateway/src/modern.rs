@@ -100,14 +100,14 @@ impl Request<'_> {
         self.house.tools.get(self.server.name()).filter(|tools| !tools.passes_all())
     }
 
-    /// Notes that a call of a session was not made.
-    fn note(&self, session: &Session, outcome: Outcome) {
-        Account::begin(self.house, self.begun(Some(session))).came_to(outcome);
+    /// Notes that a call, of a session if one is meant, was not made.
+    fn note(&self, session: Option<&Session>, outcome: Outcome) {
+        Account::begin(self.house, self.begun(session)).came_to(outcome);
     }
 
     fn begun<'r>(&'r self, session: Option<&'r Session>) -> Begun<'r> {
         let Request { owner, server, message, headers, .. } = self;
-        Begun { owner, session, server, message, headers }
+        Begun { owner, session, server: Some(server), message, headers }
     }
 
     fn failed(&self, sentence: &str) -> Response<Reply> {

@@ -9,6 +9,9 @@ mod watch;
 
 use std::{io, net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
+use stayput_core::Owner;
+use stayput_upstream::SealKey;
+
 use tokio::{
     runtime::Handle,
     signal::unix::{SignalKind, signal},
@@ -21,12 +24,14 @@ use crate::{
     house::{Furnishing, House},
     log::Level,
     losses::LISTS_CHANGED,
+    owners::Claims,
     pace::Pace,
     serve::{self, Plan, ServeError},
     target::Target,
+    watch::WatchRules,
 };
 
-/// How long calls may go on at a server that is configured otherwise now.
+/// How long calls may go on at a server that is configured otherwise now, if nobody says how long.
 const DRAIN: Duration = Duration::from_secs(30);
 
 /// Where a configuration is read from, and what wins over it.
@@ -67,9 +72,15 @@ pub(crate) struct Reading {
     watch: Watch,
     /// What was read last does not hold.
     refused: bool,
-    /// What cannot change while the gateway runs.
+    fixed: Fixed,
+}
+
+/// What cannot change while the gateway runs.
+struct Fixed {
     listen: SocketAddr,
     store: String,
+    told: WatchRules,
+    seal: Vec<SealKey>,
 }
 
 impl Reading {
@@ -81,9 +92,14 @@ impl Reading {
         let begun = watch::look(std::slice::from_ref(&source.file));
         let (config, files) = source.load();
         let config = config?;
-        let (listen, store) = (config.listen, config.store.clone());
+        let fixed = Fixed {
+            listen: config.listen,
+            store: config.store.clone(),
+            told: config.watch.clone(),
+            seal: config.seal.clone(),
+        };
         let watch = Watch::new(begun, &files);
-        Ok((config, Self { source, watch, refused: false, listen, store }))
+        Ok((config, Self { source, watch, refused: false, fixed }))
     }
 
     /// Reads it anew whenever one of its files changes, or a SIGHUP comes.
@@ -107,7 +123,7 @@ impl Reading {
             let applied = config.and_then(|config| self.apply(&house, config));
             self.refused = applied.is_err();
             match applied {
-                Ok(changes) => changes.tell(&house),
+                Ok(changes) => changes.tell(&house, &house.now()),
                 Err(refused) => {
                     house.metrics.reloaded("refused");
                     let sentence = format!(
@@ -137,7 +153,7 @@ impl Reading {
         let mut warnings = config.warnings.clone();
         let open_to_all = self.source.open_to_all;
         let mut plan = Plan { open_to_all, ..Plan::of(config)? };
-        warnings.extend(self.put_back(&mut plan));
+        warnings.extend(self.fixed.put_back(&mut plan));
         let owners = serve::owners(std::mem::take(&mut plan.auth), Some(&before.owners))?;
         serve::exposed(&plan, &owners)?;
         let changes = Changes::between(before, &mut plan.servers);
@@ -155,18 +171,20 @@ impl Reading {
             number: before.number + 1,
             ..before.furnished(furnishing)
         });
-        let retiring = changes.retire(before);
+        let (retiring, drain) = (changes.retire(before), house.rules.drain.unwrap_or(DRAIN));
         before.latest.set(house.clone());
         // From here on nobody new is sent to what goes.
         for retiring in retiring {
-            Handle::current().spawn(retiring.run(DRAIN));
+            Handle::current().spawn(retiring.run(drain));
         }
         house.metrics.reloaded("applied");
         warnings.iter().for_each(|warning| house.log.warn(warning));
         changes.announce(&house);
         Ok(changes)
     }
+}
 
+impl Fixed {
     /// Puts back what cannot change, and says what that is.
     fn put_back(&self, plan: &mut Plan) -> Vec<String> {
         let mut warnings = Vec::new();
@@ -181,23 +199,45 @@ impl Reading {
             let sentence = "sessions stay where they are: `store` holds from the next start on";
             warnings.push(sentence.to_owned());
         }
+        for (what, as_before) in [
+            ("audit", plan.watch.audit == self.told.audit),
+            ("otlp", plan.watch.spans == self.told.spans),
+            ("seal", are_same(&plan.seal, &self.seal)),
+        ] {
+            if !as_before {
+                warnings.push(format!("`{what}` is as it was: it holds from the next start on"));
+            }
+        }
         warnings
     }
 }
 
+/// Whether these are the same keys, which cannot be looked at: what the one seals the other opens.
+fn are_same(some: &[SealKey], others: &[SealKey]) -> bool {
+    const CONTEXT: &str = "reload";
+    let same = |one: &SealKey, other: &SealKey| {
+        one.seal(CONTEXT, b"").is_ok_and(|sealed| other.open(CONTEXT, &sealed).is_ok())
+    };
+    some.len() == others.len() && some.iter().zip(others).all(|(one, other)| same(one, other))
+}
+
 impl Changes {
-    /// Tells clients that listen which lists are others now.
-    fn tell(&self, house: &House) {
-        let tell = |target: &Target| {
-            for (_, text) in LISTS_CHANGED {
-                house.connections.tell(target, text);
-            }
+    /// Tells clients that listen which lists are others now: those who see, or saw, a server that is another.
+    fn tell(&self, before: &House, now: &House) {
+        let sees = |server: &str, owner: &Owner, claims: &Claims| {
+            let shown = |house: &House| {
+                house.servers.contains_key(server) && house.views.show(server, owner, claims)
+            };
+            shown(before) || shown(now)
         };
-        for name in self.differing() {
-            tell(&Target::Server(name.into()));
-        }
-        if !self.is_empty() {
-            tell(&Target::All);
+        for (_, text) in LISTS_CHANGED {
+            for name in self.differing() {
+                let target = Target::Server(name.into());
+                now.connections.tell(&target, text, |owner, claims| sees(name, owner, claims));
+            }
+            let sees_any =
+                |owner: &Owner, claims: &Claims| self.all().any(|it| sees(it, owner, claims));
+            now.connections.tell(&Target::All, text, sees_any);
         }
     }
 }

@@ -56,7 +56,7 @@ impl<'a> Along<'a> {
         message: &'a Message<'a>,
     ) -> Begun<'a> {
         let (owner, headers) = (session.owner(), self.headers);
-        Begun { owner, session: Some(session), server, message, headers }
+        Begun { owner, session: Some(session), server: Some(server), message, headers }
     }
 }
 

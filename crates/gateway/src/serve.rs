@@ -37,7 +37,7 @@ use crate::{
     watch::{Watch, WatchError, WatchRules},
 };
 
-/// How long calls may go on after the first signal to stop.
+/// How long calls may go on after the first signal to stop, if nobody says how long.
 const DRAIN: Duration = Duration::from_secs(10);
 
 /// How long another process has a session after this one was killed. On one machine a restart does not
@@ -77,6 +77,7 @@ impl Plan {
             body_limit: config.limits.body,
             header_limit: config.limits.headers,
             stall: config.limits.stall,
+            drain: config.limits.drain,
             calls: config.limits.calls,
             sockets: config.limits.sockets,
             allowed_hosts: config.allowed_hosts,
@@ -195,12 +196,13 @@ impl Gateway {
             telling: Arc::default(),
             generations: Arc::default(),
             shelf: Arc::default(),
-            ids: EventIds::new(&secret()),
+            ids: EventIds::new(&secret()?),
             seal,
-            life: stayput_core::content_digest(&secret()).to_hex(),
+            life: stayput_core::content_digest(&secret()?).to_hex(),
             rules: plan.rules,
             owners: owners.into(),
             pace: Pace::new(plan.pace).into(),
+            crowd: Arc::default(),
             identify,
             log,
             closing,
@@ -330,7 +332,7 @@ impl Gateway {
         drop(self.socket.take());
         house.health.stops();
         let _ = self.stopping.send(true);
-        let end = Instant::now() + DRAIN;
+        let end = Instant::now() + house.now().rules.drain.unwrap_or(DRAIN);
         // Who comes now is told that it stops, and whoever asks for its health, too.
         let late = Door::default();
         let (_going_on, never) = watch::channel(false);
@@ -418,6 +420,7 @@ async fn tick(house: Arc<House>, mut stopped: watch::Receiver<bool>) {
         }
         // What the store knows need not be remembered here.
         house.connections.forget_idle(|session| held.contains_key(&session));
+        house.connections.forget_surplus(held.len());
     }
 }
 
@@ -518,11 +521,11 @@ fn who(data: &Path) -> String {
 }
 
 /// Streams are kept in memory, so nothing that was sealed by an earlier process leads anywhere.
-fn secret() -> [u8; 32] {
+fn secret() -> Result<[u8; 32], ServeError> {
     let mut bytes = [0; 32];
-    // Without randomness nothing here works: keys are made from it, too.
-    let _ = getrandom::fill(&mut bytes);
-    bytes
+    // A secret that everybody knows is none.
+    getrandom::fill(&mut bytes).map_err(|_| stayput_upstream::SealError::NoRandomness)?;
+    Ok(bytes)
 }
 
 fn links(data: &Path, limits: Limits) -> Result<Links, ServeError> {

@@ -15,11 +15,13 @@ use stayput_wire::Raw;
 
 pub(crate) use self::listed::listed;
 use crate::{
+    account::{Account, Begun},
     config::SessionTools,
     forward::Done,
     handles,
     house::House,
     identify::{Claim, Front, Refusal},
+    watch::Outcome,
 };
 
 /// One of our tools.
@@ -89,6 +91,8 @@ fn named(claim: &Claim<'_>) -> Option<(Tool, bool)> {
 /// The answer to a call of one of our tools; `None` if it is none of them.
 pub(crate) async fn call(house: &Arc<House>, claim: Claim<'_>) -> Option<Done> {
     let tool = called(house, &claim).await?;
+    let nowhere = Begun { server: None, ..claim.begun() };
+    let mut account = Account::begin(house, nowhere);
     let done = match tool {
         Tool::Start => start::call(house, &claim).await,
         Tool::Info => info::call(house, &claim).await,
@@ -97,8 +101,15 @@ pub(crate) async fn call(house: &Arc<House>, claim: Claim<'_>) -> Option<Done> {
         Tool::Switch => switch::call(house, &claim).await,
     };
     Some(match done {
-        Ok(told) => told.done(&claim),
-        Err(refusal) => Done::new(refusal.answer(claim.asked(), claim.era())),
+        Ok(told) => {
+            told.session().into_iter().for_each(|id| account.was_of(id));
+            account.came_to(Outcome::Ok);
+            told.done(&claim)
+        }
+        Err(refusal) => {
+            account.came_to(Outcome::ToolError);
+            Done::new(refusal.answer(claim.asked(), claim.era()))
+        }
     })
 }
 

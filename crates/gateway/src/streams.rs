@@ -26,6 +26,10 @@ impl Streams {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    pub(crate) fn is_empty(&self) -> bool {
+        self.lock().is_empty()
+    }
+
     /// Keeps a stream, so that it can be taken up again.
     pub(crate) fn keep(&self, stream: &Arc<Stream>) {
         let mut streams = self.lock();

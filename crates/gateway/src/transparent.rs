@@ -6,7 +6,7 @@ use stayput_upstream::{Place, Server};
 use stayput_wire::{Code, Era, Message};
 
 use crate::{
-    account::{Account, Begun},
+    account::Account,
     aggregate,
     config::Tools,
     connection::Connection,
@@ -46,8 +46,7 @@ pub(crate) async fn request(
         && !named_tool(message).is_some_and(|name| tools.allows(&name))
     {
         house.metrics.refused("denied_tool");
-        let (owner, headers) = (&connection.owner, along.headers);
-        Account::denied(house, Begun { owner, session: None, server, message, headers });
+        Account::denied(house, claim.begun());
         // As for one that is not there.
         let sentence = "Unknown tool";
         return Outcome::Done(Done::new(reply::error(id, Code::INVALID_PARAMS, sentence)));

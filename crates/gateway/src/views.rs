@@ -11,7 +11,12 @@ use std::{
 
 use stayput_core::Owner;
 
-use crate::{aggregate::Aggregate, config::For, house::House, owners::Principal};
+use crate::{
+    aggregate::Aggregate,
+    config::For,
+    house::House,
+    owners::{Claims, Principal},
+};
 
 /// How many views are kept before those that nobody uses are forgotten.
 const KEPT: usize = 256;
@@ -20,15 +25,22 @@ const KEPT: usize = 256;
 #[derive(Default)]
 pub(crate) struct Views {
     /// The servers that are not for everybody.
-    rules: BTreeMap<String, For>,
-    /// By which of those can be seen, in the order of their names.
-    known: RwLock<HashMap<Box<[bool]>, Arc<House>>>,
+    rules: Arc<BTreeMap<String, For>>,
+    /// By which of those can be seen, in the order of their names. A house of those who do not see all has none, or the
+    /// two would hold each other.
+    known: Option<RwLock<HashMap<Box<[bool]>, Arc<House>>>>,
 }
 
 impl Views {
     pub(crate) fn new(servers: impl Iterator<Item = (String, For)>) -> Self {
-        let rules = servers.filter(|(_, whom)| !whom.is_everybody()).collect();
-        Self { rules, known: RwLock::default() }
+        let rules: BTreeMap<_, _> = servers.filter(|(_, whom)| !whom.is_everybody()).collect();
+        Self { rules: rules.into(), known: Some(RwLock::default()) }
+    }
+
+    /// Whether somebody sees a server. Who runs the gateway has all of it.
+    pub(crate) fn show(&self, server: &str, owner: &Owner, claims: &Claims) -> bool {
+        let admits = |whom: &For| whom.admits(|name, value| claims.has(name, value));
+        *owner == Owner::local() || self.of(server).is_none_or(admits)
     }
 
     /// Whom a server is for, if that is not everybody.
@@ -40,7 +52,7 @@ impl Views {
 impl House {
     /// The house as somebody sees it; none if that is this one.
     pub(crate) fn seen_by(&self, principal: &Principal) -> Option<Arc<Self>> {
-        let rules = &self.views.rules;
+        let (rules, known) = (&self.views.rules, self.views.known.as_ref()?);
         // Who runs the gateway has all of it.
         if rules.is_empty() || principal.owner == Owner::local() {
             return None;
@@ -48,12 +60,10 @@ impl House {
         let claims = &principal.claims;
         let admits = |whom: &For| whom.admits(|name, value| claims.has(name, value));
         let seen: Box<[bool]> = rules.values().map(admits).collect();
-        let known = self.views.known.read().unwrap_or_else(PoisonError::into_inner);
-        if let Some(known) = known.get(&seen) {
+        if let Some(known) = known.read().unwrap_or_else(PoisonError::into_inner).get(&seen) {
             return Some(known.clone());
         }
-        drop(known);
-        let mut known = self.views.known.write().unwrap_or_else(PoisonError::into_inner);
+        let mut known = known.write().unwrap_or_else(PoisonError::into_inner);
         if known.len() >= KEPT {
             // Who called over the oldest transport finds its house by a weak hand.
             known.retain(|_, it| Arc::strong_count(it) > 1 || Arc::weak_count(it) > 0);
@@ -69,8 +79,8 @@ impl House {
         let mut servers = self.servers.clone();
         servers.retain(|name, _| !hidden.contains(&name));
         let aggregate = Arc::new(Aggregate::new(servers.keys().map(String::as_str)));
-        // It has no views of its own, or the two houses would hold each other.
-        Self { servers, aggregate, views: Arc::default(), ..self.clone() }
+        let views = Views { rules: self.views.rules.clone(), known: None };
+        Self { servers, aggregate, views: views.into(), ..self.clone() }
     }
 }
 

@@ -28,7 +28,7 @@ use crate::log::Log;
 const FAREWELL: Duration = Duration::from_secs(3);
 
 /// Who wants to know of every call.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct WatchRules {
     pub(crate) audit: Option<AuditRules>,
     pub(crate) spans: Option<SpansRules>,

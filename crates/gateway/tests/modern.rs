@@ -8,6 +8,8 @@
 
 #[path = "modern/all.rs"]
 mod all;
+#[path = "modern/audited.rs"]
+mod audited;
 #[path = "modern/changes.rs"]
 mod changes;
 #[path = "modern/counted.rs"]

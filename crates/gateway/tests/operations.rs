@@ -312,3 +312,27 @@ mod redis {
         panic!("it never answers {status}: {}", gateway.log());
     }
 }
+
+/// R062: a host that connects anew for each call of a conversation does not fill the memory. Connections that are not
+/// remembered are still known.
+#[tokio::test]
+async fn connections_of_one_session_do_not_pile_up() {
+    let mark = mark("pile");
+    let gateway = Gateway::start(json!({ "test": stdio(&mark, &[]) })).await;
+    let mut clients = Vec::new();
+    for _ in 0..200 {
+        clients.push(gateway.client("test/~chat").await);
+    }
+    for _ in 0..1_500 {
+        if numbers(&gateway).await["stayput_connections"] <= 64.0 {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    assert!(numbers(&gateway).await["stayput_connections"] <= 64.0);
+    for (number, client) in clients.iter().enumerate().step_by(20) {
+        assert_eq!(client.text(&gateway, "count").await, (number / 20 + 1).to_string());
+    }
+    drop(gateway);
+    gone(&mark).await;
+}

@@ -217,3 +217,45 @@ async fn a_path_may_be_a_whole_url() {
     let said = said(&gateway, &[request.as_bytes()]).await;
     assert!(said.starts_with("HTTP/1.1 200 "), "{said}");
 }
+
+/// E36: who comes by another name than one of this machine stays outside, however it says so.
+#[tokio::test]
+async fn there_is_no_way_around_the_host() {
+    let gateway = gateway("names").await;
+    for (path, headers, inside) in [
+        ("/metrics", "host: localhost\r\n", true),
+        ("/metrics", "host: [::1]:7337\r\norigin: http://localhost:3000\r\n", true),
+        ("http://127.0.0.1:80/metrics", "host: localhost\r\n", true),
+        ("http://evil.example.com/metrics", "host: localhost\r\n", false),
+        ("/metrics", "host: [::1]evil.example.com\r\n", false),
+        ("/metrics", "host: localhost:evil.example.com\r\n", false),
+        ("/metrics", "host: localhost.example.com\r\n", false),
+        ("/metrics", "host: localhost\r\norigin: http://localhost@evil.example.com\r\n", false),
+        (
+            "/metrics",
+            "host: localhost\r\norigin: http://localhost\r\norigin: http://e.com\r\n",
+            false,
+        ),
+        ("/metrics", "host: localhost\r\norigin: null\r\n", false),
+        ("/metrics", "", false),
+    ] {
+        let request = format!("GET {path} HTTP/1.1\r\n{headers}connection: close\r\n\r\n");
+        let said = said(&gateway, &[request.as_bytes()]).await;
+        let status = if inside { "HTTP/1.1 200 " } else { "HTTP/1.1 403 " };
+        assert!(said.starts_with(status), "{path} {headers}: {said}");
+    }
+}
+
+/// R062: what a client says of itself is remembered, and so has a limit.
+#[tokio::test]
+async fn a_client_may_say_so_much_of_itself() {
+    let gateway = gateway("wordy").await;
+    for (length, works) in [(1_000, true), (100_000, false)] {
+        let body = json!({ "jsonrpc": "2.0", "id": 0, "method": "initialize", "params": {
+            "protocolVersion": "2025-11-25", "capabilities": {},
+            "clientInfo": { "name": "x".repeat(length), "version": "1" },
+        }});
+        let answer = gateway.post("test", &[], &body.to_string()).await.message().await;
+        assert_eq!(answer["result"].is_object(), works, "{answer}");
+    }
+}

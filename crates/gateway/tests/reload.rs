@@ -117,23 +117,24 @@ async fn what_several_share_is_lost_to_each() {
     let (ann, bob) = (gateway.client("test").await, gateway.client("test").await);
     assert_eq!(number(&count(&ann, &gateway).await), "1");
     assert_eq!(number(&count(&bob, &gateway).await), "2");
-    gateway.configure(json!({ "test": shared(&second) }));
+    // Away and there again: it has no generation behind it, and is another all the same.
+    gateway.configure(json!({}));
     reloaded(&gateway, "applied", 1).await;
+    gone(&first).await;
+    gateway.configure(json!({ "test": shared(&first) }));
+    reloaded(&gateway, "applied", 2).await;
+    for client in [&ann, &bob] {
+        assert!(is_lost(&count(client, &gateway).await));
+    }
+    assert_eq!(number(&count(&bob, &gateway).await), "1");
+    gateway.configure(json!({ "test": shared(&second) }));
+    reloaded(&gateway, "applied", 3).await;
     for client in [&ann, &bob] {
         let told = count(client, &gateway).await;
         assert!(is_reconfigured(&told), "{told}");
     }
     assert_eq!(number(&count(&ann, &gateway).await), "1");
     assert_eq!(number(&count(&bob, &gateway).await), "2");
-    gateway.configure(json!({}));
-    reloaded(&gateway, "applied", 2).await;
-    gone(&second).await;
-    gateway.configure(json!({ "test": shared(&second) }));
-    reloaded(&gateway, "applied", 3).await;
-    for client in [&ann, &bob] {
-        assert!(is_lost(&count(client, &gateway).await));
-    }
-    assert_eq!(number(&count(&bob, &gateway).await), "1");
 }
 
 /// A call that is under way ends on the server that it was sent to; what comes meanwhile waits for that, and
@@ -207,7 +208,63 @@ async fn a_wrong_configuration_changes_nothing() {
     assert_eq!(number(&count(&client, &gateway).await), "4");
 }
 
-/// Where it listens and where sessions are kept stay as they are, which is said.
+/// How long that may take is `limits.drain`; then the call is told why it ended.
+#[tokio::test]
+async fn a_call_that_takes_too_long_is_not_waited_for() {
+    let (old, new) = (mark("rl-long"), mark("rl-long-next"));
+    let drain = json!({ "limits": { "drain": "1s" } });
+    let gateway = Gateway::with(json!({ "test": stdio(&old, &[]) }), drain).await;
+    let client = gateway.client("test").await;
+    assert_eq!(number(&count(&client, &gateway).await), "1");
+    let slow = client.call(&gateway, "slow", json!({ "ms": 600_000 }));
+    let next = async {
+        until("call", || gateway_is_busy(&gateway)).await;
+        gateway.configure(json!({ "test": stdio(&new, &[]) }));
+        reloaded(&gateway, "applied", 1).await;
+        gone(&old).await;
+    };
+    let (slow, ()) = tokio::join!(slow, next);
+    assert!(is_reconfigured(&slow["result"]), "{slow}");
+}
+
+/// Whether a call is in flight.
+fn gateway_is_busy(gateway: &Gateway) -> bool {
+    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_stayput"));
+    let store = format!("sqlite:{}", gateway.folder.path().join("store.db").display());
+    let output = command.args(["sessions", "ls", "--json", "--store", &store]).output().unwrap();
+    String::from_utf8_lossy(&output.stdout).contains("\"busy\"")
+}
+
+/// The same key says how long calls may go on when the gateway stops.
+#[tokio::test]
+async fn a_stop_waits_as_long_as_it_is_told_to() {
+    let mark = mark("rl-stop");
+    let drain = json!({ "limits": { "drain": "5m" } });
+    let mut gateway = Gateway::with(json!({ "test": stdio(&mark, &[]) }), drain).await;
+    let client = gateway.client("test").await;
+    assert_eq!(number(&count(&client, &gateway).await), "1");
+    let url = gateway.at("test");
+    let call = tokio::runtime::Handle::current().spawn(async move {
+        let body = json!({ "jsonrpc": "2.0", "id": 7, "method": "tools/call",
+            "params": { "name": "slow", "arguments": { "ms": 12_000 } } });
+        let headers = [
+            ("content-type", "application/json"),
+            ("accept", "application/json, text/event-stream"),
+            ("mcp-session-id", &*client.id),
+        ];
+        let answer = send(Method::POST, &url, &headers, body.to_string()).await.unwrap();
+        answer.message().await
+    });
+    until("call", || gateway_is_busy(&gateway)).await;
+    let stopped = tokio::task::spawn_blocking(move || gateway.stop());
+    let answer = tokio::time::timeout(2 * LONG, call).await.unwrap().unwrap();
+    assert!(answer["result"]["isError"] != true && answer["error"].is_null(), "{answer}");
+    assert!(stopped.await.unwrap().success());
+    gone(&mark).await;
+}
+
+/// Where it listens and where sessions are kept stay as they are, and so do those who are told of calls and the keys,
+/// which is said.
 #[tokio::test]
 async fn what_cannot_change_is_told() {
     let mark = mark("rl-fixed");
@@ -224,6 +281,26 @@ async fn what_cannot_change_is_told() {
     gateway.write(&text.replace("127.0.0.1:0", "0.0.0.0:0"));
     reloaded(&gateway, "applied", 2).await;
     assert_eq!(number(&count(&client, &gateway).await), "2");
+    let waits = |what: &str| format!("`{what}` is as it was: it holds from the next start on");
+    let told = |what: &str| gateway.log().matches(&waits(what)).count();
+    assert_eq!(["audit", "otlp", "seal"].map(told), [0, 0, 0]);
+    let (key, url) = ("7".repeat(64), "http://127.0.0.1:1");
+    let mut times = 2;
+    for (name, value) in [
+        ("audit", json!({ "to": "audit.jsonl" })),
+        ("otlp", json!({ "url": url })),
+        ("seal", json!(key)),
+    ] {
+        let mut all: Value = serde_json::from_str(&text).unwrap();
+        all["stayput"][name] = value;
+        gateway.write(&all.to_string());
+        times += 1;
+        reloaded(&gateway, "applied", times).await;
+        assert_eq!(told(name), 1, "{name}: {}", gateway.log());
+    }
+    assert_eq!(["audit", "otlp", "seal"].map(told), [1, 1, 1]);
+    assert!(!gateway.log().contains(&key) && !gateway.folder.path().join("audit.jsonl").exists());
+    assert_eq!(number(&count(&client, &gateway).await), "3");
 }
 
 /// Tokens, in the file and beside it, limits and what may be called hold from the next request on.

@@ -11,7 +11,7 @@ use stayput_upstream::{OpenError, Place, Profile, Server};
 use tokio::{runtime::Handle, time::Instant};
 
 use super::all::all;
-use crate::{house::House, losses::LISTS_CHANGED, target::Target};
+use crate::{house::House, losses::LISTS_CHANGED, owners::Claims, target::Target};
 
 /// How long a server that nobody knows yet is waited for. The others are not held up any longer by it;
 /// whoever listens is told when it comes.
@@ -113,7 +113,9 @@ fn settle(
                 house.log.info(&format!("the server `{name}` is there now"));
                 let kinds = LISTS_CHANGED.iter().filter(|(kind, _)| profile.greeting().has(kind));
                 for (_, text) in kinds {
-                    house.connections.tell(&Target::All, text);
+                    let sees =
+                        |owner: &Owner, claims: &Claims| house.views.show(name, owner, claims);
+                    house.connections.tell(&Target::All, text, sees);
                 }
             }
             Ok(profile)

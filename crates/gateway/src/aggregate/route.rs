@@ -11,7 +11,11 @@ use super::{
     names::{self, SEPARATOR},
     roll::{self, Present, Roll},
 };
-use crate::{house::House, identify::Claim};
+use crate::{
+    account::{Account, Begun},
+    house::House,
+    identify::Claim,
+};
 
 /// The most servers that a sentence names.
 const NAMED: usize = 20;
@@ -70,16 +74,26 @@ impl<'a> Route<'a> {
         let found = split.and_then(|(name, inner)| Some((house.servers.get(name)?, inner)));
         let (server, inner) = found.ok_or_else(|| self.unknown(list, &outer))?;
         let inner = self.inner(server, list, &outer, inner).await?;
-        let allowed = house.tools.get(server.name()).is_none_or(|tools| tools.allows(&inner));
-        if *list == TOOLS && !allowed {
-            // As for one that is not there.
-            return Err(self.unknown(list, &outer));
-        }
         let params = message.params().ok_or_else(|| self.unknown(list, &outer))?;
         let mut edits = message.edit();
         edits.set_in(params, path, &json::quote(&inner));
         let edited = edits.apply().map_err(|error| Refusal::invalid(error.to_string()))?;
+        let allowed = house.tools.get(server.name()).is_none_or(|tools| tools.allows(&inner));
+        if *list == TOOLS && !allowed {
+            self.denied(server, &edited);
+            // As for one that is not there.
+            return Err(self.unknown(list, &outer));
+        }
         Ok(Routed { server, text: Some(edited.into_owned()) })
+    }
+
+    /// Notes that a tool is not passed on, under the name that it has on its server.
+    fn denied(&self, server: &Server, call: &str) {
+        self.house.metrics.refused("denied_tool");
+        if let Ok(message) = Message::parse(call.as_bytes()) {
+            let begun = Begun { server: Some(server), message: &message, ..self.claim.begun() };
+            Account::denied(self.house, begun);
+        }
     }
 
     /// What the server calls it. With a link the server judges for itself whether it has it; for what it

@@ -56,6 +56,7 @@ pub(super) const LIMITS: &[&str] = &[
     "body",
     "headers",
     "stall",
+    "drain",
     "sockets",
 ];
 

@@ -35,6 +35,8 @@ pub(crate) struct Limits {
     pub(crate) headers: usize,
     /// How long a request may not go on while it is sent.
     pub(crate) stall: Duration,
+    /// How long calls may go on at a server that is configured otherwise, and when the gateway stops.
+    pub(crate) drain: Option<Duration>,
     /// Sockets of clients.
     pub(crate) sockets: usize,
 }
@@ -77,6 +79,7 @@ impl Default for Limits {
             body: Message::SIZE_LIMIT,
             headers: 64 << 10,
             stall: Duration::from_secs(30),
+            drain: None,
             sockets: 10_000,
         }
     }
@@ -238,6 +241,7 @@ fn limits(spot: &Spot<'_>) -> Read<Limits> {
         body: size("body", own.body)?,
         headers: table.read("headers", headers)?.unwrap_or(own.headers),
         stall: table.read("stall", stall)?.unwrap_or(own.stall),
+        drain: table.read("drain", Spot::duration)?,
         sockets: table.read("sockets", Spot::some)?.unwrap_or(own.sockets),
     })
 }

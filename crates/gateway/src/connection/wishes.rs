@@ -10,6 +10,9 @@ use super::Connection;
 /// The most subscriptions that are remembered of one client.
 const SUBSCRIPTIONS: usize = 1_000;
 
+/// The most bytes of all that is remembered of one client: it is kept for as long as its session.
+const BYTES: usize = 256 << 10;
+
 /// What a client asked for that holds for every link it gets. It is kept with the connection.
 #[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Wishes {
@@ -22,6 +25,12 @@ pub(crate) struct Wishes {
 }
 
 impl Wishes {
+    /// How many bytes it takes to remember them.
+    fn size(&self) -> usize {
+        let level = self.log_level.as_ref().map_or(0, String::len);
+        self.subscriptions.iter().fold(level, |sum, (uri, params)| sum + uri.len() + params.len())
+    }
+
     /// From which level on the client wants to hear log messages, if it said so.
     pub(crate) fn level(&self) -> Option<String> {
         let params = Raw::parse(self.log_level.as_deref()?).ok()?;
@@ -47,6 +56,10 @@ impl Connection {
         let uri = params.find(&["uri"]).and_then(|uri| uri.text().map(Cow::into_owned));
         let mut under_way = self.under_way();
         let wishes = &mut under_way.rare().wishes;
+        let more = params.as_str().len() + uri.as_ref().map_or(0, String::len);
+        if method != Some("resources/unsubscribe") && wishes.size() + more > BYTES {
+            return false;
+        }
         match (method, uri) {
             (Some("logging/setLevel"), _) => wishes.log_level = Some(params.as_str().to_owned()),
             (Some("resources/subscribe"), Some(uri)) => {
@@ -67,5 +80,36 @@ impl Connection {
     pub(crate) fn wishes(&self) -> Wishes {
         let under_way = self.under_way();
         under_way.rare.as_ref().map(|rare| rare.wishes.clone()).unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use stayput_core::{Owner, SessionId, Timestamp};
+    use stayput_upstream::Hello;
+    use stayput_wire::Version;
+
+    use super::*;
+    use crate::target::Target;
+
+    /// R062: what is remembered of a client has a limit, however much it says.
+    #[test]
+    fn wishes_have_a_limit() {
+        let session = SessionId::generate(Timestamp::from_millis(0));
+        let (version, hello) = (Version::LATEST_LEGACY, Hello::default());
+        let connection = Connection::new(Owner::local(), session, Target::All, version, hello);
+        let wish = |method: &str, uri: &str| {
+            let text = format!(
+                r#"{{"jsonrpc":"2.0","id":1,"method":"{method}","params":{{"uri":"{uri}"}}}}"#
+            );
+            connection.wish(&Message::parse(text.as_bytes()).unwrap())
+        };
+        let long = |number: usize| format!("{number}{}", "x".repeat(50_000));
+        let noted = (0..10).filter(|it| wish("resources/subscribe", &long(*it))).count();
+        assert_eq!(noted, 2);
+        assert!(!wish("logging/setLevel", &long(0)));
+        assert!(wish("resources/unsubscribe", &long(0)));
+        assert!(wish("resources/subscribe", &long(9)));
+        assert!(connection.wishes().size() <= BYTES);
     }
 }

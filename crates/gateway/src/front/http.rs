@@ -121,7 +121,7 @@ async fn vouched(
     head: &Head,
 ) -> Result<Principal, Response<Reply>> {
     let (path, headers) = (head.uri.path(), &head.headers);
-    if let Some(refusal) = foreign(&house.rules, headers) {
+    if let Some(refusal) = foreign(&house.rules, head) {
         return Err(refusal);
     }
     if let Some(metadata) = metadata::of(house, path) {
@@ -280,28 +280,33 @@ fn count_refusal(house: &House, status: StatusCode) {
 }
 
 /// A page of somebody else, open in a browser on this machine, must not reach us by a name of its own.
-fn foreign(rules: &Rules, headers: &HeaderMap) -> Option<Response<Reply>> {
-    let text = |name| headers.get(name).map(|value| value.to_str().unwrap_or("?"));
-    let host = text(header::HOST).unwrap_or_default();
-    if !is_local(host) && !rules.allowed_hosts.iter().any(|allowed| allowed == host) {
+fn foreign(rules: &Rules, head: &Head) -> Option<Response<Reply>> {
+    let text = |value: &HeaderValue| value.to_str().unwrap_or("?").to_owned();
+    let host = head.headers.get(header::HOST).map(text).unwrap_or_default();
+    // A path that is a whole URL says it, too.
+    let hosts = [Some(&*host), head.uri.authority().map(http::uri::Authority::as_str)];
+    let allowed =
+        |host: &&str| is_local(host) || rules.allowed_hosts.iter().any(|allowed| allowed == host);
+    if !hosts.iter().flatten().all(allowed) {
         let sentence = "this Host is not allowed; add it to `allowed_hosts`";
         return Some(reply::refusal(StatusCode::FORBIDDEN, None, Code::INVALID_REQUEST, sentence));
     }
-    let origin = text(header::ORIGIN)?;
-    let of = origin.split_once("://").map_or(origin, |(_, host)| host);
-    let allowed = rules.allowed_origins.iter().any(|allowed| allowed == origin);
-    (!is_local(of) && !allowed).then(|| {
+    let allowed = |origin: &HeaderValue| {
+        let origin = text(origin);
+        let of = origin.split_once("://").map_or(&*origin, |(_, host)| host);
+        is_local(of) || rules.allowed_origins.contains(&origin)
+    };
+    (!head.headers.get_all(header::ORIGIN).iter().all(allowed)).then(|| {
         let sentence = "this Origin is not allowed; add it to `allowed_origins`";
         reply::refusal(StatusCode::FORBIDDEN, None, Code::INVALID_REQUEST, sentence)
     })
 }
 
 fn is_local(host: &str) -> bool {
-    let name = match host.strip_prefix('[') {
-        Some(rest) => rest.split(']').next().unwrap_or_default(),
-        None => host.rsplit_once(':').map_or(host, |(name, _)| name),
-    };
-    matches!(name, "localhost" | "127.0.0.1" | "::1")
+    let names = ["localhost", "127.0.0.1", "[::1]"];
+    let Some(rest) = names.iter().find_map(|name| host.strip_prefix(name)) else { return false };
+    // What follows is a port and nothing else.
+    rest.is_empty() || rest.strip_prefix(':').is_some_and(|port| port.parse::<u16>().is_ok())
 }
 
 /// A server that was there before the configuration was read anew: who is still connected to it is told.
@@ -363,7 +368,7 @@ async fn get(house: &Arc<House>, at: &At, headers: &HeaderMap) -> Response<Reply
         }
     }
     let session = house.sessions.by_id(&connection.owner, connection.default_session()).await.ok();
-    let stream = listening::open(house, &connection).await;
+    let stream = listening::open(house, &connection, &at.principal.claims).await;
     reply::stream(stream.read_after(0, &house.ids).keeping(session))
 }
 

@@ -323,7 +323,7 @@ impl Caller {
     }
 
     async fn connected(&self, house: &Arc<House>, name: Handle, connection: Arc<Connection>) {
-        connection.speak_on(self.line.clone());
+        connection.speak_on(self.line.clone(), &self.principal.claims);
         let kept = house.sessions.by_id(&self.principal.owner, connection.session).await.ok();
         let left = {
             let mut progress = self.progress();

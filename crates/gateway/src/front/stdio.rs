@@ -79,7 +79,7 @@ impl Talk {
 
     /// Goes on with a connection of an earlier process.
     pub(crate) async fn resume(&self, connection: Arc<Connection>) {
-        connection.speak_on(self.line.clone());
+        connection.speak_on(self.line.clone(), &self.principal.claims);
         self.hold(&connection).await;
         let mut state = self.state();
         (state.connection, state.greeted) = (Some(connection), true);
@@ -363,7 +363,7 @@ impl Talk {
         let connection = connection.over_stdio().called(&self.guest.name);
         let (house, name) = (self.house(), &self.guest.name);
         house.sessions.connect(session, name, &connection.to_bytes()).await?;
-        connection.speak_on(self.line.clone());
+        connection.speak_on(self.line.clone(), &self.principal.claims);
         let connection = Arc::new(connection);
         house.connections.replace(name.hash(&self.principal.owner), connection.clone());
         {

@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 use stayput_core::{
     EventIds, Expiry, Holder, ManualClock, MemoryStore, SessionId, Sessions, Settings, Timestamp,
 };
+use stayput_testkit::faulty::Faulty;
 use stayput_upstream::{
     Folders, LinkSettings, Links, Place, Profile, SealKey, Stdio, process::Processes,
 };
@@ -37,6 +38,8 @@ pub(crate) struct World {
     pub(crate) house: Arc<House>,
     pub(crate) clock: Arc<ManualClock>,
     pub(crate) server: Server,
+    /// What it was asked is known.
+    pub(crate) store: Arc<Faulty>,
     _folder: tempfile::TempDir,
 }
 
@@ -138,8 +141,9 @@ impl World {
         let folder = tempfile::tempdir().unwrap();
         let clock = Arc::new(ManualClock::at(Timestamp::from_millis(1_800_000_000_000)));
         let settings = Settings { lease: Duration::MAX, ..Settings::default() };
-        let store = Arc::new(MemoryStore::new(clock.clone()));
-        let sessions = Sessions::start(store, clock.clone(), Holder::unreachable(), settings);
+        let store = Arc::new(Faulty::new(Arc::new(MemoryStore::new(clock.clone()))));
+        let sessions =
+            Sessions::start(store.clone(), clock.clone(), Holder::unreachable(), settings);
         let runtime = tokio::runtime::Handle::current();
         let folders = Folders::new(&folder.path().join("folders")).unwrap();
         let links = LinkSettings::new(Processes::local(runtime.clone()), folders);
@@ -156,6 +160,7 @@ impl World {
             tools: BTreeMap::new(),
             views: Arc::default(),
             pace: crate::pace::Pace::new(None).into(),
+            crowd: Arc::default(),
             sessions: sessions.await.unwrap().into(),
             links: Links::new(links, runtime),
             connections: Connections::default().into(),
@@ -181,7 +186,7 @@ impl World {
         };
         let place = Place::new(ann(), SessionId::generate(Timestamp::from_millis(0)));
         house.links.set_profile(&server, &place, profile(tools)).await;
-        Self { house: Arc::new(house), clock, server, _folder: folder }
+        Self { house: Arc::new(house), clock, server, store, _folder: folder }
     }
 
     pub(crate) async fn ask(&self, request: &Request) -> Answer {

@@ -14,6 +14,7 @@ use super::{Following, Request, answer::Finish, bridge, state};
 use crate::{
     account::Account,
     config::Tools,
+    crowd::{At, Turn},
     forward::Done,
     house::House,
     identify::Fleeting,
@@ -21,7 +22,11 @@ use crate::{
     nobody::Nobody,
     reply::{self, Reply},
     visit::{Asked, Visit},
+    watch::Outcome::{Denied, Lost, NoLink},
 };
+
+/// How clients ask to hear what happens.
+const LISTEN: &str = "subscriptions/listen";
 
 /// Everything that is needed to the end of a call.
 pub(super) struct Errand {
@@ -42,7 +47,7 @@ pub(super) struct Errand {
 /// Whose call it is.
 pub(super) enum Behind {
     /// No session's. What was made for it goes with it.
-    Nobody(Nobody),
+    Nobody(Nobody, #[allow(dead_code, reason = "it does its work when it is dropped")] Turn),
     /// A session's, which does not idle meanwhile.
     Session(Box<OfSession>),
 }
@@ -71,6 +76,10 @@ pub(super) async fn ask(
     profile: &Arc<Profile>,
     link: Option<Held>,
 ) -> Response<Reply> {
+    let Some(turn) = request.turn() else {
+        request.note(None, Denied);
+        return request.failed(&request.crowded());
+    };
     let alone = request.server.isolation(profile.way().era()) == Isolation::PerSession;
     let nobody = Nobody::new(request.house, &request.owner, alone);
     let links = &request.house.links;
@@ -80,21 +89,47 @@ pub(super) async fn ask(
         None => {
             let server = match request.house.present(request.server) {
                 Ok(server) => server,
-                Err(sentence) => return request.failed(&sentence),
+                Err(sentence) => return request.unlinked(&sentence),
             };
             match links.open(&server, nobody.place(), &Asking::default()).await {
                 Ok(link) => link,
-                Err(error) => return request.failed(&request.house.blame(&error)),
+                Err(error) => return request.unlinked(&request.house.blame(&error)),
             }
         }
     };
     if let Some(told) = shared_loss(request, profile, &link) {
+        request.note(None, Lost);
         return reply::message_then(told.text, told.then);
     }
-    let errand = Errand::new(request, profile, link, Behind::Nobody(nobody));
+    let errand = Errand::new(request, profile, link, Behind::Nobody(nobody, turn));
     match unnamed(request.message).as_deref().map(|text| Message::parse(text.as_bytes())) {
         Some(Ok(message)) => errand.send(&message).await,
         _ => errand.send(request.message).await,
+    }
+}
+
+impl Request<'_> {
+    /// Room for one more call that belongs to no session.
+    fn turn(&self) -> Option<Turn> {
+        let (owner, server) = (self.owner.clone(), self.server.shared_name());
+        let at = At { owner, server, listens: self.method == LISTEN };
+        self.house.crowd.enter(at, self.house.rules.calls)
+    }
+
+    /// Why there is no room for one more.
+    fn crowded(&self) -> String {
+        self.house.metrics.refused("busy");
+        let (limit, server) = (self.house.rules.calls, self.server.name());
+        format!(
+            "Nothing was run: {limit} of your calls to `{server}` are in flight that belong to no session, \
+             which is `limits.calls_per_session`. Wait for one of them to end, and try again in 1 s."
+        )
+    }
+
+    /// There is no link, for this reason.
+    fn unlinked(&self, sentence: &str) -> Response<Reply> {
+        self.note(None, NoLink);
+        self.failed(sentence)
     }
 }
 
@@ -139,7 +174,7 @@ impl Errand {
         let level = params.and_then(|it| it.find(&[meta::META, meta::LOG_LEVEL])?.text());
         let session = match &behind {
             Behind::Session(of) => Some(of.visit.session.session()),
-            Behind::Nobody(_) => None,
+            Behind::Nobody(..) => None,
         };
         let account = Account::begin(request.house, request.begun(session.map(|it| &**it)));
         Self {
@@ -165,7 +200,7 @@ impl Errand {
     }
 
     fn listens(&self) -> bool {
-        self.method == "subscriptions/listen"
+        self.method == LISTEN
     }
 
     /// Sends it, and waits for what comes first.
@@ -233,7 +268,7 @@ impl Errand {
     fn session(&self) -> Option<&Session> {
         match &self.behind {
             Behind::Session(of) => Some(&of.visit.session),
-            Behind::Nobody(_) => None,
+            Behind::Nobody(..) => None,
         }
     }
 
@@ -279,7 +314,7 @@ impl Errand {
                 let (server, delivery) = (&self.server, error.delivery());
                 let reason = losses::reason(Some(loss.reason()));
                 let told = Told { server, session: None, generation, reason, delivery };
-                if let Behind::Nobody(nobody) = &self.behind {
+                if let Behind::Nobody(nobody, _) = &self.behind {
                     let behind = (self.link.slot(), generation);
                     self.house.generations.tell(&nobody.place().owner, server, behind);
                 }

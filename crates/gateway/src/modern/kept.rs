@@ -26,6 +26,7 @@ pub(super) async fn call(request: &Request<'_>, profile: &Arc<Profile>) -> Respo
     let which = identify::which(house, request.claim()).await;
     let (mut response, cookie) = match which {
         Which::Answer(text) => {
+            request.note(None, Outcome::NoSession);
             let status = errand::code(&text).map(validate::status).unwrap_or_default();
             let mut response = reply::message(text);
             *response.status_mut() = status;
@@ -63,7 +64,9 @@ async fn run(request: &Request<'_>, profile: &Arc<Profile>, meant: Meant) -> Res
         hello: bridge::hello(message),
         era: Era::Modern,
     };
+    let note = |outcome| request.note(Some(visit.session.session()), outcome);
     if let Some(sentence) = visit.busy() {
+        note(Outcome::Denied);
         return request.failed(&sentence);
     }
     let link = match visit.found() {
@@ -71,16 +74,17 @@ async fn run(request: &Request<'_>, profile: &Arc<Profile>, meant: Meant) -> Res
         None => match visit.open().await {
             Ok(link) => link,
             Err(sentence) => {
-                request.note(visit.session.session(), Outcome::NoLink);
+                note(Outcome::NoLink);
                 return request.failed(&sentence);
             }
         },
     };
     if let Err(sentence) = visit.depend(&link, request.asked()).await {
+        note(Outcome::NoLink);
         return request.failed(&sentence);
     }
     if let Some(told) = visit.pending_loss(&link, request.asked()) {
-        request.note(visit.session.session(), Outcome::Lost);
+        note(Outcome::Lost);
         return reply::message_then(told.text, told.then);
     }
     // What was lost was told, or else the call would not be made, though that may not be noted yet.

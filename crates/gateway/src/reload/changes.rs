@@ -47,10 +47,10 @@ impl Changes {
         changes
     }
 
-    /// Whether all servers are as before.
-    pub(super) fn is_empty(&self) -> bool {
-        let Self { added, changed, removed, shown } = self;
-        added.is_empty() && changed.is_empty() && removed.is_empty() && shown.is_empty()
+    /// All servers that are not as before.
+    pub(super) fn all(&self) -> impl Iterator<Item = &str> {
+        let others = self.added.iter().map(String::as_str);
+        others.chain(self.removed.iter().map(Server::name)).chain(self.differing())
     }
 
     /// The servers whose own clients may be shown something else now.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use stayput_core::{Clock as _, Generation, Origin, Record, Session, SystemClock};
+use stayput_core::{Clock as _, Generation, Origin, Record, Session, SessionId, SystemClock};
 
 use crate::{
     forward::Done,
@@ -23,6 +23,11 @@ pub(super) struct Told {
 impl Told {
     pub(super) fn new(text: String, structure: Value) -> Self {
         Self { text, structure, then: None }
+    }
+
+    /// The session that it is about, if it is about one.
+    pub(super) fn session(&self) -> Option<SessionId> {
+        self.structure["session"].as_str()?.parse().ok()
     }
 
     /// As the answer to a call.

@@ -7,7 +7,7 @@ use std::{
     path::{Path, PathBuf},
     sync::{
         Arc,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicU64, AtomicUsize, Ordering},
         mpsc::{Receiver, SyncSender, TryRecvError, sync_channel},
     },
 };
@@ -19,6 +19,9 @@ use crate::{log::Log, moment};
 
 /// How many lines wait to be written. More are dropped: a full disk stops no call.
 const WAITING: usize = 8_192;
+
+/// How many bytes of them. Lines with arguments may be as long as what clients send.
+const WAITING_BYTES: usize = 64 << 20;
 
 /// How much is written at once.
 const BATCH: usize = 64 << 10;
@@ -52,6 +55,8 @@ struct Counts {
     dropped: AtomicU64,
     /// Those of them that the audit itself does not tell of yet.
     untold: AtomicU64,
+    /// Bytes that wait to be written.
+    waiting: AtomicUsize,
 }
 
 impl Counts {
@@ -87,7 +92,11 @@ impl Audit {
 
     /// Takes a line, if there is room for it.
     pub(super) fn line(&self, line: String) {
-        if self.orders.try_send(Order::Line(line)).is_err() {
+        let length = line.len();
+        let before = self.counts.waiting.fetch_add(length, Ordering::Relaxed);
+        let room = before < WAITING_BYTES;
+        if !room || self.orders.try_send(Order::Line(line)).is_err() {
+            self.counts.waiting.fetch_sub(length, Ordering::Relaxed);
             self.counts.lose(1);
         }
     }
@@ -139,6 +148,7 @@ impl Writer {
             while let Some(order) = next.take() {
                 match order {
                     Order::Line(line) => {
+                        self.counts.waiting.fetch_sub(line.len(), Ordering::Relaxed);
                         text.push_str(&line);
                         text.push('\n');
                         lines += 1;

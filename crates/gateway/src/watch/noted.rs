@@ -4,12 +4,15 @@ use std::sync::{Arc, OnceLock};
 
 use http::HeaderMap;
 use serde_json::{Map, Value};
-use stayput_core::{Clock as _, Owner, SessionId, SystemClock, Timestamp};
+use stayput_core::{Clock as _, Handle, Owner, SessionId, SystemClock, Timestamp};
 use stayput_wire::Message;
 use tokio::time::Instant;
 
 use super::{Watch, spans::Span, trace::Trace};
 use crate::moment;
+
+/// The most bytes of a name that are noted. The protocol wants none to be longer.
+const NAME: usize = 128;
 
 /// How a call ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,6 +27,8 @@ pub(crate) enum Outcome {
     Failed,
     /// State is gone, and the client was told so.
     Lost,
+    /// No session of the owner is meant, or none that can be had.
+    NoSession,
     /// There is no link to the server.
     NoLink,
     /// The configuration does not let it be made: the tool is not to be called, or a limit is reached.
@@ -40,6 +45,7 @@ impl Outcome {
             Self::Error => "error",
             Self::Failed => "failed",
             Self::Lost => "lost",
+            Self::NoSession => "no_session",
             Self::NoLink => "no_link",
             Self::Denied => "denied",
             Self::Cancelled => "cancelled",
@@ -58,7 +64,8 @@ pub(crate) struct Noted {
     watch: Arc<Watch>,
     pub(super) owner: Owner,
     pub(super) session: Option<SessionId>,
-    pub(super) server: Arc<str>,
+    /// None for a tool of ours.
+    pub(super) server: Option<Arc<str>>,
     pub(super) method: String,
     pub(super) tool: Option<String>,
     /// As they were written, if they are wanted.
@@ -73,7 +80,7 @@ pub(crate) struct Noted {
 pub(crate) struct Of<'a> {
     pub(crate) owner: &'a Owner,
     pub(crate) session: Option<SessionId>,
-    pub(crate) server: Arc<str>,
+    pub(crate) server: Option<Arc<str>>,
     pub(crate) headers: &'a HeaderMap,
 }
 
@@ -88,8 +95,8 @@ impl Noted {
             owner: of.owner.clone(),
             session: of.session,
             server: of.server,
-            method: message.method().unwrap_or_default().to_owned(),
-            tool: member("name").and_then(|name| Some(name.text()?.into_owned())),
+            method: brief(message.method().unwrap_or_default()),
+            tool: member("name").and_then(|name| Some(brief(&name.text()?))),
             arguments: member("arguments").filter(|_| wanted).map(|it| it.as_str().to_owned()),
             at: SystemClock.now(),
             begun: Instant::now(),
@@ -97,6 +104,11 @@ impl Noted {
             trace: watch.spans.as_ref().map(|_| Trace::of(message, of.headers)),
             watch: watch.clone(),
         }
+    }
+
+    /// It was of this session.
+    pub(crate) fn was_of(&mut self, session: SessionId) {
+        self.session = Some(session);
     }
 
     /// It came to this; what is said first counts.
@@ -114,7 +126,7 @@ impl Noted {
         line.insert("at".to_owned(), moment::precise(self.at).into());
         line.insert("owner".to_owned(), self.owner.as_str().into());
         line.insert("session".to_owned(), self.session.map(|id| id.to_string()).into());
-        line.insert("server".to_owned(), (&*self.server).into());
+        line.insert("server".to_owned(), self.server.as_deref().into());
         line.insert("method".to_owned(), (&*self.method).into());
         line.insert("tool".to_owned(), self.tool.clone().into());
         line.insert("outcome".to_owned(), outcome.as_str().into());
@@ -124,10 +136,34 @@ impl Noted {
             line.insert("trace".to_owned(), super::trace::hex(&trace.id).into());
         }
         if let Some(arguments) = &self.arguments {
-            let read = serde_json::from_str::<Value>(arguments);
-            line.insert("arguments".to_owned(), read.unwrap_or_default());
+            let mut read = serde_json::from_str::<Value>(arguments).unwrap_or_default();
+            veil(&mut read);
+            line.insert("arguments".to_owned(), read);
         }
         Value::Object(line).to_string()
+    }
+}
+
+/// What is noted of a name. Whatever is longer is none.
+fn brief(name: &str) -> String {
+    let mut length = name.len().min(NAME);
+    while !name.is_char_boundary(length) {
+        length -= 1;
+    }
+    name.get(..length).unwrap_or_default().to_owned()
+}
+
+/// Handles are shown in part, as everywhere.
+fn veil(value: &mut Value) {
+    match value {
+        Value::String(text) => {
+            if let Ok(handle) = text.parse::<Handle>() {
+                *text = format!("{handle:?}");
+            }
+        }
+        Value::Array(all) => all.iter_mut().for_each(veil),
+        Value::Object(all) => all.values_mut().for_each(veil),
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
     }
 }
 

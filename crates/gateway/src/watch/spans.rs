@@ -32,7 +32,7 @@ const BATCH: usize = 512;
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// Where spans go.
-#[derive(Clone)]
+#[derive(Clone, PartialEq)]
 pub(crate) struct SpansRules {
     pub(crate) url: Target,
     /// They may be credentials.
@@ -60,9 +60,9 @@ impl Span {
         };
         let mut attributes = vec![
             ("mcp.method.name", method.clone()),
-            ("stayput.server", server.to_string()),
             ("stayput.outcome", outcome.as_str().to_owned()),
         ];
+        attributes.extend(server.iter().map(|server| ("stayput.server", server.to_string())));
         attributes.extend(tool.iter().map(|tool| ("gen_ai.tool.name", tool.clone())));
         attributes.extend(session.iter().map(|id| ("stayput.session", id.to_string())));
         Self { trace, name, at: at.as_millis(), took, outcome, attributes }

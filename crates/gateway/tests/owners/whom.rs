@@ -225,3 +225,49 @@ async fn servers_get_credentials_of_their_own() {
     }
     assert_ne!(owners[0], owners[1]);
 }
+
+/// E36: that a server which Bob does not see goes and comes back is told to those who see it, and not to him.
+#[tokio::test]
+async fn what_bob_does_not_see_he_does_not_hear_of() {
+    let mark = mark("whom-heard");
+    let ((ann, anns), (bob, bobs)) = (token("ann"), token("bob"));
+    let auth = json!({ "tokens": {
+        "ann": { "hash": anns, "claims": { "team": "ops" } },
+        "bob": { "hash": bobs, "claims": { "team": "sales" } },
+    }});
+    let mut ops = stdio(&mark, &[]);
+    ops["stayput"] = json!({ "for": { "team": "ops" } });
+    let (open, both) =
+        (json!({ "open": stdio(&mark, &[]) }), json!({ "open": stdio(&mark, &[]), "ops": ops }));
+    let gateway = Gateway::with(both.clone(), json!({ "auth": auth })).await;
+    let all = gateway.at("");
+    let listening = async |token: &str| {
+        let who = Somebody::bearer(token);
+        let who = who.and("mcp-session-id", &who.connect(&all).await);
+        let events = who.ask(Method::GET, &all, "").await.events();
+        (who, events)
+    };
+    let (mut anns, mut bobs) = (listening(&ann).await, listening(&bob).await);
+    let reloads = || gateway.log().matches("read anew and holds").count();
+    for (times, servers) in [&open, &both].into_iter().enumerate() {
+        gateway.configure(servers.clone());
+        super::world::until("reload", || reloads() > times).await;
+        for _ in 0..3 {
+            let told = tokio::time::timeout(LONG, anns.1.message()).await.unwrap().unwrap();
+            assert!(told["method"].as_str().unwrap().ends_with("/list_changed"), "{told}");
+        }
+    }
+    let mut more = both;
+    more["more"] = stdio(&mark, &[]);
+    gateway.configure(more);
+    super::world::until("reload", || reloads() > 2).await;
+    let first = tokio::time::timeout(LONG, bobs.1.message()).await.unwrap().unwrap();
+    assert!(first["method"].as_str().unwrap().ends_with("/list_changed"), "{first}");
+    // His stream ends, and what was on it can be counted.
+    assert_eq!(bobs.0.ask(Method::DELETE, &all, "").await.status, 200);
+    let mut heard = 1;
+    while tokio::time::timeout(LONG, bobs.1.message()).await.unwrap().is_some() {
+        heard += 1;
+    }
+    assert_eq!(heard, 3, "for the one that he sees");
+}

@@ -35,7 +35,7 @@ fn whole() -> Value {
                 "processes": 1, "links": 2, "memory": "2GiB", "wait": "5s", "body": 1000,
                 "per_owner": {"processes": 1, "links": 2, "requests_per_second": 5},
                 "sessions_per_owner": 3, "calls_per_session": 6, "headers": "8KiB", "stall": "5s",
-                "sockets": 4,
+                "drain": "1m", "sockets": 4,
             },
             "identify": {
                 "argument": true, "meta": true, "header": true, "path": true, "connection": true,

@@ -48,6 +48,38 @@ async fn world() -> World {
     World::with(identify, Handles::Auto).await
 }
 
+/// E30: what is Ann's is looked for as what never was: the store is asked for the same, as often and in the same order, so
+/// that time tells nothing either.
+#[tokio::test]
+async fn foreign_is_looked_for_as_unknown_is() {
+    let world = world().await;
+    let (id, handle) = world.handle(&ann()).await;
+    let session = world.house.session(&ann(), id).await.unwrap();
+    let name: Handle = handle.parse().unwrap();
+    world.house.sessions.connect(&session, &name, b"{}").await.unwrap();
+    let never = Handle::generate();
+    for carrier in &NAMES {
+        let mut asked = Vec::new();
+        for name in [&*handle, never.expose()] {
+            world.store.asked();
+            world.ask(&with(carrier, &eve(), name)).await.refusal();
+            asked.push(world.store.asked());
+        }
+        assert_eq!(asked[0], asked[1], "{}", carrier.0);
+        assert_eq!(asked[0], ["find_handle"], "{}", carrier.0);
+    }
+    let mut asked = Vec::new();
+    for name in [&name, &never] {
+        world.store.asked();
+        assert!(world.house.connection(&eve(), name).await.unwrap().is_none());
+        asked.push(world.store.asked());
+        assert!(!world.house.disconnect(&eve(), name).await.unwrap());
+        asked.push(world.store.asked());
+    }
+    assert_eq!(asked[..2], asked[2..]);
+    assert_eq!(asked[0], ["connection"]);
+}
+
 /// R168, E35: a key makes a session of its owner, finds it again, and says when its state is gone.
 #[tokio::test]
 async fn a_key_is_found_or_made_for_its_owner() {

@@ -1,0 +1,169 @@
+//! Calls that are refused, and calls of our own tools: each has its line in the audit.
+
+use std::{path::PathBuf, time::Duration};
+
+use serde_json::{Value, json};
+use stayput_testkit::mcp::Answer;
+use tokio::task::JoinHandle;
+
+use crate::{
+    kit::{Modern, modern_stdio, refusal, request},
+    world::{Gateway, LONG, mark, stdio},
+};
+
+/// A gateway with an audit.
+async fn audited(servers: Value, mut stayput: Value) -> (Gateway, PathBuf) {
+    stayput["audit"] = json!({ "to": "audit.jsonl", "arguments": true });
+    let gateway = Gateway::with(servers, stayput).await;
+    let path = gateway.folder.path().join("audit.jsonl");
+    (gateway, path)
+}
+
+/// The first line of the audit that is like this.
+async fn line(path: &PathBuf, is: impl Fn(&Value) -> bool) -> Value {
+    let look = async {
+        loop {
+            let text = std::fs::read_to_string(path).unwrap_or_default();
+            let mut all = text.lines().filter_map(|line| serde_json::from_str(line).ok());
+            if let Some(found) = all.find(&is) {
+                return found;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    let found = tokio::time::timeout(LONG, look).await;
+    found.unwrap_or_else(|_| panic!("{}", std::fs::read_to_string(path).unwrap_or_default()))
+}
+
+/// A call that takes longer than any test, in the background; let go of, it is taken back. One that is refused because others
+/// are under way is made again.
+fn slow(client: &Modern) -> JoinHandle<Answer> {
+    let client = client.with("x-slow", "1");
+    let call = json!({ "name": "slow", "arguments": { "ms": 600_000 } });
+    tokio::runtime::Handle::current().spawn(async move {
+        loop {
+            let answer = client.ask("tools/call", call.clone()).await;
+            if answer.header("content-type") == "text/event-stream" {
+                return answer;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    })
+}
+
+/// Calls until one is refused because there are too many, or until none is.
+async fn until_busy(client: &Modern, busy: bool) -> Value {
+    let asking = async {
+        loop {
+            let result = client.call("count", json!({})).await;
+            if (result["isError"] == true) == busy {
+                return result;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    tokio::time::timeout(LONG, asking).await.unwrap()
+}
+
+/// R062: calls that belong to no session have a limit, for each owner and server; who listens is counted apart.
+#[tokio::test]
+async fn calls_without_a_session_have_a_limit() {
+    let (one, other) = (mark("crowd"), mark("crowd-other"));
+    let servers = json!({ "test": modern_stdio(&one, &[]), "other": modern_stdio(&other, &[]) });
+    let limits = json!({ "limits": { "calls_per_session": 2 } });
+    let (gateway, audit) = audited(servers, limits).await;
+    let client = Modern::of(&gateway, "test");
+    assert_eq!(client.text("count").await, "1");
+    let under_way = [slow(&client), slow(&client)];
+    let refused = until_busy(&client, true).await;
+    let sentence = refused["content"][0]["text"].as_str().unwrap();
+    assert!(sentence.contains("limits.calls_per_session"), "{sentence}");
+    assert!(sentence.contains("Nothing was run") && sentence.contains("try again in 1 s"));
+    let denied = line(&audit, |it| it["outcome"] == "denied" && it["tool"] == "count").await;
+    assert_eq!(denied["server"], "test");
+    assert_eq!((&denied["owner"], &denied["session"]), (&json!("anonymous"), &Value::Null));
+    // Elsewhere there is room, and for those who listen.
+    assert_eq!(Modern::of(&gateway, "other").text("count").await, "1");
+    let listen = json!({ "notifications": { "toolsListChanged": true } });
+    let mut ears = Vec::new();
+    for id in 0..2 {
+        let wanted = request(&json!(id), "subscriptions/listen", listen.clone());
+        let mut events = client.send(&wanted).await.events();
+        let first = events.message().await.unwrap();
+        assert_eq!(first["method"], "notifications/subscriptions/acknowledged", "{first}");
+        ears.push(events);
+    }
+    let (_, _, error) = refusal(client.ask("subscriptions/listen", listen).await).await;
+    let sentence = error["error"]["message"].as_str().unwrap();
+    assert!(sentence.contains("limits.calls_per_session"), "{sentence}");
+    // Whoever leaves makes room.
+    under_way.iter().for_each(JoinHandle::abort);
+    drop(under_way);
+    until_busy(&client, false).await;
+}
+
+/// R062: calls on a session have theirs, and the audit says so.
+#[tokio::test]
+async fn a_session_that_is_busy_is_noted() {
+    let mark = mark("busy-noted");
+    let limits = json!({ "limits": { "calls_per_session": 1 } });
+    let (gateway, audit) = audited(json!({ "test": stdio(&mark, &[]) }), limits).await;
+    let client = Modern::of(&gateway, "test").named("chat");
+    assert_eq!(client.text("count").await, "1");
+    let under_way = slow(&client);
+    until_busy(&client, true).await;
+    let denied = line(&audit, |it| it["outcome"] == "denied" && it["tool"] == "count").await;
+    assert_eq!(denied["server"], "test");
+    assert_eq!(denied["session"].as_str().unwrap().len(), 36, "{denied}");
+    under_way.abort();
+}
+
+/// Issue 6: what is denied behind `/mcp` is noted under its own name; so are calls of our own tools, and calls
+/// that no session is meant by. No handle is in the audit, not even among the arguments.
+#[tokio::test]
+async fn nothing_goes_unnoted() {
+    let mark = mark("noted");
+    let mut server = stdio(&mark, &[]);
+    server["stayput"] = json!({ "tools": { "deny": ["env"] } });
+    let (gateway, audit) = audited(json!({ "test": server }), json!({})).await;
+    let all = Modern::of(&gateway, "");
+    let legacy = gateway.client("").await;
+    let denied = legacy.call(&gateway, "test__env", json!({ "name": "A" })).await;
+    assert_eq!(denied["error"]["code"], -32602, "{denied}");
+    all.refused("tools/call", json!({ "name": "test__env", "arguments": { "name": "B" } })).await;
+    for name in ["A", "B"] {
+        let line = line(&audit, |line| line["arguments"]["name"] == name).await;
+        assert_eq!((&line["server"], &line["tool"]), (&json!("test"), &json!("env")));
+        assert_eq!(line["outcome"], "denied");
+    }
+    for client in [all, Modern::of(&gateway, "test")] {
+        let started = client.call("session_start", json!({ "name": client.url })).await;
+        let told = &started["structuredContent"];
+        let handle = told["session_id"].as_str().unwrap().to_owned();
+        let noted = line(&audit, |line| line["session"] == told["session"]).await;
+        assert_eq!((&noted["tool"], &noted["server"]), (&json!("session_start"), &Value::Null));
+        assert_eq!((&noted["outcome"], &noted["method"]), (&json!("ok"), &json!("tools/call")));
+        client.call("session_end", json!({ "session_id": handle })).await;
+        let ended =
+            |line: &Value| line["tool"] == "session_end" && line["session"] == told["session"];
+        assert_eq!(line(&audit, ended).await["outcome"], "ok");
+        client.call("session_end", json!({ "session_id": handle })).await;
+        let again = |line: &Value| line["tool"] == "session_end" && line["outcome"] == "tool_error";
+        let shown = line(&audit, again).await["arguments"]["session_id"].clone();
+        assert!(shown.as_str().unwrap().starts_with("Handle(sp_"), "{shown}");
+        let text = std::fs::read_to_string(&audit).unwrap();
+        assert!(!text.contains(&handle), "{text}");
+    }
+    let offered = Modern::of(&gateway, "test").call("count", json!({})).await;
+    assert_eq!(offered["isError"], true, "{offered}");
+    let noted = line(&audit, |line| line["outcome"] == "no_session").await;
+    assert_eq!((&noted["server"], &noted["tool"]), (&json!("test"), &json!("count")));
+    let page = gateway_metrics(&gateway).await;
+    assert!(page.contains("stayput_requests_refused_total{reason=\"denied_tool\"} 2\n"), "{page}");
+}
+
+async fn gateway_metrics(gateway: &Gateway) -> String {
+    let url = format!("{}/metrics", gateway.url);
+    let answer = stayput_testkit::mcp::send(http::Method::GET, &url, &[], "").await.unwrap();
+    String::from_utf8(answer.bytes().await.unwrap().to_vec()).unwrap()
+}
