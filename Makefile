@@ -19,7 +19,7 @@ properties: ## Run the property tests on fresh random cases, many of them: make 
 fuzz: ## Fuzz every target for a minute, or one: make fuzz TARGET=name SECONDS=600
 	@scripts/fuzz $(TARGET) $(SECONDS)
 
-bench: ## Run the benchmarks but the soak, or some: make bench ARGS="sessions stores links agent server gateway identify python soak"
+bench: ## Run the benchmarks but the soak, or some: make bench ARGS="sessions stores links agent server gateway identify limits python soak"
 	@scripts/bench $(ARGS)
 
 python: ## Build the Python wheel into target/python, test it and check its types

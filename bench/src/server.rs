@@ -8,6 +8,7 @@ use std::{
     net::Ipv4Addr,
     process::{Child, Command, ExitCode, Stdio},
     sync::{Mutex, OnceLock},
+    time::Duration,
 };
 
 use bytes::Bytes;
@@ -20,6 +21,9 @@ use tokio::net::TcpListener;
 
 /// What `large` answers with.
 pub(crate) const LARGE: usize = 100_000;
+
+/// How long `wait` takes, over HTTP.
+const WAIT: Duration = Duration::from_secs(1);
 
 const GREETING: &str = r#"{"protocolVersion":"2025-11-25","capabilities":{"tools":{}},"serverInfo":{"name":"bench","version":"1"}}"#;
 
@@ -117,6 +121,10 @@ async fn route(request: Request<Incoming>) -> Result<Response<Full<Bytes>>, Infa
     match head.method {
         Method::POST => {
             let message = Message::parse(&body).unwrap();
+            let tool = message.params().and_then(|params| params.find(&["name"])?.text());
+            if tool.as_deref() == Some("wait") {
+                tokio::time::sleep(WAIT).await;
+            }
             if message.method() == Some("initialize") {
                 reply.headers_mut().insert("mcp-session-id", new_session());
             }

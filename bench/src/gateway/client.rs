@@ -27,6 +27,13 @@ pub(super) struct Reply<'a> {
     pub(super) body: &'a [u8],
 }
 
+impl Reply<'_> {
+    /// Whether something stands in its body.
+    pub(super) fn has(&self, what: &str) -> bool {
+        memmem::find(self.body, what.as_bytes()).is_some()
+    }
+}
+
 /// What the head of an answer says.
 struct Head {
     status: u16,

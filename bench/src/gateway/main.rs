@@ -6,6 +6,7 @@
 //! make bench ARGS=gateway-stdio       the same over standard input and output
 //! make bench ARGS=gateway-opening     sessions opened a second
 //! make bench ARGS=identify            what it costs to find the session by an argument or a hint
+//! make bench ARGS=limits              what one owner notices of another who asks for too much
 //! make bench ARGS=gateway-idle        memory of idle sessions, and whether many of them slow calls down
 //! ```
 //!
@@ -25,6 +26,7 @@ mod client;
 mod contenders;
 mod identify;
 mod idle;
+mod limits;
 mod load;
 mod opening;
 #[path = "../report.rs"]
@@ -64,6 +66,9 @@ fn main() -> ExitCode {
         }
         if words.contains(&"identify") || words.contains(&"gateway") {
             identify::run().await;
+        }
+        if words.contains(&"limits") || words.contains(&"gateway") {
+            limits::run().await;
         }
         if runs("gateway-idle") {
             idle::run().await;

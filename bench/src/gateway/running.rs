@@ -41,6 +41,16 @@ impl Running {
         path: &str,
         command: impl FnOnce(u16, &Path) -> Command,
     ) -> Result<Self, String> {
+        Self::start_as("", name, path, command).await
+    }
+
+    /// The same, asked with these lines of headers.
+    pub(super) async fn start_as(
+        more: &str,
+        name: &'static str,
+        path: &str,
+        command: impl FnOnce(u16, &Path) -> Command,
+    ) -> Result<Self, String> {
         let folder = tempfile::tempdir().unwrap();
         let port = free_port();
         let log = fs::File::create(folder.path().join("log")).unwrap();
@@ -48,7 +58,7 @@ impl Running {
         command.stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log).process_group(0);
         let child = command.spawn().map_err(|error| format!("it does not start: {error}"))?;
         let address = (Ipv4Addr::LOCALHOST, port).into();
-        let target = Target { address, path: path.to_owned() };
+        let target = Target { address, path: path.to_owned(), more: more.to_owned() };
         let running = Self { name, target, child: Some(child), folder: Some(folder) };
         running.answers().await?;
         Ok(running)
@@ -111,7 +121,8 @@ fn cpu(pid: u32) -> Duration {
 fn target(url: &str) -> Target {
     let rest = url.strip_prefix("http://").unwrap();
     let (address, path) = rest.split_once('/').unwrap();
-    Target { address: address.parse::<SocketAddr>().unwrap(), path: format!("/{path}") }
+    let address = address.parse::<SocketAddr>().unwrap();
+    Target { address, path: format!("/{path}"), more: String::new() }
 }
 
 fn free_port() -> u16 {

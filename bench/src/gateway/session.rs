@@ -11,6 +11,8 @@ use super::client::Client;
 pub(super) struct Target {
     pub(super) address: SocketAddr,
     pub(super) path: String,
+    /// Lines of headers that every request has beside the usual.
+    pub(super) more: String,
 }
 
 const HELLO: &str = r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"bench","version":"1"}}}"#;
@@ -51,6 +53,11 @@ impl Session {
             r#"{{"jsonrpc":"2.0","id":{FIRST_ID},"method":"tools/call","params":{{"name":"count","arguments":{arguments},"_meta":{meta}}}}}"#
         );
         Self::calling(target, self.name, &call)
+    }
+
+    /// What it is called, if whoever has it gave it a name.
+    pub(super) fn name(&self) -> Option<&str> {
+        self.name.as_deref()
     }
 
     fn calling(target: &Target, name: Option<String>, call: &str) -> Self {
@@ -94,10 +101,7 @@ impl Session {
     /// Says goodbye.
     pub(super) async fn end(self, client: &mut Client, target: &Target) -> io::Result<()> {
         let name = self.name.unwrap_or_default();
-        let (path, address) = (&target.path, target.address);
-        let request =
-            format!("DELETE {path} HTTP/1.1\r\nhost: {address}\r\nmcp-session-id: {name}\r\n\r\n");
-        client.send(request.as_bytes()).await.map(drop)
+        client.send(&bare("DELETE", target, &name)).await.map(drop)
     }
 }
 
@@ -110,14 +114,37 @@ fn number(body: &[u8]) -> Option<u64> {
     Some(digits.fold(0, |number, digit| number * 10 + u64::from(digit - b'0')))
 }
 
+/// A call of a tool in the session of this name, whoever it belongs to.
+pub(super) fn call(target: &Target, session: &str, tool: &str, id: u32) -> Vec<u8> {
+    let call = format!(
+        r#"{{"jsonrpc":"2.0","id":{id},"method":"tools/call","params":{{"name":"{tool}","arguments":{{}}}}}}"#
+    );
+    request(target, Some(session), &call)
+}
+
+/// A request without a body, for the session of this name.
+pub(super) fn bare(method: &str, target: &Target, session: &str) -> Vec<u8> {
+    let Target { path, address, more } = target;
+    format!(
+        "{method} {path} HTTP/1.1\r\nhost: {address}\r\naccept: text/event-stream\r\n{more}mcp-session-id: \
+         {session}\r\n\r\n"
+    )
+    .into_bytes()
+}
+
+/// A request for a new session.
+pub(super) fn hello(target: &Target) -> Vec<u8> {
+    request(target, None, HELLO)
+}
+
 fn request(target: &Target, session: Option<&str>, body: &str) -> Vec<u8> {
-    let Target { address, path } = target;
+    let Target { address, path, more } = target;
     let length = body.len();
     let session = session.map(|id| format!("mcp-session-id: {id}\r\n")).unwrap_or_default();
     format!(
         "POST {path} HTTP/1.1\r\nhost: {address}\r\ncontent-type: application/json\r\naccept: \
          application/json, text/event-stream\r\nmcp-protocol-version: \
-         2025-11-25\r\n{session}content-length: {length}\r\n\r\n{body}"
+         2025-11-25\r\n{more}{session}content-length: {length}\r\n\r\n{body}"
     )
     .into_bytes()
 }
