@@ -39,8 +39,7 @@ impl Begun<'_> {
     /// The tool that it is for, if it is for one.
     fn tool(&self) -> Option<Cow<'_, str>> {
         let call = self.message.method() == Some("tools/call");
-        let params = self.message.params().filter(|_| call)?;
-        params.find(&["name"])?.text()
+        self.message.name().filter(|_| call)?.text()
     }
 
     /// The call, for those who want to know of every one.

@@ -12,7 +12,7 @@ use crate::{
     account::Account,
     connection::{Connection, InFlight, Wishes},
     house::House,
-    identify::{self, Fleeting, Which},
+    identify::{self, Fleeting, Rest, Which},
     losses,
     patience::Patience,
     reply::{self, Reply, Then},
@@ -121,12 +121,12 @@ impl Errand {
         if in_flight.is_cancelled() {
             return Outcome::Cancelled;
         }
-        let sent = text.as_deref().unwrap_or(message.text());
+        let sent = text.as_ref().map_or(message.text(), Rest::text);
         let again = (visit.restarts() && losses::depends_on_state(&method))
             .then(|| Bytes::copy_from_slice(sent.as_bytes()));
         let (connection, _fleeting) = (connection.clone(), fleeting);
         let errand = Self { visit, connection, id, method, account, again, lost, given, _fleeting };
-        match text.as_deref().map(|text| Message::parse(text.as_bytes())) {
+        match text.as_ref().map(|rest| rest.message(message)) {
             None => errand.send(link, message, in_flight, along.streams).await,
             Some(Ok(rest)) => errand.send(link, &rest, in_flight, along.streams).await,
             // It was a message before something was taken out of it, so it still is.

@@ -18,6 +18,7 @@ mod meta;
 mod open;
 mod policy;
 mod refusal;
+mod rest;
 mod rules;
 #[cfg(test)]
 pub(crate) mod tests;
@@ -29,12 +30,14 @@ use stayput_core::{Handle, InUse, Name, Origin, Owner};
 use stayput_upstream::{Place, Server};
 use stayput_wire::{Era, Message};
 
+use self::explicit::Said;
 pub(crate) use self::{
     connection::lead,
     fleeting::Fleeting,
     open::keyed,
     policy::give,
     refusal::Refusal,
+    rest::Rest,
     rules::{Front, Rules},
 };
 use crate::{
@@ -91,8 +94,8 @@ impl Claim<'_> {
     /// How the client is spoken to.
     pub(crate) fn era(&self) -> Era {
         let modern = || {
-            let version = [stayput_wire::meta::META, stayput_wire::meta::PROTOCOL_VERSION];
-            self.message.params().is_some_and(|params| params.find(&version).is_some())
+            let meta = self.message.meta();
+            meta.is_some_and(|it| it.find(&[stayput_wire::meta::PROTOCOL_VERSION]).is_some())
         };
         match self.front() {
             Front::Modern => Era::Modern,
@@ -110,7 +113,7 @@ pub(crate) enum Which {
         /// Whether what its client remembers can still be true.
         origin: Origin,
         /// The message without what only named the session, if anything had to be taken out.
-        text: Option<String>,
+        text: Option<Rest>,
         /// A handle minted for it that the answer gives out.
         given: Option<Handle>,
         /// Nothing named one, it ends with this call.
@@ -141,7 +144,7 @@ pub(crate) struct Named {
     /// The session, if it names one.
     pub(crate) found: Option<Found>,
     /// The message without what only names a session, if anything had to be taken out.
-    text: Option<String>,
+    text: Option<Rest>,
 }
 
 /// The session that a request means.
@@ -168,10 +171,11 @@ pub(crate) async fn greeted(
     claim: &Claim<'_>,
 ) -> Result<Option<Found>, Refusal> {
     let explicit = explicit::read(house, claim, &meta::members(claim.message), false).await?;
-    if explicit.said.is_empty() || !house.keeps(claim).await {
+    let said = explicit.said.into_all();
+    if said.is_empty() || !house.keeps(claim).await {
         return Ok(None);
     }
-    let name = explicit.one(house, claim).await?;
+    let name = explicit::one(house, claim, &said).await?;
     open::named(house, claim, name).await.map(Some)
 }
 
@@ -200,16 +204,30 @@ pub(crate) async fn named(
     let meta = meta::members(claim.message);
     let explicit = explicit::read(house, claim, &meta, own).await?;
     let text = explicit.rest(claim.message)?;
-    let name = match explicit.said.is_empty() {
-        false => Some(Box::pin(explicit.one(house, claim)).await?),
-        true => hint::read(&house.identify.configured.hints, &meta)?.map(Name::Key),
+    let kept = explicit.kept;
+    let name = match explicit.said {
+        Said::Nothing => hint::read(&house.identify.configured.hints, &meta)?.map(Name::Key),
+        Said::Once(said) => Some(said.name),
+        // In a box, as all that is rare: every call would have to be as large.
+        Said::More(said) => Some(Box::pin(explicit::one(house, claim, &said)).await?),
     };
     let Some(name) = name else { return Ok(Named { found: None, text }) };
-    if claim.connection.is_some() && !own && !Box::pin(house.keeps(claim)).await {
+    if claim.connection.is_some() && !own && !kept && !keeps(house, claim).await {
         // What everybody shares is the same in every session.
         return Ok(Named { found: None, text });
     }
-    let found = Box::pin(open::named(house, claim, name)).await?;
+    let found = match open::at_hand(house, claim, &name) {
+        Some(found) => found,
+        None => Box::pin(open::named(house, claim, name)).await?,
+    };
     connection::noted(claim, &found.session);
     Ok(Named { found: Some(found), text })
+}
+
+/// Whether what a request is for keeps state for a session.
+async fn keeps(house: &Arc<House>, claim: &Claim<'_>) -> bool {
+    match house.keeps_as_known(claim) {
+        Some(keeps) => keeps,
+        None => Box::pin(house.keeps(claim)).await,
+    }
 }

@@ -45,7 +45,7 @@ const REMOVED: [&str; 5] =
 /// Whether a message is spoken in the modern era: its `_meta` says so, or else its version header. What
 /// names a version that nobody knows is of the era that names versions in each message.
 pub(crate) fn is_spoken(headers: &HeaderMap, message: &Message<'_>) -> bool {
-    let said = message.params().and_then(|it| it.find(&[meta::META, meta::PROTOCOL_VERSION]));
+    let said = message.meta().and_then(|meta| meta.find(&[meta::PROTOCOL_VERSION]));
     let legacy = said.and_then(|said| said.text()).is_some_and(|said| {
         let version = Version::from(&*said);
         version.is_known() && version.era() == Era::Legacy

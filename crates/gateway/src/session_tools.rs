@@ -79,7 +79,7 @@ pub(crate) fn may_be(claim: &Claim<'_>) -> bool {
 
 /// The tool of ours that a call names, as we may be the ones to be called, and whether by the longer name.
 fn named(claim: &Claim<'_>) -> Option<(Tool, bool)> {
-    let said = claim.message.params()?.find(&["name"])?.text()?;
+    let said = claim.message.name()?.text()?;
     let (prefixed, plain) = match said.strip_prefix(PREFIX) {
         Some(plain) => (true, plain),
         None => (false, &*said),

@@ -125,7 +125,7 @@ impl House {
 
     /// How the tools of what a request is for are shown; `None` if it cannot be asked.
     pub(crate) async fn sight(self: &Arc<Self>, claim: &Claim<'_>) -> Option<Arc<Sight>> {
-        match claim.server.and_then(|server| self.identify.sights.last(server, claim.owner)) {
+        match self.sight_as_known(claim) {
             None => self.sight_now(claim).await,
             known => known,
         }
@@ -165,10 +165,23 @@ impl House {
 
     /// Whether what a request is for keeps state for a session.
     pub(crate) async fn keeps(self: &Arc<Self>, claim: &Claim<'_>) -> bool {
-        match claim.server.and_then(|server| server.options().isolation) {
-            Some(isolation) => isolation != Isolation::Shared,
+        match self.keeps_as_known(claim) {
+            Some(keeps) => keeps,
             None => self.sight(claim).await.is_none_or(|sight| sight.kept),
         }
+    }
+
+    /// The same, if nothing has to be asked for it.
+    pub(crate) fn keeps_as_known(&self, claim: &Claim<'_>) -> Option<bool> {
+        match claim.server?.options().isolation {
+            Some(isolation) => Some(isolation != Isolation::Shared),
+            None => self.sight_as_known(claim).map(|sight| sight.kept),
+        }
+    }
+
+    /// How the tools of what a request is for are shown, if that was decided before.
+    pub(crate) fn sight_as_known(&self, claim: &Claim<'_>) -> Option<Arc<Sight>> {
+        self.identify.sights.last(claim.server?, claim.owner)
     }
 
     /// A result of `tools/list` as this client sees it; `None` if it stays as it is. Our own tools stand

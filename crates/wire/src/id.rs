@@ -50,6 +50,11 @@ impl<'a> Id<'a> {
         }
     }
 
+    /// One that was read before, where it stands now.
+    pub(crate) fn known(raw: Raw<'a>) -> Self {
+        Self(raw)
+    }
+
     /// The bytes as they were written: what is to be sent back.
     #[must_use]
     pub fn as_str(self) -> &'a str {

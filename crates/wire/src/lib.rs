@@ -73,7 +73,7 @@ pub use batch::Batch;
 pub use code::Code;
 pub use framing::{LineSplitter, LineTooLong, end_line};
 pub use id::{Id, IdBuf, InvalidId};
-pub use message::{Kind, Message, MessageError, Problem};
+pub use message::{Cut, Kind, Message, MessageError, Problem};
 pub use param::{InvalidMark, InvalidParam, MarkProblem, ParamHeaders, ParamProblem};
 pub use raw::Raw;
 pub use splice::{EditError, Edits};

@@ -1,6 +1,8 @@
 //! One message of JSON-RPC, as it was written.
 
+mod cut;
 mod invalid;
+mod params;
 
 use std::borrow::Cow;
 
@@ -8,7 +10,9 @@ use crate::{
     Edits, Id, InvalidId, Raw,
     json::{self, Members, Scanner, Slot, SyntaxError, SyntaxKind},
 };
+pub use cut::Cut;
 pub use invalid::{MessageError, Problem};
+use params::Params;
 
 /// A message that was checked but not decoded.
 ///
@@ -34,6 +38,7 @@ pub use invalid::{MessageError, Problem};
 pub struct Message<'a> {
     whole: Whole<'a>,
     kind: Kind<'a>,
+    inner: Params<'a>,
 }
 
 /// What a message is. JSON values stand there as they were written.
@@ -103,7 +108,7 @@ impl<'a> Message<'a> {
             Err(error) => return Err(envelope.broken(error)),
         };
         match judged {
-            Ok(kind) => Ok(Self { whole: Whole(text), kind }),
+            Ok(kind) => Ok(Self { whole: Whole(text), kind, inner: envelope.inner }),
             Err((problem, at)) => {
                 let doubtful = matches!(problem, Problem::Twice("id") | Problem::Lookalike("id"));
                 let id = envelope.readable_id().filter(|_| !doubtful);
@@ -150,6 +155,25 @@ impl<'a> Message<'a> {
             Kind::Request { params, .. } | Kind::Notification { params, .. } => *params,
             _ => None,
         }
+    }
+
+    /// The member `name` of the parameters: the tool or the prompt that is meant. As everything that is asked for
+    /// here, it was found when the message was read; of members with one name the last counts.
+    #[must_use]
+    pub fn name(&self) -> Option<Raw<'a>> {
+        self.inner.name
+    }
+
+    /// The member `arguments` of the parameters.
+    #[must_use]
+    pub fn arguments(&self) -> Option<Raw<'a>> {
+        self.inner.arguments
+    }
+
+    /// The member `_meta` of the parameters.
+    #[must_use]
+    pub fn meta(&self) -> Option<Raw<'a>> {
+        self.inner.meta
     }
 
     /// The result of a response.
@@ -199,6 +223,7 @@ struct Envelope<'a> {
     params: Option<Raw<'a>>,
     result: Option<Raw<'a>>,
     error: Option<Raw<'a>>,
+    inner: Params<'a>,
     start: usize,
 }
 
@@ -210,8 +235,12 @@ impl<'a> Envelope<'a> {
         self.start = scanner.at();
         let mut complaint = None;
         if let Some(mut members) = Members::of(scanner.clone(), 0) {
-            while let Some(slot) = members.next()? {
-                let told = self.take(text, slot);
+            while let Some(key) = members.next_key()? {
+                let value = match &text[key.clone()] {
+                    r#""params""# => members.value_with(|slot| self.inner.take(text, &slot))?,
+                    _ => members.value()?,
+                };
+                let told = self.take(text, Slot { key, value });
                 complaint = complaint.or(told.err());
             }
             scanner = members.behind();
@@ -258,6 +287,9 @@ impl<'a> Envelope<'a> {
         ];
         for (name, part) in parts {
             if said == name {
+                if name == "params" {
+                    self.inner = Params::of(text, slot.value.start);
+                }
                 let before = part.replace(Raw::cut(text, slot.value));
                 return before.map_or(Ok(()), |_| Err((Problem::Twice(name), at)));
             }

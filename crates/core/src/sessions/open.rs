@@ -8,8 +8,8 @@ use super::{
     table::{Reservation, Room, Watch},
 };
 use crate::{
-    Agent, EndReason, Expiry, Generation, Handle, HandleHash, Key, Lease, Owner, Reading, Record,
-    Seen, Session, SessionId, StoreError, session::InUse,
+    Agent, EndReason, Expiry, Generation, Handle, HandleHash, Key, Lease, Name, Owner, Reading,
+    Record, Seen, Session, SessionId, StoreError, session::InUse,
 };
 
 impl Sessions {
@@ -81,6 +81,19 @@ impl Sessions {
         let found = self.store.find(owner, agent, key).await?;
         let record = found.filter(|record| record.owner == *owner).ok_or(OpenError::Unknown)?;
         self.resume(record.id).await
+    }
+
+    /// The session that a name leads to, in use, if it is held here and nothing has to be waited for: the way of
+    /// nearly every call. Whoever gets nothing asks by the other ways, which also say why. A key is one that is
+    /// no agent's.
+    pub fn at_hand(&self, owner: &Owner, name: &Name) -> Option<InUse> {
+        let now = self.clock.reading();
+        self.lease_at(now).ok()?;
+        let held = match name {
+            Name::Handle(handle) => self.table.by_handle(&handle.hash(owner)),
+            Name::Key(key) => self.table.by_key(&key.digest(owner, &Agent::none())),
+        };
+        self.enter_at_once(&held?, now)
     }
 
     /// Finds the session that a handle names. A provisional session is one no longer, and

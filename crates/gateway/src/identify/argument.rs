@@ -1,36 +1,47 @@
 //! The session in an argument of a tool.
 
-use std::borrow::Cow;
-
 use stayput_wire::{Message, Raw};
 
 use crate::handles::{ARGUMENT, OWN_ARGUMENT};
 
-/// What the argument `name` of a call says, if it is a text.
-pub(super) fn read<'a>(message: &Message<'a>, name: &str) -> Option<Cow<'a, str>> {
-    arguments(message)?.find(&[name])?.text()
+/// The arguments of a call that may be ours; which one is, depends on the server.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Ours<'a> {
+    usual: Option<Raw<'a>>,
+    own: Option<Raw<'a>>,
 }
 
-/// Whether the argument `name` of a call is there and says nothing.
-pub(super) fn is_empty(message: &Message<'_>, name: &str) -> bool {
-    let said = arguments(message).and_then(|arguments| arguments.find(&[name]));
-    said.is_some_and(|said| said.is_null() || said.as_str() == "\"\"")
-}
-
-/// Whether a call has an argument that may be ours; which one is, depends on the server.
-pub(super) fn is_there(message: &Message<'_>) -> bool {
-    let is_one = |(name, _): (Raw<'_>, Raw<'_>)| {
-        let name = name.text();
-        name.is_some_and(|name| name == ARGUMENT || name == OWN_ARGUMENT)
-    };
-    arguments(message).is_some_and(|arguments| arguments.members().any(is_one))
-}
-
-fn arguments<'a>(message: &Message<'a>) -> Option<Raw<'a>> {
-    if message.method() != Some("tools/call") {
-        return None;
+impl<'a> Ours<'a> {
+    /// Those of a call; `None` if it has neither. Of two with one name the last counts.
+    pub(super) fn of(message: &Message<'a>) -> Option<Self> {
+        if message.method() != Some("tools/call") {
+            return None;
+        }
+        let mut found = Self::default();
+        for (name, value) in message.arguments()?.members() {
+            match name.text().as_deref() {
+                Some(ARGUMENT) => found.usual = Some(value),
+                Some(OWN_ARGUMENT) => found.own = Some(value),
+                _ => {}
+            }
+        }
+        (found.usual.is_some() || found.own.is_some()).then_some(found)
     }
-    message.params()?.find(&["arguments"])
+
+    /// The one that is called so.
+    pub(super) fn named(self, name: &str) -> Option<Raw<'a>> {
+        if name == ARGUMENT { self.usual } else { self.own }
+    }
+}
+
+/// Whether an argument says nothing.
+pub(super) fn is_empty(said: Raw<'_>) -> bool {
+    said.is_null() || said.as_str() == "\"\""
+}
+
+/// Where an argument stands, in words.
+pub(super) fn place(name: &str) -> &'static str {
+    if name == ARGUMENT { "the argument `session_id`" } else { "the argument `stayput_session_id`" }
 }
 
 #[cfg(test)]
@@ -48,7 +59,9 @@ mod tests {
         let said = |arguments: &str, name: &str| {
             let text = message(arguments);
             let message = Message::parse(text.as_bytes()).unwrap();
-            (is_there(&message), read(&message, name).map(Cow::into_owned))
+            let ours = Ours::of(&message);
+            let read = ours.and_then(|ours| Some(ours.named(name)?.text()?.into_owned()));
+            (ours.is_some(), read)
         };
         assert_eq!(said(r#"{"session_id":"key:a"}"#, ARGUMENT), (true, Some("key:a".into())));
         assert_eq!(said(r#"{"session\u005fid":"a"}"#, ARGUMENT), (true, Some("a".into())));
@@ -57,6 +70,16 @@ mod tests {
         assert_eq!(said(r#"{"x":{"session_id":"a"}}"#, ARGUMENT), (false, None));
         assert_eq!(said("null", ARGUMENT), (false, None));
         let other = r#"{"jsonrpc":"2.0","id":1,"method":"prompts/get","params":{"arguments":{"session_id":"a"}}}"#;
-        assert!(!is_there(&Message::parse(other.as_bytes()).unwrap()));
+        assert!(Ours::of(&Message::parse(other.as_bytes()).unwrap()).is_none());
+        let last = r#"{"session_id":"a","session_id":"b","stayput_session_id":"c"}"#;
+        assert_eq!(said(last, ARGUMENT), (true, Some("b".into())));
+        assert_eq!(said(last, OWN_ARGUMENT), (true, Some("c".into())));
+    }
+
+    #[test]
+    fn a_place_is_called_by_the_name_of_the_argument() {
+        for name in [ARGUMENT, OWN_ARGUMENT] {
+            assert_eq!(place(name), format!("the argument `{name}`"));
+        }
     }
 }

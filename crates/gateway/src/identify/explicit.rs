@@ -6,7 +6,9 @@ use stayput_core::{Agent, Name, NoName, SessionId};
 use stayput_wire::{Message, header as mcp, meta as keys};
 
 use super::{
-    Claim, also, argument, header,
+    Claim, Rest, also,
+    argument::{self, Ours},
+    header,
     meta::{self, Member},
     path,
     refusal::Refusal,
@@ -14,15 +16,47 @@ use super::{
 use crate::{handles::ARGUMENT, house::House};
 
 /// A name, and where it stands.
-pub(super) struct Said {
-    name: Name,
+pub(super) struct Placed {
+    pub(super) name: Name,
     place: Cow<'static, str>,
+}
+
+/// All names of a request. Most have one at most, and no list.
+#[derive(Default)]
+pub(super) enum Said {
+    #[default]
+    Nothing,
+    Once(Placed),
+    More(Vec<Placed>),
+}
+
+impl Said {
+    fn push(&mut self, said: Placed) {
+        *self = match std::mem::take(self) {
+            Self::Nothing => Self::Once(said),
+            Self::Once(first) => Self::More(vec![first, said]),
+            Self::More(mut all) => {
+                all.push(said);
+                Self::More(all)
+            }
+        };
+    }
+
+    pub(super) fn into_all(self) -> Vec<Placed> {
+        match self {
+            Self::Nothing => Vec::new(),
+            Self::Once(said) => vec![said],
+            Self::More(all) => all,
+        }
+    }
 }
 
 /// All explicit names of a request.
 #[derive(Default)]
 pub(super) struct Explicit {
-    pub(super) said: Vec<Said>,
+    pub(super) said: Said,
+    /// Whether it is known that state is kept there.
+    pub(super) kept: bool,
     /// The argument that is not for the tool.
     argument: Option<&'static str>,
     /// Whether `_meta` holds what is not for the server.
@@ -73,26 +107,31 @@ impl Explicit {
         claim: &Claim<'_>,
         own: bool,
     ) -> Result<(), Refusal> {
-        let taken = house.takes_argument(claim);
-        if !(own || taken) || !argument::is_there(claim.message) {
+        if !(own || house.takes_argument(claim)) {
             return Ok(());
         }
+        let Some(ours) = Ours::of(claim.message) else { return Ok(()) };
         let argument = match own {
             true => Some(ARGUMENT),
             // What everybody shares takes no handle.
             false => {
-                let sight = Box::pin(house.sight(claim)).await;
-                sight.filter(|it| it.kept).map(|it| it.argument.name())
+                let sight = match house.sight_as_known(claim) {
+                    None => Box::pin(house.sight(claim)).await,
+                    known => known,
+                };
+                let sight = sight.filter(|it| it.kept);
+                self.kept = sight.is_some();
+                sight.map(|it| it.argument.name())
             }
         };
         let Some(argument) = argument else { return Ok(()) };
-        let said = argument::read(claim.message, argument);
-        if argument::is_empty(claim.message, argument) {
+        let Some(said) = ours.named(argument) else { return Ok(()) };
+        if argument::is_empty(said) {
             // Models fill in what they have nothing for. No tool of this server asked for it.
             self.argument = Some(argument);
-        } else if let Some(name) = said.as_deref().and_then(Name::read) {
+        } else if let Some(name) = said.text().as_deref().and_then(Name::read) {
             self.argument = Some(argument);
-            self.add(format!("the argument `{argument}`").into(), name)?;
+            self.add(argument::place(argument).into(), name)?;
         }
         Ok(())
     }
@@ -108,37 +147,22 @@ impl Explicit {
     fn add(&mut self, place: Cow<'static, str>, name: Result<Name, NoName>) -> Result<(), Refusal> {
         let told = |no: NoName| Refusal::caller(format!("Nothing was run: {place} {no}."));
         let name = name.map_err(told)?;
-        self.said.push(Said { name, place });
+        self.said.push(Placed { name, place });
         Ok(())
-    }
-
-    /// The one session that all of them name.
-    ///
-    /// # Errors
-    /// If they do not agree.
-    pub(super) async fn one(&self, house: &House, claim: &Claim<'_>) -> Result<Name, Refusal> {
-        let Some((first, others)) = self.said.split_first() else {
-            return Err(Refusal::caller("Nothing names a session."));
-        };
-        for other in others.iter().filter(|other| !other.name.is(&first.name)) {
-            let led = led_to(house, claim, &first.name).await;
-            if led.is_none() || led != led_to(house, claim, &other.name).await {
-                let (one, other) = (&first.place, &other.place);
-                return Err(Refusal::caller(format!(
-                    "Nothing was run: {one} and {other} name two different sessions. Name one of them."
-                )));
-            }
-        }
-        Ok(first.name.clone())
     }
 
     /// The message without what only named the session; `None` if it is as it was.
     ///
     /// # Errors
     /// If what has to be taken out stands there in a way that readers do not agree on.
-    pub(super) fn rest(&self, message: &Message<'_>) -> Result<Option<String>, Refusal> {
+    pub(super) fn rest(&self, message: &Message<'_>) -> Result<Option<Rest>, Refusal> {
         if self.argument.is_none() && !self.meta {
             return Ok(None);
+        }
+        // As it nearly always is: one argument, once.
+        let alone = self.argument.filter(|_| !self.meta);
+        if let Some(cut) = alone.and_then(|argument| message.without_argument(argument)) {
+            return Ok(Some(Rest::Cut(cut)));
         }
         let mut edits = message.edit();
         if let Some(argument) = self.argument {
@@ -153,8 +177,32 @@ impl Explicit {
         }
         let text =
             edits.apply().map_err(|error| Refusal::caller(format!("Nothing was run: {error}.")))?;
-        Ok(Some(text.into_owned()))
+        Ok(Some(Rest::Edited(text.into_owned())))
     }
+}
+
+/// The one session that all of them name.
+///
+/// # Errors
+/// If they do not agree.
+pub(super) async fn one(
+    house: &House,
+    claim: &Claim<'_>,
+    said: &[Placed],
+) -> Result<Name, Refusal> {
+    let Some((first, others)) = said.split_first() else {
+        return Err(Refusal::caller("Nothing names a session."));
+    };
+    for other in others.iter().filter(|other| !other.name.is(&first.name)) {
+        let led = led_to(house, claim, &first.name).await;
+        if led.is_none() || led != led_to(house, claim, &other.name).await {
+            let (one, other) = (&first.place, &other.place);
+            return Err(Refusal::caller(format!(
+                "Nothing was run: {one} and {other} name two different sessions. Name one of them."
+            )));
+        }
+    }
+    Ok(first.name.clone())
 }
 
 /// The session that a name leads to, if there is one already.

@@ -9,9 +9,7 @@ pub(super) type Member<'a> = (Cow<'a, str>, Raw<'a>);
 
 /// The members of `_meta`, read once for all who look there.
 pub(super) fn members<'a>(message: &Message<'a>) -> Vec<Member<'a>> {
-    let Some(found) = message.params().and_then(|params| params.find(&[meta::META])) else {
-        return Vec::new();
-    };
+    let Some(found) = message.meta() else { return Vec::new() };
     found.members().filter_map(|(name, value)| Some((name.text()?, value))).collect()
 }
 

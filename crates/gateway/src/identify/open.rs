@@ -7,6 +7,17 @@ use stayput_core::{Agent, Key, Name, OpenError, Opened, Wish};
 use super::{Claim, Found, refusal::Refusal};
 use crate::{house::House, session_tools};
 
+/// The session with this name, if it is held here and nothing has to be waited for: the way of nearly every call.
+pub(super) fn at_hand(house: &House, claim: &Claim<'_>, name: &Name) -> Option<Found> {
+    house.sessions.at_hand(claim.owner, name).map(|session| {
+        let handle = match name {
+            Name::Handle(handle) => Some(handle.clone()),
+            Name::Key(_) => None,
+        };
+        Found { handle, ..Found::kept(session) }
+    })
+}
+
 /// The session with this name. A key that nobody had makes one; a handle leads to what it was given
 /// out for, and nowhere else.
 pub(super) async fn named(

@@ -6,7 +6,7 @@ use stayput_core::{Agent, Expiry, Handle, Key, OpenError, Opened, Wish};
 use stayput_wire::{Edits, Message, json, meta};
 
 use super::{
-    Claim, Which,
+    Claim, Rest, Which,
     open::{self, keyed},
     refusal::Refusal,
 };
@@ -16,7 +16,7 @@ use crate::{config::Unidentified, handles, house::House, reply};
 const FLEETING: Duration = Duration::from_secs(2 * 60);
 
 /// Does what is configured for a request without a session.
-pub(super) async fn apply(house: &Arc<House>, claim: &Claim<'_>, text: Option<String>) -> Which {
+pub(super) async fn apply(house: &Arc<House>, claim: &Claim<'_>, text: Option<Rest>) -> Which {
     let policy = house.identify.configured.unidentified;
     // Only a tool has an argument that can bring a handle back.
     let tool = claim.asked().method == "tools/call";

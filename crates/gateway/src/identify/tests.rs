@@ -195,6 +195,7 @@ impl World {
         match which(&self.house, self.claim(request, &message)).await {
             Which::Session { session, origin, text, given, fleeting } => {
                 let given = given.map(|handle| handle.expose().to_owned());
+                let text = text.map(|rest| rest.text().to_owned());
                 Answer::Session { id: session.id(), origin, text, given, fleeting }
             }
             Which::Answer(text) => Answer::Refused(serde_json::from_str(&text).unwrap()),

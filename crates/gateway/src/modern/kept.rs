@@ -5,7 +5,7 @@ use std::sync::Arc;
 use http::{Response, header};
 use stayput_core::{Handle, InUse, Origin};
 use stayput_upstream::Profile;
-use stayput_wire::{Era, Message};
+use stayput_wire::Era;
 
 use super::{
     Request, bridge,
@@ -13,7 +13,7 @@ use super::{
     validate,
 };
 use crate::{
-    identify::{self, Fleeting, Which, cookie},
+    identify::{self, Fleeting, Rest, Which, cookie},
     losses,
     reply::{self, Reply},
     visit::Visit,
@@ -48,7 +48,7 @@ pub(super) async fn call(request: &Request<'_>, profile: &Arc<Profile>) -> Respo
 struct Meant {
     session: InUse,
     origin: Origin,
-    text: Option<String>,
+    text: Option<Rest>,
     given: Option<Handle>,
     fleeting: bool,
 }
@@ -94,7 +94,7 @@ async fn run(request: &Request<'_>, profile: &Arc<Profile>, meant: Meant) -> Res
     let errand = Errand::new(request, profile, link, behind);
     match text {
         None => errand.send(message).await,
-        Some(text) => match Message::parse(text.as_bytes()) {
+        Some(rest) => match rest.message(message) {
             Ok(message) => errand.send(&message).await,
             Err(error) => request.failed(&error.to_string()),
         },

@@ -35,7 +35,7 @@ pub(crate) fn request(
     let Kind::Request { id, method, params } = message.kind() else {
         return Err(CallError::Invalid("only a request can be called".into()));
     };
-    let token = params.and_then(|it| it.find(&[meta::META, meta::PROGRESS_TOKEN]));
+    let token = message.meta().and_then(|it| it.find(&[meta::PROGRESS_TOKEN]));
     let modern = terms.filter(|terms| terms.era == Era::Modern);
     if token.is_none() && modern.is_none() {
         let text = line(message.text(), id.raw(), number);
@@ -50,14 +50,14 @@ pub(crate) fn request(
     let routing = match modern {
         Some(terms) => {
             // Who speaks the modern era says of its client what it wants to say.
-            let own = params.and_then(|it| it.find(&[meta::META, meta::PROTOCOL_VERSION]));
+            let own = message.meta().and_then(|it| it.find(&[meta::PROTOCOL_VERSION]));
             let unsaid = |key| own.is_some() && key == meta::CLIENT_INFO;
             for (key, json) in terms.meta().filter(|(key, _)| !unsaid(*key)) {
                 match params {
                     None => {
                         edits.set(&["params", meta::META, key], json);
                     }
-                    Some(params) => match params.find(&[meta::META, key]) {
+                    Some(params) => match message.meta().and_then(|it| it.find(&[key])) {
                         None => {
                             edits.set_in(*params, &[meta::META, key], json);
                         }

@@ -283,6 +283,13 @@ impl<'a> Members<'a> {
 
     /// The next member; `None` behind the last.
     pub(crate) fn next(&mut self) -> Result<Option<Slot>, SyntaxError> {
+        let Some(key) = self.next_key()? else { return Ok(None) };
+        let value = self.value()?;
+        Ok(Some(Slot { key, value }))
+    }
+
+    /// The name of the next member, whose value has to be passed next; `None` behind the last.
+    pub(crate) fn next_key(&mut self) -> Result<Option<Range<usize>>, SyntaxError> {
         let scanner = &mut self.scanner;
         match scanner.peek() {
             Some(b'}') => {
@@ -294,10 +301,32 @@ impl<'a> Members<'a> {
             _ => return Err(scanner.wrong(SyntaxKind::Separator)),
         }
         self.first = false;
-        let key = scanner.key()?;
-        let value = scanner.value(self.outer)?;
-        scanner.skip_space();
-        Ok(Some(Slot { key, value }))
+        scanner.key().map(Some)
+    }
+
+    /// Passes the value of the member whose name was read.
+    pub(crate) fn value(&mut self) -> Result<Range<usize>, SyntaxError> {
+        let value = self.scanner.value(self.outer)?;
+        self.scanner.skip_space();
+        Ok(value)
+    }
+
+    /// The same for an object, each member of which is shown to `each`; any other value is only passed.
+    pub(crate) fn value_with(
+        &mut self,
+        mut each: impl FnMut(Slot),
+    ) -> Result<Range<usize>, SyntaxError> {
+        let start = self.scanner.at;
+        let Some(mut inner) = Self::of(self.scanner.clone(), self.outer) else {
+            return self.value();
+        };
+        while let Some(slot) = inner.next()? {
+            each(slot);
+        }
+        let value = start..inner.scanner.at;
+        self.scanner = inner.scanner;
+        self.scanner.skip_space();
+        Ok(value)
     }
 
     /// The place behind the object, once the walk is over.

@@ -242,6 +242,10 @@ async fn what_only_named_the_session_is_taken_out() {
         let request = Request::call(&ann());
         match which(&world.house, world.claim(&request, &message)).await {
             Which::Session { text: rest, .. } => rest.map(|rest| {
+                let again = Message::parse(rest.text().as_bytes()).unwrap();
+                let known = rest.message(&message).unwrap();
+                assert_eq!(format!("{known:?}"), format!("{again:?}"));
+                let rest = rest.text();
                 let (start, end) = (rest.find(r#""params":"#).unwrap() + 9, rest.len() - 1);
                 rest[start..end].to_owned()
             }),

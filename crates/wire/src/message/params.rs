@@ -1,0 +1,99 @@
+//! What stands in the parameters of a message, as far as everybody asks for it.
+
+use crate::{
+    Raw,
+    json::{self, Members, Scanner, Slot},
+};
+
+/// The members that nearly every request has, found while the message is read: whoever looks for them later goes
+/// over no byte again.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Params<'a> {
+    pub(super) name: Option<Raw<'a>>,
+    pub(super) arguments: Option<Raw<'a>>,
+    pub(super) meta: Option<Raw<'a>>,
+    /// Whether `arguments` stands there more than once.
+    pub(super) twice: bool,
+}
+
+impl<'a> Params<'a> {
+    /// Those of the parameters that stand at this byte.
+    pub(super) fn of(text: &'a str, at: usize) -> Self {
+        let mut found = Self::default();
+        let mut members = Members::of(Scanner::starting_at(text, at), 1);
+        while let Some(Ok(Some(slot))) = members.as_mut().map(Members::next) {
+            found.take(text, &slot);
+        }
+        found
+    }
+
+    /// One more member. Of members with one name the last counts.
+    pub(super) fn take(&mut self, text: &'a str, slot: &Slot) {
+        let value = || Some(Raw::cut(text, slot.value.clone()));
+        match &text[slot.key.clone()] {
+            r#""name""# => self.name = value(),
+            r#""arguments""# => self.arguments(value()),
+            r#""_meta""# => self.meta = value(),
+            escaped if escaped.contains('\\') => match json::unquote(escaped).as_deref() {
+                Some("name") => self.name = value(),
+                Some("arguments") => self.arguments(value()),
+                Some("_meta") => self.meta = value(),
+                _ => {}
+            },
+            _ => {}
+        }
+    }
+
+    fn arguments(&mut self, value: Option<Raw<'a>>) {
+        self.twice |= self.arguments.is_some();
+        self.arguments = value;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use crate::Message;
+
+    const NAMES: [&str; 5] = ["name", "arguments", "_meta", r"n\u0061me", "other"];
+    const VALUES: [&str; 5] = ["1", r#"{"name":2}"#, r#""_meta""#, "null", "[ {} ]"];
+
+    proptest! {
+        /// What is found on the way is what is found by looking for it, in whatever order and spelling it stands.
+        #[test]
+        fn what_is_found_while_reading_is_what_is_there(
+            members in proptest::collection::vec((0..NAMES.len(), 0..VALUES.len()), 0..6),
+            escaped in any::<bool>(),
+            first in any::<bool>(),
+        ) {
+            let members: Vec<_> = members
+                .into_iter()
+                .map(|(name, value)| format!(r#""{}" : {}"#, NAMES[name], VALUES[value]))
+                .collect();
+            let key = if escaped { r"p\u0061rams" } else { "params" };
+            let params = format!(r#""{key}": {{{}}}"#, members.join(" , "));
+            let rest = r#""jsonrpc":"2.0","id":1,"method":"m""#;
+            let text = match first {
+                true => format!("{{{params} , {rest}}}"),
+                false => format!("{{{rest},{params}}}"),
+            };
+            let message = Message::parse(text.as_bytes()).unwrap();
+            let params = message.params().unwrap();
+            let found = [message.name(), message.arguments(), message.meta()];
+            for (found, name) in found.into_iter().zip(["name", "arguments", "_meta"]) {
+                let looked = params.find(&[name]);
+                prop_assert_eq!(found.map(|it| it.range()), looked.map(|it| it.range()));
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_no_object_has_no_members() {
+        for params in ["null", r#"["name"]"#] {
+            let text = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"m","params":{params}}}"#);
+            let message = Message::parse(text.as_bytes()).unwrap();
+            assert!(message.name().is_none() && message.meta().is_none());
+        }
+    }
+}
