@@ -2,7 +2,8 @@
 
 use std::{
     fmt, future,
-    sync::{Arc, OnceLock},
+    pin::pin,
+    sync::{Arc, Mutex, OnceLock},
     time::Duration,
 };
 
@@ -10,7 +11,7 @@ use async_trait::async_trait;
 use rustix::process::{Pid, Signal, getpid};
 use tokio::{
     runtime::Handle,
-    sync::watch,
+    sync::Notify,
     time::{Instant, sleep_until},
 };
 
@@ -20,6 +21,7 @@ use super::{
     registry::Registry,
     rest::{Claim, Ground},
 };
+use crate::lock::lock;
 
 /// Longer than anything lives.
 const FOREVER: Duration = Duration::from_secs(365 * 24 * 3600);
@@ -61,7 +63,9 @@ pub(super) struct Life {
     pub(super) mark: String,
     /// Known as soon as it runs.
     leader: OnceLock<Seen>,
-    stage: watch::Sender<Stage>,
+    stage: Mutex<Stage>,
+    /// Told when the stage is another one. There are as many lives as children, so it is as small as it can be.
+    changed: Notify,
     grip: Arc<dyn Grip>,
     runtime: Handle,
     registry: Arc<Registry>,
@@ -84,7 +88,8 @@ impl Life {
             number,
             mark,
             leader: OnceLock::new(),
-            stage: watch::Sender::new(Stage::default()),
+            stage: Mutex::default(),
+            changed: Notify::new(),
             grip,
             runtime: registry.runtime().clone(),
             registry,
@@ -103,11 +108,11 @@ impl Life {
     }
 
     pub(super) fn exited(&self) -> Option<Exited> {
-        self.stage.borrow().exited
+        lock(&self.stage).exited
     }
 
     pub(super) fn ended(&self) -> Option<Ended> {
-        self.stage.borrow().ended
+        lock(&self.stage).ended
     }
 
     /// Whether it has exited, as it is at this moment.
@@ -141,20 +146,37 @@ impl Life {
 
     /// Waits until somebody has noticed its exit.
     pub(super) async fn told(&self) -> Exited {
-        let mut stage = self.stage.subscribe();
-        let found = stage.wait_for(|stage| stage.exited.is_some()).await;
-        found.ok().and_then(|stage| stage.exited).unwrap_or(Exited::Unknown)
+        self.until(|stage| stage.exited).await
+    }
+
+    /// Waits until there is something to be seen.
+    async fn until<T>(&self, look: impl Fn(&Stage) -> Option<T>) -> T {
+        loop {
+            let mut changed = pin!(self.changed.notified());
+            // Before the look, or a change between the two would be missed.
+            changed.as_mut().enable();
+            let seen = look(&lock(&self.stage));
+            match seen {
+                Some(seen) => return seen,
+                None => changed.await,
+            }
+        }
+    }
+
+    /// Changes the stage. `change` says whether it did.
+    fn change(&self, change: impl FnOnce(&mut Stage) -> bool) {
+        let changed = change(&mut lock(&self.stage));
+        if changed {
+            self.changed.notify_waiters();
+        }
     }
 
     pub(super) async fn end(self: &Arc<Self>, grace: Grace) -> Ended {
-        let gone = Ended { exited: Exited::Unknown, how: How::ByItself, leftovers: 0 };
         if self.forked() {
-            return gone;
+            return Ended { exited: Exited::Unknown, how: How::ByItself, leftovers: 0 };
         }
         self.begin(grace);
-        let mut stage = self.stage.subscribe();
-        let found = stage.wait_for(|stage| stage.ended.is_some()).await;
-        found.ok().and_then(|stage| stage.ended).unwrap_or(gone)
+        self.until(|stage| stage.ended).await
     }
 
     /// Begins the end, or hurries it if it has begun. What it begins runs by itself.
@@ -163,7 +185,7 @@ impl Life {
             return;
         }
         let mut first = false;
-        self.stage.send_if_modified(|stage| {
+        self.change(|stage| {
             first = stage.grace.is_none();
             let shorter = stage.grace.map_or(grace, |begun| begun.min(grace));
             stage.grace.replace(shorter) != Some(shorter)
@@ -177,7 +199,7 @@ impl Life {
 
     /// The leader has exited: what it left behind has to go, whoever keeps the handle.
     pub(super) fn noticed(self: &Arc<Self>, exited: Exited) {
-        self.stage.send_if_modified(|stage| {
+        self.change(|stage| {
             let new = stage.exited.is_none();
             stage.exited.get_or_insert(exited);
             new
@@ -215,9 +237,10 @@ impl Life {
     fn finish(&self, how: How, reaped: Reaped) {
         // Whoever waits for the end may count at once.
         self.registry.remove(self.number);
-        self.stage.send_modify(|stage| {
+        self.change(|stage| {
             let exited = *stage.exited.get_or_insert(reaped.exited);
             stage.ended.get_or_insert(Ended { exited, how, leftovers: reaped.leftovers });
+            true
         });
     }
 
@@ -228,16 +251,17 @@ impl Life {
     /// Whether it exits before the part of its grace that `pick` tells is over.
     async fn exits_within(&self, pick: impl Fn(Grace) -> Duration) -> bool {
         let from = Instant::now();
-        let mut stage = self.stage.subscribe();
         loop {
-            let now = *stage.borrow_and_update();
+            let mut changed = pin!(self.changed.notified());
+            changed.as_mut().enable();
+            let now = *lock(&self.stage);
             if now.exited.is_some() {
                 return true;
             }
             let part = now.grace.map_or(Duration::ZERO, &pick).min(FOREVER);
             tokio::select! {
                 biased;
-                _ = stage.changed() => {}
+                () = changed.as_mut() => {}
                 () = sleep_until(from + part) => return self.exited().is_some(),
             }
         }
