@@ -1,6 +1,11 @@
 //! Who holds a session, and until when.
 
-use std::{fmt, str::FromStr, time::Duration};
+use std::{
+    fmt,
+    str::FromStr,
+    sync::atomic::{AtomicU64, Ordering},
+    time::Duration,
+};
 
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
@@ -160,6 +165,43 @@ impl Tenure {
     }
 }
 
+/// Until when a process may use its sessions, for whoever asks with every call: to look at it is to write nothing,
+/// so that processors do not take it from each other.
+#[derive(Debug, Default)]
+pub(crate) struct Until {
+    /// In milliseconds.
+    wall: AtomicU64,
+    /// In nanoseconds.
+    monotonic: AtomicU64,
+}
+
+impl Until {
+    pub(crate) fn of(tenure: &Tenure) -> Self {
+        let until = Self::default();
+        until.set(tenure);
+        until
+    }
+
+    /// As this tenure says. Of two numbers that are not of the same one, either is good for less than it could be.
+    pub(crate) fn set(&self, tenure: &Tenure) {
+        let until = tenure.until.map(|until| (until.wall.as_millis(), nanos(until.monotonic)));
+        let (wall, monotonic) = until.unwrap_or_default();
+        self.wall.store(wall, Ordering::Release);
+        self.monotonic.store(monotonic, Ordering::Release);
+    }
+
+    /// Whether it is not over, as far as can be seen without a lock. If not, the tenure itself is to be asked.
+    pub(crate) fn has(&self, now: Reading) -> bool {
+        now.wall.as_millis() < self.wall.load(Ordering::Acquire)
+            && nanos(now.monotonic) < self.monotonic.load(Ordering::Acquire)
+    }
+}
+
+/// More nanoseconds than fit are five centuries.
+fn nanos(span: Duration) -> u64 {
+    u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -182,11 +224,18 @@ mod tests {
             monotonic: Duration::from_secs(monotonic),
         };
         let tenure = Tenure::new(lease, at(100, 5), Duration::from_secs(10));
+        let until = Until::of(&tenure);
+        for now in [at(108, 13), at(108, 14), at(109, 6), at(100, 5)] {
+            assert_eq!(until.has(now), tenure.lease(now).is_some());
+        }
+        until.set(&tenure.ended());
+        assert!(!until.has(at(100, 5)));
         assert_eq!(tenure.lease(at(108, 13)), Some(lease));
         assert_eq!(tenure.lease(at(108, 14)), None, "somebody set the clock back");
         assert_eq!(tenure.lease(at(109, 6)), None, "the machine was asleep");
         assert_eq!(tenure.ended().lease(at(100, 5)), None);
         let forever = Tenure::new(lease, at(100, 5), Duration::MAX);
         assert_eq!(forever.lease(at(9_999_999, 9_999_999)), Some(lease));
+        assert!(Until::of(&forever).has(at(9_999_999, 9_999_999)));
     }
 }

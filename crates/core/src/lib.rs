@@ -68,6 +68,7 @@ mod name;
 mod owner;
 #[cfg(feature = "promises")]
 pub mod promises;
+mod quick;
 mod random;
 mod record;
 #[cfg(feature = "scope")]
@@ -94,6 +95,7 @@ pub use limits::{SessionLimits, StateLimits};
 pub use memory::MemoryStore;
 pub use name::{Name, NoName, conversation};
 pub use owner::Owner;
+pub use quick::{BuildQuick, Quick};
 pub use record::{Attachment, EndReason, Ended, Record};
 pub use session::{InUse, Session};
 pub use session_id::SessionId;

@@ -11,6 +11,7 @@ use std::{
     time::Duration,
 };
 
+use crate::lease::Until;
 use crate::session::InUse;
 use crate::{
     Agent, Blame, Clock, EndReason, Ended, Expiry, Generation, Handle, Holder, Key, Lease, Owner,
@@ -35,6 +36,7 @@ pub struct Sessions {
     holder: Holder,
     settings: RwLock<Settings>,
     tenure: RwLock<Tenure>,
+    until: Until,
     table: Table,
     over: Over,
     renewing: Alone,
@@ -224,12 +226,13 @@ impl Sessions {
     ) -> Result<Self, StoreError> {
         let asked = clock.reading();
         let lease = store.hold(&holder, settings.lease).await?;
-        let tenure = RwLock::new(Tenure::new(lease, asked, settings.lease));
+        let tenure = Tenure::new(lease, asked, settings.lease);
+        let (until, tenure) = (Until::of(&tenure), RwLock::new(tenure));
         let table = Table::default();
         table.set_lease(lease);
         let (over, renewing, closed) = (Over::default(), Alone::default(), AtomicBool::new(false));
         let settings = RwLock::new(settings);
-        Ok(Self { store, clock, holder, settings, tenure, table, over, renewing, closed })
+        Ok(Self { store, clock, holder, settings, tenure, until, table, over, renewing, closed })
     }
 
     /// How sessions are kept.
@@ -408,6 +411,11 @@ impl Sessions {
 
     fn lease_at(&self, now: Reading) -> Result<Lease, OpenError> {
         self.tenure().lease(now).ok_or(OpenError::LeaseLost)
+    }
+
+    /// Whether sessions may be used now. This is asked with every call, and takes no lock.
+    fn check_lease(&self, now: Reading) -> Result<(), OpenError> {
+        if self.until.has(now) { Ok(()) } else { self.lease_at(now).map(drop) }
     }
 
     /// Refuses what is over, and what was let go: that may live on under its id, here or elsewhere, and

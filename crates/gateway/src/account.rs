@@ -59,7 +59,7 @@ impl Account {
     /// Notes that a call begins.
     pub(crate) fn begin(house: &House, begun: Begun<'_>) -> Self {
         if let (Some(usage), Some(server)) = (begun.session.and_then(Usage::of), begun.server) {
-            usage.called(server.shared_name(), begun.tool().as_deref());
+            usage.called(server.name(), || server.shared_name(), begun.tool().as_deref());
         }
         Self { timing: None, noted: begun.noted(house) }
     }

@@ -7,7 +7,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use stayput_core::{Handle, HandleHash, OpenError, Owner, Session, SessionId};
+use stayput_core::{BuildQuick, Handle, HandleHash, OpenError, Owner, Session, SessionId};
 
 use crate::{
     connection::Connection, event::Event, house::House, losses::Beside, owners::Claims,
@@ -19,7 +19,7 @@ const OF_SESSION: usize = 64;
 
 /// The connections that are known here. Others may be known to the store.
 #[derive(Default)]
-pub(crate) struct Connections(RwLock<HashMap<HandleHash, Arc<Connection>>>);
+pub(crate) struct Connections(RwLock<HashMap<HandleHash, Arc<Connection>, BuildQuick>>);
 
 impl Connections {
     fn get(&self, hash: &HandleHash) -> Option<Arc<Connection>> {

@@ -1,6 +1,6 @@
 //! A request on its way to a server, and what comes back.
 
-use std::{sync::Arc, time::Duration};
+use std::{borrow::Cow, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use http::Response;
@@ -30,8 +30,8 @@ pub(crate) struct Errand {
     visit: Visit,
     connection: Arc<Connection>,
     /// The client's id as it was written.
-    id: String,
-    method: String,
+    id: Arc<str>,
+    method: Cow<'static, str>,
     account: Account,
     /// The request, if it is to be sent once more should it be lost before it ran.
     again: Option<Bytes>,
@@ -74,8 +74,8 @@ impl Errand {
         message: &Message<'_>,
         along: Along<'_>,
     ) -> Outcome {
-        let id = message.id().map(|id| id.as_str().to_owned()).unwrap_or_default();
-        let method = message.method().unwrap_or_default().to_owned();
+        let id: Arc<str> = message.id().map(|id| id.as_str()).unwrap_or_default().into();
+        let method = known(message.method().unwrap_or_default());
         let asked = Asked { id: &id, method: &method };
         // From here on the id is taken, and the request can be taken back.
         let Some(in_flight) = connection.begin(&id) else {
@@ -206,6 +206,14 @@ impl Errand {
             Err(CallError::Cancelled) => None,
             Err(error) => Some(self.visit.failed(link, self.asked(), &error)),
         }
+    }
+}
+
+/// A method, without a copy of what nearly every request is.
+fn known(method: &str) -> Cow<'static, str> {
+    match method {
+        "tools/call" => Cow::Borrowed("tools/call"),
+        other => Cow::Owned(other.to_owned()),
     }
 }
 

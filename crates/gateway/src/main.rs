@@ -52,6 +52,7 @@ mod losses;
 mod metrics;
 mod modern;
 mod moment;
+mod names;
 mod nobody;
 mod owners;
 mod pace;

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use http::{HeaderMap, Response, StatusCode};
 use stayput_core::{Owner, Session};
 use stayput_upstream::{Held, Isolation, Profile, Server};
-use stayput_wire::{Code, Era, Kind, Message, Version, header as mcp, meta};
+use stayput_wire::{Code, Era, Kind, Message, Version, meta};
 
 use crate::{
     account::{Account, Begun},
@@ -24,7 +24,7 @@ use crate::{
     connection::Connection,
     house::House,
     identify::Claim,
-    latest,
+    latest, names,
     nobody::Nobody,
     owners::Claims,
     reply::{self, Reply},
@@ -56,7 +56,7 @@ pub(crate) fn is_spoken(headers: &HeaderMap, message: &Message<'_>) -> bool {
 
 /// Whether the version header names a modern version.
 pub(crate) fn is_named(headers: &HeaderMap) -> bool {
-    let said = headers.get(mcp::PROTOCOL_VERSION).and_then(|said| said.to_str().ok());
+    let said = headers.get(&names::PROTOCOL_VERSION).and_then(|said| said.to_str().ok());
     said.is_some_and(|said| Version::from(said).era() == Era::Modern)
 }
 

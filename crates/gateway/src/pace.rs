@@ -52,6 +52,17 @@ impl Pace {
         Self { each, hasher: RandomState::new(), tables }
     }
 
+    /// Takes one request of an owner out of its bucket, at this moment. Where there is no limit no clock is read.
+    ///
+    /// # Errors
+    /// [`TooFast`] if there is none left.
+    pub(crate) fn admit_now(&self, owner: &Owner) -> Result<(), TooFast> {
+        match self.each {
+            Some(_) => self.admit(owner, Instant::now()),
+            None => Ok(()),
+        }
+    }
+
     /// Takes one request of an owner out of its bucket.
     ///
     /// # Errors

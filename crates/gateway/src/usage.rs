@@ -58,11 +58,19 @@ impl Usage {
         session.beside()
     }
 
-    /// A call is made. Of two at the very same time either one is the last.
-    pub(crate) fn called(&self, server: Arc<str>, tool: Option<&str>) {
+    /// A call is made. `shared` gives the name of the server to keep. Of two at the very same time either one is the last.
+    pub(crate) fn called(
+        &self,
+        server: &str,
+        shared: impl FnOnce() -> Arc<str>,
+        tool: Option<&str>,
+    ) {
         self.calls.fetch_add(1, Ordering::Relaxed);
         if let Ok(mut last) = self.last.try_lock() {
-            last.server = Some(server);
+            // Nearly always it is the same one: then what all sessions share is left alone.
+            if last.server.as_deref() != Some(server) {
+                last.server = Some(shared());
+            }
             if let Some(tool) = tool {
                 last.tool.set(tool);
             }
@@ -160,15 +168,16 @@ mod tests {
     fn the_last_call_is_remembered() {
         let usage = Usage::default();
         assert_eq!((usage.calls(), usage.last_tool(), usage.last_server()), (0, None, None));
-        usage.called("notes".into(), Some("add"));
-        usage.called("files".into(), None);
+        let called = |server: &str, tool| usage.called(server, || server.into(), tool);
+        called("notes", Some("add"));
+        called("files", None);
         assert_eq!(usage.calls(), 2);
         assert_eq!(usage.last_tool().as_deref(), Some("add"), "a list is no tool");
         assert_eq!(usage.last_server().as_deref(), Some("files"));
         let long = "ä".repeat(100);
-        usage.called("notes".into(), Some(&long));
+        called("notes", Some(&long));
         assert_eq!(usage.last_tool().as_deref(), Some(&*"ä".repeat(64)));
-        usage.called("notes".into(), Some("b"));
+        called("notes", Some("b"));
         assert_eq!(usage.last_tool().as_deref(), Some("b"));
     }
 

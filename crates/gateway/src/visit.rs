@@ -58,7 +58,8 @@ impl Visit {
 
     /// The link, if there is one.
     pub(crate) fn found(&self) -> Option<Held> {
-        self.house.links.find(&self.server, &self.place())
+        let session = self.session.session();
+        self.house.links.find_of(&self.server, session.owner(), session.id())
     }
 
     /// Opens the link.

@@ -88,7 +88,7 @@ impl Sessions {
     /// no agent's.
     pub fn at_hand(&self, owner: &Owner, name: &Name) -> Option<InUse> {
         let now = self.clock.reading();
-        self.lease_at(now).ok()?;
+        self.check_lease(now).ok()?;
         let held = match name {
             Name::Handle(handle) => self.table.by_handle(&handle.hash(owner)),
             Name::Key(key) => self.table.by_key(&key.digest(owner, &Agent::none())),
@@ -104,7 +104,7 @@ impl Sessions {
     /// [`OpenError::Over`] if the session is over, or as [`Sessions::open`].
     pub async fn by_handle(&self, owner: &Owner, handle: &Handle) -> Result<InUse, OpenError> {
         let (hash, now) = (handle.hash(owner), self.clock.reading());
-        self.lease_at(now)?;
+        self.check_lease(now)?;
         let held = self.table.by_handle(&hash);
         if let Some(session) = held.and_then(|session| self.enter_at_once(&session, now)) {
             return Ok(session);
@@ -132,7 +132,7 @@ impl Sessions {
     /// [`Sessions::by_handle`].
     pub async fn by_id(&self, owner: &Owner, id: SessionId) -> Result<InUse, OpenError> {
         let now = self.clock.reading();
-        self.lease_at(now)?;
+        self.check_lease(now)?;
         let held = self.table.by_id(id).filter(|session| session.owner() == owner);
         if let Some(session) = held.and_then(|session| self.enter_at_once(&session, now)) {
             return Ok(session);
@@ -241,7 +241,7 @@ impl Sessions {
         key: &Key,
     ) -> Result<Option<InUse>, OpenError> {
         let now = self.clock.reading();
-        self.lease_at(now)?;
+        self.check_lease(now)?;
         let held = self.table.by_key(&key.digest(owner, agent));
         Ok(held.and_then(|session| self.enter_at_once(&session, now)))
     }

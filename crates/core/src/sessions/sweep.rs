@@ -233,6 +233,9 @@ impl Sessions {
     }
 
     fn set_tenure(&self, tenure: Tenure) {
-        *self.tenure.write().unwrap_or_else(PoisonError::into_inner) = tenure;
+        let mut known = self.tenure.write().unwrap_or_else(PoisonError::into_inner);
+        *known = tenure;
+        // Under the lock: of two who set it, both are set by the later one.
+        self.until.set(&tenure);
     }
 }

@@ -6,7 +6,9 @@ use std::{
     sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard},
 };
 
-use crate::{Digest, HandleHash, Lease, Owner, Record, Session, SessionId, SessionLimits};
+use crate::{
+    BuildQuick, Digest, HandleHash, Lease, Owner, Record, Session, SessionId, SessionLimits,
+};
 
 /// What is held. One lock over all names, so they never disagree; it is never held across an await.
 #[derive(Default)]
@@ -16,9 +18,9 @@ pub(super) struct Table(RwLock<Names>);
 struct Names {
     /// The lease under which all of them are held; none after they were let go.
     lease: Option<Lease>,
-    sessions: HashMap<SessionId, Arc<Session>>,
+    sessions: HashMap<SessionId, Arc<Session>, BuildQuick>,
     keys: HashMap<u128, Arc<Session>>,
-    handles: HashMap<HandleHash, Arc<Session>>,
+    handles: HashMap<HandleHash, Arc<Session>, BuildQuick>,
     owners: HashMap<Owner, Own>,
     watched: HashMap<SessionId, Watched>,
 }

@@ -10,7 +10,7 @@ use super::{Connection, UnderWay};
 pub(super) struct Flight {
     number: u64,
     /// The client's id as it was written.
-    id: Box<str>,
+    id: Arc<str>,
     /// Once it was sent.
     pub(super) call: Option<Canceller>,
     /// Taken back before it was.
@@ -19,9 +19,9 @@ pub(super) struct Flight {
 
 impl Connection {
     /// Takes an id for a call that is about to be made. `None` if one with this id is in flight.
-    pub(crate) fn begin(self: &Arc<Self>, id: &str) -> Option<InFlight> {
+    pub(crate) fn begin(self: &Arc<Self>, id: &Arc<str>) -> Option<InFlight> {
         let mut under_way = self.under_way();
-        if under_way.calls.iter().any(|flight| *flight.id == *id) {
+        if under_way.calls.iter().any(|flight| flight.id == *id) {
             return None;
         }
         under_way.flights += 1;
@@ -29,7 +29,7 @@ impl Connection {
         // One call at a time needs no room for more.
         let few = under_way.calls.capacity() == 0;
         under_way.calls.reserve_exact(usize::from(few));
-        under_way.calls.push(Flight { number, id: id.into(), call: None, cancelled: false });
+        under_way.calls.push(Flight { number, id: id.clone(), call: None, cancelled: false });
         Some(InFlight { connection: self.clone(), number })
     }
 

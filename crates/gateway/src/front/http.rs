@@ -5,7 +5,6 @@ use std::{net::IpAddr, sync::Arc};
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header};
 use stayput_wire::{Code, header as mcp};
-use tokio::time::Instant;
 
 use super::{
     metadata,
@@ -17,7 +16,7 @@ use crate::{
     connection::Connection,
     house::{House, Rules},
     identify::{cookie, path},
-    listening, modern,
+    listening, modern, names,
     owners::Principal,
     reply::{self, Reply},
     target::Target,
@@ -131,7 +130,7 @@ async fn vouched(
         Ok(principal) => principal,
         Err(stranger) => return Err(stranger.answer(metadata::url(house, path).as_deref())),
     };
-    match house.pace.admit(&principal.owner, Instant::now()) {
+    match house.pace.admit_now(&principal.owner) {
         Ok(()) => Ok(principal),
         Err(too_fast) => Err(reply::too_fast(too_fast)),
     }
@@ -322,7 +321,7 @@ pub(super) async fn named(
     headers: &HeaderMap,
 ) -> Result<Arc<Connection>, Response<Reply>> {
     let by_cookie = cookie::is_on(house) && cookie::read(headers).is_some();
-    if !by_cookie && !headers.contains_key(mcp::SESSION_ID) {
+    if !by_cookie && !headers.contains_key(&names::SESSION_ID) {
         let sentence = "Mcp-Session-Id is missing: begin with `initialize`, and send the id that its \
                         answer carries";
         let status = StatusCode::BAD_REQUEST;

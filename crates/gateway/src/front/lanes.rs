@@ -1,8 +1,12 @@
 //! The threads on which clients over HTTP are served.
 
 use std::{
+    cell::RefCell,
     io,
-    sync::atomic::{AtomicUsize, Ordering},
+    sync::{
+        Arc, Weak,
+        atomic::{AtomicUsize, Ordering},
+    },
     thread,
 };
 
@@ -12,8 +16,30 @@ use tokio::{
     sync::oneshot,
 };
 
+use crate::house::House;
+
 /// More are not needed: before they are, whatever stands behind them has no processor left.
 const MOST: usize = 16;
+
+thread_local! {
+    /// Houses, and the copies of them that are used on this thread.
+    static OWN: RefCell<Vec<(Weak<House>, Weak<House>)>> = const { RefCell::new(Vec::new()) };
+}
+
+/// The house as this thread has it for itself, for as long as anybody uses it here. Every call counts itself in and
+/// out of the house that it is in: of one that all share, the processors would take the count from each other.
+pub(super) fn own(house: &Arc<House>) -> Arc<House> {
+    OWN.with_borrow_mut(|own| {
+        own.retain(|(of, copy)| of.strong_count() > 0 && copy.strong_count() > 0);
+        let known = own.iter().find(|(of, _)| of.as_ptr() == Arc::as_ptr(house));
+        if let Some(copy) = known.and_then(|(_, copy)| copy.upgrade()) {
+            return copy;
+        }
+        let copy = Arc::new(House::clone(house));
+        own.push((Arc::downgrade(house), Arc::downgrade(&copy)));
+        copy
+    })
+}
 
 /// A thread for each processor, and each with a runtime of its own: a connection stays where it came in, and so
 /// does what its calls need. Where threads share their work, every call wakes some of them.

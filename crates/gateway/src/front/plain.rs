@@ -34,7 +34,10 @@ use self::{
     line::{Line, Over, Socket},
 };
 pub(super) use self::{body::NoBody, head::Head};
-use super::http::{Step, Whence, enter, refuse, unread};
+use super::{
+    http::{Step, Whence, enter, refuse, unread},
+    lanes,
+};
 use crate::{house::House, reply::Reply};
 
 /// How long a connection is kept for the next request.
@@ -53,10 +56,11 @@ pub(super) async fn serve(house: Arc<House>, socket: TcpStream, stop: impl Futur
 
 /// Answers whoever is at the other end, until it leaves or until `stop`.
 pub(super) async fn speak(
-    mut house: Arc<House>,
+    house: Arc<House>,
     (socket, whence): (impl Socket, Whence),
     stop: impl Future<Output = ()>,
 ) {
+    let mut house = lanes::own(&house);
     let stall = house.rules.stall;
     let mut line = Line::new(socket, stall, house.rules.header_limit);
     let first = house.clone();
@@ -72,7 +76,7 @@ pub(super) async fn speak(
             }
         };
         if let Some(newer) = house.newer() {
-            house = newer;
+            house = lanes::own(&newer);
         }
         let mut body = Body::of(&head);
         let answered = take(&house, whence, &mut line, (&head, &mut body)).await;
@@ -97,13 +101,16 @@ async fn take(
     (head, body): (&Head, &mut Body),
 ) -> Option<Response<Reply>> {
     let patience = house.rules.patience;
-    let wants = match line.beside(patience, enter(house, whence, head)).await? {
+    let wants = match line.beside(patience, pin!(enter(house, whence, head))).await? {
         Step::Answer(response) => return Some(*response),
         Step::Body(wants) => wants,
     };
     let limit = house.rules.body_limit;
     match body.collect(line, (limit, house.rules.stall)).await {
-        Ok(body) => line.beside(patience, wants.take(house, &head.headers, body)).await,
+        Ok(body) => {
+            let doing = pin!(wants.take(house, &head.headers, body));
+            line.beside(patience, doing).await
+        }
         Err(NoBody::Gone) => None,
         Err(why) => Some(unread(house, &why, limit)),
     }

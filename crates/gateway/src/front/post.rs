@@ -15,7 +15,7 @@ use crate::{
     heed::heed,
     house::House,
     identify::cookie,
-    modern,
+    modern, names,
     pace::TooFast,
     reply::{self, Reply},
     request::{self, Along},
@@ -101,7 +101,7 @@ fn bad(answer: String) -> Response<Reply> {
 }
 
 fn unknown_version(headers: &HeaderMap) -> Option<Response<Reply>> {
-    let said = headers.get(mcp::PROTOCOL_VERSION)?.to_str().unwrap_or("?");
+    let said = headers.get(&names::PROTOCOL_VERSION)?.to_str().unwrap_or("?");
     if Version::from(said).is_known() {
         return None;
     }

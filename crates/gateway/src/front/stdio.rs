@@ -280,7 +280,7 @@ impl Talk {
     async fn answer_modern(&self, connection: Arc<Connection>, text: Bytes) {
         let Ok(message) = Message::parse(&text) else { return };
         let id = message.id().map_or("null", |id| id.as_str());
-        let Some(_in_flight) = connection.begin(id) else {
+        let Some(_in_flight) = connection.begin(&id.into()) else {
             let sentence = "a request with this id is in flight; each needs an id of its own";
             return self.say(reply::error(id, Code::INVALID_REQUEST, sentence));
         };

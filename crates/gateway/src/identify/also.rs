@@ -20,7 +20,7 @@ pub(super) fn read<'a>(
 ) -> Vec<(String, Result<Name, NoName>)> {
     match place {
         Also::Header(header) => {
-            let texts = header::values(headers, header.as_str()).filter_map(Result::ok);
+            let texts = header::values(headers, header).filter_map(Result::ok);
             let texts: Vec<Cow<'_, str>> = texts.collect();
             let place = format!("the header {header}");
             named(&place, "header", header.as_str(), texts.iter().map(|text| &**text))

@@ -10,7 +10,7 @@ use stayput_core::{EndReason, Handle, OpenError, Opened, Session, Wish};
 use stayput_wire::header as mcp;
 
 use super::{Claim, Found, refusal::Refusal};
-use crate::house::House;
+use crate::{house::House, names};
 
 /// What the cookie of a request says.
 pub(crate) fn read(headers: &HeaderMap) -> Option<&str> {
@@ -21,7 +21,7 @@ pub(crate) fn read(headers: &HeaderMap) -> Option<&str> {
 /// The secret name of the connection that a request came on, out of its header or else its cookie.
 /// What cannot be one leads nowhere.
 pub(crate) fn connection(house: &House, headers: &HeaderMap) -> Option<Handle> {
-    let by_header = headers.get(mcp::SESSION_ID).map(|id| id.to_str().unwrap_or_default());
+    let by_header = headers.get(&names::SESSION_ID).map(|id| id.to_str().unwrap_or_default());
     let by_cookie = || read(headers).filter(|_| is_on(house));
     by_header.or_else(by_cookie)?.parse().ok()
 }

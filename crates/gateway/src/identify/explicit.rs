@@ -3,7 +3,7 @@
 use std::{borrow::Cow, sync::Arc};
 
 use stayput_core::{Agent, Name, NoName, SessionId};
-use stayput_wire::{Message, header as mcp, meta as keys};
+use stayput_wire::{Message, meta as keys};
 
 use super::{
     Claim, Rest, also,
@@ -13,7 +13,7 @@ use super::{
     path,
     refusal::Refusal,
 };
-use crate::{handles::ARGUMENT, house::House};
+use crate::{handles::ARGUMENT, house::House, names};
 
 /// A name, and where it stands.
 pub(super) struct Placed {
@@ -84,7 +84,7 @@ pub(super) async fn read(
         }
     }
     if carriers.header {
-        for value in header::values(claim.headers, mcp::STAYPUT_SESSION) {
+        for value in header::values(claim.headers, &names::STAYPUT_SESSION) {
             found.must_name("the header Stayput-Session", value.ok().as_deref())?;
         }
     }

@@ -2,13 +2,13 @@
 
 use std::borrow::Cow;
 
-use http::HeaderMap;
+use http::{HeaderMap, HeaderName};
 use stayput_wire::header as mcp;
 
 /// All values of a header, decoded. What cannot be read is told as such.
 pub(super) fn values<'a>(
     headers: &'a HeaderMap,
-    name: &'a str,
+    name: &'a HeaderName,
 ) -> impl Iterator<Item = Result<Cow<'a, str>, mcp::InvalidHeader>> + 'a {
     let values = headers.get_all(name).iter().map(|value| mcp::decode(value.as_bytes()));
     // A template that had nothing to be filled with leaves an empty one.
@@ -22,7 +22,7 @@ mod tests {
     #[test]
     fn values_are_decoded() {
         let mut headers = HeaderMap::new();
-        let name = mcp::STAYPUT_SESSION;
+        let name = &crate::names::STAYPUT_SESSION;
         for value in ["key:a", "", "=?base64?a2V5OsO8?=", "=?base64?%?="] {
             headers.append(name, value.parse().unwrap());
         }

@@ -130,9 +130,8 @@ impl Client {
         let (limit, taken) = (request.first_byte, Taken::default());
         let order = Order { request, more, taken: &taken };
         // Too far away to be a time: no limit, and no timer.
-        let Some(deadline) = Instant::now().checked_add(limit) else {
-            return self.follow(&order).await;
-        };
+        let deadline = (limit < Duration::MAX).then(|| Instant::now().checked_add(limit)).flatten();
+        let Some(deadline) = deadline else { return self.follow(&order).await };
         // In a box, as all that a call does not need: every call would have to be as large.
         match Box::pin(timeout_at(deadline, self.follow(&order))).await {
             Ok(outcome) => outcome,

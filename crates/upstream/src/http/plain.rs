@@ -71,7 +71,7 @@ impl Plain {
                 // In a box, as all that is rare: every call would have to be as large.
                 None => Box::pin(self.connect(&request.url, taken)).await?,
             };
-            let mut line = Line::new(tcp, out);
+            let mut line = Line::new(tcp, out, !fresh);
             match poll_fn(|cx| line.poll_head(&request.method, taken, cx)).await {
                 Ok(head) => {
                     let (status, headers) = (head.status, head.headers);

@@ -5,6 +5,9 @@ use std::{borrow::Cow, fmt, ops::Range};
 use bytes::Bytes;
 use stayput_wire::{Code, Kind, Message, Raw};
 
+/// An answer up to this size is copied for its id.
+const SMALL: usize = 4 << 10;
+
 /// What a server answered, under the id of who asked. Every other byte is as the server wrote it.
 #[derive(Clone)]
 pub struct Answer {
@@ -37,11 +40,12 @@ impl Answer {
             value = value.start - was.len() + id.len()..value.end - was.len() + id.len();
         }
         let text = match text {
-            Cow::Owned(mut text) => {
+            // A large one is not copied, a small one is: it would have to grow, which takes longer.
+            Cow::Owned(mut text) if text.len() > SMALL || id.len() <= was.len() => {
                 text.splice(was, id.bytes());
                 text
             }
-            Cow::Borrowed(text) => [&text[..was.start], id.as_bytes(), &text[was.end..]].concat(),
+            text => [&text[..was.start], id.as_bytes(), &text[was.end..]].concat(),
         };
         Self { text: text.into(), value, failed }
     }

@@ -141,6 +141,12 @@ impl Core {
         self.withdraw(|pending| pending.take(number))
     }
 
+    /// The same for a call that mostly is not there any more.
+    pub(crate) fn take_left(&self, number: u64) -> Option<Arc<Flight>> {
+        let left = lock(&self.pending).is_in_flight(number);
+        if left { self.take(number) } else { None }
+    }
+
     /// Ends all calls in flight with the same error.
     pub(crate) fn fail_all(&self, error: &CallError) {
         for flight in self.withdraw(Pending::drain) {

@@ -135,7 +135,7 @@ fn digits(number: u64) -> usize {
 }
 
 /// By hand: it is done for every call, and what formats anything takes longer than all else here.
-fn push_number(line: &mut Vec<u8>, mut number: u64) {
+pub(crate) fn push_number(line: &mut Vec<u8>, mut number: u64) {
     let start = line.len();
     loop {
         line.push(b'0' + u8::try_from(number % 10).unwrap_or_default());

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use stayput_core::Generation;
+use stayput_core::{Generation, Owner, SessionId};
 use stayput_wire::Era;
 
 use super::{
@@ -16,6 +16,7 @@ use crate::{
     flag::Trace,
     lane,
     opener::{Base, Plan},
+    place::{ScopeRef, Sought},
     profiles::Asker,
     seat::Seat,
     started::Started,
@@ -67,10 +68,31 @@ impl Links {
     /// The live link of `place` to `server`, if there is one. Nothing is waited for.
     #[must_use]
     pub fn find(&self, server: &Server, place: &Place) -> Option<Held> {
-        let all = [Isolation::PerSession, Isolation::PerOwner, Isolation::Shared];
+        let Place { owner, session, branch } = place;
+        self.find_in(server, owner, (*session, *branch))
+    }
+
+    /// The same for the session itself, of this owner.
+    #[must_use]
+    pub fn find_of(&self, server: &Server, owner: &Owner, session: SessionId) -> Option<Held> {
+        self.find_in(server, owner, (session, 0))
+    }
+
+    fn find_in(
+        &self,
+        server: &Server,
+        owner: &Owner,
+        (session, branch): (SessionId, u64),
+    ) -> Option<Held> {
+        let all = [
+            ScopeRef::Session { owner, session, branch },
+            ScopeRef::Owner(owner),
+            ScopeRef::Shared,
+        ];
         let chosen = chosen(server);
-        let mut all = all.into_iter().filter(|it| chosen.is_none_or(|chosen| chosen == *it));
-        all.find_map(|isolation| self.0.table.get(&LinkKey::of(server, isolation, place))?.hold())
+        let mut all =
+            all.into_iter().filter(|it| chosen.is_none_or(|it_is| it_is == it.isolation()));
+        all.find_map(|scope| self.0.table.find(&Sought { server, scope })?.hold())
     }
 
     /// Who shares a link, if that is known: by choice, or because there is one.

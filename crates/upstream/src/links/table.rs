@@ -10,7 +10,12 @@ use std::{
 use stayput_core::{Owner, SessionId};
 
 use super::{held::Pin, slot::Slot};
-use crate::{Budget, Isolation, Link, LinkKey, Place, Server, Wanted, flag::Flag, lock::lock};
+use crate::{
+    Budget, Isolation, Link, LinkKey, Place, Server, Wanted,
+    flag::Flag,
+    lock::lock,
+    place::{LikeKey, Sought},
+};
 
 /// All slots. The lock is held for a look, never while something is waited for.
 #[derive(Debug, Default)]
@@ -35,6 +40,12 @@ struct ByKey(Arc<Slot>);
 
 impl Borrow<LinkKey> for ByKey {
     fn borrow(&self) -> &LinkKey {
+        &self.0.key
+    }
+}
+
+impl<'a> Borrow<dyn LikeKey + 'a> for ByKey {
+    fn borrow(&self) -> &(dyn LikeKey + 'a) {
         &self.0.key
     }
 }
@@ -101,8 +112,10 @@ impl Table {
         Visit { table: self, session, over }
     }
 
-    pub(super) fn get(&self, key: &LinkKey) -> Option<Arc<Slot>> {
-        lock(&self.0).slots.get(key).map(|slot| slot.0.clone())
+    /// The slot for a key, of which no copy is made.
+    pub(super) fn find(&self, sought: &Sought<'_>) -> Option<Arc<Slot>> {
+        let sought: &dyn LikeKey = sought;
+        lock(&self.0).slots.get(sought).map(|slot| slot.0.clone())
     }
 
     pub(super) fn all(&self) -> Vec<Arc<Slot>> {

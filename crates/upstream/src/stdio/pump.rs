@@ -99,6 +99,13 @@ impl Pump {
         // The end of its output tells sooner, but for a child that left its pipes to somebody else.
         let mut exited = Box::pin(async move { child.told().await });
         let end = poll_fn(|cx| self.poll(exited.as_mut(), cx)).await;
+        drop(exited);
+        // In a box, which there is at the end and not before: every child that is idle would have to be as large.
+        Box::pin(self.part(end, grace)).await;
+    }
+
+    /// Tells all who wait why it is over, and ends the child.
+    async fn part(mut self, end: End, grace: Grace) {
         let (closed_output, shut) = (matches!(end, End::Output), matches!(end, End::Shut));
         let told = match end {
             End::Exited(exited) => Some(exited),

@@ -32,8 +32,11 @@ struct Guard {
 
 impl Drop for Guard {
     fn drop(&mut self) {
-        let error = CallError::failed("the runtime of the link ended", Delivery::Unknown);
-        self.core.fail(self.number, error);
+        // Nearly always it has its end.
+        if let Some(flight) = self.core.take_left(self.number) {
+            let error = CallError::failed("the runtime of the link ended", Delivery::Unknown);
+            flight.inbox.end(Err(error));
+        }
     }
 }
 

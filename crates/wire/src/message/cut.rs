@@ -94,11 +94,7 @@ impl Cut {
         };
         let Params { name, arguments, meta, twice } = whole.inner;
         let (name, arguments, meta) = (name.map(moved), arguments.map(moved), meta.map(moved));
-        Message {
-            whole: Whole(&self.text),
-            kind,
-            inner: Params { name, arguments, meta, twice },
-        }
+        Message { whole: Whole(&self.text), kind, inner: Params { name, arguments, meta, twice } }
     }
 
     /// Where a value of the whole stands now. None of those that are known stands in what is gone.
@@ -151,7 +147,9 @@ mod tests {
 
     #[test]
     fn what_is_no_object_loses_nothing() {
-        for params in ["null", "[]", "{}", r#"{"arguments":7}"#, r#"{"arguments":{"a":1},"arguments":{}}"#] {
+        for params in
+            ["null", "[]", "{}", r#"{"arguments":7}"#, r#"{"arguments":{"a":1},"arguments":{}}"#]
+        {
             let text = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"m","params":{params}}}"#);
             assert!(Message::parse(text.as_bytes()).unwrap().without_argument("a").is_none());
         }

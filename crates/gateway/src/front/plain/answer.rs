@@ -270,7 +270,9 @@ fn head(out: &mut Vec<u8>, parts: &Parts, end: &End, manner: Manner) {
             if *length > 0 && !parts.headers.contains_key(CONTENT_TYPE) {
                 line(out, CONTENT_TYPE.as_str(), mcp::JSON.as_bytes());
             }
-            let _ = write!(out, "content-length: {length}\r\n");
+            out.extend_from_slice(b"content-length: ");
+            number(out, *length);
+            out.extend_from_slice(b"\r\n");
         }
         End::Chunks => line(out, "transfer-encoding", b"chunked"),
         End::Close => {}
@@ -284,8 +286,33 @@ fn head(out: &mut Vec<u8>, parts: &Parts, end: &End, manner: Manner) {
     out.extend_from_slice(b"\r\n");
 }
 
+/// By hand: every answer has one, and what formats anything takes longer.
+fn number(out: &mut Vec<u8>, mut number: usize) {
+    let start = out.len();
+    loop {
+        out.push(b'0' + u8::try_from(number % 10).unwrap_or_default());
+        number /= 10;
+        if number == 0 {
+            break;
+        }
+    }
+    out[start..].reverse();
+}
+
 fn line(out: &mut Vec<u8>, name: &str, value: &[u8]) {
     for part in [name.as_bytes(), b": ", value, b"\r\n"] {
         out.extend_from_slice(part);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn every_number_is_written_out() {
+        for number in [0, 1, 9, 10, 99, 100, 1_234_567_890, usize::MAX] {
+            let mut out = b"n".to_vec();
+            super::number(&mut out, number);
+            assert_eq!(out, format!("n{number}").as_bytes());
+        }
     }
 }

@@ -4,7 +4,8 @@ use std::{borrow::Cow, mem::MaybeUninit};
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, header::HOST};
-use stayput_wire::header as mcp;
+
+use crate::names;
 
 /// The most headers.
 const MOST: usize = 100;
@@ -69,7 +70,7 @@ pub(super) fn read(bytes: &[u8], limit: usize) -> Result<Option<(Head, usize)>, 
         Err(_) => return Err(bad("this is not HTTP/1.1")),
     };
     let whole = &bytes[..size];
-    if !whole.split_inclusive(|byte| *byte == b'\n').all(|line| line.ends_with(b"\r\n")) {
+    if has_half_break(whole) {
         return Err(bad("a line ends in half a line break"));
     }
     let path = request.path.unwrap_or_default();
@@ -92,6 +93,16 @@ pub(super) fn read(bytes: &[u8], limit: usize) -> Result<Option<(Head, usize)>, 
         return Err(bad("there is more than one Host"));
     }
     Ok(Some((Head { method, uri, headers, length, keep, modern, expects }, size)))
+}
+
+/// Whether a line ends without its carriage return. It looks at all of them whatever it finds: so it is a few wide
+/// comparisons.
+fn has_half_break(head: &[u8]) -> bool {
+    let pairs = head.iter().zip(head.iter().skip(1));
+    let half = pairs.fold(0_u8, |half, (before, byte)| {
+        half | u8::from(*byte == b'\n') & u8::from(*before != b'\r')
+    });
+    half != 0 || head.first() == Some(&b'\n')
 }
 
 /// What was read, in memory of its own.
@@ -132,7 +143,7 @@ impl<'a> Said<'a> {
     /// Those that are for whoever answers.
     fn rest(&self, copy: &Copy) -> Result<HeaderMap, Bad> {
         let ours = |header: &&httparse::Header<'_>| !OURS.iter().any(|ours| is(header, ours));
-        let mut headers = HeaderMap::with_capacity(self.0.iter().filter(ours).count());
+        let mut headers = HeaderMap::with_capacity(self.0.len());
         for header in self.0.iter().filter(ours) {
             let name = name(header.name).ok_or_else(|| bad("a header has a name that is none"))?;
             let value = HeaderValue::from_maybe_shared(copy.of(header.value));
@@ -148,9 +159,9 @@ fn is(header: &httparse::Header<'_>, name: &str) -> bool {
 
 /// Those that come with every call take no memory.
 fn name(said: &str) -> Option<HeaderName> {
-    const OWN: [&str; 3] = [mcp::SESSION_ID, mcp::PROTOCOL_VERSION, mcp::METHOD];
-    match OWN.into_iter().find(|own| own.eq_ignore_ascii_case(said)) {
-        Some(own) => Some(HeaderName::from_static(own)),
+    let own = [&names::SESSION_ID, &names::PROTOCOL_VERSION, &names::METHOD];
+    match own.into_iter().find(|own| own.as_str().eq_ignore_ascii_case(said)) {
+        Some(own) => Some(own.clone()),
         None => HeaderName::from_bytes(said.as_bytes()).ok(),
     }
 }
@@ -191,6 +202,7 @@ fn stays_open(said: &Said<'_>, modern: bool) -> bool {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
+    use stayput_wire::header as mcp;
 
     use super::*;
 
@@ -255,6 +267,19 @@ mod tests {
         ] {
             let refused = whole(said).map(|_| ()).unwrap_err();
             assert_eq!(refused.0, StatusCode::BAD_REQUEST, "{said}");
+        }
+    }
+
+    /// E40: wherever half a line break stands, also at the beginning and at the end.
+    #[test]
+    fn half_a_line_break_is_seen_anywhere() {
+        let whole = b"POST / HTTP/1.1\r\nHost: localhost\r\nX-Y: 0123456789\r\n\r\n";
+        assert!(!has_half_break(whole) && !has_half_break(b""));
+        assert!(has_half_break(b"\n") && !has_half_break(b"\r\n") && !has_half_break(b"\r"));
+        for at in (0..whole.len()).filter(|at| !b"\r\n".contains(&whole[*at])) {
+            let mut half = whole.to_vec();
+            half[at] = b'\n';
+            assert!(has_half_break(&half), "at {at}");
         }
     }
 

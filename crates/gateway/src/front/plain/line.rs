@@ -4,7 +4,7 @@ use std::{
     cell::RefCell,
     future::poll_fn,
     io,
-    pin::{Pin, pin},
+    pin::Pin,
     task::{Context, Poll},
     time::Duration,
 };
@@ -138,12 +138,13 @@ impl<S: Socket> Line<S> {
 
     /// Does something for as long as the client is there. `None` if it hung up first. After `patience` it is told
     /// that it takes long.
+    /// What is done stays where it is: it is large, and would be copied.
     pub(super) async fn beside<T>(
         &mut self,
         patience: Duration,
-        doing: impl Future<Output = T>,
+        mut doing: Pin<&mut impl Future<Output = T>>,
     ) -> Option<T> {
-        let (mut doing, mut waits, mut over) = (pin!(doing), false, false);
+        let (mut waits, mut over) = (false, false);
         poll_fn(|cx| {
             loop {
                 if let Poll::Ready(done) = watched(over, || doing.as_mut().poll(cx)) {

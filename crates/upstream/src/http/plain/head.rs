@@ -1,18 +1,15 @@
 //! The heads of requests and answers.
 
-use std::{
-    io::{self, Write as _},
-    mem::MaybeUninit,
-};
+use std::{io, mem::MaybeUninit};
 
 use ::http::{
     HeaderMap, HeaderName, HeaderValue, Method, StatusCode,
-    header::{AUTHORIZATION, CONTENT_LENGTH, HOST},
+    header::{AUTHORIZATION, HOST},
 };
 use stayput_wire::header::JSON;
 
 use super::{copy, framing::Framing, nonsense};
-use crate::http::Request;
+use crate::{http::Request, link::push_number};
 
 /// The most headers of an answer.
 const MOST: usize = 100;
@@ -54,8 +51,9 @@ pub(super) fn write(request: &Request, more: &[(HeaderName, HeaderValue)]) -> Ve
         line(&mut out, AUTHORIZATION.as_str(), authorization.as_bytes());
     }
     if request.says_length() {
-        // Writing to a vector does not fail.
-        let _ = write!(out, "{CONTENT_LENGTH}: {}\r\n", request.body.len());
+        out.extend_from_slice(b"content-length: ");
+        push_number(&mut out, request.body.len() as u64);
+        out.extend_from_slice(b"\r\n");
     }
     out.extend_from_slice(b"\r\n");
     out

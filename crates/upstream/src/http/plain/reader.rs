@@ -152,7 +152,7 @@ impl Coming {
     /// It was read to its end. What comes behind it nobody asked for.
     fn finish(self) {
         if self.keep && self.line.is_written() && self.line.rest.is_empty() {
-            self.shelves.keep(self.to.origin(), self.line.tcp);
+            self.shelves.keep(self.to.origin(), self.line.tcp, self.line.reused);
         }
     }
 }

@@ -12,6 +12,7 @@ use std::{
 };
 
 use rustix::{io::Errno, net::RecvFlags};
+use stayput_core::BuildQuick;
 use tokio::{
     io::{AsyncRead as _, ReadBuf},
     net::TcpStream,
@@ -41,14 +42,34 @@ const LANES: usize = 32;
 
 #[derive(Default)]
 struct Kept {
-    shelves: HashMap<Box<str>, Shelf>,
+    shelves: HashMap<Box<str>, Shelf, BuildQuick>,
     /// Looks for those that nobody took, while there are any.
     sweeper: Option<AbortHandle>,
 }
 
+/// A connection that nobody uses.
+struct Idle {
+    tcp: TcpStream,
+    since: Instant,
+    proven: bool,
+}
+
+/// For so long a proven connection is taken for open, as long as nothing is heard of it.
+const TRUSTED: Duration = Duration::from_millis(1);
+
+impl Idle {
+    /// Whether it is still open, as far as can be known. A server that closes connections right behind its answers
+    /// does so behind the first: one that let this be used again is trusted for a moment, and the kernel is asked
+    /// only after that.
+    fn is_open(&mut self, cx: &mut Context<'_>) -> bool {
+        let trusted = self.proven && self.since.elapsed() < TRUSTED;
+        is_quiet(&mut self.tcp, cx) && (trusted || is_open(&self.tcp))
+    }
+}
+
 /// Those of one origin, the one that was used last at the end.
 struct Shelf {
-    lines: Vec<(TcpStream, Instant)>,
+    lines: Vec<Idle>,
     /// Woken when one of them is closed.
     alarm: Waker,
     /// Those who found none, and take the next: who came first is served first.
@@ -97,15 +118,15 @@ impl Shelves {
         let lane = Self::here();
         loop {
             let taken = self.kept(lane).shelves.get_mut(origin).and_then(|it| it.lines.pop());
-            let Some((mut tcp, _)) = taken else { return Poll::Ready(None) };
-            if is_quiet(&mut tcp, cx) && is_open(&tcp) {
-                return Poll::Ready(Some(tcp));
+            let Some(mut idle) = taken else { return Poll::Ready(None) };
+            if idle.is_open(cx) {
+                return Poll::Ready(Some(idle.tcp));
             }
         }
     }
 
-    /// Keeps one for the next who needs it, unless there are enough.
-    pub(super) fn keep(self: &Arc<Self>, origin: &str, mut tcp: TcpStream) {
+    /// Keeps one for the next who needs it, unless there are enough. It is proven if it was kept and used before.
+    pub(super) fn keep(self: &Arc<Self>, origin: &str, mut tcp: TcpStream, proven: bool) {
         let lane = Self::here();
         let mut kept = self.kept(lane);
         let Some(shelf) = self.shelf(lane, &mut kept, origin) else { return };
@@ -115,7 +136,7 @@ impl Shelves {
             return;
         }
         if is_quiet(&mut tcp, &mut Context::from_waker(&shelf.alarm)) {
-            shelf.lines.push((tcp, Instant::now()));
+            shelf.lines.push(Idle { tcp, since: Instant::now(), proven });
             if kept.sweeper.is_none() {
                 let sweeping = sweep(Arc::downgrade(self), lane, self.idle);
                 kept.sweeper = Some(self.runtime.spawn(sweeping).abort_handle());
@@ -161,7 +182,7 @@ impl Shelves {
         let mut closed = Vec::new();
         if let Some(Shelf { lines, alarm, .. }) = self.kept(lane).shelves.get_mut(origin) {
             let mut cx = Context::from_waker(alarm);
-            closed.extend(lines.extract_if(.., |(tcp, _)| !is_quiet(tcp, &mut cx)));
+            closed.extend(lines.extract_if(.., |idle| !is_quiet(&mut idle.tcp, &mut cx)));
         }
         drop(closed);
     }
@@ -170,7 +191,7 @@ impl Shelves {
     fn sweep(&self, lane: usize) -> bool {
         let mut kept = self.kept(lane);
         for shelf in kept.shelves.values_mut() {
-            shelf.lines.retain(|(_, since)| since.elapsed() < self.idle);
+            shelf.lines.retain(|idle| idle.since.elapsed() < self.idle);
         }
         kept.shelves.retain(|_, shelf| shelf.is_needed());
         let some = !kept.shelves.is_empty();
@@ -234,7 +255,7 @@ impl Drop for Wishing {
         let was = std::mem::replace(&mut *lock(&self.wish.0), Wished::Over);
         let origin = self.origin.origin();
         if let Wished::Given(tcp) = was {
-            return self.shelves.keep(origin, tcp);
+            return self.shelves.keep(origin, tcp, false);
         }
         let mut kept = self.shelves.kept(self.lane);
         if let Some(shelf) = kept.shelves.get_mut(origin) {
