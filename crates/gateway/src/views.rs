@@ -21,14 +21,16 @@ use crate::{
 /// How many views are kept before those that nobody uses are forgotten.
 const KEPT: usize = 256;
 
+/// Houses by which of the servers that are not for everybody can be seen, in the order of their names.
+type Known = HashMap<Box<[bool]>, Arc<House>>;
+
 /// For whom which server is, and the houses of those who do not see all.
 #[derive(Default)]
 pub(crate) struct Views {
     /// The servers that are not for everybody.
     rules: Arc<BTreeMap<String, For>>,
-    /// By which of those can be seen, in the order of their names. A house of those who do not see all has none, or the
-    /// two would hold each other.
-    known: Option<RwLock<HashMap<Box<[bool]>, Arc<House>>>>,
+    /// A house of those who do not see all has none, or the two would hold each other.
+    known: Option<RwLock<Known>>,
 }
 
 impl Views {

@@ -160,7 +160,7 @@ impl Inner {
             // Else somebody could pass the keys of another one off as its own.
             let same = said.get("issuer").and_then(Value::as_str) == Some(issuer);
             if let Some(url) = said.get("jwks_uri").and_then(Value::as_str).filter(|_| same) {
-                return Target::parse(url).ok();
+                return key_set(issuer, url);
             }
         }
         None
@@ -181,6 +181,13 @@ impl Inner {
     }
 }
 
+/// Where the keys of an issuer are, as it says. What nobody can change on its way does not lead to what anybody can.
+fn key_set(issuer: &str, url: &str) -> Option<Target> {
+    let url = Target::parse(url).ok()?;
+    let as_safe = url.origin().starts_with("https://") || !issuer.starts_with("https://");
+    as_safe.then_some(url)
+}
+
 /// Where an issuer describes itself. RFC 8414 puts its words before the path of the issuer, OpenID Connect
 /// behind it.
 fn well_known(issuer: &str) -> [String; 2] {
@@ -197,6 +204,16 @@ fn well_known(issuer: &str) -> [String; 2] {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Keys that come in the clear could be anybody's.
+    #[test]
+    fn keys_come_as_safely_as_the_issuer_does() {
+        let (safe, local) = ("https://id.example.com", "http://127.0.0.1:9");
+        assert!(key_set(safe, "https://keys.example.com/set").is_some());
+        assert!(key_set(safe, "http://id.example.com/set").is_none());
+        assert!(key_set(safe, "file:///etc/passwd").is_none());
+        assert!(key_set(local, "http://127.0.0.1:9/set").is_some());
+    }
 
     #[test]
     fn an_issuer_is_asked_where_it_answers() {
