@@ -160,6 +160,36 @@ async fn keys_can_be_changed() {
     }
 }
 
+/// Issue 6: what leads back to a server's session is in no file of the gateway as it is.
+#[tokio::test]
+async fn what_leads_to_a_server_is_sealed_at_rest() {
+    let server = TestServer::http(&["--era", "legacy"]).await;
+    let mut gateway = Gateway::start(json!({ "test": { "url": server.url() } })).await;
+    let client = gateway.client("test").await;
+    let answer = client.call(&gateway, "header", json!({ "name": "mcp-session-id" })).await;
+    let id = answer["result"]["content"][0]["text"].as_str().unwrap().to_owned();
+    assert!(id.len() > 8 && id != client.id, "{answer}");
+    assert!(gateway.stop().success());
+    let (mut folders, mut files) = (vec![gateway.folder.path().to_owned()], 0);
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let entry = entry.unwrap();
+            if entry.file_type().unwrap().is_dir() {
+                folders.push(entry.path());
+            } else if entry.file_type().unwrap().is_file() {
+                let bytes = std::fs::read(entry.path()).unwrap();
+                let found = bytes.windows(id.len()).any(|part| part == id.as_bytes());
+                assert!(!found, "{}", entry.path().display());
+                files += 1;
+            }
+        }
+    }
+    assert!(files > 1, "{files}");
+    gateway.restart().await;
+    let again = client.call(&gateway, "header", json!({ "name": "mcp-session-id" })).await;
+    assert_eq!(again["result"]["content"][0]["text"], *id, "it was kept");
+}
+
 /// What others could read or change is refused, with the way out.
 #[test]
 fn files_are_for_their_owner_alone() {
