@@ -83,8 +83,12 @@ async fn whole(
     (body, then): (Bytes, Option<Then>),
     manner: Manner,
 ) -> io::Result<()> {
-    // Before: the next request of the client may come by another connection, as soon as it has read this.
+    // Before: the next request of the client may come by another connection, as soon as it has read this. But
+    // whoever is gone is told nothing, and hears of it the next time.
     if let Some(then) = then {
+        if poll_fn(|cx| Poll::Ready(line.poll_hang_up(cx).is_ready())).await {
+            return Err(io::ErrorKind::ConnectionAborted.into());
+        }
         then();
     }
     let mut written = Rest::begin(line, parts, body, manner).await?;
@@ -307,6 +311,32 @@ fn line(out: &mut Vec<u8>, name: &str, value: &[u8]) {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    };
+
+    use super::*;
+    use crate::reply;
+
+    /// E11: what follows when something was told does not follow when its client is gone.
+    #[tokio::test]
+    async fn who_is_gone_is_told_nothing() {
+        for stays in [true, false] {
+            let (client, socket) = tokio::io::duplex(1 << 10);
+            let client = stays.then_some(client);
+            let told = Arc::new(AtomicBool::new(false));
+            let telling = told.clone();
+            let then: Then = Box::new(move || telling.store(true, Ordering::Relaxed));
+            let answer = reply::message_then("{}", Some(then));
+            let mut line = Line::new(socket, STALLED, SMALL);
+            let manner = Manner { keep: true, modern: true, head_only: false };
+            assert_eq!(write(&mut line, answer, manner).await.is_ok(), stays);
+            assert_eq!(told.load(Ordering::Relaxed), stays);
+            drop(client);
+        }
+    }
+
     #[test]
     fn every_number_is_written_out() {
         for number in [0, 1, 9, 10, 99, 100, 1_234_567_890, usize::MAX] {
