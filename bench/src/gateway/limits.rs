@@ -194,6 +194,9 @@ struct Abuse {
     over: Arc<AtomicBool>,
 }
 
+/// A request by its number.
+type Asking<'a> = &'a dyn Fn(u32) -> Vec<u8>;
+
 impl Abuse {
     async fn run(self) {
         let Ok(mut client) = Client::connect(self.target.address).await else { return };
@@ -202,7 +205,7 @@ impl Abuse {
         let name = session.as_ref().and_then(Session::name).unwrap_or_default().to_owned();
         let call = |tool: &str, id: u32| session::call(&self.target, &name, tool, id);
         let large = "x".repeat(BODY * TIMES as usize);
-        let kinds: [(&dyn Fn(u32) -> Vec<u8>, u32, u32); 4] = [
+        let kinds: [(Asking<'_>, u32, u32); 4] = [
             (&|id| call("count", id), 5, REQUESTS * TIMES * 6 / 10),
             (&|_| session::hello(&self.target), 2, REQUESTS * TIMES * 2 / 10),
             (&|id| call("wait", 1_000 + id), CALLS * TIMES, REQUESTS * TIMES * 2 / 10),
