@@ -4,6 +4,7 @@
 use std::{
     io::{Read, Write},
     net::{TcpListener, TcpStream},
+    sync::mpsc::{self, Receiver},
     thread,
 };
 
@@ -56,7 +57,7 @@ async fn a_connection_is_not_used_again_by_the_word_of_the_server() {
 /// Invariant 1: what a server says on a connection that nobody uses is nobody's answer.
 #[tokio::test]
 async fn what_nobody_asked_for_is_nobodys_answer() {
-    let (tell, told) = std::sync::mpsc::channel::<()>();
+    let (tell, told) = mpsc::channel::<()>();
     let told = std::sync::Mutex::new(told);
     let server = Server::new(move |seen, peer| {
         peer.json(&seen.body)?;
@@ -147,9 +148,10 @@ async fn a_large_request_arrives_whole() {
 async fn an_answer_before_the_end_of_the_request_is_an_answer() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let target = Target::parse(&format!("http://{}/", listener.local_addr().unwrap())).unwrap();
+    let (tell, heard) = mpsc::channel::<()>();
     let server = thread::spawn(move || {
         for _ in 0..2 {
-            enough(listener.accept().unwrap().0);
+            enough(listener.accept().unwrap().0, &heard);
         }
     });
     let client = client();
@@ -157,12 +159,14 @@ async fn an_answer_before_the_end_of_the_request_is_an_answer() {
         let response = client.send(post(target.clone(), &"x".repeat(32 << 20))).await.unwrap();
         assert_eq!(response.status, StatusCode::PAYLOAD_TOO_LARGE);
         assert_eq!(text(response).await, "no");
+        tell.send(()).unwrap();
     }
     server.join().unwrap();
 }
 
-/// Reads the head, answers, and reads no more. It ends when the client does.
-fn enough(mut tcp: TcpStream) {
+/// Reads the head, answers, and reads no more until the client has `heard` it: else the request could
+/// be written to its end after all, and the connection would rightly be used again.
+fn enough(mut tcp: TcpStream, heard: &Receiver<()>) {
     let mut head = Vec::new();
     let mut byte = [0];
     while !head.ends_with(b"\r\n\r\n") {
@@ -170,6 +174,7 @@ fn enough(mut tcp: TcpStream) {
         head.push(byte[0]);
     }
     tcp.write_all(b"HTTP/1.1 413 Enough\r\nContent-Length: 2\r\n\r\nno").unwrap();
+    heard.recv().unwrap();
     let mut rest = [0; 4096];
     // The client closes it without having written all, which may be told as an error.
     while tcp.read(&mut rest).is_ok_and(|read| read > 0) {}
