@@ -6,6 +6,8 @@ use std::{
     process::Command,
 };
 
+use serde_json::Value;
+
 use super::running::Running;
 use crate::server::program;
 
@@ -40,7 +42,12 @@ async fn build(name: &'static str, gateway: &str, over: Over<'_>) -> Result<Runn
             "per_owner": { "links": 100_000, "processes": 1_000 },
         } },
     });
-    Running::start(name, "/mcp/counter", |port, folder| {
+    Running::start(name, "/mcp/counter", serving(gateway.to_owned(), config)).await
+}
+
+/// The command of a gateway of Stayput with this configuration.
+pub(super) fn serving(gateway: String, config: Value) -> impl FnOnce(u16, &Path) -> Command {
+    move |port, folder| {
         let file = folder.join("stayput.json");
         fs::write(&file, config.to_string()).unwrap();
         let mut command = Command::new(gateway);
@@ -49,8 +56,7 @@ async fn build(name: &'static str, gateway: &str, over: Over<'_>) -> Result<Runn
         // Where the default store is, in a folder of this run.
         command.env("XDG_DATA_HOME", folder);
         command
-    })
-    .await
+    }
 }
 
 /// Everybody that can stand in front of the counter here, Stayput first.

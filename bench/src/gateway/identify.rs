@@ -1,8 +1,9 @@
 //! What it costs to find the session of a call: by its connection, by an argument, by the hint of a host.
 
-use std::{fs, io, process::Command, time::Duration};
+use std::{io, time::Duration};
 
 use super::{
+    contenders,
     load::{self, Caller, Took},
     running::Running,
 };
@@ -64,16 +65,7 @@ async fn gateway(url: &str) -> Result<Running, String> {
     let config = serde_json::json!({
         "mcpServers": { "counter": counter }, "stayput": { "limits": limits },
     });
-    Running::start("stayput", "/mcp/counter", |port, folder| {
-        let file = folder.join("stayput.json");
-        fs::write(&file, config.to_string()).unwrap();
-        let mut command = Command::new(gateway);
-        command.arg("serve").arg("--config").arg(file);
-        command.args(["--listen", &format!("127.0.0.1:{port}")]);
-        command.env("XDG_DATA_HOME", folder);
-        command
-    })
-    .await
+    Running::start("stayput", "/mcp/counter", contenders::serving(gateway, config)).await
 }
 
 async fn measure(server: &HttpServer) -> Result<Vec<Way>, String> {

@@ -2,8 +2,7 @@
 //! refusal tells a session of somebody else from one that never was.
 
 use std::{
-    fs, io,
-    process::Command,
+    io,
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicU64, Ordering},
@@ -16,6 +15,7 @@ use tokio::{io::AsyncWriteExt as _, net::TcpStream};
 
 use super::{
     client::Client,
+    contenders,
     running::Running,
     session::{self, Session, Target},
 };
@@ -81,15 +81,12 @@ async fn gateway(url: &str, limits: Value) -> Result<Running, String> {
         "mcpServers": { "counter": { "url": url } },
         "stayput": { "limits": limits, "auth": auth },
     });
-    Running::start_as("x-user: first\r\n", "stayput", "/mcp/counter", |port, folder| {
-        let file = folder.join("stayput.json");
-        fs::write(&file, config.to_string()).unwrap();
-        let mut command = Command::new(gateway);
-        command.arg("serve").arg("--config").arg(file);
-        command.args(["--listen", &format!("127.0.0.1:{port}")]);
-        command.env("XDG_DATA_HOME", folder);
-        command
-    })
+    Running::start_as(
+        "x-user: first\r\n",
+        "stayput",
+        "/mcp/counter",
+        contenders::serving(gateway, config),
+    )
     .await
 }
 

@@ -1,26 +1,17 @@
 //! How many calls of an owner are in flight that belong to no session.
 //!
 //! A session counts its own calls. What a server is asked in nobody's name is counted here, by owner and server, and
-//! who listens apart from who calls: whoever only listens keeps no call out. Owners meet in one of many tables, and what
-//! is at nought is not known.
+//! who listens apart from who calls: whoever only listens keeps no call out. What is at nought is not known.
 
-use std::{
-    collections::HashMap,
-    fmt,
-    hash::{BuildHasher as _, RandomState},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-};
+use std::{collections::HashMap, fmt, sync::Arc};
 
 use stayput_core::Owner;
 
-/// In how many tables owners are.
-const TABLES: usize = 64;
+use crate::tables::Tables;
 
 /// Who is there, and how often.
-pub(crate) struct Crowd {
-    hasher: RandomState,
-    tables: [Mutex<HashMap<At, u64>>; TABLES],
-}
+#[derive(Default)]
+pub(crate) struct Crowd(Tables<HashMap<At, u64>>);
 
 /// Whose calls, and where.
 #[derive(Clone, PartialEq, Eq, Hash)]
@@ -39,7 +30,7 @@ pub(crate) struct Turn {
 impl Crowd {
     /// One more call; none if there are as many as there may be.
     pub(crate) fn enter(self: &Arc<Self>, at: At, limit: u64) -> Option<Turn> {
-        let mut table = self.table(&at)?;
+        let mut table = self.0.of(&at);
         let count = table.entry(at.clone()).or_default();
         if *count >= limit {
             return None;
@@ -49,27 +40,15 @@ impl Crowd {
         Some(Turn { crowd: self.clone(), at })
     }
 
-    fn table(&self, at: &At) -> Option<MutexGuard<'_, HashMap<At, u64>>> {
-        let index = usize::try_from(self.hasher.hash_one(at) % TABLES as u64).unwrap_or_default();
-        Some(self.tables.get(index)?.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-
     #[cfg(test)]
     fn known(&self) -> usize {
-        self.tables.iter().map(|table| table.lock().unwrap().len()).sum()
-    }
-}
-
-impl Default for Crowd {
-    fn default() -> Self {
-        let tables = std::array::from_fn(|_| Mutex::default());
-        Self { hasher: RandomState::new(), tables }
+        self.0.all().map(|table| table.len()).sum()
     }
 }
 
 impl Drop for Turn {
     fn drop(&mut self) {
-        let Some(mut table) = self.crowd.table(&self.at) else { return };
+        let mut table = self.crowd.0.of(&self.at);
         let Some(count) = table.get_mut(&self.at) else { return };
         *count -= 1;
         if *count == 0 {

@@ -3,19 +3,12 @@
 //! A bucket for each owner, as one number: the moment at which it would be full again. There is no timer, and owners
 //! whose bucket is full are forgotten. Owners meet in one of many tables, so that nobody waits for one who floods.
 
-use std::{
-    collections::HashMap,
-    fmt,
-    hash::{BuildHasher as _, RandomState},
-    sync::{Mutex, PoisonError},
-    time::Duration,
-};
+use std::{collections::HashMap, fmt, time::Duration};
 
 use stayput_core::Owner;
 use tokio::time::Instant;
 
-/// In how many tables owners are.
-const TABLES: usize = 64;
+use crate::tables::Tables;
 
 /// How many owners a table has before those with full buckets are looked for.
 const CROWDED: usize = 128;
@@ -27,8 +20,7 @@ const BURST: Duration = Duration::from_secs(2);
 pub(crate) struct Pace {
     /// The time that one request takes up; none if there is no limit.
     each: Option<Duration>,
-    hasher: RandomState,
-    tables: [Mutex<Table>; TABLES],
+    tables: Tables<Table>,
 }
 
 #[derive(Default)]
@@ -48,8 +40,7 @@ impl Pace {
     pub(crate) fn new(per_second: Option<usize>) -> Self {
         let per_second = per_second.map(|count| u32::try_from(count).unwrap_or(u32::MAX).max(1));
         let each = per_second.map(|count| Duration::from_secs(1) / count);
-        let tables = std::array::from_fn(|_| Mutex::default());
-        Self { each, hasher: RandomState::new(), tables }
+        Self { each, tables: Tables::default() }
     }
 
     /// Takes one request of an owner out of its bucket, at this moment. Where there is no limit no clock is read.
@@ -69,9 +60,7 @@ impl Pace {
     /// [`TooFast`] if there is none left.
     pub(crate) fn admit(&self, owner: &Owner, now: Instant) -> Result<(), TooFast> {
         let Some(each) = self.each else { return Ok(()) };
-        let at = usize::try_from(self.hasher.hash_one(owner) % TABLES as u64).unwrap_or_default();
-        let Some(table) = self.tables.get(at) else { return Ok(()) };
-        let mut table = table.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut table = self.tables.of(owner);
         let Some(full) = table.full.get_mut(owner) else {
             table.meet(owner.clone(), now + each, now);
             return Ok(());
@@ -88,7 +77,7 @@ impl Pace {
 
     #[cfg(test)]
     fn known(&self) -> usize {
-        self.tables.iter().map(|table| table.lock().unwrap().full.len()).sum()
+        self.tables.all().map(|table| table.full.len()).sum()
     }
 }
 
@@ -151,6 +140,6 @@ mod tests {
             let now = start + Duration::from_millis(number.into());
             assert_eq!(pace.admit(&owner(&number.to_string()), now), Ok(()));
         }
-        assert!(pace.known() <= TABLES * (CROWDED + 1), "{}", pace.known());
+        assert!(pace.known() <= pace.tables.all().count() * (CROWDED + 1), "{}", pace.known());
     }
 }

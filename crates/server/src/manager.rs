@@ -1,7 +1,7 @@
 //! The live sessions of rmcp, ended when nobody is there any more, and not while somebody is.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     fmt,
     future::Future,
     pin::Pin,
@@ -257,17 +257,8 @@ impl Stream for Open {
     }
 }
 
-/// The requests that were not answered yet. A call runs on when nobody reads its stream any more. They are
-/// few at a time, and found sooner than a hash is made.
-type InFlight = Arc<Mutex<Vec<RequestId>>>;
-
-/// A request got its answer, or gets none. The last ones are answered first as a rule.
-fn answered(in_flight: &InFlight, id: &RequestId) {
-    let mut in_flight = lock(in_flight);
-    if let Some(at) = in_flight.iter().rposition(|it| it == id) {
-        in_flight.swap_remove(at);
-    }
-}
+/// The requests that were not answered yet. A call runs on when nobody reads its stream any more.
+type InFlight = Arc<Mutex<HashSet<RequestId>>>;
 
 /// What a session of rmcp speaks over. See [`Manager`].
 pub struct Counted {
@@ -298,7 +289,7 @@ impl<F: Future> Future for Sending<F> {
         let this = self.project();
         let sent = ready!(this.sent.poll(cx));
         if let Some(id) = this.answered.take() {
-            answered(this.in_flight, &id);
+            lock(this.in_flight).remove(&id);
         }
         Poll::Ready(sent)
     }
@@ -323,14 +314,14 @@ impl Transport<RoleServer> for Counted {
         let message = self.inner.receive().await?;
         match &message {
             ClientJsonRpcMessage::Request(request) => {
-                lock(&self.in_flight).push(request.id.clone());
+                lock(&self.in_flight).insert(request.id.clone());
             }
             ClientJsonRpcMessage::Notification(it) => {
                 // It gets no answer.
                 if let ClientNotification::CancelledNotification(it) = &it.notification
                     && let Some(id) = &it.params.request_id
                 {
-                    answered(&self.in_flight, id);
+                    lock(&self.in_flight).remove(id);
                 }
             }
             _ => {}

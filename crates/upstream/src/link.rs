@@ -40,7 +40,7 @@ pub(crate) use inbox::Inbox;
 pub use inbox::Incoming;
 pub use listener::Listener;
 pub(crate) use listener::Listeners;
-pub(crate) use prepare::{Prepared, Routing, compose, notification, one_line, push_number};
+pub(crate) use prepare::{Prepared, Routing, compose, notification, one_line};
 pub(crate) use receive::Via;
 pub use terms::Greeting;
 pub(crate) use terms::{Terms, marks};

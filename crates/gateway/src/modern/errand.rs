@@ -47,7 +47,7 @@ pub(super) struct Errand {
 /// Whose call it is.
 pub(super) enum Behind {
     /// No session's. What was made for it goes with it.
-    Nobody(Nobody, #[allow(dead_code, reason = "it does its work when it is dropped")] Turn),
+    Nobody { nobody: Nobody, _turn: Turn },
     /// A session's, which does not idle meanwhile.
     Session(Box<OfSession>),
 }
@@ -101,7 +101,7 @@ pub(super) async fn ask(
         request.note(None, Lost);
         return reply::message_then(told.text, told.then);
     }
-    let errand = Errand::new(request, profile, link, Behind::Nobody(nobody, turn));
+    let errand = Errand::new(request, profile, link, Behind::Nobody { nobody, _turn: turn });
     match unnamed(request.message).as_deref().map(|text| Message::parse(text.as_bytes())) {
         Some(Ok(message)) => errand.send(&message).await,
         _ => errand.send(request.message).await,
@@ -174,7 +174,7 @@ impl Errand {
         let level = params.and_then(|it| it.find(&[meta::META, meta::LOG_LEVEL])?.text());
         let session = match &behind {
             Behind::Session(of) => Some(of.visit.session.session()),
-            Behind::Nobody(..) => None,
+            Behind::Nobody { .. } => None,
         };
         let account = Account::begin(request.house, request.begun(session.map(|it| &**it)));
         Self {
@@ -268,7 +268,7 @@ impl Errand {
     fn session(&self) -> Option<&Session> {
         match &self.behind {
             Behind::Session(of) => Some(&of.visit.session),
-            Behind::Nobody(..) => None,
+            Behind::Nobody { .. } => None,
         }
     }
 
@@ -314,7 +314,7 @@ impl Errand {
                 let (server, delivery) = (&self.server, error.delivery());
                 let reason = losses::reason(Some(loss.reason()));
                 let told = Told { server, session: None, generation, reason, delivery };
-                if let Behind::Nobody(nobody, _) = &self.behind {
+                if let Behind::Nobody { nobody, .. } = &self.behind {
                     let behind = (self.link.slot(), generation);
                     self.house.generations.tell(&nobody.place().owner, server, behind);
                 }

@@ -1,7 +1,7 @@
 //! A request on its way out: our id, our progress token, and what its era wants in it.
 
 use bytes::Bytes;
-use stayput_wire::{Era, Kind, Message, Raw, end_line, header, meta};
+use stayput_wire::{Era, Kind, Message, Raw, end_line, header, json, meta};
 
 use super::{CallError, Terms};
 
@@ -123,7 +123,7 @@ pub(crate) fn plain(
     let length = parts.iter().map(|part| part.len()).sum::<usize>();
     let mut line = Vec::with_capacity(head.len() + digits(number) + length + 1);
     line.extend_from_slice(head);
-    push_number(&mut line, number);
+    json::push_number(&mut line, number);
     parts.iter().for_each(|part| line.extend_from_slice(part.as_bytes()));
     end_line(&mut line);
     Some(Prepared { text: line.into(), token: None, handshake: false, routing: None })
@@ -134,25 +134,12 @@ fn digits(number: u64) -> usize {
     number.checked_ilog10().map_or(1, |log| log as usize + 1)
 }
 
-/// By hand: it is done for every call, and what formats anything takes longer than all else here.
-pub(crate) fn push_number(line: &mut Vec<u8>, mut number: u64) {
-    let start = line.len();
-    loop {
-        line.push(b'0' + u8::try_from(number % 10).unwrap_or_default());
-        number /= 10;
-        if number == 0 {
-            break;
-        }
-    }
-    line[start..].reverse();
-}
-
 /// The text with another id, as one line. This is the way of nearly every call.
 fn line(text: &str, id: Raw<'_>, number: u64) -> Bytes {
     let id = id.range();
     let mut line = Vec::with_capacity(text.len() - id.len() + digits(number) + 1);
     line.extend_from_slice(&text.as_bytes()[..id.start]);
-    push_number(&mut line, number);
+    json::push_number(&mut line, number);
     line.extend_from_slice(&text.as_bytes()[id.end..]);
     end_line(&mut line);
     line.into()
@@ -168,7 +155,7 @@ pub(crate) fn one_line(text: &str) -> Bytes {
 
 /// A request made from its parts. It has no id of its own.
 pub(crate) fn compose(method: &str, params: Option<&str>) -> String {
-    let method = stayput_wire::json::quote(method);
+    let method = json::quote(method);
     match params {
         Some(params) => {
             format!(r#"{{"jsonrpc":"2.0","id":0,"method":{method},"params":{params}}}"#)
@@ -179,7 +166,7 @@ pub(crate) fn compose(method: &str, params: Option<&str>) -> String {
 
 /// A notification made from its parts, as one line.
 pub(crate) fn notification(method: &str, params: Option<&str>) -> Bytes {
-    let method = stayput_wire::json::quote(method);
+    let method = json::quote(method);
     let text = match params {
         Some(params) => format!(r#"{{"jsonrpc":"2.0","method":{method},"params":{params}}}"#),
         None => format!(r#"{{"jsonrpc":"2.0","method":{method}}}"#),
@@ -207,7 +194,7 @@ mod tests {
     fn every_number_is_written_out() {
         for number in [0, 1, 9, 10, 17, 99, 100, 1_234_567_890, u64::MAX - 1, u64::MAX] {
             let mut line = b"n".to_vec();
-            push_number(&mut line, number);
+            json::push_number(&mut line, number);
             assert_eq!(line, format!("n{number}").as_bytes());
             assert_eq!(digits(number), line.len() - 1);
         }

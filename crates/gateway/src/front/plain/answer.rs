@@ -12,7 +12,7 @@ use std::{
 use bytes::{Buf as _, Bytes};
 use http::{HeaderMap, Method, Response, StatusCode, header::CONTENT_TYPE, response::Parts};
 use hyper::body::Body as _;
-use stayput_wire::header as mcp;
+use stayput_wire::{header as mcp, json};
 
 use super::{
     date,
@@ -275,7 +275,7 @@ fn head(out: &mut Vec<u8>, parts: &Parts, end: &End, manner: Manner) {
                 line(out, CONTENT_TYPE.as_str(), mcp::JSON.as_bytes());
             }
             out.extend_from_slice(b"content-length: ");
-            number(out, *length);
+            json::push_number(out, *length as u64);
             out.extend_from_slice(b"\r\n");
         }
         End::Chunks => line(out, "transfer-encoding", b"chunked"),
@@ -288,19 +288,6 @@ fn head(out: &mut Vec<u8>, parts: &Parts, end: &End, manner: Manner) {
     }
     date::write(out);
     out.extend_from_slice(b"\r\n");
-}
-
-/// By hand: every answer has one, and what formats anything takes longer.
-fn number(out: &mut Vec<u8>, mut number: usize) {
-    let start = out.len();
-    loop {
-        out.push(b'0' + u8::try_from(number % 10).unwrap_or_default());
-        number /= 10;
-        if number == 0 {
-            break;
-        }
-    }
-    out[start..].reverse();
 }
 
 fn line(out: &mut Vec<u8>, name: &str, value: &[u8]) {
@@ -334,15 +321,6 @@ mod tests {
             assert_eq!(write(&mut line, answer, manner).await.is_ok(), stays);
             assert_eq!(told.load(Ordering::Relaxed), stays);
             drop(client);
-        }
-    }
-
-    #[test]
-    fn every_number_is_written_out() {
-        for number in [0, 1, 9, 10, 99, 100, 1_234_567_890, usize::MAX] {
-            let mut out = b"n".to_vec();
-            super::number(&mut out, number);
-            assert_eq!(out, format!("n{number}").as_bytes());
         }
     }
 }

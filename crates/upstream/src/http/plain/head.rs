@@ -6,10 +6,10 @@ use ::http::{
     HeaderMap, HeaderName, HeaderValue, Method, StatusCode,
     header::{AUTHORIZATION, HOST},
 };
-use stayput_wire::header::JSON;
+use stayput_wire::{header::JSON, json};
 
 use super::{copy, framing::Framing, nonsense};
-use crate::{http::Request, link::push_number};
+use crate::http::Request;
 
 /// The most headers of an answer.
 const MOST: usize = 100;
@@ -52,7 +52,7 @@ pub(super) fn write(request: &Request, more: &[(HeaderName, HeaderValue)]) -> Ve
     }
     if request.says_length() {
         out.extend_from_slice(b"content-length: ");
-        push_number(&mut out, request.body.len() as u64);
+        json::push_number(&mut out, request.body.len() as u64);
         out.extend_from_slice(b"\r\n");
     }
     out.extend_from_slice(b"\r\n");
