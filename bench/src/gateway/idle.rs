@@ -19,8 +19,8 @@ const FIRST: usize = 1_010;
 const MANY: usize = 10_000;
 const MOST: usize = 50_000;
 const PROCESSES: usize = 200;
-const ROUNDS: usize = 5;
-const TURN: Duration = Duration::from_millis(800);
+const ROUNDS: usize = 12;
+const TURN: Duration = Duration::from_millis(500);
 
 /// Runs the measurements.
 pub(super) async fn run() {

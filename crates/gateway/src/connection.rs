@@ -72,8 +72,8 @@ struct UnderWay {
     flights: u64,
     /// The stream that the client listens on.
     ear: Option<Ear>,
-    /// The link that met the client last. Most clients have one.
-    met: Option<(LinkKey, Generation)>,
+    /// The place of the link that met the client last. Most clients have one.
+    met: Option<(u64, Generation)>,
     /// In a box, because few clients have any of it.
     rare: Option<Box<Rare>>,
 }
@@ -91,8 +91,8 @@ struct Rare {
     asked: BTreeMap<u64, (LinkKey, Asked)>,
     /// What the client wants to hear, as it was asked for.
     wishes: Wishes,
-    /// The other links that know of the client, the latest last.
-    met: Vec<(LinkKey, Generation)>,
+    /// The places of the other links that know of the client, the latest last.
+    met: Vec<(u64, Generation)>,
     /// Who passes on what servers say outside of calls, for each link.
     hearing: Vec<(LinkKey, AbortHandle)>,
     /// What servers listed to this client after something had changed.
@@ -319,29 +319,26 @@ impl Connection {
         self.line.get()
     }
 
-    /// Whether the client meets this link for the first time.
-    pub(crate) fn meets(&self, link: &LinkKey, generation: Generation) -> bool {
+    /// Whether the client meets this link for the first time. It is known by its [`place`](stayput_upstream::Held::slot),
+    /// so that every call compares two numbers.
+    pub(crate) fn meets(&self, place: u64, generation: Generation) -> bool {
         let mut under_way = self.under_way();
         if let Some((known, at)) = &mut under_way.met
-            && known == link
+            && *known == place
         {
             return std::mem::replace(at, generation) != generation;
         }
-        let Some(before) = under_way.met.take() else {
-            under_way.met = Some((link.clone(), generation));
-            return true;
-        };
+        let before = under_way.met.replace((place, generation));
+        let Some(before) = before else { return true };
         let others = &mut under_way.rare().met;
-        let known = others.iter().rposition(|(known, _)| known == link);
+        let known = others.iter().rposition(|(known, _)| *known == place);
         let known = known.map(|at| others.remove(at));
         if others.len() >= SESSIONS {
             // To be introduced twice does no harm.
             others.clear();
         }
         others.push(before);
-        let meets = known.as_ref().is_none_or(|(_, at)| *at != generation);
-        under_way.met = Some((link.clone(), generation));
-        meets
+        known.is_none_or(|(_, at)| at != generation)
     }
 
     /// The client is gone for good: what is in flight is cancelled, and its streams end.

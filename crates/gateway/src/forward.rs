@@ -250,7 +250,7 @@ async fn reach(
         None => (Box::pin(visit.open()).await?, true),
     };
     let deaf = connection.is_deaf_to(link.key());
-    if !(connection.meets(link.key(), link.generation()) || opened || deaf) {
+    if !(connection.meets(link.slot(), link.generation()) || opened || deaf) {
         visit.depend(&link, asked).await?;
         return Ok(link);
     }

@@ -1,11 +1,8 @@
 //! What a session was used for, for whoever runs the gateway.
 
-use std::{
-    fmt,
-    sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicU64, Ordering},
-    },
+use std::sync::{
+    Arc, Mutex, MutexGuard, PoisonError,
+    atomic::{AtomicU64, Ordering},
 };
 
 use stayput_core::{Clock as _, Session, SystemClock, Timestamp};
@@ -17,7 +14,8 @@ const NAME: usize = 128;
 const STDERR: usize = 4 << 10;
 
 /// What a session was used for since this process holds it. It stands beside the session, so that a call
-/// looks nothing up, waits for nobody, and allocates nothing but for the first time.
+/// looks nothing up, waits for nobody, and allocates nothing but for a name that is longer than those before. It is
+/// small, so that a call of one session among very many has little to fetch.
 #[derive(Debug, Default)]
 pub(crate) struct Usage {
     calls: AtomicU64,
@@ -31,14 +29,7 @@ pub(crate) struct Usage {
 #[derive(Clone, Debug, Default)]
 struct Last {
     server: Option<Arc<str>>,
-    tool: Name,
-}
-
-/// A name that lies where it is kept.
-#[derive(Clone)]
-struct Name {
-    length: usize,
-    bytes: [u8; NAME],
+    tool: String,
 }
 
 /// Why a call failed.
@@ -71,8 +62,11 @@ impl Usage {
             if last.server.as_deref() != Some(server) {
                 last.server = Some(shared());
             }
-            if let Some(tool) = tool {
-                last.tool.set(tool);
+            if let Some(tool) = tool
+                && last.tool != tool
+            {
+                last.tool.clear();
+                last.tool.push_str(head(tool));
             }
         }
     }
@@ -103,8 +97,7 @@ impl Usage {
     /// The tool that was called last.
     pub(crate) fn last_tool(&self) -> Option<String> {
         let last = lock(&self.last);
-        let tool = last.tool.as_str();
-        (!tool.is_empty()).then(|| tool.to_owned())
+        (!last.tool.is_empty()).then(|| last.tool.clone())
     }
 
     /// How the last call that failed did.
@@ -119,45 +112,15 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// The last lines of a text, as far as there is room for them.
 pub(crate) fn tail(text: &str) -> &str {
-    let Some(mut from) = text.len().checked_sub(STDERR) else { return text };
-    while !text.is_char_boundary(from) {
-        from += 1;
-    }
-    let rest = text.get(from..).unwrap_or_default();
+    let Some(from) = text.len().checked_sub(STDERR) else { return text };
+    let rest = text.get(text.ceil_char_boundary(from)..).unwrap_or_default();
     // A line that is cut in two says little.
     rest.split_once('\n').map_or(rest, |(_, rest)| rest)
 }
 
-impl Name {
-    fn set(&mut self, name: &str) {
-        let mut length = name.len().min(NAME);
-        while !name.is_char_boundary(length) {
-            length -= 1;
-        }
-        if let (Some(place), Some(name)) =
-            (self.bytes.get_mut(..length), name.as_bytes().get(..length))
-        {
-            place.copy_from_slice(name);
-            self.length = length;
-        }
-    }
-
-    fn as_str(&self) -> &str {
-        let name = self.bytes.get(..self.length).unwrap_or_default();
-        str::from_utf8(name).unwrap_or_default()
-    }
-}
-
-impl Default for Name {
-    fn default() -> Self {
-        Self { length: 0, bytes: [0; NAME] }
-    }
-}
-
-impl fmt::Debug for Name {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(self.as_str(), f)
-    }
+/// As much of a name as is kept.
+fn head(name: &str) -> &str {
+    name.get(..name.floor_char_boundary(NAME)).unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -81,15 +81,14 @@ impl Wire {
         let timeouts = self.server.options().timeouts;
         // What is watched as a whole needs no timer for its parts that would fire later.
         let needed = |limit: Duration| if limit < ask.watched { limit } else { Duration::MAX };
-        // In a box: it would be a large part of every call.
-        let request = Box::new(Request {
+        let request = Request {
             method: ask.method.clone(),
             url: ask.target.clone(),
             headers,
             body: ask.body.clone(),
             first_byte: needed(timeouts.first_byte),
             idle: needed(ask.idle.unwrap_or(timeouts.idle)),
-        });
+        };
         self.client.send_with(&request, &ask.headers).await.map_err(|error| of_http(&error))
     }
 }

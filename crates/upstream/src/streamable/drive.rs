@@ -89,7 +89,8 @@ async fn exchange(
     text.truncate(text.len().saturating_sub(1));
     let mut ask = http.post(core, routing.as_deref(), std::mem::take(text));
     ask.watched = flight.limit;
-    let mut response = http.wire.send(&ask).await?;
+    // In a box of its own: both are small enough for what an allocator has at hand.
+    let mut response = Box::pin(http.wire.send(&ask)).await?;
     if !response.status.is_success() {
         // Only there can be headers that are not known; and what lists the tools must not ask itself.
         let calls = routing.as_ref().is_some_and(|it| &*it.method == "tools/call");
