@@ -102,7 +102,7 @@ pub use session_id::SessionId;
 pub use sessions::{OpenError, Opened, Origin, Renewed, Sessions, Settings, Swept, Wish};
 pub use state::{State, StateError};
 pub use store::{
-    Connection, Expect, HANDLES_PER_SESSION, Measure, Put, Seen, StateKey, Store, StoreError,
-    Value, content_digest,
+    CONNECTIONS_PER_SESSION, Connection, Expect, HANDLES_PER_SESSION, Measure, Put, Seen, StateKey,
+    Store, StoreError, Value, content_digest,
 };
 pub use text::InvalidText;

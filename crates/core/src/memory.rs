@@ -10,9 +10,9 @@ use std::{
 use async_trait::async_trait;
 
 use crate::{
-    Agent, Clock, Connection, Digest, Epoch, Expect, Generation, HANDLES_PER_SESSION, HandleHash,
-    Holder, Key, Lease, Owner, Put, Record, Revision, Seen, SessionId, StateKey, Store, StoreError,
-    Timestamp, Value, content_digest,
+    Agent, CONNECTIONS_PER_SESSION, Clock, Connection, Digest, Epoch, Expect, Generation,
+    HANDLES_PER_SESSION, HandleHash, Holder, Key, Lease, Owner, Put, Record, Revision, Seen,
+    SessionId, StateKey, Store, StoreError, Timestamp, Value, content_digest,
 };
 
 /// A [`Store`] in the memory of this process: the default of the agent library.
@@ -69,10 +69,36 @@ struct Row {
 #[derive(Default)]
 struct Extra {
     handles: Vec<HandleHash>,
-    connections: HashMap<HandleHash, Vec<u8>>,
+    /// When each was last used, and what it is.
+    connections: HashMap<HandleHash, (Timestamp, Vec<u8>)>,
     state: BTreeMap<String, Value>,
     /// The last revision given to a value. It outlives the value, so revisions never repeat.
     revision: Revision,
+}
+
+impl Extra {
+    /// Times of use never go back.
+    fn put_connection(&mut self, connection: &Connection) {
+        let Connection { name, used, body, .. } = connection;
+        let before = self.connections.insert(*name, (*used, body.clone()));
+        if let Some((before, _)) = before
+            && let Some((used, _)) = self.connections.get_mut(name)
+        {
+            *used = before.max(*used);
+        }
+    }
+
+    /// Forgets connections that were not used since `unused`, but for those that were used last.
+    fn forget_unused(&mut self, unused: Timestamp) -> Vec<HandleHash> {
+        if self.connections.len() <= CONNECTIONS_PER_SESSION {
+            return Vec::new();
+        }
+        let mut times: Vec<_> = self.connections.values().map(|(used, _)| *used).collect();
+        let (_, last, _) =
+            times.select_nth_unstable_by(CONNECTIONS_PER_SESSION - 1, |one, other| other.cmp(one));
+        let unused = unused.min(*last);
+        self.connections.extract_if(|_, (used, _)| *used < unused).map(|(name, _)| name).collect()
+    }
 }
 
 impl Row {
@@ -405,11 +431,15 @@ impl Store for MemoryStore {
     async fn put_connection(
         &self,
         connection: &Connection,
+        unused: Timestamp,
         by: Option<Lease>,
     ) -> Result<(), StoreError> {
         self.with(|tables| {
-            let row = tables.row(connection.session, by)?;
-            row.extra().connections.insert(connection.name, connection.body.clone());
+            let extra = tables.row(connection.session, by)?.extra();
+            extra.put_connection(connection);
+            for name in extra.forget_unused(unused) {
+                tables.names.remove(&name);
+            }
             let before = tables.names.insert(connection.name, connection.session);
             if let Some(before) = before.filter(|before| *before != connection.session)
                 && let Some(row) = tables.sessions.get_mut(&before)
@@ -423,9 +453,29 @@ impl Store for MemoryStore {
     async fn connection(&self, name: HandleHash) -> Result<Option<Connection>, StoreError> {
         Ok(self.with(|tables| {
             let session = *tables.names.get(&name)?;
-            let body =
+            let (used, body) =
                 tables.sessions.get(&session)?.extra.as_ref()?.connections.get(&name)?.clone();
-            Some(Connection { name, session, body })
+            Some(Connection { name, session, used, body })
+        }))
+    }
+
+    async fn touch_connections(
+        &self,
+        used: &[(HandleHash, Timestamp)],
+        by: Option<Lease>,
+    ) -> Result<u64, StoreError> {
+        Ok(self.with(|tables| {
+            let mut noted = 0;
+            for (name, at) in used {
+                let Some(session) = tables.names.get(name).copied() else { continue };
+                let Ok(row) = tables.row(session, by) else { continue };
+                let extra = row.extra.as_mut();
+                if let Some((used, _)) = extra.and_then(|it| it.connections.get_mut(name)) {
+                    *used = (*used).max(*at);
+                    noted += 1;
+                }
+            }
+            noted
         }))
     }
 

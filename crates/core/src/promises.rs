@@ -91,6 +91,7 @@ macro_rules! store_promises {
             the_oldest_of_too_many_handles_is_forgotten
             a_connection_lives_until_its_session_is_forgotten
             a_connection_can_lead_elsewhere
+            of_many_connections_the_unused_are_forgotten
             a_connection_is_no_handle
             contents_are_kept_once
             values_read_back_as_they_were_put

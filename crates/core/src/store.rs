@@ -5,7 +5,7 @@ use std::{error::Error, fmt, time::Duration};
 use async_trait::async_trait;
 
 use crate::{
-    Agent, Blame, Digest, Generation, HandleHash, Holder, Key, Lease, Owner, Record, Retry,
+    Agent, Blame, Digest, Expiry, Generation, HandleHash, Holder, Key, Lease, Owner, Record, Retry,
     Revision, SessionId, StateLimits, Timestamp,
 };
 
@@ -125,17 +125,30 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// Keeps a connection, new or changed, until it or the session it leads to is removed. It may lead
     /// to another session than before.
     ///
+    /// Of the connections of that session, all that were last used before `unused` are forgotten, but for the
+    /// [`CONNECTIONS_PER_SESSION`] that were used last.
+    ///
     /// # Errors
     /// [`StoreError::Missing`] if there is no such session, live or tombstone, or
     /// [`StoreError::NotHolder`].
     async fn put_connection(
         &self,
         connection: &Connection,
+        unused: Timestamp,
         by: Option<Lease>,
     ) -> Result<(), StoreError>;
 
     /// Reads a connection.
     async fn connection(&self, name: HandleHash) -> Result<Option<Connection>, StoreError>;
+
+    /// Notes later times of use of connections; returns how many it noted. Times never go back.
+    ///
+    /// Connections that are gone, or lead to a session that another lease has claimed, are passed over.
+    async fn touch_connections(
+        &self,
+        used: &[(HandleHash, Timestamp)],
+        by: Option<Lease>,
+    ) -> Result<u64, StoreError>;
 
     /// Forgets a connection. Forgetting twice is fine.
     ///
@@ -223,6 +236,10 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
 /// How many handles a session keeps. Every re-issue adds one, so there must be an end to it.
 pub const HANDLES_PER_SESSION: usize = 32;
 
+/// How many connections of a session are kept however long nobody used them. Many clients never say goodbye,
+/// and never connect anew by themselves.
+pub const CONNECTIONS_PER_SESSION: usize = 64;
+
 /// What the writer of a record has seen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seen {
@@ -254,8 +271,23 @@ pub struct Connection {
     pub name: HandleHash,
     /// The session it leads to.
     pub session: SessionId,
+    /// When it was last used, or a little earlier.
+    pub used: Timestamp,
     /// Protocol state that only the maker of the connection reads.
     pub body: Vec<u8>,
+}
+
+impl Connection {
+    /// How often it is to be noted that a connection is used, while it is.
+    pub const NOTED: Duration = Duration::from_secs(60);
+
+    /// Since when a connection was used whose client can be expected to come back, to a session that ends by
+    /// this rule: for as long as that may idle, and what may not be noted yet.
+    #[must_use]
+    pub fn unused(now: Timestamp, expiry: Expiry) -> Timestamp {
+        const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+        now.before(expiry.idle.unwrap_or(DAY).saturating_add(2 * Self::NOTED))
+    }
 }
 
 impl fmt::Debug for Connection {

@@ -7,9 +7,10 @@ use std::{sync::Arc, time::Duration};
 
 use futures_util::future::join_all;
 use stayput_core::{
-    Agent, Attachment, Clock, EndReason, Expiry, Generation, Handle, Holder, Key, ManualClock,
-    MemoryStore, OpenError, Origin, Owner, Record, Renewed, Retry, SessionId, SessionLimits,
-    Sessions, Settings, State, StateError, StateLimits, Store, StoreError, Timestamp, Wish,
+    Agent, Attachment, CONNECTIONS_PER_SESSION, Clock, EndReason, Expiry, Generation, Handle,
+    Holder, Key, ManualClock, MemoryStore, OpenError, Origin, Owner, Record, Renewed, Retry,
+    SessionId, SessionLimits, Sessions, Settings, State, StateError, StateLimits, Store,
+    StoreError, Timestamp, Wish,
 };
 use stayput_testkit::faulty::Faulty;
 
@@ -259,6 +260,40 @@ async fn a_connection_is_found_after_a_restart() {
     assert_eq!(two.by_id(&ann(), id).await.unwrap().id(), id);
     two.disconnect(&ann(), &name).await.unwrap();
     assert_eq!(two.connection(&ann(), &name).await.unwrap(), None);
+}
+
+/// R062: clients that connect anew and never say goodbye do not fill the store while their session lives on; who
+/// comes back within the idle time is known, also to the next process.
+#[tokio::test]
+async fn connections_that_nobody_uses_leave_the_store() {
+    let world = World::new();
+    let one = world.process().await;
+    let opened = one.open(&chat("a")).await.unwrap();
+    let names: Vec<_> = (0..CONNECTIONS_PER_SESSION + 3).map(|_| Handle::generate()).collect();
+    for name in &names {
+        one.connect(&opened.session, name, b"").await.unwrap();
+    }
+    // The first is used all the time, the second within the idle time, others never again.
+    for minute in 0..40 {
+        world.clock.advance(MINUTE);
+        one.used(&[names[0].hash(&ann())]).await.unwrap();
+        if minute == 15 {
+            one.used(&[names[1].hash(&ann())]).await.unwrap();
+        }
+    }
+    for _ in 0..CONNECTIONS_PER_SESSION {
+        one.connect(&opened.session, &Handle::generate(), b"").await.unwrap();
+    }
+    drop(opened);
+    one.close().await.unwrap();
+    let two = world.process().await;
+    let mut known = Vec::new();
+    for (number, name) in names.iter().enumerate() {
+        if two.connection(&ann(), name).await.unwrap().is_some() {
+            known.push(number);
+        }
+    }
+    assert_eq!(known, [0, 1]);
 }
 
 /// Invariant 7: a session with a call in flight never idles out.

@@ -3,11 +3,17 @@
 use std::{
     collections::HashMap,
     fmt,
-    sync::{Arc, PoisonError, RwLock},
+    sync::{
+        Arc, PoisonError, RwLock,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use bytes::Bytes;
-use stayput_core::{BuildQuick, Handle, HandleHash, OpenError, Owner, Session, SessionId};
+use stayput_core::{
+    BuildQuick, Connection as Kept, Handle, HandleHash, OpenError, Owner, Session, SessionId,
+};
+use tokio::time::Instant;
 
 use crate::{
     connection::Connection, event::Event, house::House, losses::Beside, owners::Claims,
@@ -19,25 +25,81 @@ const OF_SESSION: usize = 64;
 
 /// The connections that are known here. Others may be known to the store.
 #[derive(Default)]
-pub(crate) struct Connections(RwLock<HashMap<HandleHash, Arc<Connection>, BuildQuick>>);
+pub(crate) struct Connections(RwLock<HashMap<HandleHash, Known, BuildQuick>>);
+
+/// A connection, and what the store is still to be told of it.
+struct Known {
+    connection: Arc<Connection>,
+    /// Whether it was used since the store was told so.
+    used: AtomicBool,
+    /// When that was, if it was since the connection is known here.
+    noted: Option<Instant>,
+}
+
+impl Known {
+    /// One that was kept just now.
+    fn kept(connection: Arc<Connection>) -> Self {
+        Self { connection, used: AtomicBool::new(false), noted: Some(Instant::now()) }
+    }
+
+    /// One that the store remembered. It may have been used long ago, and be forgotten here soon.
+    fn restored(connection: Arc<Connection>) -> Self {
+        Self { connection, used: AtomicBool::new(false), noted: None }
+    }
+
+    fn get(&self) -> Arc<Connection> {
+        // Most find it said: who only looks does not get in the way of others.
+        if !self.used.load(Ordering::Relaxed) {
+            self.used.store(true, Ordering::Relaxed);
+        }
+        self.connection.clone()
+    }
+
+    /// Whether the store is to be told that it is used. Whoever listens uses it, too.
+    fn is_due(&self, now: Instant) -> bool {
+        let used = self.used.load(Ordering::Relaxed) || Arc::strong_count(&self.connection) > 1;
+        used && self.noted.is_none_or(|noted| now.duration_since(noted) >= Kept::NOTED)
+    }
+}
 
 impl Connections {
     fn get(&self, hash: &HandleHash) -> Option<Arc<Connection>> {
-        self.0.read().unwrap_or_else(PoisonError::into_inner).get(hash).cloned()
+        self.0.read().unwrap_or_else(PoisonError::into_inner).get(hash).map(Known::get)
     }
 
-    pub(crate) fn insert(&self, hash: HandleHash, connection: Arc<Connection>) -> Arc<Connection> {
+    pub(crate) fn insert(&self, hash: HandleHash, connection: Arc<Connection>) {
+        let mut all = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        all.insert(hash, Known::kept(connection));
+    }
+
+    fn restore(&self, hash: HandleHash, connection: Arc<Connection>) -> Arc<Connection> {
         let mut all = self.0.write().unwrap_or_else(PoisonError::into_inner);
         // Two requests may have restored it at once: both use the first.
-        all.entry(hash).or_insert(connection).clone()
+        all.entry(hash).or_insert_with(|| Known::restored(connection)).get()
+    }
+
+    /// The connections of whose use the store is to be told now.
+    fn due(&self, now: Instant) -> Vec<HandleHash> {
+        let all = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        all.iter().filter(|(_, known)| known.is_due(now)).map(|(hash, _)| *hash).collect()
+    }
+
+    /// The store was told of the use of these.
+    fn noted(&self, names: &[HandleHash], now: Instant) {
+        let mut all = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        for name in names {
+            if let Some(known) = all.get_mut(name) {
+                (known.used, known.noted) = (AtomicBool::new(false), Some(now));
+            }
+        }
     }
 
     /// The connection with this name is another one now.
     pub(crate) fn replace(&self, hash: HandleHash, connection: Arc<Connection>) {
         let mut all = self.0.write().unwrap_or_else(PoisonError::into_inner);
-        let before = all.insert(hash, connection);
+        let before = all.insert(hash, Known::kept(connection));
         drop(all);
-        if let Some(before) = before {
+        if let Some(Known { connection: before, .. }) = before {
             before.fall_silent();
             before.close();
         }
@@ -45,11 +107,11 @@ impl Connections {
 
     /// Whether a connection with this name is known here.
     pub(crate) fn has(&self, hash: &HandleHash) -> bool {
-        self.get(hash).is_some()
+        self.0.read().unwrap_or_else(PoisonError::into_inner).contains_key(hash)
     }
 
-    fn remove(&self, hash: &HandleHash) -> Option<Arc<Connection>> {
-        self.0.write().unwrap_or_else(PoisonError::into_inner).remove(hash)
+    fn remove(&self, hash: &HandleHash) {
+        drop(self.0.write().unwrap_or_else(PoisonError::into_inner).remove(hash));
     }
 
     /// Takes out the connections of a session that is over, unless something is under way on one: it may
@@ -61,8 +123,8 @@ impl Connections {
     /// The server of a session, if a connection to it is known.
     pub(crate) fn server_of(&self, session: SessionId) -> Option<Arc<str>> {
         let all = self.0.read().unwrap_or_else(PoisonError::into_inner);
-        let found = all.values().find(|connection| connection.session == session);
-        found.map(|connection| connection.target.label().into())
+        let found = all.values().find(|known| known.connection.session == session);
+        found.map(|known| known.connection.target.label().into())
     }
 
     /// Takes out connections that nobody uses, of the sessions that `held` does not know.
@@ -89,10 +151,10 @@ impl Connections {
     fn forget(&self, mut which: impl FnMut(&Arc<Connection>) -> bool) {
         let gone: Vec<_> = {
             let mut all = self.0.write().unwrap_or_else(PoisonError::into_inner);
-            all.extract_if(|_, connection| which(connection)).collect()
+            all.extract_if(|_, known| which(&known.connection)).collect()
         };
-        for (_, connection) in gone {
-            connection.close();
+        for (_, known) in gone {
+            known.connection.close();
         }
     }
 
@@ -105,7 +167,8 @@ impl Connections {
     ) {
         let ears: Vec<_> = {
             let all = self.0.read().unwrap_or_else(PoisonError::into_inner);
-            let own = all.values().filter(|connection| connection.target == *target);
+            let all = all.values().map(|known| &known.connection);
+            let own = all.filter(|connection| connection.target == *target);
             own.filter_map(|connection| connection.ear_of(&which)).collect()
         };
         for ear in ears {
@@ -125,7 +188,8 @@ impl Connections {
     }
 
     fn all(&self) -> Vec<Arc<Connection>> {
-        self.0.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
+        let all = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        all.values().map(|known| known.connection.clone()).collect()
     }
 
     /// Whether a call of any of them has not been answered.
@@ -169,7 +233,7 @@ impl House {
             return Ok(None);
         };
         let restored = Arc::new(restored.called(name));
-        let known = self.connections.insert(hash, restored.clone());
+        let known = self.connections.restore(hash, restored.clone());
         if Arc::ptr_eq(&known, &restored) {
             self.note(session, Event::Resumed { server: known.target.label() });
         }
@@ -181,6 +245,15 @@ impl House {
         let Some(name) = connection.name() else { return Ok(()) };
         let session = self.session(&connection.owner, connection.default_session()).await?;
         self.sessions.connect(&session, name, &connection.to_bytes()).await
+    }
+
+    /// Tells the store which connections are used: of many that lead to one session it forgets those that
+    /// nobody used for long. What it was not told now it is told next time.
+    pub(crate) async fn note_uses(&self, now: Instant) {
+        let due = self.connections.due(now);
+        if !due.is_empty() && self.sessions.used(&due).await.is_ok() {
+            self.connections.noted(&due, now);
+        }
     }
 
     /// Ends a connection, and the session that was made with it, if nothing else ever named that.
@@ -228,4 +301,49 @@ impl House {
 fn is_known_elsewhere(session: &Session) -> bool {
     let record = session.record();
     record.key.is_some() || record.named
+}
+
+#[cfg(test)]
+mod tests {
+    use stayput_core::Wish;
+    use stayput_upstream::Hello;
+    use stayput_wire::Version;
+
+    use super::*;
+    use crate::identify::tests::{World, ann};
+
+    /// R062: the store hears which connections are used, so that it forgets others; not with each call, and not
+    /// of those that nobody uses.
+    #[tokio::test]
+    async fn the_store_is_told_which_connections_are_used() {
+        let World { house, store, .. } = &World::new().await;
+        let session = house.sessions.open(&Wish::new(ann())).await.unwrap().session;
+        let (name, version) = (Handle::generate(), Version::LATEST_LEGACY);
+        let made = Connection::new(ann(), session.id(), Target::All, version, Hello::default())
+            .called(&name);
+        house.keep(&made).await.unwrap();
+        house.connections.insert(name.hash(&ann()), Arc::new(made));
+        let uses = async || house.connection(&ann(), &name).await.unwrap().unwrap();
+        let mut now = Instant::now();
+        let told = async |now| {
+            store.asked();
+            house.note_uses(now).await;
+            store.asked() == ["touch_connections"]
+        };
+        uses().await;
+        assert!(!told(now).await, "it was kept just now");
+        now += 2 * Kept::NOTED;
+        assert!(told(now).await);
+        now += 2 * Kept::NOTED;
+        assert!(!told(now).await, "nobody used it since");
+        let listens = uses().await;
+        assert!(told(now).await);
+        now += 2 * Kept::NOTED;
+        assert!(told(now).await, "whoever listens uses it");
+        drop(listens);
+        // What is not remembered here may be forgotten again before it is used the next time.
+        house.connections.remove(&name.hash(&ann()));
+        uses().await;
+        assert!(told(now).await);
+    }
 }

@@ -407,6 +407,7 @@ async fn tick(house: Arc<House>, mut stopped: watch::Receiver<bool>) {
         }
         let house = house.now();
         let _ = house.sessions.flush().await;
+        house.note_uses(Instant::now()).await;
         let swept = house.sessions.sweep().await;
         let held: HashMap<_, _> =
             house.sessions.held().into_iter().map(|it| (it.id(), it)).collect();

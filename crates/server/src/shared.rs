@@ -11,8 +11,8 @@ mod table;
 use std::{sync::Arc, time::Duration};
 
 use stayput_core::{
-    Agent, Clock, EndReason, Events, Expiry, Handle, HandleHash, Key, OpenError, Owner, Record,
-    Seen, SessionId, State, StateLimits, Store, StoreError, Timestamp,
+    Agent, Clock, Connection, EndReason, Events, Expiry, Handle, HandleHash, Key, OpenError, Owner,
+    Record, Seen, SessionId, State, StateLimits, Store, StoreError, Timestamp,
 };
 
 pub(crate) use self::table::{Held, Use};
@@ -160,11 +160,13 @@ impl Shared {
             return Ok(true);
         }
         let now = self.now();
-        let known = self.store.connection(name).await?.is_some();
-        if known {
-            self.table.trust(name, now.after(TRUST));
+        let Some(known) = self.store.connection(name).await? else { return Ok(false) };
+        self.table.trust(name, now.after(TRUST));
+        if now.since(known.used) > Connection::NOTED {
+            // Else others that lead to the same session would outlive it. What fails now is noted later.
+            let _ = self.store.touch_connections(&[(name, now)], None).await;
         }
-        Ok(known)
+        Ok(true)
     }
 
     /// Uses what is known of a name, if that still can be true. Nothing is asked: a session that is over

@@ -12,9 +12,9 @@ use std::{fmt, time::Duration};
 use async_trait::async_trait;
 use deadpool_postgres::Pool;
 use stayput_core::{
-    Agent, Connection, Digest, Epoch, Expect, Generation, HANDLES_PER_SESSION, HandleHash, Holder,
-    Key, Lease, Owner, Put, Record, Revision, Seen, SessionId, StateKey, Store, StoreError,
-    Timestamp, Value, content_digest,
+    Agent, CONNECTIONS_PER_SESSION, Connection, Digest, Epoch, Expect, Generation,
+    HANDLES_PER_SESSION, HandleHash, Holder, Key, Lease, Owner, Put, Record, Revision, Seen,
+    SessionId, StateKey, Store, StoreError, Timestamp, Value, content_digest,
 };
 use tokio_postgres::Row;
 
@@ -276,6 +276,7 @@ impl Store for PostgresStore {
     async fn put_connection(
         &self,
         connection: &Connection,
+        unused: Timestamp,
         by: Option<Lease>,
     ) -> Result<(), StoreError> {
         let values: Values<'_> = &[
@@ -283,6 +284,9 @@ impl Store for PostgresStore {
             &text(by),
             &connection.name.as_bytes().as_slice(),
             &connection.body,
+            &time(connection.used),
+            &time(unused),
+            &page(CONNECTIONS_PER_SESSION),
         ];
         self.call(sql::PUT_CONNECTION, values).await.map(drop)
     }
@@ -295,8 +299,21 @@ impl Store for PostgresStore {
         Ok(Some(Connection {
             name,
             session: session(&row, "session")?,
+            used: Timestamp::from_millis(number(&row, "used")?),
             body: column(&row, "body")?,
         }))
+    }
+
+    async fn touch_connections(
+        &self,
+        used: &[(HandleHash, Timestamp)],
+        by: Option<Lease>,
+    ) -> Result<u64, StoreError> {
+        let names: Vec<_> = used.iter().map(|(name, _)| name.as_bytes().as_slice()).collect();
+        let times: Vec<_> = used.iter().map(|(_, at)| time(*at)).collect();
+        let values: Values<'_> = &[&names, &times, &text(by)];
+        let row = self.answer(sql::TOUCH_CONNECTIONS, values).await?;
+        number(&row, "noted")
     }
 
     async fn remove_connection(

@@ -29,7 +29,7 @@ use crate::{OpenError, RedisAddress};
 const REDIS: &str = "redis";
 
 /// The layout of keys this program knows.
-const SCHEMA: i64 = 1;
+const SCHEMA: i64 = 2;
 
 /// How many rows are asked for at once: enough to hide the round trip, and not so many that the
 /// server has no time for others.
@@ -230,13 +230,22 @@ impl Store for RedisStore {
     async fn put_connection(
         &self,
         connection: &Connection,
+        unused: Timestamp,
         by: Option<Lease>,
     ) -> Result<(), StoreError> {
-        names::put_connection(self, connection, by).await
+        names::put_connection(self, connection, unused, by).await
     }
 
     async fn connection(&self, name: HandleHash) -> Result<Option<Connection>, StoreError> {
         names::connection(self, name).await
+    }
+
+    async fn touch_connections(
+        &self,
+        used: &[(HandleHash, Timestamp)],
+        by: Option<Lease>,
+    ) -> Result<u64, StoreError> {
+        names::touch_connections(self, used, by).await
     }
 
     async fn remove_connection(

@@ -26,7 +26,7 @@ use crate::{
 const STORE: &str = "sqlite";
 
 /// The schema this program makes and knows, in `user_version` of the file.
-const SCHEMA: i64 = 1;
+const SCHEMA: i64 = 2;
 
 /// A store in one SQLite file.
 ///
@@ -188,14 +188,24 @@ impl Store for SqliteStore {
     async fn put_connection(
         &self,
         connection: &Connection,
+        unused: Timestamp,
         by: Option<Lease>,
     ) -> Result<(), StoreError> {
         let connection = connection.clone();
-        self.writer.run(move |db| sql::put_connection(db, &connection, by)).await
+        self.writer.run(move |db| sql::put_connection(db, &connection, unused, by)).await
     }
 
     async fn connection(&self, name: HandleHash) -> Result<Option<Connection>, StoreError> {
         self.look(move |db| sql::connection(db, name)).await
+    }
+
+    async fn touch_connections(
+        &self,
+        used: &[(HandleHash, Timestamp)],
+        by: Option<Lease>,
+    ) -> Result<u64, StoreError> {
+        let used = used.to_vec();
+        self.writer.run(move |db| sql::touch_connections(db, &used, by)).await
     }
 
     async fn remove_connection(

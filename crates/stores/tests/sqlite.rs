@@ -41,7 +41,8 @@ mod file {
     };
 
     use stayput_core::{
-        Blame, Expect, Expiry, Owner, Put, Record, Retry, StateLimits, Store, StoreError, Timestamp,
+        Blame, Connection, Expect, Expiry, Handle, Owner, Put, Record, Retry, StateLimits, Store,
+        StoreError, Timestamp,
     };
     use stayput_stores::{Database, OpenError};
 
@@ -169,11 +170,33 @@ mod file {
         drop(open(&path).await.unwrap());
         sqlite3(&path).execute_batch("pragma user_version = 7").unwrap();
         let error = open(&path).await.unwrap_err();
-        assert!(matches!(error, OpenError::NewerSchema { found: 7, known: 1, .. }), "{error:?}");
+        assert!(matches!(error, OpenError::NewerSchema { found: 7, known: 2, .. }), "{error:?}");
         assert!(error.to_string().contains("run the newer version"), "{error}");
         let version: i64 =
             sqlite3(&path).query_row("pragma user_version", [], |row| row.get(0)).unwrap();
         assert_eq!(version, 7);
+    }
+
+    /// A file of before is moved forward, with what is in it.
+    #[tokio::test]
+    async fn an_older_schema_is_moved_forward() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.db");
+        let (kept, name) = (record(), Handle::generate().hash(&Owner::local()));
+        let used = Timestamp::from_millis(5);
+        let connection = Connection { name, session: kept.id, used, body: vec![1] };
+        let store = open(&path).await.unwrap().store;
+        store.insert(&kept).await.unwrap();
+        store.put_connection(&connection, used, None).await.unwrap();
+        drop(store);
+        let before = "drop index connection_session; alter table connection drop column used;
+                      create index connection_session on connection (session); pragma user_version = 1";
+        sqlite3(&path).execute_batch(before).unwrap();
+        let store = open(&path).await.unwrap().store;
+        let found = store.connection(name).await.unwrap();
+        let used = Timestamp::from_millis(0);
+        assert_eq!(found, Some(Connection { used, ..connection }));
+        assert_eq!(store.touch_connections(&[(name, used)], None).await.unwrap(), 1);
     }
 
     #[tokio::test]

@@ -126,8 +126,9 @@ verbs! {
     purge(ended_before: Timestamp, limit: usize) -> u64;
     add_handle(id: SessionId, hash: HandleHash, by: Option<Lease>) -> ();
     find_handle(hash: HandleHash) -> Option<Record>;
-    put_connection(connection: &Connection, by: Option<Lease>) -> ();
+    put_connection(connection: &Connection, unused: Timestamp, by: Option<Lease>) -> ();
     connection(name: HandleHash) -> Option<Connection>;
+    touch_connections(used: &[(HandleHash, Timestamp)], by: Option<Lease>) -> u64;
     remove_connection(name: HandleHash, by: Option<Lease>) -> ();
     state(id: SessionId, key: &str) -> Option<Value>;
     state_keys(id: SessionId) -> Vec<StateKey>;

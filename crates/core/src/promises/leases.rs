@@ -83,12 +83,13 @@ async fn try_all_writes(
     let id = record.id;
     let name = Handle::generate().hash(&record.owner);
     let put = Put { key: "x", bytes: b"1", expect: Expect::Any, limits: StateLimits::default() };
+    let connection = Connection { name, session: id, used: NOW, body: vec![] };
     let seen = store.load(id).await.unwrap().unwrap();
     vec![
         store.put_state(id, put, by).await.map(drop),
         store.remove_state(id, "x", Expect::Any, by).await,
         store.add_handle(id, name, by).await,
-        store.put_connection(&Connection { name, session: id, body: vec![] }, by).await,
+        store.put_connection(&connection, NOW, by).await,
         store.remove_connection(name, by).await,
         store.replace(&seen, Seen::revision(&seen), by).await.map(drop),
         store.remove(id, by).await,
@@ -100,8 +101,8 @@ pub async fn a_late_holder_cannot_write(store: Arc<dyn Store>) {
     let (late, mine) = (lease(&store).await, lease(&store).await);
     let record = inserted(&store, Record { holder: Some(late), ..named("k") }).await;
     let name = Handle::generate().hash(&record.owner);
-    let connection = Connection { name, session: record.id, body: vec![1] };
-    store.put_connection(&connection, Some(late)).await.unwrap();
+    let connection = Connection { name, session: record.id, used: NOW, body: vec![1] };
+    store.put_connection(&connection, NOW, Some(late)).await.unwrap();
     store.leave(late).await.unwrap();
     store.claim(record.id, mine).await.unwrap();
     for (n, result) in try_all_writes(&store, &record, Some(late)).await.into_iter().enumerate() {
@@ -111,6 +112,7 @@ pub async fn a_late_holder_cannot_write(store: Arc<dyn Store>) {
     }
     assert_fails!(store.remove_connection(name, Some(late)).await, StoreError::NotHolder);
     assert_eq!(store.touch(&[(record.id, later(1))], Some(late)).await.unwrap(), 0);
+    assert_eq!(store.touch_connections(&[(name, later(1))], Some(late)).await.unwrap(), 0);
     assert_eq!(loaded(&store, &record).await, Record { holder: Some(mine), ..record.clone() });
     assert_eq!(store.connection(name).await.unwrap(), Some(connection));
     store.release(record.id, late).await.unwrap();

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use super::{NOW, assert_fails, inserted, named, owner, unnamed};
+use super::{NOW, assert_fails, inserted, later, named, owner, unnamed};
 use crate::{
-    Connection, EndReason, HANDLES_PER_SESSION, Handle, HandleHash, Record, Seen, Store,
-    StoreError, content_digest,
+    CONNECTIONS_PER_SESSION, Connection, EndReason, HANDLES_PER_SESSION, Handle, HandleHash,
+    Record, Seen, Store, StoreError, content_digest,
 };
 
 async fn found(store: &Arc<dyn Store>, hash: HandleHash) -> Option<Record> {
@@ -53,14 +53,15 @@ pub async fn the_oldest_of_too_many_handles_is_forgotten(store: Arc<dyn Store>) 
 pub async fn a_connection_lives_until_its_session_is_forgotten(store: Arc<dyn Store>) {
     let mut record = inserted(&store, named("k")).await;
     let name = || Handle::generate().hash(&record.owner);
-    let mut first = Connection { name: name(), session: record.id, body: vec![0, 255, 10] };
-    let second = Connection { name: name(), session: record.id, body: Vec::new() };
-    let lost = Connection { name: name(), session: unnamed().id, body: Vec::new() };
-    assert_fails!(store.put_connection(&lost, None).await, StoreError::Missing);
-    store.put_connection(&first, None).await.unwrap();
-    store.put_connection(&second, None).await.unwrap();
+    let mut first =
+        Connection { name: name(), session: record.id, used: NOW, body: vec![0, 255, 10] };
+    let second = Connection { name: name(), session: record.id, used: NOW, body: Vec::new() };
+    let lost = Connection { name: name(), session: unnamed().id, used: NOW, body: Vec::new() };
+    assert_fails!(store.put_connection(&lost, NOW, None).await, StoreError::Missing);
+    store.put_connection(&first, NOW, None).await.unwrap();
+    store.put_connection(&second, NOW, None).await.unwrap();
     first.body = vec![7; 100_000];
-    store.put_connection(&first, None).await.unwrap();
+    store.put_connection(&first, NOW, None).await.unwrap();
     record.end(EndReason::Idle, NOW);
     store.replace(&record, Seen::revision(&record), None).await.unwrap();
     assert_eq!(store.connection(first.name).await.unwrap().as_ref(), Some(&first));
@@ -77,14 +78,58 @@ pub async fn a_connection_lives_until_its_session_is_forgotten(store: Arc<dyn St
 pub async fn a_connection_can_lead_elsewhere(store: Arc<dyn Store>) {
     let (first, second) = (inserted(&store, named("a")).await, inserted(&store, named("b")).await);
     let name = Handle::generate().hash(&first.owner);
-    let mut connection = Connection { name, session: first.id, body: vec![1] };
-    store.put_connection(&connection, None).await.unwrap();
+    let mut connection = Connection { name, session: first.id, used: NOW, body: vec![1] };
+    store.put_connection(&connection, NOW, None).await.unwrap();
     connection.session = second.id;
-    store.put_connection(&connection, None).await.unwrap();
+    store.put_connection(&connection, NOW, None).await.unwrap();
     store.remove(first.id, None).await.unwrap();
     assert_eq!(store.connection(name).await.unwrap(), Some(connection));
     store.remove(second.id, None).await.unwrap();
     assert_eq!(store.connection(name).await.unwrap(), None);
+}
+
+/// Clients that connect anew and never say goodbye do not fill the store: of many connections those go that
+/// nobody used for long, and no other one.
+pub async fn of_many_connections_the_unused_are_forgotten(store: Arc<dyn Store>) {
+    let (record, other) = (inserted(&store, named("k")).await, inserted(&store, named("l")).await);
+    let put = async |session, minute, unused| {
+        let name = Handle::generate().hash(&record.owner);
+        let connection = Connection { name, session, used: later(minute), body: vec![1] };
+        store.put_connection(&connection, later(unused), None).await.unwrap();
+        name
+    };
+    let is_there = async |name| store.connection(name).await.unwrap().is_some();
+    let elsewhere = put(other.id, 0, 0).await;
+    let mut first = Vec::new();
+    for minute in 0..3 {
+        first.push(put(record.id, minute, 99).await);
+    }
+    // As many as there may be, however long nobody used them.
+    for _ in 3..CONNECTIONS_PER_SESSION {
+        put(record.id, 10, 99).await;
+    }
+    for name in &first {
+        assert!(is_there(*name).await);
+    }
+    // More than that, and all were used since.
+    put(record.id, 10, 0).await;
+    assert!(is_there(first[0]).await);
+    // The first is noted as used again: then it is not the one to go.
+    let used =
+        [(first[0], later(5)), (first[1], NOW), (Handle::generate().hash(&record.owner), NOW)];
+    assert_eq!(store.touch_connections(&used, None).await.unwrap(), 2);
+    let noted = store.connection(first[1]).await.unwrap().unwrap();
+    assert_eq!(noted.used, later(1), "times never go back");
+    put(record.id, 10, 5).await;
+    let left = [is_there(first[0]).await, is_there(first[1]).await, is_there(first[2]).await];
+    assert_eq!(left, [true, false, false]);
+    assert!(is_there(elsewhere).await);
+    // However long nobody used any of them, as many stay as there may be: those that were used last.
+    let last = put(record.id, 10, 99).await;
+    assert_eq!([is_there(first[0]).await, is_there(last).await], [false, true]);
+    // One that is forgotten is not brought back by a late note.
+    assert_eq!(store.touch_connections(&[(first[1], later(9))], None).await.unwrap(), 0);
+    assert!(!is_there(first[1]).await);
 }
 
 /// Who knows the name of a connection cannot use it as a handle, nor the other way round.
@@ -94,7 +139,11 @@ pub async fn a_connection_is_no_handle(store: Arc<dyn Store>) {
         (Handle::generate().hash(&record.owner), Handle::generate().hash(&record.owner));
     store.add_handle(record.id, handle, None).await.unwrap();
     store
-        .put_connection(&Connection { name, session: record.id, body: vec![] }, None)
+        .put_connection(
+            &Connection { name, session: record.id, used: NOW, body: vec![] },
+            NOW,
+            None,
+        )
         .await
         .unwrap();
     assert_eq!(found(&store, name).await, None);

@@ -266,8 +266,8 @@ pub async fn remove_forgets_all_that_belongs_to_a_session(store: Arc<dyn Store>)
     let record = inserted(&store, record).await;
     let (handle, name) = (Handle::generate(), Handle::generate().hash(&record.owner));
     store.add_handle(record.id, handle.hash(&record.owner), None).await.unwrap();
-    let connection = Connection { name, session: record.id, body: vec![1] };
-    store.put_connection(&connection, None).await.unwrap();
+    let connection = Connection { name, session: record.id, used: NOW, body: vec![1] };
+    store.put_connection(&connection, NOW, None).await.unwrap();
     let put = Put { key: "x", bytes: b"1", expect: Expect::Any, limits: StateLimits::default() };
     store.put_state(record.id, put, None).await.unwrap();
     for _ in 0..2 {

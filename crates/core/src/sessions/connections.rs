@@ -1,11 +1,16 @@
 //! Connections of clients, and the sessions they lead to.
 
 use super::{OpenError, Sessions};
-use crate::{Connection, Handle, Owner, Session, SessionId};
+use crate::{Connection, Handle, HandleHash, Owner, Session, SessionId};
+
+/// How many times of use are noted at once.
+const BATCH: usize = 256;
 
 impl Sessions {
     /// Keeps a connection that leads to a session, new or changed. `name` is the secret that its
     /// client shows, and `body` is for whoever speaks with the client.
+    ///
+    /// Of many that lead to this session, those are forgotten that nobody used for as long as it may idle.
     ///
     /// # Errors
     /// [`OpenError::LeaseLost`] or what the store says.
@@ -16,9 +21,25 @@ impl Sessions {
         body: &[u8],
     ) -> Result<(), OpenError> {
         let (name, session_id) = (name.hash(session.owner()), session.id());
-        let connection = Connection { name, session: session_id, body: body.to_owned() };
-        let kept = self.store.put_connection(&connection, Some(self.lease()?)).await;
+        let used = self.clock.now();
+        let unused = Connection::unused(used, session.record().expiry);
+        let connection = Connection { name, session: session_id, used, body: body.to_owned() };
+        let kept = self.store.put_connection(&connection, unused, Some(self.lease()?)).await;
         Ok(self.heed(session, kept)?)
+    }
+
+    /// Notes that connections are used now. To be called for each, while it is used, once in
+    /// [`Connection::NOTED`].
+    ///
+    /// # Errors
+    /// [`OpenError::LeaseLost`] or what the store says.
+    pub async fn used(&self, names: &[HandleHash]) -> Result<(), OpenError> {
+        let now = self.clock.now();
+        for batch in names.chunks(BATCH) {
+            let used: Vec<_> = batch.iter().map(|name| (*name, now)).collect();
+            self.store.touch_connections(&used, Some(self.lease()?)).await?;
+        }
+        Ok(())
     }
 
     /// Where a connection of `owner` leads to, and what was kept with it; `None` if `owner` has no

@@ -1,6 +1,6 @@
 //! What is remembered of secrets, and what is shown of them.
 
-use stayput_core::{Connection, Handle};
+use stayput_core::{Connection, Handle, Timestamp};
 
 use crate::kit::{World, ann, chat};
 
@@ -30,7 +30,13 @@ async fn debug() {
     world
         .store
         .put_connection(
-            &Connection { name, session: opened.session.id(), body: b"hunter2".to_vec() },
+            &Connection {
+                name,
+                session: opened.session.id(),
+                used: Timestamp::MAX,
+                body: b"hunter2".to_vec(),
+            },
+            Timestamp::MAX,
             opened.session.record().holder,
         )
         .await

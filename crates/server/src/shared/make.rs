@@ -78,8 +78,10 @@ impl Shared {
         to: &Use,
         body: Vec<u8>,
     ) -> Result<(), OpenError> {
-        let connection = Connection { name, session: to.held().id(), body };
-        self.store.put_connection(&connection, None).await?;
+        let used = self.now();
+        let unused = Connection::unused(used, self.settings.expiry);
+        let connection = Connection { name, session: to.held().id(), used, body };
+        self.store.put_connection(&connection, unused, None).await?;
         self.remember(to.held(), name);
         Ok(())
     }

@@ -13,8 +13,10 @@ use super::{
 use crate::OpenError;
 
 /// Every change of the schema, oldest first. What was released is never edited.
-const MIGRATIONS: &[&str] =
-    &[concat!(include_str!("1_tables.sql"), include_str!("1_functions.sql"))];
+const MIGRATIONS: &[&str] = &[
+    concat!(include_str!("1_tables.sql"), include_str!("1_functions.sql")),
+    include_str!("2_used.sql"),
+];
 
 /// How long a change of the schema may take, the wait for another process that makes it included.
 const MOVE: Duration = Duration::from_secs(60);

@@ -74,9 +74,13 @@ pub(super) const FIND_HANDLE: &str = concat!(
 );
 
 pub(super) const PUT_CONNECTION: &str =
-    "select outcome from stayput_put_connection($1, $2, $3, $4)";
+    "select outcome from stayput_put_connection($1, $2, $3, $4, $5, $6, $7)";
 
-pub(super) const CONNECTION: &str = "select session, body from stayput_connection where name = $1";
+pub(super) const CONNECTION: &str =
+    "select session, used, body from stayput_connection where name = $1";
+
+pub(super) const TOUCH_CONNECTIONS: &str =
+    "select noted from stayput_touch_connections($1, $2, $3)";
 
 pub(super) const REMOVE_CONNECTION: &str = "select outcome from stayput_remove_connection($1, $2)";
 

@@ -209,7 +209,7 @@ impl RedisStore {
     fn burying(&self, id: SessionId) -> Cmd {
         let (row, grave) = (self.keys.row(id), self.keys.grave(id));
         let (handles, connections) = (self.keys.handles(id), self.keys.connections(id));
-        BURY.call(&[&row, &grave, &handles, &connections])
+        BURY.call(&[&row, &grave, &handles, &connections, &self.keys.uses(id)])
     }
 
     /// The command that lets a name no longer lead to a session.

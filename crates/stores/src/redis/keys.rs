@@ -5,6 +5,7 @@
 //! | `P:{ID}:r` | the record of a session, a hash; beside it the seal and the counters of its state |
 //! | `P:{ID}:h` | its handles, a list of hashes, oldest first |
 //! | `P:{ID}:c` | its connections, a hash of bodies by name |
+//! | `P:{ID}:u` | when each of them was last used, a sorted set |
 //! | `P:{ID}:s` | its state, a hash with two fields for each value: `r` + key has the revision, `v` + key the bytes |
 //! | `P:{ID}:x` | the grave of a session that was forgotten, until all that led to it is cleaned up |
 //! | `P:k:DIGEST` | `ID:TURN`, the session that has a key now or had it last |
@@ -45,6 +46,10 @@ impl Keys {
 
     pub(super) fn connections(&self, id: SessionId) -> String {
         self.tagged(id, "c")
+    }
+
+    pub(super) fn uses(&self, id: SessionId) -> String {
+        self.tagged(id, "u")
     }
 
     pub(super) fn state(&self, id: SessionId) -> String {

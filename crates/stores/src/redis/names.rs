@@ -4,18 +4,19 @@
 //! in the index that its session does not know leads nowhere. The session knows its handles and its
 //! connections apart, so neither can be used as the other.
 
-use ::redis::{Pipeline, Value, cmd};
+use ::redis::{Cmd, Pipeline, Value, cmd};
 use stayput_core::{
-    Connection, HANDLES_PER_SESSION, HandleHash, Lease, Record, SessionId, StoreError,
+    CONNECTIONS_PER_SESSION, Connection, HANDLES_PER_SESSION, HandleHash, Lease, Record, SessionId,
+    StoreError, Timestamp,
 };
 
 use super::{
-    REDIS, RedisStore, allowed,
+    BATCH, REDIS, RedisStore, allowed,
     index::read_name,
     lease_text,
     link::answer,
     row::{Fields, Row},
-    scripts::{ADD_HANDLE, PUT_CONNECTION, REMOVE_CONNECTION},
+    scripts::{ADD_HANDLE, PUT_CONNECTION, REMOVE_CONNECTION, Script, TOUCH_CONNECTION},
 };
 use crate::failure::corrupt;
 
@@ -33,10 +34,20 @@ pub(super) async fn add_handle(
 ) -> Result<(), StoreError> {
     let mut call = ADD_HANDLE.call(&[&store.keys.row(id), &store.keys.handles(id)]);
     call.arg((lease_text(by), hash.as_bytes(), HANDLES_PER_SESSION));
-    let mut said = store.link.one::<Vec<Value>>(&call).await?.into_iter();
+    enter(store, hash, id, store.link.one(&call).await?).await
+}
+
+/// Enters a name that a session has taken into the index, and takes those out that it has forgotten for it.
+async fn enter(
+    store: &RedisStore,
+    name: HandleHash,
+    id: SessionId,
+    said: Vec<Value>,
+) -> Result<(), StoreError> {
+    let mut said = said.into_iter();
     allowed(answer(said.next().unwrap_or(Value::Nil))?)?;
     let mut pipe = Pipeline::new();
-    pipe.cmd("SET").arg(store.keys.name(hash)).arg(id.to_string()).ignore();
+    pipe.cmd("SET").arg(store.keys.name(name)).arg(id.to_string()).ignore();
     for forgotten in said {
         let name = read_name(&answer::<Vec<u8>>(forgotten)?)?;
         pipe.add_command(store.drop_name(name, id)).ignore();
@@ -66,13 +77,48 @@ pub(super) async fn find_handle(
 pub(super) async fn put_connection(
     store: &RedisStore,
     connection: &Connection,
+    unused: Timestamp,
     by: Option<Lease>,
 ) -> Result<(), StoreError> {
     let (id, name) = (connection.session, connection.name);
-    let mut call = PUT_CONNECTION.call(&[&store.keys.row(id), &store.keys.connections(id)]);
+    let mut call = on_connections(store, &PUT_CONNECTION, id);
     call.arg(lease_text(by)).arg(name.as_bytes()).arg(&connection.body);
-    allowed(store.link.one(&call).await?)?;
-    store.link.one(cmd("SET").arg(store.keys.name(name)).arg(id.to_string())).await
+    call.arg((connection.used.as_millis(), unused.as_millis(), CONNECTIONS_PER_SESSION));
+    enter(store, name, id, store.link.one(&call).await?).await
+}
+
+/// A call of a script on the connections of a session.
+fn on_connections(store: &RedisStore, script: &Script, id: SessionId) -> Cmd {
+    let keys = [store.keys.row(id), store.keys.connections(id), store.keys.uses(id)];
+    script.call(&keys.each_ref().map(String::as_str))
+}
+
+/// Notes times of use. A connection that leads elsewhere by now is noted there.
+pub(super) async fn touch_connections(
+    store: &RedisStore,
+    used: &[(HandleHash, Timestamp)],
+    by: Option<Lease>,
+) -> Result<u64, StoreError> {
+    let (by, mut noted) = (lease_text(by), 0);
+    for some in used.chunks(BATCH) {
+        let mut pipe = Pipeline::new();
+        for (name, _) in some {
+            pipe.cmd("GET").arg(store.keys.name(*name));
+        }
+        let led: Vec<Option<String>> = store.link.many(&pipe).await?;
+        let mut pipe = Pipeline::new();
+        for ((name, at), id) in some.iter().zip(led) {
+            // What cannot be read is told to whoever needs it.
+            let Some(id) = id.and_then(|id| id.parse().ok()) else { continue };
+            let mut call = on_connections(store, &TOUCH_CONNECTION, id);
+            call.arg(&by).arg(name.as_bytes()).arg(at.as_millis());
+            pipe.add_command(call);
+        }
+        if !pipe.is_empty() {
+            noted += store.link.many::<Vec<u64>>(&pipe).await?.iter().sum::<u64>();
+        }
+    }
+    Ok(noted)
 }
 
 pub(super) async fn connection(
@@ -85,8 +131,10 @@ pub(super) async fn connection(
     let mut pipe = Pipeline::new();
     pipe.cmd("EXISTS").arg(store.keys.row(session));
     pipe.cmd("HGET").arg(store.keys.connections(session)).arg(name.as_bytes());
-    let (there, body): (bool, Option<Vec<u8>>) = store.link.many(&pipe).await?;
-    Ok(body.filter(|_| there).map(|body| Connection { name, session, body }))
+    pipe.cmd("ZSCORE").arg(store.keys.uses(session)).arg(name.as_bytes());
+    let (there, body, used): (bool, Option<Vec<u8>>, Option<u64>) = store.link.many(&pipe).await?;
+    let used = Timestamp::from_millis(used.unwrap_or_default());
+    Ok(body.filter(|_| there).map(|body| Connection { name, session, used, body }))
 }
 
 pub(super) async fn remove_connection(
@@ -97,7 +145,7 @@ pub(super) async fn remove_connection(
     let Some(id) = named(store, name).await? else {
         return Ok(());
     };
-    let mut call = REMOVE_CONNECTION.call(&[&store.keys.row(id), &store.keys.connections(id)]);
+    let mut call = on_connections(store, &REMOVE_CONNECTION, id);
     call.arg(lease_text(by)).arg(name.as_bytes());
     match allowed(store.link.one(&call).await?) {
         Ok(0) | Err(StoreError::Missing) => Ok(()),

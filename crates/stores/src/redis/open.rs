@@ -72,7 +72,8 @@ pub(super) async fn one_node(link: &Link) -> Result<(), OpenError> {
     }
 }
 
-/// Notes the schema on an empty server, and refuses one that a newer version has made.
+/// Notes the schema, and refuses one that a newer version has made. What was added since the first needs
+/// nothing to be moved.
 pub(super) async fn known_schema(link: &Link, keys: &Keys) -> Result<(), OpenError> {
     let mut pipe = Pipeline::new();
     pipe.cmd("SET").arg((keys.schema(), SCHEMA, "NX")).ignore();
@@ -82,6 +83,11 @@ pub(super) async fn known_schema(link: &Link, keys: &Keys) -> Result<(), OpenErr
     let (found,): (i64,) = from_redis_value(said).map_err(|error| failed(error.into()))?;
     if found > SCHEMA {
         return Err(OpenError::NewerSchema { store: REDIS, found, known: SCHEMA });
+    }
+    if found < SCHEMA {
+        let mut pipe = Pipeline::new();
+        pipe.cmd("SET").arg((keys.schema(), SCHEMA)).ignore();
+        link.raw(&pipe).await.map_err(failed)?;
     }
     Ok(())
 }

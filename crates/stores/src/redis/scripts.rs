@@ -55,6 +55,7 @@ scripts! {
     POSTPONE: "postpone.lua";
     ADD_HANDLE: "guard.lua" "add_handle.lua";
     PUT_CONNECTION: "guard.lua" "put_connection.lua";
+    TOUCH_CONNECTION: "guard.lua" "touch_connection.lua";
     REMOVE_CONNECTION: "guard.lua" "remove_connection.lua";
     PUT_STATE: "guard.lua" "value.lua" "put_state.lua";
     REMOVE_STATE: "guard.lua" "value.lua" "remove_state.lua";

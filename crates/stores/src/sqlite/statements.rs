@@ -2,21 +2,24 @@
 
 use rusqlite::{Connection as Db, OptionalExtension, Params, named_params, params};
 use stayput_core::{
-    Connection, Digest, Epoch, Event, Expect, Generation, HANDLES_PER_SESSION, HandleHash, Holder,
-    Lease, Owner, Put, Record, Revision, Seen, SessionId, StateKey, StoreError, Timestamp, Topic,
-    Value,
+    CONNECTIONS_PER_SESSION, Connection, Digest, Epoch, Event, Expect, Generation,
+    HANDLES_PER_SESSION, HandleHash, Holder, Lease, Owner, Put, Record, Revision, Seen, SessionId,
+    StateKey, StoreError, Timestamp, Topic, Value,
 };
 
 use super::{SCHEMA, STORE, fault};
 use crate::{
     failure::corrupt,
-    row::{Row, number, time, unsigned},
+    row::{Row, moment, number, time, unsigned},
 };
 
 type Result<T> = std::result::Result<T, StoreError>;
 
 /// The milliseconds since 1970 by the clock of the database.
 const NOW: &str = "cast(unixepoch('now', 'subsec') * 1000 as integer)";
+
+/// Every change of the schema, oldest first. What was released is never edited.
+const MIGRATIONS: [&str; 2] = [include_str!("1_tables.sql"), include_str!("2_used.sql")];
 
 /// Moves the schema forward; returns the one that is there, which may be newer than ours.
 pub(super) fn migrate(db: &Db) -> Result<i64> {
@@ -34,7 +37,12 @@ pub(super) fn migrate(db: &Db) -> Result<i64> {
                 "name a file of its own for it",
             ));
         }
-        run(include_str!("schema.sql"))?;
+    }
+    let done = usize::try_from(found).unwrap_or(usize::MAX);
+    for migration in MIGRATIONS.iter().skip(done) {
+        run(migration)?;
+    }
+    if found < SCHEMA {
         run(&format!("pragma user_version = {SCHEMA}"))?;
     }
     run("commit")?;
@@ -305,23 +313,51 @@ pub(super) fn find_handle(db: &Db, hash: HandleHash) -> Result<Option<Record>> {
     record(db, "id = (select session from handle where hash = ?1)", [hash.as_bytes()])
 }
 
-pub(super) fn put_connection(db: &Db, connection: &Connection, by: Option<Lease>) -> Result<()> {
+pub(super) fn put_connection(
+    db: &Db,
+    connection: &Connection,
+    unused: Timestamp,
+    by: Option<Lease>,
+) -> Result<()> {
     fence(db, connection.session, by)?;
-    let sql = "insert into connection (name, session, body) values (?1, ?2, ?3)
-               on conflict (name) do update set session = excluded.session, body = excluded.body";
-    let Connection { name, session, body } = connection;
-    execute(db, sql, params![name.as_bytes(), session.to_string(), body]).map(drop)
+    let sql = "insert into connection (name, session, used, body) values (?1, ?2, ?3, ?4)
+               on conflict (name) do update set
+                   session = excluded.session, used = max(used, excluded.used), body = excluded.body";
+    let Connection { name, session, used, body } = connection;
+    let session = session.to_string();
+    execute(db, sql, params![name.as_bytes(), session, time(*used), body])?;
+    // Where there are not so many, nothing is before what the inner one finds.
+    let old = "delete from connection where session = ?1 and used < ?2 and used < (
+                   select used from connection where session = ?1 order by used desc limit 1 offset ?3)";
+    let last = limit(CONNECTIONS_PER_SESSION - 1);
+    execute(db, old, params![session, time(unused), last]).map(drop)
+}
+
+pub(super) fn touch_connections(
+    db: &Db,
+    used: &[(HandleHash, Timestamp)],
+    by: Option<Lease>,
+) -> Result<u64> {
+    let sql = "update connection set used = max(used, ?2) where name = ?1 and exists (
+                   select 1 from session where id = connection.session
+                   and (holder is null or holder is ?3))";
+    let by = by.map(|lease| lease.to_string());
+    let mut touched = 0;
+    for (name, at) in used {
+        touched += execute(db, sql, params![name.as_bytes(), time(*at), by])? as u64;
+    }
+    Ok(touched)
 }
 
 pub(super) fn connection(db: &Db, name: HandleHash) -> Result<Option<Connection>> {
-    let sql = "select session, body from connection where name = ?1";
-    let read = |row: &rusqlite::Row<'_>| Ok((row.get::<_, String>(0)?, row.get(1)?));
-    let Some((session, body)) = query(db, sql, [name.as_bytes()], read)? else {
+    let sql = "select session, used, body from connection where name = ?1";
+    let read = |row: &rusqlite::Row<'_>| Ok((row.get::<_, String>(0)?, row.get(1)?, row.get(2)?));
+    let Some((session, used, body)) = query(db, sql, [name.as_bytes()], read)? else {
         return Ok(None);
     };
     let session =
         session.parse().map_err(|error| corrupt(STORE, "a connection", Box::new(error)))?;
-    Ok(Some(Connection { name, session, body }))
+    Ok(Some(Connection { name, session, used: moment(used), body }))
 }
 
 pub(super) fn remove_connection(db: &Db, name: HandleHash, by: Option<Lease>) -> Result<()> {

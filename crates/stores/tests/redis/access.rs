@@ -31,14 +31,17 @@ async fn what_cannot_be_reached_is_told_in_a_sentence() {
 async fn a_newer_schema_is_refused_and_left_as_it_is() {
     let server = Redis::start();
     open(&server.url()).await;
-    assert_eq!(says(&mut server.cli(), "get stayput:schema"), "1");
-    says(&mut server.cli(), "set stayput:schema 2");
+    assert_eq!(says(&mut server.cli(), "get stayput:schema"), "2");
+    says(&mut server.cli(), "set stayput:schema 3");
     let error = stayput_stores::open(&server.url()).await.unwrap_err();
     assert_eq!(
         error.to_string(),
-        "the redis store has schema 2, and this program knows schemas up to 1; \
+        "the redis store has schema 3, and this program knows schemas up to 2; \
          run the newer version of it"
     );
+    assert_eq!(says(&mut server.cli(), "get stayput:schema"), "3");
+    says(&mut server.cli(), "set stayput:schema 1");
+    open(&server.url()).await;
     assert_eq!(says(&mut server.cli(), "get stayput:schema"), "2");
     open(&format!("{}?prefix=other", server.url())).await;
 }

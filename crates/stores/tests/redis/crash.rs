@@ -40,8 +40,8 @@ async fn whole(store: &dyn Store, name: &str) -> (Record, HandleHash, HandleHash
     let hash = || Handle::generate().hash(&record.owner);
     let (handle, connection) = (hash(), hash());
     store.add_handle(record.id, handle, None).await.unwrap();
-    let body = Connection { name: connection, session: record.id, body: vec![1] };
-    store.put_connection(&body, None).await.unwrap();
+    let body = Connection { name: connection, session: record.id, used: NOW, body: vec![1] };
+    store.put_connection(&body, NOW, None).await.unwrap();
     store.put_state(record.id, put("x", b"1"), None).await.unwrap();
     (record, handle, connection)
 }
