@@ -3,6 +3,8 @@
 
 mod world;
 
+use std::time::Duration;
+
 use serde_json::json;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -106,6 +108,40 @@ async fn nothing_is_smuggled() {
                    1\nx\n0\n\n";
     let said = said(&gateway, &[request.as_bytes(), next.as_bytes()]).await;
     assert!(said.starts_with("HTTP/1.1 400 ") && !said.contains("200 OK"), "{said}");
+}
+
+/// R062: who sends a drop of a body now and then does not hold a connection for as long as it likes; what
+/// comes at a human speed is taken.
+#[tokio::test]
+async fn a_body_that_drips_is_not_waited_for() {
+    let limits = json!({ "limits": { "stall": "1s" } });
+    let test = stdio(&mark("drips"), &[]);
+    let gateway = Gateway::with(json!({ "test": test }), limits).await;
+    let client = gateway.client("test").await;
+    for way in ["content-length: 1000000\r\n\r\n", "transfer-encoding: chunked\r\n\r\n"] {
+        let mut socket = connect(&gateway).await;
+        let begin = count(&client, 1, |_| way.to_owned());
+        socket.write_all(begin.as_bytes()).await.unwrap();
+        let drop: &[u8] = if way.starts_with('c') { b" " } else { b"1\r\n \r\n" };
+        let (mut read, mut write) = socket.into_split();
+        let drip = async {
+            while write.write_all(drop).await.is_ok() {
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+            std::future::pending::<()>().await;
+        };
+        let mut said = vec![0; 4096];
+        let length = tokio::select! {
+            length = read.read(&mut said) => length.unwrap(),
+            () = drip => unreachable!(),
+            () = tokio::time::sleep(LONG) => panic!("it is still waited for"),
+        };
+        let said = String::from_utf8_lossy(&said[..length]);
+        assert!(
+            said.starts_with("HTTP/1.1 408 ") && said.contains("slower than 4 KiB/s"),
+            "{said}"
+        );
+    }
 }
 
 /// R062: what is too much is refused with what it is too much of.

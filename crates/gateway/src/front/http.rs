@@ -8,7 +8,7 @@ use stayput_wire::{Code, header as mcp};
 
 use super::{
     metadata,
-    plain::{Head, NoBody},
+    plain::{Head, NoBody, SLOWEST},
     post, sse,
 };
 use crate::{
@@ -197,8 +197,10 @@ pub(super) fn unread(house: &House, why: &NoBody, limit: usize) -> Response<Repl
         }
         NoBody::Late => {
             let sentence = format!(
-                "nothing more of the body came for {} s; send the whole request at once",
-                reply::whole_seconds(house.rules.stall)
+                "nothing more of the body came for {} s, or it came slower than {} KiB/s; send the whole request at \
+                 once",
+                reply::whole_seconds(house.rules.stall),
+                SLOWEST >> 10,
             );
             (StatusCode::REQUEST_TIMEOUT, sentence)
         }

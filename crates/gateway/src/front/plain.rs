@@ -33,7 +33,10 @@ use self::{
     body::Body,
     line::{Line, Over, Socket},
 };
-pub(super) use self::{body::NoBody, head::Head};
+pub(super) use self::{
+    body::{NoBody, SLOWEST},
+    head::Head,
+};
 use super::{
     http::{Step, Whence, enter, refuse, unread},
     lanes,

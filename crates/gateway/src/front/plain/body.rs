@@ -8,6 +8,7 @@ use std::{
 
 use bytes::{Buf as _, Bytes, BytesMut};
 use stayput_upstream::http::{Chunks, Piece};
+use tokio::time::Instant;
 
 use super::{
     head::{Head, Length},
@@ -17,6 +18,9 @@ use super::{
 /// How much of a body that nobody wants is read so that the connection can be used again, and for how long.
 const UNWANTED: usize = 64 << 10;
 const UNWANTED_PAUSE: Duration = Duration::from_secs(1);
+
+/// The least speed of a body, in bytes per second: one that is slower has twice the longest pause in all.
+pub(in crate::front) const SLOWEST: usize = 4 << 10;
 
 const GO_ON: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
 
@@ -39,7 +43,7 @@ enum Left {
 pub(in crate::front) enum NoBody {
     /// It has more bytes than it may.
     TooLarge,
-    /// Nothing more of it came for too long.
+    /// Nothing more of it came for too long, or too little.
     Late,
     /// It is not in chunks, though it should be.
     Broken,
@@ -57,8 +61,9 @@ impl Body {
         Self { left, expects: head.expects }
     }
 
-    /// All of it, of which nothing may be missing for as long as `pause`. Of one that is too large some more is read and dropped: a client that is still sending
-    /// would see its connection break instead of the answer.
+    /// All of it, of which nothing may be missing for as long as `pause`, nor come much slower than it must. Of one
+    /// that is too large some more is read and dropped: a client that is still sending would see its connection
+    /// break instead of the answer.
     pub(super) async fn collect(
         &mut self,
         line: &mut Line<impl Socket>,
@@ -72,10 +77,14 @@ impl Body {
             return Err(NoBody::TooLarge);
         }
         let (mut all, mut size) = (BytesMut::new(), 0_usize);
+        let begun = Instant::now();
         line.give(pause);
         while let Some(piece) = self.next(line).await? {
-            line.give(pause);
             size = size.saturating_add(piece.len());
+            // A drop now and then does not hold the connection for ever.
+            let time = pause.saturating_mul(2) + Duration::from_secs((size / SLOWEST) as u64);
+            let left = time.checked_sub(begun.elapsed()).ok_or(NoBody::Late)?;
+            line.give(pause.min(left));
             if size > most {
                 return Err(NoBody::TooLarge);
             }
