@@ -12,6 +12,7 @@ use std::{
 };
 
 use serde_json::{Value, json};
+use stayput_testkit::mcp::TestServer;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpStream,
@@ -185,4 +186,39 @@ async fn a_gateway_that_stops_writes_its_answers_to_the_end() {
     let answer = rest(&mut socket).await;
     assert!(answer.len() > 24 << 20 && answer.ends_with("}]}}"), "{} bytes", answer.len());
     assert!(stopping.await.unwrap().0.success());
+}
+
+/// R062: a client can have 256 questions open. A server that asks more is told why, and can ask again when one was
+/// answered.
+#[tokio::test]
+async fn a_client_has_only_so_many_questions() {
+    let server = TestServer::http(&["--era", "legacy"]).await;
+    let limits = json!({ "limits": { "calls_per_session": 400 } });
+    let gateway = Gateway::with(json!({ "test": { "url": server.url() } }), limits).await;
+    let client = gateway.client_with("test", "2025-11-25", json!({ "elicitation": {} })).await;
+    let asks = async |id: usize| {
+        let call = json!({ "jsonrpc": "2.0", "id": id, "method": "tools/call",
+            "params": { "name": "elicit", "arguments": {} } });
+        let mut events = client.send(&gateway, &call.to_string()).await.events();
+        let first = tokio::time::timeout(LONG, events.message()).await.unwrap().unwrap();
+        (events, first)
+    };
+    let mut open = Vec::new();
+    for id in 0..256 {
+        let (events, question) = asks(id).await;
+        assert_eq!(question["method"], "elicitation/create", "{id}: {question}");
+        open.push((events, question));
+    }
+    let (_, refused) = asks(256).await;
+    assert_eq!(refused["result"]["isError"], true, "{refused}");
+    let said = refused["result"].to_string();
+    assert!(said.contains("256 questions") && said.contains("-32603"), "{said}");
+    let (mut events, question) = open.swap_remove(7);
+    let answer = json!({ "jsonrpc": "2.0", "id": question["id"],
+        "result": { "action": "accept", "content": { "name": "forty-two" } } });
+    assert_eq!(client.send(&gateway, &answer.to_string()).await.status, 202);
+    let done = tokio::time::timeout(LONG, events.message()).await.unwrap().unwrap();
+    assert!(done["result"].to_string().contains("forty-two"), "{done}");
+    let (_, question) = asks(257).await;
+    assert_eq!(question["method"], "elicitation/create", "{question}");
 }

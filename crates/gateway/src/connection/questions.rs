@@ -3,6 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use stayput_upstream::{Asked, LinkKey};
+use stayput_wire::Code;
 
 use super::Connection;
 
@@ -18,8 +19,10 @@ impl Connection {
         let all = &mut under_way.rare().asked;
         if all.len() >= QUESTIONS {
             drop(under_way);
-            // Dropped, it is refused.
-            drop(asked);
+            let sentence = format!(
+                "the client has {QUESTIONS} questions that it has not answered yet; ask again when it has"
+            );
+            asked.refuse(Code::INTERNAL_ERROR, &sentence);
             return None;
         }
         all.insert(id, (link.clone(), asked));
