@@ -271,3 +271,43 @@ async fn what_bob_does_not_see_he_does_not_hear_of() {
     }
     assert_eq!(heard, 3, "for the one that he sees");
 }
+
+/// E36: that a server which was broken is there again is told to those who see it, and not to Bob.
+#[tokio::test]
+async fn bob_does_not_hear_that_what_he_does_not_see_is_there_again() {
+    let ((ann, anns), (bob, bobs)) = (token("ann"), token("bob"));
+    let auth = json!({ "tokens": {
+        "ann": { "hash": anns, "claims": { "team": "ops" } },
+        "bob": { "hash": bobs, "claims": { "team": "sales" } },
+    }});
+    let mut server = TestServer::http(&["--era", "legacy"]).await;
+    server.kill();
+    let ops = json!({ "url": server.url(), "stayput": { "for": { "team": "ops" } } });
+    let open = json!({ "command": "${stayput}", "args": ["demo-server"] });
+    let gateway = Gateway::with(json!({ "open": open, "ops": ops }), json!({ "auth": auth })).await;
+    let all = gateway.at("");
+    let listening = async |token: &str| {
+        let who = Somebody::bearer(token);
+        let who = who.and("mcp-session-id", &who.connect(&all).await);
+        let events = who.ask(Method::GET, &all, "").await.events();
+        (who, events)
+    };
+    let (mut anns, mut bobs) = (listening(&ann).await, listening(&bob).await);
+    let list = json!({ "jsonrpc": "2.0", "id": 2, "method": "tools/list" }).to_string();
+    let sees =
+        async |who: &Somebody| shape(who, Method::POST, &all, &list).await.1.contains("ops__count");
+    assert!(!sees(&anns.0).await, "it is not there yet");
+    server.restart().await;
+    let end = tokio::time::Instant::now() + LONG;
+    while !sees(&anns.0).await {
+        assert!(tokio::time::Instant::now() < end, "it does not come back");
+        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+    }
+    let told = tokio::time::timeout(LONG, anns.1.message()).await.unwrap().unwrap();
+    assert!(told["method"].as_str().unwrap().ends_with("/list_changed"), "{told}");
+    assert!(!sees(&bobs.0).await);
+    // His stream ends, and there was nothing on it.
+    assert_eq!(bobs.0.ask(Method::DELETE, &all, "").await.status, 200);
+    let heard = tokio::time::timeout(LONG, bobs.1.message()).await.unwrap();
+    assert_eq!(heard, None);
+}
