@@ -17,7 +17,7 @@ use tokio::time::Instant;
 
 use crate::{
     connection::Connection, event::Event, house::House, losses::Beside, owners::Claims,
-    target::Target,
+    subscriptions, target::Target,
 };
 
 /// The most connections of a session that are remembered here while nothing is under way on them.
@@ -187,7 +187,8 @@ impl Connections {
         }
     }
 
-    fn all(&self) -> Vec<Arc<Connection>> {
+    /// All that are known here.
+    pub(crate) fn all(&self) -> Vec<Arc<Connection>> {
         let all = self.0.read().unwrap_or_else(PoisonError::into_inner);
         all.values().map(|known| known.connection.clone()).collect()
     }
@@ -270,10 +271,13 @@ impl House {
         }
         self.sessions.disconnect(owner, name).await?;
         self.connections.remove(&name.hash(owner));
+        let wishes = connection.wishes();
         connection.close();
         for session in ended {
             let _ = self.links.end(session).await;
         }
+        // At those links that others go on with.
+        subscriptions::give_up(self, &connection, &wishes);
         Ok(true)
     }
 

@@ -30,18 +30,23 @@ pub(crate) async fn open(
 
 /// The client listens again, or for the first time: every link that is there is heard.
 pub(crate) async fn resume(house: &Arc<House>, connection: &Arc<Connection>) {
+    for link in links(house, connection) {
+        start(connection, &link).await;
+    }
+}
+
+/// The links that are there, of all sessions that a client has to do with.
+pub(crate) fn links(house: &House, connection: &Connection) -> Vec<Held> {
     let servers = house.servers.values().filter(|server| connection.target.has(server.name()));
     let servers: Vec<_> = servers.collect();
-    let mut heard = HashSet::new();
+    let (mut known, mut links) = (HashSet::new(), Vec::new());
     for session in connection.sessions() {
         let place = Place::new(connection.owner.clone(), session);
-        for link in servers.iter().filter_map(|server| house.links.find(server, &place)) {
-            // Several sessions may share one.
-            if heard.insert(link.key().clone()) {
-                start(connection, &link).await;
-            }
-        }
+        let found = servers.iter().filter_map(|server| house.links.find(server, &place));
+        // Several sessions may share one.
+        links.extend(found.filter(|link| known.insert(link.key().clone())));
     }
+    links
 }
 
 /// Passes on what comes over this link, while the client listens.

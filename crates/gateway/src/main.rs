@@ -69,6 +69,7 @@ mod sight;
 mod story;
 mod stream;
 mod streams;
+mod subscriptions;
 mod tables;
 mod target;
 mod transparent;

@@ -15,7 +15,7 @@ use crate::{
     identify::Claim,
     latest, lists, reply,
     request::Along,
-    session_tools,
+    session_tools, subscriptions,
     visit::Asked,
 };
 
@@ -64,6 +64,9 @@ pub(crate) async fn request(
         let outcome = Errand::run(house, connection, server, message, along).await;
         if connection.wish(message) {
             Box::pin(keep_wish(house, connection)).await;
+            if method == "resources/unsubscribe" {
+                Box::pin(subscriptions::renew(house, connection, message)).await;
+            }
         }
         return outcome;
     }

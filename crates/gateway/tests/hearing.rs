@@ -3,9 +3,11 @@
 
 mod world;
 
+use std::path::Path;
+
 use serde_json::{Value, json};
 use stayput_testkit::{mcp::Events, processes};
-use world::{Client, Gateway, LONG, gone, mark, stdio};
+use world::{Client, Gateway, LONG, gone, mark, stdio, until};
 
 const RESOURCE: &str = "test://count";
 
@@ -41,6 +43,19 @@ async fn after_the_loss(gateway: &Gateway, client: &Client, events: &mut Events)
     assert_eq!(client.text(gateway, "count").await, "1");
 }
 
+/// Kills all that carry this word.
+async fn kill(mark: &str) {
+    for pid in processes::with_token(mark) {
+        std::process::Command::new("kill").args(["-9", &pid.to_string()]).status().unwrap();
+    }
+    gone(mark).await;
+}
+
+async fn subscribe(gateway: &Gateway, client: &Client) {
+    let done = client.request(gateway, "resources/subscribe", json!({ "uri": RESOURCE })).await;
+    assert_eq!(done["result"], json!({}), "{done}");
+}
+
 /// E32: a client that listens hears a link that another session opened, once it uses it.
 #[tokio::test]
 async fn who_listens_hears_a_link_that_others_opened() {
@@ -70,10 +85,7 @@ async fn subscriptions_outlive_the_process_they_were_made_with() {
     assert_eq!(ask(&gateway, "resources/subscribe").await, json!({}));
     let mut ear = client.get(&gateway, None).await.events();
     assert!(hears_updates(&gateway, &client, &mut ear).await);
-    for pid in processes::with_token(&mark) {
-        std::process::Command::new("kill").args(["-9", &pid.to_string()]).status().unwrap();
-    }
-    gone(&mark).await;
+    kill(&mark).await;
     after_the_loss(&gateway, &client, &mut ear).await;
     assert!(hears_updates(&gateway, &client, &mut ear).await);
     gateway.kill();
@@ -89,4 +101,84 @@ async fn subscriptions_outlive_the_process_they_were_made_with() {
     let mut ear = client.get(&gateway, None).await.events();
     after_the_loss(&gateway, &client, &mut ear).await;
     assert!(!hears_updates(&gateway, &client, &mut ear).await);
+}
+
+/// E32: a link that several clients use tells of what one of them wants to hear of, until the last of them leaves.
+#[tokio::test]
+async fn subscriptions_are_given_up_with_the_last_who_wants_them() {
+    let mark = mark("given-up");
+    let log = tempfile::NamedTempFile::new().unwrap();
+    let mut server = stdio(&mark, &["--log", log.path().to_str().unwrap()]);
+    server["stayput"] = json!({ "isolation": "shared" });
+    let gateway = Gateway::start(json!({ "test": server })).await;
+    let (ann, bob) = (gateway.client("test").await, gateway.client("test").await);
+    let eve = gateway.client("test").await;
+    for client in [&ann, &bob, &eve] {
+        subscribe(&gateway, client).await;
+    }
+    let mut ear = bob.get(&gateway, None).await.events();
+    assert!(hears_updates(&gateway, &bob, &mut ear).await);
+    // Who does not want it any more takes it from nobody else.
+    let params = json!({ "uri": RESOURCE });
+    let done = ann.request(&gateway, "resources/unsubscribe", params).await;
+    assert_eq!(done["result"], json!({}), "{done}");
+    assert!(hears_updates(&gateway, &bob, &mut ear).await);
+    let said = || std::fs::read_to_string(log.path()).unwrap();
+    let given_up = || said().matches("resources/unsubscribe").count();
+    assert_eq!(given_up(), 1, "by Ann herself");
+    assert_eq!(eve.delete(&gateway).await, 200);
+    assert!(hears_updates(&gateway, &bob, &mut ear).await);
+    assert_eq!(bob.delete(&gateway).await, 200);
+    until("end of the subscription", || given_up() > 1).await;
+    assert_eq!(ann.text(&gateway, "count").await, "1", "the link goes on");
+    assert_eq!(given_up(), 2, "{}", said());
+}
+
+/// A server behind a filter that holds up `logging/setLevel` until the file `go` is there, and says so by `held`.
+fn held_up(mark: &str, folder: &Path) -> Value {
+    let server = stdio(mark, &[]);
+    let script = r#"while IFS= read -r line; do
+        case "$line" in *logging/setLevel*)
+            while [ ! -e "$FOLDER/go" ]; do : > "$FOLDER/held"; sleep 0.02; done;;
+        esac
+        printf '%s\n' "$line"
+    done | "$@""#;
+    let mut args = vec![json!("-c"), json!(script), json!("sh"), server["command"].clone()];
+    args.extend(server["args"].as_array().unwrap().iter().cloned());
+    json!({ "command": "sh", "args": args, "env": { "FOLDER": folder } })
+}
+
+/// E32: what a client subscribed to is told to a new process, also if the client that made it start hangs up
+/// while it is told.
+#[tokio::test]
+async fn subscriptions_outlive_a_client_that_hangs_up_meanwhile() {
+    let mark = mark("hung-up");
+    let folder = tempfile::tempdir().unwrap();
+    let (go, held) = (folder.path().join("go"), folder.path().join("held"));
+    std::fs::write(&go, "").unwrap();
+    let gateway = Gateway::start(json!({ "test": held_up(&mark, folder.path()) })).await;
+    let client = gateway.client("test").await;
+    assert_eq!(client.text(&gateway, "count").await, "1");
+    let level = json!({ "level": "warning" });
+    let done = client.request(&gateway, "logging/setLevel", level).await;
+    assert_eq!(done["result"], json!({}), "{done}");
+    subscribe(&gateway, &client).await;
+    std::fs::remove_file(&go).unwrap();
+    kill(&mark).await;
+    let call = json!({ "jsonrpc": "2.0", "id": 8, "method": "tools/call",
+        "params": { "name": "count", "arguments": {} } })
+    .to_string();
+    tokio::select! {
+        answer = client.send(&gateway, &call) => {
+            tokio::time::timeout(LONG, answer.message()).await.unwrap();
+            panic!("it was answered before its subscriptions were told");
+        }
+        () = until("held line", || held.exists()) => {}
+    }
+    // That the client is gone is seen a moment later. A longer one would change nothing.
+    tokio::time::sleep(std::time::Duration::from_millis(300)).await;
+    std::fs::write(&go, "").unwrap();
+    let mut ear = client.get(&gateway, None).await.events();
+    after_the_loss(&gateway, &client, &mut ear).await;
+    assert!(hears_updates(&gateway, &client, &mut ear).await);
 }

@@ -3,6 +3,7 @@
 use std::{borrow::Cow, collections::BTreeMap};
 
 use serde::{Deserialize, Serialize};
+use stayput_upstream::LinkKey;
 use stayput_wire::{Message, Raw};
 
 use super::Connection;
@@ -75,6 +76,15 @@ impl Connection {
             _ => return false,
         }
         true
+    }
+
+    /// How the client subscribed to this resource, if it did and uses this link.
+    pub(crate) fn subscribed(&self, link: &LinkKey, uri: &str) -> Option<String> {
+        let under_way = self.under_way();
+        let rare = under_way.rare.as_ref()?;
+        let params = rare.wishes.subscriptions.get(uri)?;
+        let mut met = under_way.met.iter().chain(&rare.met);
+        met.any(|(known, _)| known == link).then(|| params.clone())
     }
 
     pub(crate) fn wishes(&self) -> Wishes {

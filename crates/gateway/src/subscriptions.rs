@@ -1,0 +1,63 @@
+//! What clients subscribed to, over links that several of them use.
+//!
+//! A server knows its link and not who is behind it: it tells of a resource for as long as one of them wants it.
+
+use std::{sync::Arc, time::Duration};
+
+use stayput_upstream::{CallOptions, Held, LinkKey};
+use stayput_wire::{Message, json};
+
+use crate::{
+    connection::{Connection, Wishes},
+    house::House,
+    listening,
+};
+
+/// How long a server has to answer.
+const ANSWER: Duration = Duration::from_secs(5);
+
+/// A client is gone for good: its servers need not tell of what nobody else wants to hear of.
+pub(crate) fn give_up(house: &House, connection: &Connection, wishes: &Wishes) {
+    if wishes.subscriptions.is_empty() {
+        return;
+    }
+    for link in listening::links(house, connection) {
+        let wanted = |uri: &str| somebody(house, link.key(), uri).is_some();
+        let unwanted = wishes.subscriptions.keys().filter(|uri| !wanted(uri));
+        let unwanted: Vec<_> = unwanted.map(|uri| params(uri)).collect();
+        // Nobody waits for that.
+        tokio::runtime::Handle::current().spawn(async move {
+            for params in unwanted {
+                tell(&link, "resources/unsubscribe", &params).await;
+            }
+        });
+    }
+}
+
+/// A client has told its server that it does not want to hear of something any more. Others may.
+pub(crate) async fn renew(house: &House, connection: &Connection, message: &Message<'_>) {
+    let uri = message.params().and_then(|params| params.find(&["uri"])?.text());
+    let Some(uri) = uri else { return };
+    for link in listening::links(house, connection) {
+        if let Some(params) = somebody(house, link.key(), &uri) {
+            tell(&link, "resources/subscribe", &params).await;
+        }
+    }
+}
+
+/// How somebody who uses this link subscribed to this.
+fn somebody(house: &House, link: &LinkKey, uri: &str) -> Option<String> {
+    let known = house.connections.all();
+    known.iter().find_map(|it: &Arc<Connection>| it.subscribed(link, uri))
+}
+
+fn params(uri: &str) -> String {
+    format!(r#"{{"uri":{}}}"#, json::quote(uri))
+}
+
+async fn tell(link: &Held, method: &str, params: &str) {
+    let options = CallOptions { limit: Some(ANSWER), ..CallOptions::default() };
+    if let Ok(call) = link.call(method, Some(params), options).await {
+        let _ = call.answer().await;
+    }
+}
