@@ -1,7 +1,10 @@
 //! `stayput serve`: from its settings to its end.
 
+mod furnish;
+mod plan;
+mod upkeep;
+
 use std::{
-    collections::HashMap,
     io,
     net::SocketAddr,
     path::{Path, PathBuf},
@@ -9,32 +12,24 @@ use std::{
     time::Duration,
 };
 
-use stayput_core::{
-    EndReason, EventIds, Expiry, Record, SessionId, SessionLimits, Sessions, Settings, SystemClock,
-};
-use stayput_upstream::{
-    Folders, Limits, LinkSettings, Links, SealKey,
-    http::{Client, ClientSettings},
-    process::{Processes, WardenCommand},
-};
+use stayput_core::{Sessions, Settings, SystemClock};
 use tokio::{net::TcpListener, runtime::Handle, sync::watch, time::Instant};
 
+pub(crate) use self::{
+    furnish::owners,
+    plan::{Plan, exposed},
+};
 use crate::{
-    config::{Auth, Config, Configured, Identify, JwtRules},
-    event::Event,
     front::{
         door::Door,
         lanes::Lanes,
         socket::{self, Socket},
     },
-    holding::{self, Holding},
-    house::{Furnishing, House, Rules},
+    holding::Holding,
+    house::House,
     log::{Level, Log},
-    metrics::Metrics,
-    owners::{Good, Jwt, Keys, Owners},
-    pace::Pace,
     reload::Reading,
-    watch::{Watch, WatchError, WatchRules},
+    watch::WatchError,
 };
 
 /// How long calls may go on after the first signal to stop, if nobody says how long.
@@ -43,67 +38,6 @@ const DRAIN: Duration = Duration::from_secs(10);
 /// How long another process has a session after this one was killed. On one machine a restart does not
 /// wait for it: see [`Holding`].
 const LEASE: Duration = Duration::from_secs(15);
-
-/// What a gateway is made of.
-#[derive(Debug)]
-pub(crate) struct Plan {
-    /// Where to listen over HTTP, if at all.
-    pub(crate) listen: Option<SocketAddr>,
-    /// Whether `stayput stdio` can come in.
-    pub(crate) socket: bool,
-    pub(crate) store: String,
-    pub(crate) servers: Vec<Configured>,
-    pub(crate) rules: Rules,
-    pub(crate) limits: Limits,
-    pub(crate) pace: Option<usize>,
-    pub(crate) expiry: Expiry,
-    pub(crate) sessions: SessionLimits,
-    pub(crate) identify: Identify,
-    pub(crate) auth: Auth,
-    /// Whether others may come in although nobody is asked who they are.
-    pub(crate) open_to_all: bool,
-    /// Who is told of every call.
-    pub(crate) watch: WatchRules,
-    /// The keys under which secrets are kept, the one that seals first; if there is none, one is made.
-    pub(crate) seal: Vec<SealKey>,
-    /// Where keys and private folders are.
-    pub(crate) data: PathBuf,
-}
-
-impl Plan {
-    /// What a configuration asks for.
-    pub(crate) fn of(config: Config) -> Result<Self, ServeError> {
-        let rules = Rules {
-            body_limit: config.limits.body,
-            header_limit: config.limits.headers,
-            stall: config.limits.stall,
-            drain: config.limits.drain,
-            calls: config.limits.calls,
-            sockets: config.limits.sockets,
-            allowed_hosts: config.allowed_hosts,
-            allowed_origins: config.allowed_origins,
-            public_url: config.public_url,
-            ..Rules::default()
-        };
-        Ok(Self {
-            listen: Some(config.listen),
-            socket: true,
-            data: holding::folder(&config.store)?,
-            store: config.store,
-            servers: config.servers,
-            rules,
-            limits: config.limits.links,
-            pace: config.limits.pace.limit(!config.auth.is_none()),
-            expiry: config.expiry,
-            sessions: config.limits.sessions,
-            identify: config.identify,
-            auth: config.auth,
-            watch: config.watch,
-            seal: config.seal,
-            open_to_all: false,
-        })
-    }
-}
 
 /// A gateway that listens.
 pub(crate) struct Gateway {
@@ -162,7 +96,7 @@ impl Gateway {
     /// Opens the store, takes the sessions, and listens. Nothing is started yet.
     pub(crate) async fn start(mut plan: Plan, log: Log) -> Result<Self, ServeError> {
         let owners = owners(std::mem::take(&mut plan.auth), None)?;
-        warn_if_exposed(&plan, &owners, log)?;
+        plan::warn_if_exposed(&plan, &owners, log)?;
         let holding = Holding::take(&plan.data)?;
         let socket = socket(&plan, log)?;
         let database = stayput_stores::open(&plan.store).await?;
@@ -175,43 +109,10 @@ impl Gateway {
         let clock = Arc::new(SystemClock);
         let holder = holding.holder.clone();
         let sessions = Sessions::start(database.store, clock, holder, settings).await?;
-        let seal = seal(std::mem::take(&mut plan.seal), &plan.data.join("key"))?;
-        let metrics = Metrics::new(plan.servers.iter().map(|it| it.server.name()));
-        let furnishing = Furnishing::new(plan.servers, plan.identify, plan.expiry);
-        let Furnishing { servers, tools, views, restarting, aggregate, identify } = furnishing;
-        let (stopping, closing) = watch::channel(false);
-        let house = House {
-            metrics: metrics.into(),
-            health: Arc::default(),
-            watch: Watch::start(plan.watch, log)?,
-            tools,
-            views,
-            restarting,
-            aggregate,
-            servers,
-            sessions: sessions.into(),
-            links: links(&plan.data, plan.limits)?,
-            connections: Arc::default(),
-            callers: Arc::default(),
-            telling: Arc::default(),
-            generations: Arc::default(),
-            shelf: Arc::default(),
-            ids: EventIds::new(&secret()?),
-            seal,
-            life: stayput_core::content_digest(&secret()?).to_hex(),
-            rules: plan.rules,
-            owners: owners.into(),
-            pace: Pace::new(plan.pace).into(),
-            crowd: Arc::default(),
-            identify,
-            log,
-            closing,
-            removed: Arc::default(),
-            latest: Arc::default(),
-            number: 0,
-        };
-        let listener = match plan.listen {
-            Some(address) => Some(listen(address).await?),
+        let listen = plan.listen;
+        let (house, stopping) = furnish::house(plan, (owners, sessions), log)?;
+        let listener = match listen {
+            Some(address) => Some(bind(address).await?),
             None => None,
         };
         let (house, guests) = (Arc::new(house), Arc::default());
@@ -319,8 +220,8 @@ impl Gateway {
     pub(crate) async fn run(mut self, stop: impl Future<Output = ()>) {
         let (house, stopped) = (self.house.clone(), self.stopping.subscribe());
         let runtime = Handle::current();
-        let renewing = runtime.spawn(renew(house.clone(), self.log));
-        let ticking = runtime.spawn(tick(house.clone(), stopped.clone()));
+        let renewing = runtime.spawn(upkeep::renew(house.clone(), self.log));
+        let ticking = runtime.spawn(upkeep::tick(house.clone(), stopped.clone()));
         let (door, reading) = (Door::default(), self.reading.take());
         tokio::select! {
             () = self.accept(&door, &stopped) => {}
@@ -380,122 +281,8 @@ async fn drained(house: &House, end: Instant) {
     }
 }
 
-/// Keeps the lease, whatever else takes long.
-async fn renew(house: Arc<House>, log: Log) {
-    let mut every = tokio::time::interval(LEASE / 3);
-    loop {
-        every.tick().await;
-        let renewed = house.sessions.renew().await;
-        let changed = house.health.reached_store(renewed.is_ok());
-        match renewed {
-            Err(error) => log.warn(&format!("the store cannot be reached: {error}")),
-            Ok(_) if changed => log.info("the store can be reached again"),
-            Ok(_) => {}
-        }
-        // What was let go of is taken up again by its next call, with the links it has.
-        drop(house.sessions.lost());
-    }
-}
-
-/// What has to be done from time to time: write times of use back, end what is over.
-async fn tick(house: Arc<House>, mut stopped: watch::Receiver<bool>) {
-    let mut every = tokio::time::interval(LEASE / 3);
-    loop {
-        tokio::select! {
-            _ = every.tick() => {}
-            _ = stopped.wait_for(|stopped| *stopped) => return,
-        }
-        let house = house.now();
-        let _ = house.sessions.flush().await;
-        house.note_uses(Instant::now()).await;
-        let swept = house.sessions.sweep().await;
-        let held: HashMap<_, _> =
-            house.sessions.held().into_iter().map(|it| (it.id(), it)).collect();
-        for record in swept.ended {
-            // It may live again: then what is there belongs to its next life.
-            let again = held.get(&record.id).is_some_and(|it| it.record().life != record.life);
-            note_end(&house, &record);
-            if !again {
-                end(&house, record.id);
-            }
-        }
-        // What the store knows need not be remembered here.
-        house.connections.forget_idle(|session| held.contains_key(&session));
-        house.connections.forget_surplus(held.len());
-    }
-}
-
-/// Notes that a session ended by itself. Of one that was closed whoever closed it has told.
-fn note_end(house: &House, record: &Record) {
-    let reason = record.ended.map(|ended| ended.reason);
-    if let Some(reason) = reason.filter(|reason| *reason != EndReason::Closed) {
-        let known = house.connections.server_of(record.id);
-        let linked = || record.attachments.keys().next().map(|it| it.as_str());
-        let server = known.as_deref().or_else(linked);
-        house.note(record.id, Event::Ended { server, reason });
-    }
-}
-
-/// Ends the links of a session. A child that takes its time keeps nobody waiting.
-fn end(house: &Arc<House>, session: SessionId) {
-    house.connections.forget_session(session);
-    let house = house.clone();
-    Handle::current().spawn(async move { house.links.end(session).await });
-}
-
-/// Where others can come in without being asked who they are, if whoever runs it wants that.
-///
-/// # Errors
-/// If it is so, and nobody said that it may be.
-pub(crate) fn exposed(plan: &Plan, owners: &Owners) -> Result<Option<SocketAddr>, ServeError> {
-    let exposed = plan.listen.filter(|it| owners.is_open() && !it.ip().is_loopback());
-    match exposed {
-        Some(address) if !plan.open_to_all => Err(ServeError::Exposed { address }),
-        exposed => Ok(exposed),
-    }
-}
-
-/// Says to whoever runs it that others can come in without being asked who they are.
-fn warn_if_exposed(plan: &Plan, owners: &Owners, log: Log) -> Result<(), ServeError> {
-    if let Some(address) = exposed(plan, owners)? {
-        log.warn(&format!(
-            "{address} can be reached from other machines, and whoever does so is let in: all of them \
-             are one owner, and can reach each other's sessions"
-        ));
-    }
-    Ok(())
-}
-
-/// Whom a configuration lets in. An issuer is asked for its keys when the first token comes, unless they are
-/// known from `before`.
-pub(crate) fn owners(auth: Auth, before: Option<&Owners>) -> Result<Owners, ServeError> {
-    let Auth { tokens, jwt, proxy, admin } = auth;
-    let jwt = match jwt {
-        Some(JwtRules { issuer, audiences, keys, subject, leeway }) => {
-            let known = before.and_then(|it| it.jwt.as_ref()).map(|jwt| &jwt.keys);
-            let keys = match known.filter(|known| known.are_of(&keys)) {
-                Some(known) => known.clone(),
-                None => Keys::new(keys, Client::new(&ClientSettings::default())?),
-            };
-            let (clock, good) = (Arc::new(SystemClock), Good::default());
-            Some(Jwt { issuer, audiences, subject, leeway, keys, clock, good })
-        }
-        None => None,
-    };
-    Ok(Owners { tokens, jwt, proxy, admin })
-}
-
-/// What seals, and what else opens. The key that was made before one was configured still opens what it
-/// sealed.
-fn seal(keys: Vec<SealKey>, own: &Path) -> Result<SealKey, ServeError> {
-    let mut keys = keys.into_iter();
-    let Some(first) = keys.next() else { return Ok(SealKey::at(own)?) };
-    let own = if own.exists() { Some(SealKey::from_file(own)?) } else { None };
-    Ok(first.after(keys.chain(own)))
-}
-
 /// Where clients come in, and the threads on which they are served.
-async fn listen(address: SocketAddr) -> Result<(TcpListener, Lanes), ServeError> {
+async fn bind(address: SocketAddr) -> Result<(TcpListener, Lanes), ServeError> {
     let failed = |error| ServeError::Listen { address, error };
     let listener = TcpListener::bind(address).await.map_err(failed)?;
     Ok((listener, Lanes::start().map_err(ServeError::Threads)?))
@@ -519,22 +306,4 @@ fn socket(plan: &Plan, log: Log) -> Result<Option<Socket>, ServeError> {
 /// Which process has the sessions, if it can be told.
 fn who(data: &Path) -> String {
     socket::holder(data).map(|pid| format!(" (process {pid})")).unwrap_or_default()
-}
-
-/// Streams are kept in memory, so nothing that was sealed by an earlier process leads anywhere.
-fn secret() -> Result<[u8; 32], ServeError> {
-    let mut bytes = [0; 32];
-    // A secret that everybody knows is none.
-    getrandom::fill(&mut bytes).map_err(|_| stayput_upstream::SealError::NoRandomness)?;
-    Ok(bytes)
-}
-
-fn links(data: &Path, limits: Limits) -> Result<Links, ServeError> {
-    let failed = |error| ServeError::Data { path: data.to_owned(), error };
-    let program = std::env::current_exe().map_err(failed)?;
-    let warden = WardenCommand::new(program, ["warden"]);
-    let processes = Processes::wardened(warden, Handle::current());
-    let folders = Folders::new(&data.join("folders")).map_err(failed)?;
-    let settings = LinkSettings { limits, ..LinkSettings::new(processes, folders) };
-    Ok(Links::new(settings, Handle::current()))
 }
