@@ -17,7 +17,6 @@ mod environment;
 mod error;
 mod expand;
 pub mod keys;
-mod nearest;
 mod servers;
 mod spot;
 mod tools;

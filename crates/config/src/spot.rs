@@ -2,12 +2,12 @@
 
 use std::{borrow::Cow, time::Duration};
 
+use stayput_upstream::nearest;
 use stayput_wire::Raw;
 
 use crate::{
     error::Problem,
     expand::{Around, Reader},
-    nearest::nearest,
     units,
 };
 

@@ -82,6 +82,7 @@ mod link;
 mod links;
 mod lock;
 mod loss;
+mod nearest;
 mod open_error;
 mod opener;
 mod place;
@@ -114,6 +115,7 @@ pub use links::{
     Asking, Closed, Held, LinkReport, LinkSettings, LinkStatus, Links, Retiring, Standing,
 };
 pub use loss::{Loss, LossReason};
+pub use nearest::nearest;
 pub use open_error::OpenError;
 pub use place::{LinkKey, Place, Scope};
 pub use profile::{Profile, Way};

@@ -11,7 +11,7 @@
 //! | `splice.rs` | [`Edits`]: set, remove and rename members, every other byte as it was |
 //! | `raw.rs`, `span.rs`, `json.rs` | [`Raw`]: a value where it stands; [`span`]: where a member stands; [`json`]: what is well-formed |
 //! | `framing.rs`, `sse.rs` | [`LineSplitter`] for stdio, [`sse`] for HTTP, fed with chunks of any size |
-//! | `header.rs`, `param.rs` | [`header`]: names and values of HTTP headers; [`ParamHeaders`]: arguments as headers |
+//! | `header.rs`, `param.rs`, `percent.rs` | [`header`]: names and values of HTTP headers; [`ParamHeaders`]: arguments as headers; [`percent`]: texts as they stand in URLs |
 //! | `meta.rs`, `code.rs`, `version.rs` | keys of [`_meta`](meta), [`Code`]s of errors, [`Version`]s and [`Era`]s |
 //!
 //! # Rewriting a message
@@ -63,6 +63,7 @@ pub mod json;
 mod message;
 pub mod meta;
 mod param;
+pub mod percent;
 mod raw;
 pub mod span;
 mod splice;

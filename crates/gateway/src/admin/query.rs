@@ -1,6 +1,7 @@
 //! What stands behind the question mark.
 
 use http::{StatusCode, Uri};
+use stayput_wire::percent;
 
 use super::Refusal;
 
@@ -17,13 +18,15 @@ impl Query {
         let mut all = Self::default();
         for pair in uri.query().unwrap_or_default().split('&').filter(|pair| !pair.is_empty()) {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-            let (Some(name), Some(value)) = (decoded(name), decoded(value)) else {
+            // As forms write it.
+            let (name, value) = (name.replace('+', " "), value.replace('+', " "));
+            let (Some(name), Some(value)) = (percent::text(&name), percent::text(&value)) else {
                 return Err(bad("the query is not text"));
             };
             if all.get(&name).is_some() {
                 return Err(bad(format!("`{name}` is there more than once")));
             }
-            all.0.push((name, value));
+            all.0.push((name.into_owned(), value.into_owned()));
         }
         Ok(all)
     }
@@ -48,23 +51,6 @@ impl Query {
 
 pub(super) fn bad(sentence: impl Into<String>) -> Refusal {
     Refusal::new(StatusCode::BAD_REQUEST, sentence)
-}
-
-/// A text of a URL as it was before it was written there.
-fn decoded(text: &str) -> Option<String> {
-    let mut bytes = text.bytes();
-    let mut all = Vec::with_capacity(text.len());
-    while let Some(byte) = bytes.next() {
-        all.push(match byte {
-            b'+' => b' ',
-            b'%' => {
-                let pair = [bytes.next()?, bytes.next()?];
-                u8::from_str_radix(str::from_utf8(&pair).ok()?, 16).ok()?
-            }
-            other => other,
-        });
-    }
-    String::from_utf8(all).ok()
 }
 
 /// A text as it can stand in a URL.
@@ -96,7 +82,7 @@ mod tests {
         assert!(all.only(&["owner", "limit"]).is_err_and(|it| it.sentence.contains("`x`")));
         assert!(all.only(&["owner", "limit", "x"]).is_ok());
         assert_eq!(query("a=b+c").unwrap().get("a"), Some("b c"));
-        for wrong in ["a=%zz", "a=%f", "a=%ff", "a=1&a=2"] {
+        for wrong in ["a=%zz", "a=%f", "a=%ff", "a=%+1", "a=1&a=2"] {
             assert!(query(wrong).is_err(), "{wrong}");
         }
     }

@@ -3,11 +3,10 @@
 use std::borrow::Cow;
 
 use stayput_core::Key;
-use stayput_wire::{Raw, meta as keys};
+use stayput_wire::{Raw, meta as keys, percent};
 
 use super::{
     meta::{self, Member},
-    path,
     refusal::Refusal,
 };
 use crate::config::Hints;
@@ -57,7 +56,8 @@ fn conversation(baggage: &str) -> Option<String> {
         let (key, value) = member.split(';').next()?.split_once('=')?;
         (key.trim() == keys::BAGGAGE_CONVERSATION).then(|| value.trim())
     });
-    members.next_back().and_then(path::decoded).filter(|id| !id.is_empty())
+    let id = members.next_back().and_then(percent::text);
+    id.filter(|id| !id.is_empty()).map(Cow::into_owned)
 }
 
 fn two(one: &str, other: &str) -> Refusal {

@@ -1,6 +1,7 @@
 //! The session in the path: `/mcp/{server}/~{key}`.
 
 use stayput_core::{Name, NoName};
+use stayput_wire::percent;
 
 /// A path, and the key behind it.
 #[derive(Debug, PartialEq, Eq)]
@@ -25,7 +26,7 @@ pub(crate) struct NoKey;
 /// If something stands where the key is that is none.
 pub(crate) fn split(path: &str) -> Result<Split<'_>, NoKey> {
     let Some((path, key)) = path.split_once("/~") else { return Ok(Split { path, key: None }) };
-    let key = decoded(key).ok_or(NoKey)?;
+    let key = percent::text(key).ok_or(NoKey)?.into_owned();
     read(&key).map_err(|_| NoKey)?;
     Ok(Split { path, key: Some(key) })
 }
@@ -33,23 +34,6 @@ pub(crate) fn split(path: &str) -> Result<Split<'_>, NoKey> {
 /// The name that stands in a path: a name that somebody chose needs no `key:` there.
 pub(super) fn read(key: &str) -> Result<Name, NoName> {
     Name::read(key).unwrap_or_else(|| Name::key(key))
-}
-
-/// Text with its percent-encoded bytes as what they are; `None` if that is not text.
-pub(super) fn decoded(text: &str) -> Option<String> {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.bytes();
-    while let Some(byte) = rest.next() {
-        bytes.push(match byte {
-            b'%' => {
-                let digit = |byte: u8| char::from(byte).to_digit(16);
-                let (high, low) = (digit(rest.next()?)?, digit(rest.next()?)?);
-                u8::try_from(high << 4 | low).ok()?
-            }
-            byte => byte,
-        });
-    }
-    String::from_utf8(bytes).ok()
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use std::{
 
 use stayput_core::{Digest, Owner, SessionId};
 
-use crate::place::Scope;
+use crate::{nearest, place::Scope};
 
 /// A name that a template can use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,24 +42,8 @@ impl Variable {
 
     /// The known name that takes the fewest changes to get to from `name`.
     fn nearest(name: &str) -> &'static str {
-        let names = Self::ALL.map(Self::name);
-        names.into_iter().min_by_key(|known| distance(known, name)).unwrap_or("session.dir")
+        nearest(name, &Self::ALL.map(Self::name))
     }
-}
-
-/// How many characters have to be added, removed or replaced to get from one text to the other.
-fn distance(from: &str, to: &str) -> usize {
-    let mut row: Vec<usize> = (0..=from.len()).collect();
-    for (down, wanted) in to.bytes().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = down + 1;
-        for (across, had) in from.bytes().enumerate() {
-            let replaced = diagonal + usize::from(had != wanted);
-            diagonal = row[across + 1];
-            row[across + 1] = replaced.min(diagonal + 1).min(row[across] + 1);
-        }
-    }
-    row[from.len()]
 }
 
 /// A text with places for values, cut into pieces once, when the server is built.

@@ -1,7 +1,8 @@
 //! The name that somebody meant.
 
 /// The known name that takes the fewest changes to get to from `name`.
-pub(crate) fn nearest(name: &str, known: &[&'static str]) -> &'static str {
+#[must_use]
+pub fn nearest(name: &str, known: &[&'static str]) -> &'static str {
     let name = name.to_ascii_lowercase().replace('-', "_");
     let plain = |known: &str| known.replace('-', "_");
     known.iter().min_by_key(|known| distance(&plain(known), &name)).copied().unwrap_or_default()
