@@ -3,11 +3,11 @@
 
 mod world;
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use http::Method;
 use serde_json::{Value, json};
-use stayput_core::{ManualClock, MemoryEvents, MemoryStore, SystemClock, Timestamp};
+use stayput_core::{Connection, ManualClock, MemoryEvents, MemoryStore, SystemClock, Timestamp};
 use stayput_server::Carrier;
 use stayput_testkit::{faulty::Faulty, mcp::send};
 use world::{Caller, World, builder};
@@ -98,4 +98,23 @@ async fn a_store_that_is_away_is_told() {
     assert_eq!(client.text("plain", json!({})).await, "plain");
     store.fail(false);
     assert_eq!(client.text("read", json!({})).await, "1");
+}
+
+/// R062: the store hears that a connection is used, so that it forgets others that lead to the same session; once in a
+/// while and not with each request.
+#[tokio::test]
+async fn the_store_is_told_that_a_connection_is_used() {
+    let clock = Arc::new(ManualClock::at(Timestamp::from_millis(1_800_000_000_000)));
+    let store = Arc::new(Faulty::new(Arc::new(MemoryStore::new(clock.clone()))));
+    let keeper = builder().clock(clock.clone()).on(store.clone(), Arc::new(MemoryEvents::new()));
+    let world = World::start(keeper).await;
+    let mut client = world.legacy().await;
+    let mut told = Vec::new();
+    for seconds in [2, 2, Connection::NOTED.as_secs(), 2, 2] {
+        clock.advance(Duration::from_secs(seconds));
+        store.asked();
+        client.text("plain", json!({})).await;
+        told.push(store.asked().contains(&"touch_connections"));
+    }
+    assert_eq!(told, [false, false, true, false, false]);
 }
