@@ -4,7 +4,7 @@ use std::{io, time::Duration};
 
 use super::{
     contenders::{self, Over},
-    load::{self, Caller, Took},
+    load::{self, Caller},
     running::Running,
 };
 use crate::{
@@ -19,7 +19,7 @@ const FIRST: usize = 1_010;
 const MANY: usize = 10_000;
 const MOST: usize = 50_000;
 const PROCESSES: usize = 200;
-const ROUNDS: usize = 12;
+const ROUNDS: usize = 15;
 const TURN: Duration = Duration::from_millis(500);
 
 /// Runs the measurements.
@@ -102,23 +102,23 @@ async fn over_stdio(running: &Running) -> io::Result<()> {
     Ok(())
 }
 
-/// What a call costs, of what it costs where there are few sessions: measured in turns.
+/// What a call costs, of what it costs where there are few sessions: the middle of what turns right behind each
+/// other say.
 async fn compare(
     running: &Running,
     mut callers: Vec<Caller>,
     few: &Running,
 ) -> io::Result<(Vec<Caller>, f64)> {
-    let (mut many_took, mut few_took) = (Took::WORST, Took::WORST);
     let mut others = load::callers(few, CALLERS).await?;
+    let mut ratios = Vec::with_capacity(ROUNDS);
     for _ in 0..ROUNDS {
-        let took;
-        (callers, took) = load::run(running, callers, TURN).await?;
-        many_took = many_took.best(took);
-        let took;
-        (others, took) = load::run(few, others, TURN).await?;
-        few_took = few_took.best(took);
+        let (with_many, with_few);
+        (callers, with_many) = load::run(running, callers, TURN).await?;
+        (others, with_few) = load::run(few, others, TURN).await?;
+        ratios.push(with_many.cpu / with_few.cpu);
     }
-    Ok((callers, many_took.cpu / few_took.cpu))
+    ratios.sort_by(f64::total_cmp);
+    Ok((callers, ratios[ROUNDS / 2]))
 }
 
 /// Opens sessions until there are `count`, and gives each caller its part of them.
