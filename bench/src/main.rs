@@ -21,6 +21,7 @@
 mod agent;
 mod layer;
 mod links;
+mod places;
 mod report;
 mod server;
 mod sessions;
