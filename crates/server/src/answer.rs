@@ -3,7 +3,7 @@
 use std::{
     pin::Pin,
     sync::Arc,
-    task::{Context, Poll, ready},
+    task::{Context, Poll},
 };
 
 use bytes::Bytes;
@@ -31,9 +31,18 @@ pin_project! {
     }
 }
 
+impl<R: Body> Source<R> {
+    fn is_end_stream(&self) -> bool {
+        match self {
+            Self::Inner { body } => body.is_end_stream(),
+            Self::Ours { text } => text.is_none(),
+        }
+    }
+}
+
 impl<R> Answer<R> {
-    pub(crate) fn of(body: R, visit: Arc<Visit>) -> Self {
-        Self { kind: Source::Inner { body }, visit: Some(visit) }
+    pub(crate) fn of(body: R, visit: Option<Arc<Visit>>) -> Self {
+        Self { kind: Source::Inner { body }, visit }
     }
 
     pub(crate) fn ours(text: Bytes) -> Self {
@@ -50,25 +59,23 @@ impl<R: Body<Data = Bytes>> Body for Answer<R> {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, R::Error>>> {
         let mut this = self.project();
-        let (frame, over) = match this.kind.as_mut().project() {
-            SourceProj::Inner { mut body } => {
-                let frame = ready!(body.as_mut().poll_frame(cx));
-                let over = frame.is_none() || body.is_end_stream();
-                (frame, over)
-            }
-            SourceProj::Ours { text } => (text.take().map(|text| Ok(Frame::data(text))), true),
+        let frame = match this.kind.as_mut().project() {
+            SourceProj::Inner { body } => body.poll_frame(cx),
+            SourceProj::Ours { text } => Poll::Ready(text.take().map(|text| Ok(Frame::data(text)))),
+        };
+        let over = match &frame {
+            Poll::Pending => false,
+            Poll::Ready(None) => true,
+            Poll::Ready(_) => this.kind.is_end_stream(),
         };
         if over && let Some(visit) = this.visit.take() {
             visit.answered();
         }
-        Poll::Ready(frame)
+        frame
     }
 
     fn is_end_stream(&self) -> bool {
-        match &self.kind {
-            Source::Inner { body } => body.is_end_stream(),
-            Source::Ours { text } => text.is_none(),
-        }
+        self.kind.is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {

@@ -1,17 +1,19 @@
 //! What a request says, in bytes as over HTTP and in types as over other transports.
 
+mod telling;
+
 use std::{borrow::Cow, sync::Arc};
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderName};
 use rmcp::model::{ClientRequest, GetMeta as _, JsonObject};
 use serde_json::Value;
 use stayput_core::Owner;
-use stayput_wire::{Era, Message, Raw, Version, header as mcp, meta};
+use stayput_wire::{Era, Message, Raw, meta};
 
 use crate::{
     Keeper,
     carrier::{Claim, Members, Said, connection_name, tells},
+    head::Head,
     line::Line,
     name::Name,
     visit::Meant,
@@ -19,11 +21,6 @@ use crate::{
 
 /// How the argument is called that names a session.
 pub(crate) const ARGUMENT: &str = "session_id";
-
-/// The headers that every request is asked for, so that their names are not read again each time.
-static SESSION_ID: HeaderName = HeaderName::from_static(mcp::SESSION_ID);
-static PROTOCOL_VERSION: HeaderName = HeaderName::from_static(mcp::PROTOCOL_VERSION);
-static METHOD: HeaderName = HeaderName::from_static(mcp::METHOD);
 
 /// How it is called in a tool that has one of that name for itself.
 pub(crate) const OWN_ARGUMENT: &str = "stayput_session_id";
@@ -56,8 +53,8 @@ impl Kind {
 }
 
 /// What a request means that has no body of JSON.
-pub(crate) fn plain(keeper: &Keeper, owner: &Owner, headers: &HeaderMap, kind: Kind) -> Meant {
-    meant(keeper, owner, headers, (Said::default(), kind, modern_header(headers)))
+pub(crate) fn plain(keeper: &Keeper, owner: &Owner, head: &Head<'_>, kind: Kind) -> Meant {
+    meant(keeper, owner, head, (Said::default(), kind, head.modern))
 }
 
 /// What a request with one means, and its body without what only named the session, if that was in it. What is
@@ -65,33 +62,32 @@ pub(crate) fn plain(keeper: &Keeper, owner: &Owner, headers: &HeaderMap, kind: K
 pub(crate) fn read(
     keeper: &Keeper,
     owner: &Owner,
-    headers: &HeaderMap,
+    head: &Head<'_>,
     body: &[u8],
 ) -> (Meant, Option<Bytes>) {
-    let modern = modern_header(headers);
-    let tells = can_tell(body, modern);
+    let modern = head.modern;
+    let tells = telling::can_tell(body, modern);
     if modern
         && !tells
-        && let Some(method) = headers.get(&METHOD)
+        && let Some(method) = head.method
     {
         // What a modern client says in its header is what stands in its body, or who serves it refuses it.
-        let kind = Kind::of(method.to_str().ok());
-        return (meant(keeper, owner, headers, (Said::default(), kind, modern)), None);
+        return (plain(keeper, owner, head, Kind::of(Some(method))), None);
     }
     if !tells && !modern {
         // Where the connection is what counts, nobody asks what kind of request it is. A handshake tells its
         // version, and does not come here.
-        let meant = meant(keeper, owner, headers, (Said::default(), Kind::Nothing, modern));
+        let meant = plain(keeper, owner, head, Kind::Nothing);
         if matches!(meant.claim, Claim::Connection(_)) {
             return (meant, None);
         }
     }
     let Ok(message) = Message::parse_within(body, keeper.body_limit()) else {
-        return (plain(keeper, owner, headers, Kind::Nothing), None);
+        return (plain(keeper, owner, head, Kind::Nothing), None);
     };
     let kind = Kind::of(message.method());
     if !tells {
-        return (meant(keeper, owner, headers, (Said::default(), kind, modern)), None);
+        return (plain(keeper, owner, head, kind), None);
     }
     let params = Params::of(&message);
     let mut said = Said::default();
@@ -103,7 +99,7 @@ pub(crate) fn read(
     let (told, version) = params.meta.map(members).unwrap_or_default();
     said.meta = told;
     let named = params.meta.filter(|_| said.meta.iter().any(|(key, _)| key == meta::SESSION));
-    let modern = modern || version.is_some_and(|it| is_modern(&it));
+    let modern = modern || version.is_some_and(|it| Era::of(&it) == Era::Modern);
     let edited = (taken.is_some() || named.is_some()).then(|| {
         let mut edits = message.edit();
         if let Some((arguments, names)) = &taken {
@@ -116,19 +112,7 @@ pub(crate) fn read(
         }
         edits.apply().ok().map(|text| Bytes::from(text.into_owned()))
     });
-    (meant(keeper, owner, headers, (said, kind, modern)), edited.flatten())
-}
-
-/// What all names have in them that can stand in a body and tell something.
-const TELLING: [&str; 4] = ["ession", "onversation", "threadId", "baggage"];
-
-/// Whether a body can tell the session, or that its client is modern. Most cannot, and then there is no reason to look
-/// for what they could have told: without a backslash a name stands there as it is, or not at all.
-fn can_tell(body: &[u8], modern: bool) -> bool {
-    let Ok(text) = str::from_utf8(body) else { return true };
-    text.contains('\\')
-        || TELLING.iter().any(|part| text.contains(part))
-        || (!modern && text.contains("protocolVersion"))
+    (meant(keeper, owner, head, (said, kind, modern)), edited.flatten())
 }
 
 /// The parameters that matter, found in one walk. Of two with one name the last counts.
@@ -154,27 +138,24 @@ impl<'a> Params<'a> {
     }
 }
 
-/// A modern client has no connection, whatever it sends.
+/// What all of that means. A connection that was there a moment ago is known by its id.
 fn meant<'a>(
     keeper: &Keeper,
     owner: &Owner,
-    headers: &'a HeaderMap,
+    head: &'a Head<'a>,
     (mut said, kind, modern): (Said<'a>, Kind, bool),
 ) -> Meant {
-    let client = headers.get(&SESSION_ID).filter(|_| !modern);
-    said.via = client.map(|id| Claim::Connection(connection_name(owner, id.as_bytes())));
-    said.headers = Some(headers);
+    let (client, mut trusted) = (head.connection(modern), false);
+    said.via = client.map(|id| {
+        let known = keeper.shared().trusted(owner, id.as_bytes());
+        trusted = known.is_some();
+        Claim::Connection(known.unwrap_or_else(|| connection_name(owner, id.as_bytes())))
+    });
+    said.head = Some(head);
     let claim = Claim::read(keeper.carriers(), &said);
-    Meant { claim, via: said.via, kind, client: client.cloned() }
-}
-
-fn modern_header(headers: &HeaderMap) -> bool {
-    let version = headers.get(&PROTOCOL_VERSION).and_then(|it| it.to_str().ok());
-    version.is_some_and(is_modern)
-}
-
-fn is_modern(version: &str) -> bool {
-    Version::from(version).era() == Era::Modern
+    // Whoever does not trust it has to know it, and so has the log of events.
+    let client = client.filter(|_| !trusted || keeper.is_resumable()).cloned();
+    Meant { claim, via: said.via, kind, client, trusted }
 }
 
 /// Reads the arguments that name a session, and says which ones are not for the tool.
@@ -236,7 +217,13 @@ pub(crate) fn typed(keeper: &Keeper, line: &Arc<Line>, request: &mut ClientReque
         request.get_meta_mut().remove(meta::SESSION);
     }
     let claim = Claim::read(keeper.carriers(), &said);
-    Meant { claim, via: said.via, kind: Kind::of(Some(request.method())), client: None }
+    Meant {
+        claim,
+        via: said.via,
+        kind: Kind::of(Some(request.method())),
+        client: None,
+        trusted: false,
+    }
 }
 
 fn typed_argument(arguments: &mut JsonObject, own: Option<bool>) -> Option<String> {
@@ -254,10 +241,14 @@ fn typed_argument(arguments: &mut JsonObject, own: Option<bool>) -> Option<Strin
 
 #[cfg(test)]
 mod tests {
+    use http::HeaderMap;
+    use stayput_wire::header as mcp;
+
     use super::*;
 
     fn read(keeper: &Keeper, headers: &HeaderMap, body: &str) -> (String, Kind, String) {
-        let (meant, edited) = super::read(keeper, &Owner::anonymous(), headers, body.as_bytes());
+        let head = Head::read(headers);
+        let (meant, edited) = super::read(keeper, &Owner::anonymous(), &head, body.as_bytes());
         let claim = match meant.claim {
             Claim::Key(key) => key.as_str().to_owned(),
             other => format!("{other:?}"),
@@ -274,15 +265,7 @@ mod tests {
 
     /// No name is overlooked, however it is written.
     #[test]
-    fn every_name_is_noticed() {
-        let hints = meta::CONVERSATION_HINTS.iter().map(|(_, hint)| *hint);
-        let all = [ARGUMENT, OWN_ARGUMENT, meta::SESSION, meta::BAGGAGE];
-        for name in hints.chain(all) {
-            assert!(can_tell(format!(r#"{{"{name}":1}}"#).as_bytes(), true), "{name}");
-        }
-        assert!(can_tell(format!(r#"{{"{}":1}}"#, meta::PROTOCOL_VERSION).as_bytes(), false));
-        assert!(can_tell(br#"{"se\u0073sion_id":1}"#, true));
-        assert!(!can_tell(call(r#"{"text":"what was said"}"#).as_bytes(), false));
+    fn an_escaped_name_is_noticed() {
         let (keeper, headers) = (Keeper::memory(), HeaderMap::new());
         let escaped = call(r#"{"se\u0073sion_id":"key:x"}"#);
         assert_eq!(read(&keeper, &headers, &escaped).0, "name:x");

@@ -2,12 +2,13 @@
 
 use std::{borrow::Cow, sync::Arc};
 
-use http::{HeaderMap, HeaderName};
+use http::HeaderName;
 use stayput_core::{Digest, Handle, HandleHash, Key, Owner};
 use stayput_wire::{header as mcp, meta};
 
 use crate::{
     cookie,
+    head::Head,
     line::Line,
     name::{self, Name},
 };
@@ -65,9 +66,16 @@ pub(crate) struct Said<'a> {
     pub(crate) argument: Option<Cow<'a, str>>,
     /// The texts of `_meta` that can tell something.
     pub(crate) meta: Members<'a>,
-    pub(crate) headers: Option<&'a HeaderMap>,
+    pub(crate) head: Option<&'a Head<'a>>,
     /// The connection that it came on, if its client can have one.
     pub(crate) via: Option<Claim>,
+}
+
+impl Said<'_> {
+    /// Whether nobody named a session on purpose.
+    fn is_silent(&self) -> bool {
+        self.argument.is_none() && self.meta.is_empty() && !self.head.is_some_and(|it| it.named)
+    }
 }
 
 /// What a request means by what it says.
@@ -94,7 +102,8 @@ pub(crate) enum Claim {
 impl Claim {
     /// Reads the carriers that count, in their order.
     pub(crate) fn read(carriers: &[Carrier], said: &Said<'_>) -> Self {
-        let explicit = match explicit(carriers, said) {
+        let explicit = if said.is_silent() { Ok(None) } else { explicit(carriers, said) };
+        let explicit = match explicit {
             Ok(explicit) => explicit,
             Err(wrong) => return Self::Wrong(wrong),
         };
@@ -109,7 +118,7 @@ impl Claim {
                     Err(wrong) => Some(Self::Wrong(wrong)),
                 },
                 Carrier::Connection => said.via.clone(),
-                Carrier::Cookie => said.headers.map(|headers| match cookie::read(headers) {
+                Carrier::Cookie => said.head.map(|head| match cookie::read(head.headers) {
                     None => Self::Cookie(None),
                     Some(text) => match text.parse() {
                         Ok(handle) => Self::Cookie(Some(handle)),
@@ -167,8 +176,8 @@ fn texts<'s>(carrier: Carrier, said: &'s Said<'_>) -> Vec<Option<Cow<'s, str>>> 
             ours.map(|(_, text)| Some(text.as_ref().into())).collect()
         }
         _ => {
-            let Some(headers) = said.headers else { return Vec::new() };
-            let values = headers.get_all(&STAYPUT_SESSION).iter();
+            let Some(head) = said.head else { return Vec::new() };
+            let values = head.headers.get_all(&STAYPUT_SESSION).iter();
             let values = values.map(|value| mcp::decode(value.as_bytes()).ok());
             // A template that had nothing to be filled with leaves an empty one.
             values.filter(|value| value.as_deref() != Some("")).collect()
@@ -226,6 +235,8 @@ fn baggage(text: &str) -> Option<Cow<'_, str>> {
 
 #[cfg(test)]
 mod tests {
+    use http::HeaderMap;
+
     use super::*;
 
     fn read(carriers: &[Carrier], said: &Said<'_>) -> String {
@@ -250,7 +261,8 @@ mod tests {
     fn the_first_carrier_that_says_something_counts() {
         let mut headers = HeaderMap::new();
         let hints = meta(&[("openai/session", "v1/a"), ("other", "x")]);
-        let mut said = Said { meta: hints, headers: Some(&headers), ..Said::default() };
+        let head = Head::read(&headers);
+        let mut said = Said { meta: hints, head: Some(&head), ..Said::default() };
         assert_eq!(read(&Carrier::DEFAULT, &said), "openai:v1/a");
         assert_eq!(read(&[Carrier::Connection, Carrier::Owner, Carrier::Hint], &said), "owner");
         assert_eq!(read(&[Carrier::Cookie, Carrier::Hint], &said), "cookie");
@@ -260,7 +272,8 @@ mod tests {
         assert_eq!(read(&[Carrier::Meta], &said), "nothing");
         headers.insert(http::header::COOKIE, "mcp_session_id=x".parse().unwrap());
         let via = Some(Claim::Connection(connection_name(&Owner::anonymous(), b"7")));
-        let said = Said { headers: Some(&headers), via, ..Said::default() };
+        let head = Head::read(&headers);
+        let said = Said { head: Some(&head), via, ..Said::default() };
         assert_eq!(read(&Carrier::DEFAULT, &said), "connection");
         assert_eq!(read(&[Carrier::Cookie], &said), "a cookie");
     }
@@ -270,10 +283,11 @@ mod tests {
     fn two_names_are_an_error() {
         let mut headers = HeaderMap::new();
         headers.insert(mcp::STAYPUT_SESSION, "key:b".parse().unwrap());
+        let head = Head::read(&headers);
         let said = Said {
             argument: Some("key:a".into()),
             meta: meta(&[("threadId", "c"), ("sessionID", "d")]),
-            headers: Some(&headers),
+            head: Some(&head),
             ..Said::default()
         };
         let told = read(&Carrier::DEFAULT, &said);

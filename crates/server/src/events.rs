@@ -123,7 +123,7 @@ impl EventStore for Log {
     async fn replay_events_after(&self, last: &str) -> Result<EventStream, EventStoreError> {
         let visit = Visit::current().ok_or(Error::NotKept)?;
         let name = visit.connection().ok_or(UnknownEvent)?;
-        let client = visit.client().ok_or(UnknownEvent)?;
+        let client = visit.client().and_then(|id| id.to_str().ok()).ok_or(UnknownEvent)?;
         let session = self.keeper.shared().led_to(name).await?;
         let ids = ids(client);
         let (topic, number) = ids.open(visit.owner(), session, last)?;

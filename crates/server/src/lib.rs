@@ -51,6 +51,7 @@ mod cookie;
 mod error;
 mod events;
 mod extract;
+mod head;
 mod keeper;
 mod layer;
 mod legacy;
@@ -59,6 +60,8 @@ mod listed;
 mod manager;
 mod name;
 mod over;
+mod pieces;
+mod serving;
 mod shared;
 mod state;
 mod tools;
@@ -75,6 +78,7 @@ pub use layer::{Layer, Layered};
 pub use legacy::Whole;
 pub use manager::{Counted, Manager};
 pub use over::Kept;
+pub use serving::Serving;
 pub use state::{Info, State};
 pub use stayput_core::{
     Clock, Events, Expiry, Handle, InvalidText, OpenError, Owner, SessionId, StateError, StateKey,

@@ -1,32 +1,37 @@
 //! The live sessions of rmcp, ended when nobody is there any more, and not while somebody is.
 
+mod in_flight;
+
 use std::{
-    collections::{HashMap, HashSet},
+    collections::HashMap,
     fmt,
     future::Future,
     pin::Pin,
     sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
-    task::{Context, Poll, ready},
+    task::{Context, Poll},
     time::Duration,
 };
 
 use futures_core::Stream;
-use pin_project_lite::pin_project;
 use rmcp::{
     RoleServer,
-    model::{ClientJsonRpcMessage, ClientNotification, RequestId, ServerJsonRpcMessage},
+    model::{ClientJsonRpcMessage, ClientNotification, ServerJsonRpcMessage},
     service::{RxJsonRpcMessage, TxJsonRpcMessage},
     transport::{
         Transport, WorkerTransport,
         streamable_http_server::session::{
             RestoreOutcome, ServerSseMessage, SessionId, SessionManager,
-            local::{LocalSessionManager, LocalSessionManagerError, LocalSessionWorker},
+            local::{
+                LocalSessionHandle, LocalSessionManager, LocalSessionManagerError,
+                LocalSessionWorker,
+            },
         },
     },
 };
 use stayput_core::Owner;
-use tokio::time::Instant;
+use tokio::{sync::mpsc::Receiver, time::Instant};
 
+use self::in_flight::{Begun, InFlight};
 use crate::{Keeper, events::Log, visit::Visit};
 
 /// How long rmcp keeps what it has of a client in memory while nobody speaks to it. Whoever comes later is
@@ -63,24 +68,36 @@ impl Keeper {
 /// those of others.
 struct Worker {
     inner: LocalSessionManager,
+    /// Its only session, so that it is not looked for again.
+    handle: LocalSessionHandle,
     used: Mutex<Instant>,
     /// One for each open stream, beside this.
     open: Arc<()>,
-    in_flight: InFlight,
+    in_flight: Arc<InFlight>,
+}
+
+/// What manages one session, and the log of its events, if it has one.
+fn local(keeper: &Keeper) -> (LocalSessionManager, Option<Arc<Log>>) {
+    let mut inner = LocalSessionManager::default();
+    // It would end calls that run longer.
+    inner.session_config.keep_alive = None;
+    let owner = Visit::current().map_or_else(Owner::anonymous, |it| it.owner().clone());
+    let log = keeper.is_resumable().then(|| Arc::new(Log::new(keeper.clone(), owner)));
+    if let Some(log) = log.clone() {
+        inner = inner.with_event_store(log);
+    }
+    (inner, log)
 }
 
 impl Worker {
-    fn new(keeper: &Keeper) -> (Self, Option<Arc<Log>>) {
-        let mut inner = LocalSessionManager::default();
-        // It would end calls that run longer.
-        inner.session_config.keep_alive = None;
-        let owner = Visit::current().map_or_else(Owner::anonymous, |it| it.owner().clone());
-        let log = keeper.is_resumable().then(|| Arc::new(Log::new(keeper.clone(), owner)));
-        if let Some(log) = log.clone() {
-            inner = inner.with_event_store(log);
-        }
+    async fn new(
+        inner: LocalSessionManager,
+        id: &SessionId,
+    ) -> Result<Self, LocalSessionManagerError> {
+        let handle = inner.sessions.read().await.get(id).cloned();
+        let handle = handle.ok_or_else(|| LocalSessionManagerError::SessionNotFound(id.clone()))?;
         let used = Mutex::new(Instant::now());
-        (Self { inner, used, open: Arc::default(), in_flight: InFlight::default() }, log)
+        Ok(Self { inner, handle, used, open: Arc::default(), in_flight: Arc::default() })
     }
 
     fn touch(&self) {
@@ -88,14 +105,14 @@ impl Worker {
     }
 
     /// A stream of its own that somebody reads.
-    fn read(&self, stream: Streamed) -> Open {
+    fn read<S>(&self, stream: S) -> Open<S> {
         self.touch();
         Open { stream, _open: self.open.clone() }
     }
 
     /// Whether nobody is inside, and nobody used it for long. Who is inside uses it all the time.
     fn is_silent(&self, linger: Duration) -> bool {
-        if Arc::strong_count(&self.open) > 1 || !lock(&self.in_flight).is_empty() {
+        if Arc::strong_count(&self.open) > 1 || !self.in_flight.is_empty() {
             self.touch();
         }
         lock(&self.used).elapsed() >= linger
@@ -148,12 +165,13 @@ impl SessionManager for Manager {
     type Transport = Counted;
 
     async fn create_session(&self) -> Result<(SessionId, Self::Transport), Self::Error> {
-        let (worker, log) = Worker::new(&self.keeper);
-        let (id, transport) = worker.inner.create_session().await?;
+        let (inner, log) = local(&self.keeper);
+        let (id, transport) = inner.create_session().await?;
         if let Some(log) = log {
             log.name(&id);
         }
-        let transport = Counted::new(transport, &worker.in_flight);
+        let worker = Worker::new(inner, &id).await?;
+        let transport = Counted { inner: transport, in_flight: worker.in_flight.clone() };
         lock(&self.workers).insert(id.clone(), Arc::new(worker));
         Ok((id, transport))
     }
@@ -180,8 +198,11 @@ impl SessionManager for Manager {
         message: ClientJsonRpcMessage,
     ) -> Result<impl Stream<Item = ServerSseMessage> + Send + Sync + 'static, Self::Error> {
         let worker = self.worker(id)?;
-        let stream = worker.inner.create_stream(id, message).await?;
-        Ok(worker.read(Box::pin(stream)))
+        let channel = worker.handle.establish_request_wise_channel().await?;
+        let begun = Begun::of(&worker.in_flight, &message);
+        worker.handle.push_message(message, channel.http_request_id).await?;
+        begun.arrived();
+        Ok(worker.read(Received(channel.inner)))
     }
 
     async fn accept_message(
@@ -191,7 +212,14 @@ impl SessionManager for Manager {
     ) -> Result<(), Self::Error> {
         let worker = self.worker(id)?;
         worker.touch();
-        worker.inner.accept_message(id, message).await
+        if let ClientJsonRpcMessage::Notification(it) = &message
+            && let ClientNotification::CancelledNotification(it) = &it.notification
+            && let Some(id) = &it.params.request_id
+        {
+            // It gets no answer.
+            worker.in_flight.end(id);
+        }
+        Ok(worker.handle.push_message(message, None).await?)
     }
 
     async fn create_standalone_stream(
@@ -199,8 +227,8 @@ impl SessionManager for Manager {
         id: &SessionId,
     ) -> Result<impl Stream<Item = ServerSseMessage> + Send + Sync + 'static, Self::Error> {
         let worker = self.worker(id)?;
-        let stream = worker.inner.create_standalone_stream(id).await?;
-        Ok(worker.read(Box::pin(stream)))
+        let channel = worker.handle.establish_common_channel().await?;
+        Ok(worker.read(Received(channel.inner)))
     }
 
     async fn resume(
@@ -210,7 +238,7 @@ impl SessionManager for Manager {
     ) -> Result<impl Stream<Item = ServerSseMessage> + Send + Sync + 'static, Self::Error> {
         let worker = self.worker(id)?;
         let stream: Streamed = if self.keeper.is_resumable() && last_event_id == FIRST {
-            Box::pin(worker.inner.create_standalone_stream(id).await?)
+            Box::pin(Received(worker.handle.establish_common_channel().await?.inner))
         } else {
             Box::pin(worker.inner.resume(id, last_event_id).await?)
         };
@@ -221,15 +249,16 @@ impl SessionManager for Manager {
         &self,
         id: SessionId,
     ) -> Result<RestoreOutcome<Self::Transport>, Self::Error> {
-        let (worker, log) = Worker::new(&self.keeper);
+        let (inner, log) = local(&self.keeper);
         if let Some(log) = log {
             log.name(&id);
         }
-        let transport = match worker.inner.restore_session(id.clone()).await? {
-            RestoreOutcome::Restored(transport) => Counted::new(transport, &worker.in_flight),
-            // It has no session but this one.
-            _ => return Ok(RestoreOutcome::NotSupported),
+        // It has no session but this one.
+        let RestoreOutcome::Restored(transport) = inner.restore_session(id.clone()).await? else {
+            return Ok(RestoreOutcome::NotSupported);
         };
+        let worker = Worker::new(inner, &id).await?;
+        let transport = Counted { inner: transport, in_flight: worker.in_flight.clone() };
         lock(&self.workers).insert(id, Arc::new(worker));
         Ok(RestoreOutcome::Restored(transport))
     }
@@ -242,57 +271,36 @@ type Streamed = Pin<Box<dyn Stream<Item = ServerSseMessage> + Send + Sync>>;
 /// The id under which rmcp opens a stream that has no events yet.
 const FIRST: &str = "0";
 
+/// What one channel of a session says.
+struct Received(Receiver<ServerSseMessage>);
+
+impl Stream for Received {
+    type Item = ServerSseMessage;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<ServerSseMessage>> {
+        self.0.poll_recv(cx)
+    }
+}
+
 /// A stream that somebody reads.
-struct Open {
-    stream: Streamed,
+struct Open<S> {
+    stream: S,
     /// Counted.
     _open: Arc<()>,
 }
 
-impl Stream for Open {
+impl<S: Stream<Item = ServerSseMessage> + Unpin> Stream for Open<S> {
     type Item = ServerSseMessage;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<ServerSseMessage>> {
-        self.stream.as_mut().poll_next(cx)
+        Pin::new(&mut self.stream).poll_next(cx)
     }
 }
-
-/// The requests that were not answered yet. A call runs on when nobody reads its stream any more.
-type InFlight = Arc<Mutex<HashSet<RequestId>>>;
 
 /// What a session of rmcp speaks over. See [`Manager`].
 pub struct Counted {
     inner: WorkerTransport<LocalSessionWorker>,
-    in_flight: InFlight,
-}
-
-impl Counted {
-    fn new(inner: WorkerTransport<LocalSessionWorker>, in_flight: &InFlight) -> Self {
-        Self { inner, in_flight: in_flight.clone() }
-    }
-}
-
-pin_project! {
-    /// A message on its way to a client. By hand, because it is moved several times, and would be twice as large.
-    struct Sending<F> {
-        #[pin]
-        sent: F,
-        answered: Option<RequestId>,
-        in_flight: InFlight,
-    }
-}
-
-impl<F: Future> Future for Sending<F> {
-    type Output = F::Output;
-
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
-        let this = self.project();
-        let sent = ready!(this.sent.poll(cx));
-        if let Some(id) = this.answered.take() {
-            lock(this.in_flight).remove(&id);
-        }
-        Poll::Ready(sent)
-    }
+    in_flight: Arc<InFlight>,
 }
 
 impl Transport<RoleServer> for Counted {
@@ -302,31 +310,19 @@ impl Transport<RoleServer> for Counted {
         &mut self,
         item: TxJsonRpcMessage<RoleServer>,
     ) -> impl Future<Output = Result<(), Self::Error>> + Send + 'static {
-        let answered = match &item {
-            ServerJsonRpcMessage::Response(answer) => Some(answer.id.clone()),
-            ServerJsonRpcMessage::Error(answer) => answer.id.clone(),
-            _ => None,
-        };
-        Sending { sent: self.inner.send(item), answered, in_flight: self.in_flight.clone() }
-    }
-
-    async fn receive(&mut self) -> Option<RxJsonRpcMessage<RoleServer>> {
-        let message = self.inner.receive().await?;
-        match &message {
-            ClientJsonRpcMessage::Request(request) => {
-                lock(&self.in_flight).insert(request.id.clone());
-            }
-            ClientJsonRpcMessage::Notification(it) => {
-                // It gets no answer.
-                if let ClientNotification::CancelledNotification(it) = &it.notification
-                    && let Some(id) = &it.params.request_id
-                {
-                    lock(&self.in_flight).remove(id);
-                }
+        // It is on its way for less time than a session may be silent.
+        match &item {
+            ServerJsonRpcMessage::Response(answer) => self.in_flight.end(&answer.id),
+            ServerJsonRpcMessage::Error(answer) => {
+                answer.id.iter().for_each(|id| self.in_flight.end(id));
             }
             _ => {}
         }
-        Some(message)
+        self.inner.send(item)
+    }
+
+    fn receive(&mut self) -> impl Future<Output = Option<RxJsonRpcMessage<RoleServer>>> + Send {
+        self.inner.receive()
     }
 
     async fn close(&mut self) -> Result<(), Self::Error> {
@@ -336,7 +332,7 @@ impl Transport<RoleServer> for Counted {
 
 impl fmt::Debug for Counted {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Counted({} in flight)", lock(&self.in_flight).len())
+        write!(f, "Counted({} in flight)", self.in_flight.len())
     }
 }
 

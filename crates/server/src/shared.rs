@@ -148,8 +148,27 @@ impl Shared {
         led.map(|it| it.session).ok_or(OpenError::Unknown)
     }
 
+    /// The connection that an owner calls so, if it was there a moment ago.
+    pub(crate) fn trusted(&self, owner: &Owner, id: &[u8]) -> Option<HandleHash> {
+        self.table.trusted(owner, id, self.now())
+    }
+
+    /// Whether there is this connection, which an owner calls so.
+    pub(crate) async fn is_called(
+        &self,
+        owner: &Owner,
+        id: &[u8],
+        name: HandleHash,
+    ) -> Result<bool, StoreError> {
+        let known = self.is_connected(name).await?;
+        if known {
+            self.table.call(owner, id, name);
+        }
+        Ok(known)
+    }
+
     /// Whether there was a connection of this name a moment ago.
-    pub(crate) fn trusts(&self, name: HandleHash) -> bool {
+    fn trusts(&self, name: HandleHash) -> bool {
         self.table.trusts(name, self.now())
     }
 

@@ -87,8 +87,7 @@ impl Tools {
 fn watched<S: Send + Sync + 'static>(route: &ToolRoute<S>) -> ToolRoute<S> {
     let inner = route.call.clone();
     ToolRoute::new_dyn(route.attr.clone(), move |context: ToolCallContext<'_, S>| {
-        let inner = inner.clone();
-        Box::pin(call::run(inner, context))
+        call::run(&*inner, context)
     })
 }
 

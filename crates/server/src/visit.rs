@@ -36,8 +36,10 @@ pub(crate) struct Meant {
     /// The connection it came on, whatever session it names.
     pub(crate) via: Option<Claim>,
     pub(crate) kind: Kind,
-    /// The id of that connection, as its client says it.
+    /// The id of that connection, as its client says it. Only where somebody has to know it.
     pub(crate) client: Option<HeaderValue>,
+    /// Whether that connection was there a moment ago.
+    pub(crate) trusted: bool,
 }
 
 /// What travels with a request, to its handler.
@@ -62,8 +64,13 @@ impl Visit {
     }
 
     /// Works on this request.
-    pub(crate) fn scope<F: Future>(self: &Arc<Self>, work: F) -> TaskLocalFuture<Arc<Self>, F> {
-        CURRENT.scope(self.clone(), work)
+    pub(crate) fn scope<F: Future>(self: Arc<Self>, work: F) -> TaskLocalFuture<Arc<Self>, F> {
+        CURRENT.scope(self, work)
+    }
+
+    /// The same for what is done at once.
+    pub(crate) fn within<T>(self: &Arc<Self>, work: impl FnOnce() -> T) -> T {
+        CURRENT.sync_scope(self.clone(), work)
     }
 
     pub(crate) fn keeper(&self) -> &Keeper {
@@ -84,8 +91,8 @@ impl Visit {
     }
 
     /// The id of that connection, as its client says it.
-    pub(crate) fn client(&self) -> Option<&str> {
-        self.meant.client.as_ref()?.to_str().ok()
+    pub(crate) fn client(&self) -> Option<&HeaderValue> {
+        self.meant.client.as_ref()
     }
 
     /// What the name of that connection is kept as.
@@ -94,6 +101,11 @@ impl Visit {
             Some(Claim::Connection(name)) => Some(*name),
             _ => None,
         }
+    }
+
+    /// The same, if it is not sure that it is still there.
+    pub(crate) fn doubtful(&self) -> Option<HandleHash> {
+        self.connection().filter(|_| !self.meant.trusted)
     }
 
     pub(crate) fn kind(&self) -> Kind {
@@ -196,7 +208,9 @@ impl Visit {
     /// The answer was written: what it told is told.
     pub(crate) fn answered(&self) {
         let told = self.tells.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let (Some(id), Ok(runtime)) = (told, tokio::runtime::Handle::try_current()) {
+        if let Some(id) = told
+            && let Ok(runtime) = tokio::runtime::Handle::try_current()
+        {
             let shared = self.keeper.shared().clone();
             runtime.spawn(async move {
                 // Not noted, it is told once more, which does no harm.

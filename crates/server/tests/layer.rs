@@ -44,6 +44,7 @@ async fn a_modern_client_is_offered_a_session_and_comes_back_to_it() {
     assert_eq!(client.text("peek", json!({})).await, "nobody");
     assert_eq!(client.text("peek", json!({ "session_id": handle })).await, "4");
     assert_eq!(client.text("ambient", json!({ "session_id": handle })).await, "5");
+    assert_eq!(client.text("at_once", json!({})).await, "true", "not all tools are async");
 }
 
 /// R148: the call runs at once, and its result gives the handle out.

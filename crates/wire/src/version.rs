@@ -26,6 +26,31 @@ pub enum Era {
     Modern,
 }
 
+impl Era {
+    /// The era of the revision with this name, which costs no memory.
+    ///
+    /// ```
+    /// use stayput_wire::Era;
+    ///
+    /// assert_eq!(Era::of("2025-11-25"), Era::Legacy);
+    /// assert_eq!(Era::of("2026-07-28"), Era::Modern);
+    /// assert_eq!(Era::of("someday"), Era::Legacy);
+    /// ```
+    #[must_use]
+    pub fn of(name: &str) -> Self {
+        let modern = name >= Version::V2026_07_28.as_str() && is_date(name);
+        if modern { Self::Modern } else { Self::Legacy }
+    }
+}
+
+fn is_date(name: &str) -> bool {
+    let form = |(place, byte): (usize, u8)| match place {
+        4 | 7 => byte == b'-',
+        _ => byte.is_ascii_digit(),
+    };
+    name.len() == 10 && name.bytes().enumerate().all(form)
+}
+
 impl Version {
     /// The first: HTTP with a stream of events beside it.
     pub const V2024_11_05: Self = Self(Cow::Borrowed("2024-11-05"));
@@ -74,7 +99,7 @@ impl Version {
     /// The era it falls into.
     #[must_use]
     pub fn era(&self) -> Era {
-        if *self >= Self::V2026_07_28 { Era::Modern } else { Era::Legacy }
+        Era::of(&self.0)
     }
 
     /// Whether it is one of [`Version::KNOWN`].
@@ -102,14 +127,6 @@ impl Version {
     pub fn newest_shared<'a>(ours: &'a [Self], theirs: &[Self]) -> Option<&'a Self> {
         ours.iter().filter(|version| theirs.contains(version)).max()
     }
-
-    fn is_date(&self) -> bool {
-        let form = |(place, byte): (usize, u8)| match place {
-            4 | 7 => byte == b'-',
-            _ => byte.is_ascii_digit(),
-        };
-        self.0.len() == 10 && self.0.bytes().enumerate().all(form)
-    }
 }
 
 impl From<&str> for Version {
@@ -122,7 +139,7 @@ impl From<&str> for Version {
 
 impl Ord for Version {
     fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        (self.is_date(), &self.0).cmp(&(other.is_date(), &other.0))
+        (is_date(&self.0), &self.0).cmp(&(is_date(&other.0), &other.0))
     }
 }
 

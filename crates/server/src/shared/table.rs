@@ -1,6 +1,7 @@
 //! What this process remembers of sessions: where names lead, who is inside, when they were used.
 
 use std::{
+    borrow::Borrow,
     collections::HashMap,
     fmt,
     sync::{
@@ -138,10 +139,42 @@ pub(super) struct Table(Mutex<Maps>);
 struct Maps {
     held: HashMap<SessionId, Arc<Held>>,
     names: HashMap<Name, Arc<Held>>,
-    /// Until when connections are taken for granted.
-    trusted: HashMap<HandleHash, Timestamp>,
+    /// Connections that are taken for granted.
+    trusted: HashMap<HandleHash, Arc<Trust>>,
+    /// The same by what their clients call them, so that not every request costs a digest.
+    called: HashMap<Called, (Owner, Arc<Trust>)>,
     /// How many live sessions each owner has, at most.
     counts: HashMap<Owner, Count>,
+}
+
+/// A connection that was there a moment ago.
+#[derive(Debug)]
+struct Trust {
+    name: HandleHash,
+    /// Until when that is enough.
+    until: AtomicU64,
+}
+
+impl Trust {
+    fn holds(&self, now: Timestamp) -> bool {
+        self.until.load(Ordering::Acquire) > now.as_millis()
+    }
+}
+
+/// `Mcp-Session-Id` as a client says it, which is a secret.
+#[derive(PartialEq, Eq, Hash)]
+struct Called(Box<[u8]>);
+
+impl Borrow<[u8]> for Called {
+    fn borrow(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Called {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Called(…)")
+    }
 }
 
 /// What is known of how many sessions an owner has.
@@ -194,8 +227,10 @@ impl Table {
     pub(super) fn unname(&self, name: Name) {
         let mut maps = lock(&self.0);
         maps.names.remove(&name);
-        if let Name::Connection(name) = name {
-            maps.trusted.remove(&name);
+        if let Name::Connection(name) = name
+            && let Some(trust) = maps.trusted.remove(&name)
+        {
+            trust.until.store(0, Ordering::Release);
         }
     }
 
@@ -207,11 +242,31 @@ impl Table {
     }
 
     pub(super) fn trusts(&self, name: HandleHash, now: Timestamp) -> bool {
-        lock(&self.0).trusted.get(&name).is_some_and(|until| *until > now)
+        lock(&self.0).trusted.get(&name).is_some_and(|trust| trust.holds(now))
     }
 
     pub(super) fn trust(&self, name: HandleHash, until: Timestamp) {
-        lock(&self.0).trusted.insert(name, until);
+        let mut maps = lock(&self.0);
+        let trust = maps
+            .trusted
+            .entry(name)
+            .or_insert_with(|| Arc::new(Trust { name, until: AtomicU64::default() }));
+        trust.until.store(until.as_millis(), Ordering::Release);
+    }
+
+    /// The connection that an owner calls so, if it is taken for granted. Whoever else calls one so is not known.
+    pub(super) fn trusted(&self, owner: &Owner, id: &[u8], now: Timestamp) -> Option<HandleHash> {
+        let maps = lock(&self.0);
+        let (whose, trust) = maps.called.get(id)?;
+        (whose == owner && trust.holds(now)).then_some(trust.name)
+    }
+
+    /// Remembers what an owner calls a connection that is taken for granted.
+    pub(super) fn call(&self, owner: &Owner, id: &[u8], name: HandleHash) {
+        let mut maps = lock(&self.0);
+        if let Some(trust) = maps.trusted.get(&name).cloned() {
+            maps.called.insert(Called(id.into()), (owner.clone(), trust));
+        }
     }
 
     pub(super) fn all(&self) -> Vec<Arc<Held>> {
@@ -225,12 +280,13 @@ impl Table {
     /// Forgets what nobody used since `before`, so that this does not grow.
     pub(super) fn trim(&self, before: Timestamp, now: Timestamp) {
         let mut maps = lock(&self.0);
-        let Maps { held, names, trusted, .. } = &mut *maps;
+        let Maps { held, names, trusted, called, .. } = &mut *maps;
         let stays =
             |it: &Held| it.is_in_use() || it.last_used() > before || it.unwritten(now).is_some();
         held.retain(|_, it| stays(it));
         names.retain(|_, it| held.contains_key(&it.id));
-        trusted.retain(|_, until| *until > now);
+        trusted.retain(|_, trust| trust.holds(now));
+        called.retain(|_, (_, trust)| trust.holds(now));
     }
 
     /// Takes a place for one more session of an owner; `false` if there seems to be none.
@@ -265,4 +321,35 @@ impl Table {
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// E30, E31: what one owner calls a connection is known for nobody else, and no longer than it is sure that the
+    /// connection is there.
+    #[test]
+    fn a_connection_is_trusted_for_its_owner_and_for_a_while() {
+        let [ann, bob] = ["ann", "bob"].map(|it| Owner::verified("i", it).unwrap());
+        let [one, two, three] = [1, 2, 3].map(Timestamp::from_millis);
+        let (table, name) = (Table::default(), HandleHash::from_bytes([7; 32]));
+        table.call(&ann, b"secret", name);
+        assert_eq!(table.trusted(&ann, b"secret", one), None, "nobody saw it");
+        table.trust(name, two);
+        table.call(&ann, b"secret", name);
+        assert_eq!(table.trusted(&ann, b"secret", one), Some(name));
+        assert_eq!(table.trusted(&bob, b"secret", one), None);
+        assert_eq!(table.trusted(&ann, b"secre", one), None);
+        assert_eq!(table.trusted(&ann, b"secret", two), None);
+        table.trust(name, three);
+        assert_eq!(table.trusted(&ann, b"secret", two), Some(name), "it was seen again");
+        let shown = format!("{table:?}");
+        let bytes = format!("{:?}", b"secret");
+        assert!(!shown.contains("secret") && !shown.contains(bytes.trim_matches(['[', ']'])));
+        table.unname(Name::Connection(name));
+        assert_eq!(table.trusted(&ann, b"secret", one), None, "it was ended");
+        table.trim(one, one);
+        assert!(lock(&table.0).called.is_empty());
+    }
 }

@@ -1,6 +1,6 @@
 //! One call of a tool, inside its session.
 
-use std::sync::Arc;
+use std::{future::Future, pin::Pin};
 
 use rmcp::{
     ErrorData,
@@ -12,22 +12,29 @@ use stayput_wire::meta;
 
 use crate::{error::OURS, extract::carried, visit::Visit};
 
-/// Runs a tool, and tells its client the handle that was made for it.
-pub(super) async fn run<S>(
-    inner: Arc<DynCallToolHandler<S>>,
-    context: ToolCallContext<'_, S>,
-) -> Result<CallToolResponse, ErrorData> {
+/// What a tool says in the end.
+type Said<'s> = Pin<Box<dyn Future<Output = Result<CallToolResponse, ErrorData>> + Send + 's>>;
+
+/// Runs a tool, and tells its client the handle that was made for it. What the tool was called with is large, and given
+/// to it at once: then it does not have to be kept here.
+pub(super) fn run<'s, S>(
+    inner: &DynCallToolHandler<S>,
+    context: ToolCallContext<'s, S>,
+) -> Said<'s> {
     let Some(visit) = carried(&context.request_context.extensions).map(|it| it.0.clone()) else {
-        return inner(context).await;
+        return inner(context);
     };
-    let said = visit.scope(inner(context)).await;
-    let said = said.or_else(readable);
-    match (said, visit.minted()) {
-        (Ok(CallToolResponse::Complete(result)), Some(handle)) => {
-            Ok(given(result, handle, &visit).into())
+    // A tool that is not async has done its work when this returns.
+    let call = visit.within(|| inner(context));
+    Box::pin(async move {
+        let said = visit.clone().scope(call).await;
+        match (said.or_else(readable), visit.minted()) {
+            (Ok(CallToolResponse::Complete(result)), Some(handle)) => {
+                Ok(given(result, handle, &visit).into())
+            }
+            (said, _) => said,
         }
-        (said, _) => said,
-    }
+    })
 }
 
 /// An error of ours as what a model can read. `?` made another one of it where a tool returns other errors, too.

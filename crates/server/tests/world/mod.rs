@@ -115,6 +115,11 @@ impl Counter {
             .await
     }
 
+    #[tool(description = "Says whether the task has a state, at once")]
+    fn at_once(&self) -> String {
+        State::current().is_some().to_string()
+    }
+
     #[tool(description = "Keeps too much")]
     async fn big(&self, state: State) -> Result<String, Error> {
         state.set("big", &"x".repeat(1 << 20)).await?;
