@@ -63,12 +63,12 @@ impl<R: Body<Data = Bytes>> Body for Answer<R> {
             SourceProj::Inner { body } => body.poll_frame(cx),
             SourceProj::Ours { text } => Poll::Ready(text.take().map(|text| Ok(Frame::data(text)))),
         };
-        let over = match &frame {
-            Poll::Pending => false,
-            Poll::Ready(None) => true,
-            Poll::Ready(_) => this.kind.is_end_stream(),
-        };
-        if over && let Some(visit) = this.visit.take() {
+        // Whoever knows that this was all may not ask again.
+        if let Poll::Ready(said) = &frame
+            && let Some(visit) = this.visit
+            && visit.has_to_tell()
+            && (said.is_none() || this.kind.is_end_stream())
+        {
             visit.answered();
         }
         frame

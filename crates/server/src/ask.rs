@@ -52,9 +52,14 @@ impl Kind {
     }
 }
 
-/// What a request means that has no body of JSON.
+/// What a request means whose body says nothing.
 pub(crate) fn plain(keeper: &Keeper, owner: &Owner, head: &Head<'_>, kind: Kind) -> Meant {
-    meant(keeper, owner, head, (Said::default(), kind, head.modern))
+    if head.named {
+        return meant(keeper, owner, head, (Said::default(), kind, head.modern));
+    }
+    let mut meant = came(keeper, owner, head, (kind, head.modern));
+    meant.claim = Claim::quiet(keeper.carriers(), head, meant.via.as_ref());
+    meant
 }
 
 /// What a request with one means, and its body without what only named the session, if that was in it. What is
@@ -138,24 +143,30 @@ impl<'a> Params<'a> {
     }
 }
 
-/// What all of that means. A connection that was there a moment ago is known by its id.
+/// What all of that means.
 fn meant<'a>(
     keeper: &Keeper,
     owner: &Owner,
     head: &'a Head<'a>,
     (mut said, kind, modern): (Said<'a>, Kind, bool),
 ) -> Meant {
+    let mut meant = came(keeper, owner, head, (kind, modern));
+    (said.via, said.head) = (meant.via.take(), Some(head));
+    meant.claim = Claim::read(keeper.carriers(), &said);
+    Meant { via: said.via, ..meant }
+}
+
+/// Which way a request came. A connection that was there a moment ago is known by its id.
+fn came(keeper: &Keeper, owner: &Owner, head: &Head<'_>, (kind, modern): (Kind, bool)) -> Meant {
     let (client, mut trusted) = (head.connection(modern), false);
-    said.via = client.map(|id| {
+    let via = client.map(|id| {
         let known = keeper.shared().trusted(owner, id.as_bytes());
         trusted = known.is_some();
         Claim::Connection(known.unwrap_or_else(|| connection_name(owner, id.as_bytes())))
     });
-    said.head = Some(head);
-    let claim = Claim::read(keeper.carriers(), &said);
     // Whoever does not trust it has to know it, and so has the log of events.
     let client = client.filter(|_| !trusted || keeper.is_resumable()).cloned();
-    Meant { claim, via: said.via, kind, client, trusted }
+    Meant { claim: Claim::Nothing, via, kind, client, trusted }
 }
 
 /// Reads the arguments that name a session, and says which ones are not for the tool.

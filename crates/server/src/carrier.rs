@@ -71,13 +71,6 @@ pub(crate) struct Said<'a> {
     pub(crate) via: Option<Claim>,
 }
 
-impl Said<'_> {
-    /// Whether nobody named a session on purpose.
-    fn is_silent(&self) -> bool {
-        self.argument.is_none() && self.meta.is_empty() && !self.head.is_some_and(|it| it.named)
-    }
-}
-
 /// What a request means by what it says.
 #[derive(Clone, Debug)]
 pub(crate) enum Claim {
@@ -102,8 +95,7 @@ pub(crate) enum Claim {
 impl Claim {
     /// Reads the carriers that count, in their order.
     pub(crate) fn read(carriers: &[Carrier], said: &Said<'_>) -> Self {
-        let explicit = if said.is_silent() { Ok(None) } else { explicit(carriers, said) };
-        let explicit = match explicit {
+        let explicit = match explicit(carriers, said) {
             Ok(explicit) => explicit,
             Err(wrong) => return Self::Wrong(wrong),
         };
@@ -117,22 +109,36 @@ impl Claim {
                     Ok(key) => key.map(Self::Key),
                     Err(wrong) => Some(Self::Wrong(wrong)),
                 },
-                Carrier::Connection => said.via.clone(),
-                Carrier::Cookie => said.head.map(|head| match cookie::read(head.headers) {
-                    None => Self::Cookie(None),
-                    Some(text) => match text.parse() {
-                        Ok(handle) => Self::Cookie(Some(handle)),
-                        // One that never was any leads to no session, like one that is unknown.
-                        Err(_) => Self::Cookie(Some(Handle::generate())),
-                    },
-                }),
-                _ => Some(Self::Owner),
+                it => Self::unspoken(*it, said.head, said.via.as_ref()),
             };
             if let Some(claim) = claim {
                 return claim;
             }
         }
         Self::Nothing
+    }
+
+    /// The same for a request that says nothing on purpose, nor what its host calls the conversation: most of them.
+    pub(crate) fn quiet(carriers: &[Carrier], head: &Head<'_>, via: Option<&Self>) -> Self {
+        let mut claims = carriers.iter().filter_map(|it| Self::unspoken(*it, Some(head), via));
+        claims.next().unwrap_or(Self::Nothing)
+    }
+
+    /// What a carrier says without anybody's doing.
+    fn unspoken(carrier: Carrier, head: Option<&Head<'_>>, via: Option<&Self>) -> Option<Self> {
+        match carrier {
+            Carrier::Connection => via.cloned(),
+            Carrier::Cookie => head.map(|head| match cookie::read(head.headers) {
+                None => Self::Cookie(None),
+                Some(text) => match text.parse() {
+                    Ok(handle) => Self::Cookie(Some(handle)),
+                    // One that never was any leads to no session, like one that is unknown.
+                    Err(_) => Self::Cookie(Some(Handle::generate())),
+                },
+            }),
+            Carrier::Owner => Some(Self::Owner),
+            _ => None,
+        }
     }
 }
 

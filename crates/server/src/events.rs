@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 use stayput_core::{Digest, Event, EventIds, OpenError, Owner, Topic, UnknownEvent};
 use tokio::{sync::mpsc, time::Instant};
 
-use crate::{Error, Keeper, carrier::connection_name, visit::Visit};
+use crate::{Error, Keeper, carrier::connection_name, scope};
 
 /// How long the events of a call can be read again after it has ended.
 const KEPT: Duration = Duration::from_secs(5 * 60);
@@ -121,7 +121,7 @@ impl EventStore for Log {
     }
 
     async fn replay_events_after(&self, last: &str) -> Result<EventStream, EventStoreError> {
-        let visit = Visit::current().ok_or(Error::NotKept)?;
+        let visit = scope::current().ok_or(Error::NotKept)?;
         let name = visit.connection().ok_or(UnknownEvent)?;
         let client = visit.client().and_then(|id| id.to_str().ok()).ok_or(UnknownEvent)?;
         let session = self.keeper.shared().led_to(name).await?;

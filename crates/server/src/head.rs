@@ -55,7 +55,7 @@ impl<'a> Head<'a> {
 mod tests {
     use super::*;
 
-    /// R060: of what comes twice the first counts, and what is not asked for does not.
+    /// R063: of what comes twice the first counts, and what is not asked for does not.
     #[test]
     fn a_head_is_read_in_one_walk() {
         let mut headers = HeaderMap::new();

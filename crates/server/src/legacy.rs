@@ -24,7 +24,7 @@ use rmcp::{
 };
 use tower_service::Service;
 
-use crate::{Error, Keeper, Layered, Manager, carrier::connection_name, visit::Visit};
+use crate::{Error, Keeper, Layered, Manager, carrier::connection_name, scope};
 
 impl Keeper {
     /// A whole service over HTTP for both eras: rmcp's, with [`Keeper::manager`] and [`Keeper::session_store`], and
@@ -106,7 +106,7 @@ struct Connections(Keeper);
 #[async_trait]
 impl SessionStore for Connections {
     async fn load(&self, id: &str) -> Result<Option<SessionState>, SessionStoreError> {
-        let visit = Visit::current().ok_or(Error::NotKept)?;
+        let visit = scope::current().ok_or(Error::NotKept)?;
         let name = connection_name(visit.owner(), id.as_bytes());
         let found = self.0.shared().store.connection(name).await?;
         let Some(body) = found.map(|it| it.body).filter(|body| !body.is_empty()) else {
@@ -116,7 +116,7 @@ impl SessionStore for Connections {
     }
 
     async fn store(&self, id: &str, state: &SessionState) -> Result<(), SessionStoreError> {
-        let visit = Visit::current().ok_or(Error::NotKept)?;
+        let visit = scope::current().ok_or(Error::NotKept)?;
         let name = connection_name(visit.owner(), id.as_bytes());
         self.0.tend();
         let body = serde_json::to_vec(state)?;
@@ -124,7 +124,7 @@ impl SessionStore for Connections {
     }
 
     async fn delete(&self, id: &str) -> Result<(), SessionStoreError> {
-        let visit = Visit::current().ok_or(Error::NotKept)?;
+        let visit = scope::current().ok_or(Error::NotKept)?;
         let name = connection_name(visit.owner(), id.as_bytes());
         Ok(self.0.shared().disconnect(name).await?)
     }

@@ -61,6 +61,7 @@ mod manager;
 mod name;
 mod over;
 mod pieces;
+mod scope;
 mod serving;
 mod shared;
 mod state;

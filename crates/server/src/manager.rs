@@ -28,11 +28,11 @@ use rmcp::{
         },
     },
 };
-use stayput_core::Owner;
+use stayput_core::{BuildQuick, Owner};
 use tokio::{sync::mpsc::Receiver, time::Instant};
 
 use self::in_flight::{Begun, InFlight};
-use crate::{Keeper, events::Log, visit::Visit};
+use crate::{Keeper, events::Log, scope};
 
 /// How long rmcp keeps what it has of a client in memory while nobody speaks to it. Whoever comes later is
 /// found in the store.
@@ -42,7 +42,8 @@ const LINGER: Duration = Duration::from_secs(5 * 60);
 /// else can use, and an end that spares calls in flight and open streams. See [`Keeper::manager`].
 pub struct Manager {
     keeper: Keeper,
-    workers: Mutex<HashMap<SessionId, Arc<Worker>>>,
+    /// By what they are called here: rmcp makes these ids, and nobody else.
+    workers: Mutex<HashMap<SessionId, Arc<Worker>, BuildQuick>>,
     linger: Duration,
 }
 
@@ -81,7 +82,7 @@ fn local(keeper: &Keeper) -> (LocalSessionManager, Option<Arc<Log>>) {
     let mut inner = LocalSessionManager::default();
     // It would end calls that run longer.
     inner.session_config.keep_alive = None;
-    let owner = Visit::current().map_or_else(Owner::anonymous, |it| it.owner().clone());
+    let owner = scope::current().map_or_else(Owner::anonymous, |it| it.owner().clone());
     let log = keeper.is_resumable().then(|| Arc::new(Log::new(keeper.clone(), owner)));
     if let Some(log) = log.clone() {
         inner = inner.with_event_store(log);

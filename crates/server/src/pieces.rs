@@ -34,13 +34,9 @@ impl Pieces {
         if body.size_hint().lower() > limit as u64 {
             return Poll::Ready(Err(LARGE));
         }
-        while !body.is_end_stream() {
-            let piece = match ready!(Pin::new(&mut *body).poll_frame(cx)) {
-                Some(Ok(frame)) => frame.into_data(),
-                Some(Err(_)) => return Poll::Ready(Err(BROKEN)),
-                None => break,
-            };
-            let Ok(mut piece) = piece else { continue };
+        while let Some(frame) = ready!(Pin::new(&mut *body).poll_frame(cx)) {
+            let Ok(frame) = frame else { return Poll::Ready(Err(BROKEN)) };
+            let Ok(mut piece) = frame.into_data() else { continue };
             if piece.remaining() > limit - self.first.len().max(self.more.len()) {
                 return Poll::Ready(Err(LARGE));
             }
@@ -51,6 +47,10 @@ impl Pieces {
                     self.more.extend_from_slice(&self.first);
                 }
                 self.more.put(piece);
+            }
+            // Most bodies know, and then nothing is waited for.
+            if body.is_end_stream() {
+                break;
             }
         }
         let Self { first, more } = std::mem::take(self);

@@ -18,7 +18,6 @@ use http_body::Body;
 use pin_project_lite::pin_project;
 use stayput_core::{Handle, HandleHash, Owner, StoreError};
 use stayput_wire::header as mcp;
-use tokio::task::futures::TaskLocalFuture;
 use tower_service::Service;
 
 use crate::{
@@ -29,6 +28,7 @@ use crate::{
     head::Head,
     listed,
     pieces::{Pieces, Refusal},
+    scope::Scoped,
     visit::{Carried, Meant, Visit},
 };
 
@@ -56,7 +56,7 @@ pin_project! {
         /// It was passed on.
         Call {
             #[pin]
-            call: TaskLocalFuture<Arc<Visit>, F>,
+            call: Scoped<F>,
         },
         /// It needs more than that.
         Rare { rest: Pin<Box<dyn Future<Output = T> + Send>> },
@@ -110,7 +110,7 @@ where
                 }
                 StepProj::Call { mut call } => {
                     let answer = ready!(call.as_mut().poll(cx))?;
-                    let visit = call.take_value();
+                    let visit = call.take();
                     return Poll::Ready(Ok(answer.map(|body| Answer::of(body, visit))));
                 }
                 StepProj::Rare { rest } => return rest.as_mut().poll(cx),
@@ -157,9 +157,9 @@ impl<S, B> Unread<S, B> {
         self.parts.extensions.insert(Carried(visit.clone()));
         let request = Request::from_parts(self.parts, body.map_or(self.body, B::from));
         if rare {
-            return Step::Rare { rest: Box::pin(serve(visit, self.inner, request)) };
+            return rarely(visit, self.inner, request);
         }
-        Step::Call { call: visit.scope(self.inner.call(request)) }
+        Step::Call { call: Scoped::new(visit, self.inner.call(request)) }
     }
 }
 
@@ -169,6 +169,24 @@ fn is_rare(visit: &Visit, method: &Method) -> bool {
         || visit.doubtful().is_some()
         || matches!(visit.claim(), Claim::Cookie(_))
         || matches!(visit.kind(), Kind::Initialize | Kind::Tools)
+}
+
+/// What is rare is kept apart, so that what every request needs is close together.
+#[cold]
+#[inline(never)]
+fn rarely<S, B, R>(
+    visit: Arc<Visit>,
+    inner: S,
+    request: Request<B>,
+) -> Step<S, B, S::Future, Served<R, S::Error>>
+where
+    S: Service<Request<B>, Response = Response<R>> + Send + 'static,
+    S::Future: Send,
+    B: Send + 'static,
+    R: Body<Data = Bytes> + Send + 'static,
+    R::Error: Send,
+{
+    Step::Rare { rest: Box::pin(serve(visit, inner, request)) }
 }
 
 /// All that is to be done.
@@ -190,7 +208,7 @@ where
         _ => None,
     };
     let deleted = visit.connection().filter(|_| *request.method() == Method::DELETE);
-    let answer = visit.clone().scope(inner.call(request)).await?;
+    let answer = Scoped::new(visit.clone(), inner.call(request)).await?;
     if let Some(name) = deleted.filter(|_| answer.status().is_success())
         && let Err(error) = visit.keeper().shared().disconnect(name).await
     {

@@ -5,7 +5,7 @@ use std::{fmt, sync::Arc, time::Duration};
 use serde::{Serialize, de::DeserializeOwned};
 use stayput_core::{EndReason, Handle, SessionId, StateError, StateKey, StoreError};
 
-use crate::{Error, visit::Visit};
+use crate::{Error, scope, visit::Visit};
 
 /// The state of the session that a request belongs to: typed values by key, kept for as long as the session
 /// lives, whichever process answers the next request.
@@ -28,7 +28,7 @@ impl State {
     /// [`Tools::mount`](crate::Tools::mount) was given. A task of its own has none; give it a clone.
     #[must_use]
     pub fn current() -> Option<Self> {
-        Visit::current().map(Self)
+        scope::current().map(Self)
     }
 
     /// Whether the request says which session it means. If it does not, the first use of this state asks its client to,

@@ -2,19 +2,14 @@
 
 use std::{
     fmt,
-    future::Future,
-    sync::{Arc, Mutex, OnceLock, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
 };
 
 use http::HeaderValue;
 use stayput_core::{Agent, Handle, HandleHash, Key, OpenError, Owner, SessionId};
-use tokio::{sync::OnceCell, task::futures::TaskLocalFuture};
+use tokio::sync::OnceCell;
 
 use crate::{Error, Keeper, Unnamed, ask::Kind, carrier::Claim, line::Line, shared::Use};
-
-tokio::task_local! {
-    static CURRENT: Arc<Visit>;
-}
 
 /// One request and the session it means. The session is found when somebody wants it, and not before: what
 /// keeps no state costs nothing.
@@ -56,21 +51,6 @@ impl Visit {
             minted: OnceLock::new(),
             tells: Mutex::default(),
         })
-    }
-
-    /// The request that this task works on.
-    pub(crate) fn current() -> Option<Arc<Self>> {
-        CURRENT.try_with(Arc::clone).ok()
-    }
-
-    /// Works on this request.
-    pub(crate) fn scope<F: Future>(self: Arc<Self>, work: F) -> TaskLocalFuture<Arc<Self>, F> {
-        CURRENT.scope(self, work)
-    }
-
-    /// The same for what is done at once.
-    pub(crate) fn within<T>(self: &Arc<Self>, work: impl FnOnce() -> T) -> T {
-        CURRENT.sync_scope(self.clone(), work)
     }
 
     pub(crate) fn keeper(&self) -> &Keeper {
@@ -155,7 +135,7 @@ impl Visit {
             self.keeper.shared().told(id).await?;
         } else {
             // Until the answer that tells it was written, everybody hears of it.
-            *self.tells.lock().unwrap_or_else(PoisonError::into_inner) = Some(id);
+            *self.tells() = Some(id);
         }
         Err(Error::Lost {
             why: "the session that was here is over, and all that was in it is gone".into(),
@@ -205,9 +185,18 @@ impl Visit {
         Ok(made)
     }
 
+    fn tells(&self) -> MutexGuard<'_, Option<SessionId>> {
+        self.tells.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether the answer tells something.
+    pub(crate) fn has_to_tell(&self) -> bool {
+        self.tells().is_some()
+    }
+
     /// The answer was written: what it told is told.
     pub(crate) fn answered(&self) {
-        let told = self.tells.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let told = self.tells().take();
         if let Some(id) = told
             && let Ok(runtime) = tokio::runtime::Handle::try_current()
         {

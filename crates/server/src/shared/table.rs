@@ -10,7 +10,9 @@ use std::{
     },
 };
 
-use stayput_core::{Digest, EndReason, HandleHash, Owner, Record, SessionId, Timestamp};
+use stayput_core::{
+    BuildQuick, Digest, EndReason, HandleHash, Owner, Record, SessionId, Timestamp,
+};
 
 use super::Shared;
 
@@ -141,8 +143,9 @@ struct Maps {
     names: HashMap<Name, Arc<Held>>,
     /// Connections that are taken for granted.
     trusted: HashMap<HandleHash, Arc<Trust>>,
-    /// The same by what their clients call them, so that not every request costs a digest.
-    called: HashMap<Called, (Owner, Arc<Trust>)>,
+    /// The same by what their clients call them, so that not every request costs a digest. A server made these ids, and
+    /// only those of connections that it has come here.
+    called: HashMap<Called, (Owner, Arc<Trust>), BuildQuick>,
     /// How many live sessions each owner has, at most.
     counts: HashMap<Owner, Count>,
 }

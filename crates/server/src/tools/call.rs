@@ -1,6 +1,10 @@
 //! One call of a tool, inside its session.
 
-use std::{future::Future, pin::Pin};
+use std::{
+    future::Future,
+    pin::Pin,
+    task::{Context, Poll},
+};
 
 use rmcp::{
     ErrorData,
@@ -10,7 +14,12 @@ use rmcp::{
 use stayput_core::Handle;
 use stayput_wire::meta;
 
-use crate::{error::OURS, extract::carried, visit::Visit};
+use crate::{
+    error::OURS,
+    extract::carried,
+    scope::{Scoped, within},
+    visit::Visit,
+};
 
 /// What a tool says in the end.
 type Said<'s> = Pin<Box<dyn Future<Output = Result<CallToolResponse, ErrorData>> + Send + 's>>;
@@ -25,16 +34,39 @@ pub(super) fn run<'s, S>(
         return inner(context);
     };
     // A tool that is not async has done its work when this returns.
-    let call = visit.within(|| inner(context));
-    Box::pin(async move {
-        let said = visit.clone().scope(call).await;
-        match (said.or_else(readable), visit.minted()) {
-            (Ok(CallToolResponse::Complete(result)), Some(handle)) => {
-                Ok(given(result, handle, &visit).into())
+    let call = within(&visit, || inner(context));
+    Box::pin(Watched(Scoped::new(visit, call)))
+}
+
+/// A tool that runs. By hand, because nearly always there is nothing to be added to what it says, and that is large.
+struct Watched<'s>(Scoped<Said<'s>>);
+
+impl Future for Watched<'_> {
+    type Output = Result<CallToolResponse, ErrorData>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let polled = Pin::new(&mut self.0).poll(cx);
+        match (&polled, self.0.visit()) {
+            (Poll::Ready(said), Some(visit)) if said.is_err() || visit.minted().is_some() => {
+                polled.map(|said| told(said, visit))
             }
-            (said, _) => said,
+            _ => polled,
         }
-    })
+    }
+}
+
+/// What a client is told of what a tool said.
+#[cold]
+fn told(
+    said: Result<CallToolResponse, ErrorData>,
+    visit: &Visit,
+) -> Result<CallToolResponse, ErrorData> {
+    match (said.or_else(readable), visit.minted()) {
+        (Ok(CallToolResponse::Complete(result)), Some(handle)) => {
+            Ok(given(result, handle, visit).into())
+        }
+        (said, _) => said,
+    }
 }
 
 /// An error of ours as what a model can read. `?` made another one of it where a tool returns other errors, too.
