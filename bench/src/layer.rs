@@ -272,7 +272,7 @@ type Costs = [f64; 3];
 async fn compare(mut bare: Callers, mut layered: Callers) -> Costs {
     let mut rounds = Vec::new();
     for round in 0..WARM + ROUNDS {
-        let (one, other) = if round % 2 == 0 {
+        let (one, other) = if round.is_multiple_of(2) {
             let one = bare.round().await;
             (one, layered.round().await)
         } else {
@@ -301,7 +301,7 @@ impl Case<'_> {
             let server = self.places.start(|| Server::start(kind));
             Callers::open(server, self.legacy, tool, says).await
         };
-        if nth % 2 == 0 {
+        if nth.is_multiple_of(2) {
             let bare = open("bare", self.bare).await;
             compare(bare, open("layer", self.layered).await).await
         } else {
