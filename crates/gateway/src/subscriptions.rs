@@ -4,7 +4,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use stayput_upstream::{CallOptions, Held, LinkKey};
+use stayput_upstream::{CallOptions, Held};
 use stayput_wire::{Message, json};
 
 use crate::{
@@ -22,7 +22,7 @@ pub(crate) fn give_up(house: &House, connection: &Connection, wishes: &Wishes) {
         return;
     }
     for link in listening::links(house, connection) {
-        let wanted = |uri: &str| somebody(house, link.key(), uri).is_some();
+        let wanted = |uri: &str| somebody(house, link.slot(), uri).is_some();
         let unwanted = wishes.subscriptions.keys().filter(|uri| !wanted(uri));
         let unwanted: Vec<_> = unwanted.map(|uri| params(uri)).collect();
         // Nobody waits for that.
@@ -39,16 +39,16 @@ pub(crate) async fn renew(house: &House, connection: &Connection, message: &Mess
     let uri = message.params().and_then(|params| params.find(&["uri"])?.text());
     let Some(uri) = uri else { return };
     for link in listening::links(house, connection) {
-        if let Some(params) = somebody(house, link.key(), &uri) {
+        if let Some(params) = somebody(house, link.slot(), &uri) {
             tell(&link, "resources/subscribe", &params).await;
         }
     }
 }
 
-/// How somebody who uses this link subscribed to this.
-fn somebody(house: &House, link: &LinkKey, uri: &str) -> Option<String> {
+/// How somebody who uses the link in this place subscribed to this.
+fn somebody(house: &House, place: u64, uri: &str) -> Option<String> {
     let known = house.connections.all();
-    known.iter().find_map(|it: &Arc<Connection>| it.subscribed(link, uri))
+    known.iter().find_map(|it: &Arc<Connection>| it.subscribed(place, uri))
 }
 
 fn params(uri: &str) -> String {

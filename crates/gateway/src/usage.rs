@@ -112,15 +112,22 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// The last lines of a text, as far as there is room for them.
 pub(crate) fn tail(text: &str) -> &str {
-    let Some(from) = text.len().checked_sub(STDERR) else { return text };
-    let rest = text.get(text.ceil_char_boundary(from)..).unwrap_or_default();
+    let Some(mut from) = text.len().checked_sub(STDERR) else { return text };
+    while !text.is_char_boundary(from) {
+        from += 1;
+    }
+    let rest = text.get(from..).unwrap_or_default();
     // A line that is cut in two says little.
     rest.split_once('\n').map_or(rest, |(_, rest)| rest)
 }
 
 /// As much of a name as is kept.
 fn head(name: &str) -> &str {
-    name.get(..name.floor_char_boundary(NAME)).unwrap_or_default()
+    let mut length = name.len().min(NAME);
+    while !name.is_char_boundary(length) {
+        length -= 1;
+    }
+    name.get(..length).unwrap_or_default()
 }
 
 #[cfg(test)]

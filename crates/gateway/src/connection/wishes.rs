@@ -3,7 +3,6 @@
 use std::{borrow::Cow, collections::BTreeMap};
 
 use serde::{Deserialize, Serialize};
-use stayput_upstream::LinkKey;
 use stayput_wire::{Message, Raw};
 
 use super::Connection;
@@ -78,13 +77,13 @@ impl Connection {
         true
     }
 
-    /// How the client subscribed to this resource, if it did and uses this link.
-    pub(crate) fn subscribed(&self, link: &LinkKey, uri: &str) -> Option<String> {
+    /// How the client subscribed to this resource, if it did and uses the link in this place.
+    pub(crate) fn subscribed(&self, place: u64, uri: &str) -> Option<String> {
         let under_way = self.under_way();
         let rare = under_way.rare.as_ref()?;
         let params = rare.wishes.subscriptions.get(uri)?;
         let mut met = under_way.met.iter().chain(&rare.met);
-        met.any(|(known, _)| known == link).then(|| params.clone())
+        met.any(|(known, _)| *known == place).then(|| params.clone())
     }
 
     pub(crate) fn wishes(&self) -> Wishes {
