@@ -17,6 +17,8 @@ pub(super) struct Client {
     received: Vec<u8>,
     /// The body of an answer that came in chunks.
     joined: Vec<u8>,
+    /// The head of the answer before, which nearly always is that of the next one, too: it is read once.
+    last: (Vec<u8>, Head),
 }
 
 /// An answer.
@@ -35,6 +37,7 @@ impl Reply<'_> {
 }
 
 /// What the head of an answer says.
+#[derive(Clone, Default)]
 struct Head {
     status: u16,
     session: Option<String>,
@@ -45,22 +48,20 @@ struct Head {
 
 impl Client {
     pub(super) async fn connect(address: SocketAddr) -> io::Result<Self> {
-        let socket = dial(address).await?;
-        Ok(Self { address, socket, received: Vec::with_capacity(16 << 10), joined: Vec::new() })
+        let (socket, received) = (dial(address).await?, Vec::with_capacity(16 << 10));
+        Ok(Self { address, socket, received, joined: Vec::new(), last: Default::default() })
     }
 
     /// Sends a whole request and reads the whole answer.
     pub(super) async fn send(&mut self, request: &[u8]) -> io::Result<Reply<'_>> {
         self.socket.write_all(request).await?;
         self.received.clear();
-        let end = loop {
+        self.more().await?;
+        while !self.is_as_last() && !self.find_head()? {
             self.more().await?;
-            if let Some(at) = memmem::find(&self.received, b"\r\n\r\n") {
-                break at + 4;
-            }
-        };
-        let Head { status, session, length, closes } =
-            Head::parse(&self.received[..end]).ok_or(io::ErrorKind::InvalidData)?;
+        }
+        let (end, Head { status, session, length, closes }) =
+            (self.last.0.len(), self.last.1.clone());
         match length {
             Some(length) => {
                 while self.received.len() < end + length {
@@ -74,6 +75,20 @@ impl Client {
         }
         let body = length.map_or(&self.joined[..], |length| &self.received[end..end + length]);
         Ok(Reply { status, session, body })
+    }
+
+    /// Whether the answer begins as the one before did.
+    fn is_as_last(&self) -> bool {
+        !self.last.0.is_empty() && self.received.starts_with(&self.last.0)
+    }
+
+    /// Reads the head of the answer, if it is whole.
+    fn find_head(&mut self) -> io::Result<bool> {
+        let Some(at) = memmem::find(&self.received, b"\r\n\r\n") else { return Ok(false) };
+        let head = &self.received[..at + 4];
+        let said = Head::parse(head).ok_or(io::ErrorKind::InvalidData)?;
+        self.last = (head.to_owned(), said);
+        Ok(true)
     }
 
     async fn more(&mut self) -> io::Result<()> {
