@@ -6,7 +6,8 @@
 #   run_tests NAME SECONDS COMMAND...     a step whose tests are counted
 #   end_stages                            the table, the closing line, the exit code
 #
-# A step that fails does not stop the ones after it: one run tells everything that is wrong.
+# A step that fails does not stop the ones after it: one run tells everything that is wrong. What a step
+# leaves of its budget the ones after it may use: all of them together have to be quick, not each one.
 # STAYPUT_TEST_BUDGET_FACTOR, a whole number, multiplies every budget on a slow machine.
 
 # shellcheck source=scripts/common.sh
@@ -17,9 +18,12 @@ stage_table=''
 stage_pid='' stage_tee=''
 log_dir=$target_dir/test-logs
 budget_factor=${STAYPUT_TEST_BUDGET_FACTOR:-1}
+# The budgets of all steps so far, and when the first began.
+stages_budget=0 stages_start=$SECONDS
 
 stage_header() {
     printf '\n%s==> %s%s (budget %s s)\n' "$bold" "$1" "$plain" "$2"
+    stages_budget=$((stages_budget + $2))
 }
 
 # stage_footer NAME VERDICT TOOK BUDGET
@@ -57,11 +61,14 @@ kill_stage() {
     stage_pid=''
 }
 
-# Runs a command against a budget, showing its output and keeping it in the log of the step. Leaves
-# the exit code in stage_code (124 when the budget ran out) and the seconds in stage_took.
+# Runs a command against its budget and what the steps before it left of theirs, showing its output and
+# keeping it in the log of the step. Leaves the exit code in stage_code (124 when the time ran out) and
+# the seconds in stage_took.
 stage_code=0 stage_took=0
 timed() {
     local name=$1 budget=$2 start=$SECONDS output
+    local left=$((stages_budget - (SECONDS - stages_start)))
+    if [ "$left" -gt "$budget" ]; then budget=$left; fi
     shift 2
     mkdir -p "$log_dir"
     # tee -i: Ctrl-C ends the step, and tee then ends with it, its last words shown.
