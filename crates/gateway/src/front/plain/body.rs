@@ -82,7 +82,8 @@ impl Body {
         while let Some(piece) = self.next(line).await? {
             size = size.saturating_add(piece.len());
             // A drop now and then does not hold the connection for ever.
-            let time = pause.saturating_mul(2) + Duration::from_secs((size / SLOWEST) as u64);
+            let earned = Duration::from_secs((size / SLOWEST) as u64);
+            let time = pause.saturating_mul(2).saturating_add(earned);
             let left = time.checked_sub(begun.elapsed()).ok_or(NoBody::Late)?;
             line.give(pause.min(left));
             if size > most {
