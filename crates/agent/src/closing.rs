@@ -97,7 +97,7 @@ impl Inner {
     /// Closes what is over. To be called from time to time.
     pub(crate) async fn tick(&self) {
         let Closing { sessions, links, .. } = &self.closing;
-        let _ = sessions.flush().await;
+        let _ = sessions.write_back().await;
         let ended = sessions.sweep().await.ended;
         if ended.is_empty() {
             return;

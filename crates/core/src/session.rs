@@ -29,6 +29,10 @@ pub struct Session {
     age: AtomicU64,
     /// The generation of a loss that its client was not told of yet; 0 if there is none.
     untold: AtomicU64,
+    /// What whoever uses the session notes of it.
+    beside: OnceLock<Box<dyn Any + Send + Sync>>,
+    /// Its own reference: one that every call counted would be taken by processors from each other.
+    clock: Arc<dyn Clock>,
     id: SessionId,
     owner: Owner,
     /// The time of use that the store knows.
@@ -36,8 +40,6 @@ pub struct Session {
     /// Which life of the session this is; a revived one is another one.
     life: u32,
     rest: Mutex<Rest>,
-    /// What whoever uses the session notes of it.
-    beside: OnceLock<Box<dyn Any + Send + Sync>>,
 }
 
 /// What is asked seldom.
@@ -59,8 +61,14 @@ struct Rest {
 
 const NEVER: u64 = u64::MAX;
 
+/// The part of its idle time by which the store may think that a session is older than it is: one in so many.
+const OVERDUE: u64 = 32;
+
+/// And in milliseconds, however long it may idle.
+const OVERDUE_AT_MOST: u64 = 60_000;
+
 impl Session {
-    pub(crate) fn new(record: Record) -> Self {
+    pub(crate) fn new(record: Record, clock: Arc<dyn Clock>) -> Self {
         let used = record.last_used.as_millis();
         let record = Arc::new(record);
         let session = Self {
@@ -82,6 +90,7 @@ impl Session {
                 told: false,
             }),
             beside: OnceLock::new(),
+            clock,
         };
         session.reflect(&session.record());
         session
@@ -193,9 +202,9 @@ impl Session {
         }
     }
 
-    pub(crate) fn enter(self: &Arc<Self>, clock: &Arc<dyn Clock>) -> Option<InUse> {
+    pub(crate) fn enter(self: Arc<Self>) -> Option<InUse> {
         let nth = self.gate.enter()?;
-        Some(InUse { session: self.clone(), clock: clock.clone(), nth })
+        Some(InUse { session: self, nth })
     }
 
     fn leave(&self, now: Timestamp) {
@@ -206,8 +215,19 @@ impl Session {
 
     /// The time of use to be written back, if the store does not know it yet.
     pub(crate) fn unwritten(&self, now: Timestamp) -> Option<Timestamp> {
+        self.unwritten_by(now, 1)
+    }
+
+    /// The same if the store knows one that is too old by a good part of the idle time.
+    pub(crate) fn overdue(&self, now: Timestamp) -> Option<Timestamp> {
+        let part = self.idle.load(Ordering::Relaxed) / OVERDUE;
+        self.unwritten_by(now, part.clamp(1, OVERDUE_AT_MOST))
+    }
+
+    fn unwritten_by(&self, now: Timestamp, least: u64) -> Option<Timestamp> {
         let used = if self.is_in_use() { now } else { self.last_used() };
-        (used.as_millis() > self.written.load(Ordering::Relaxed)).then_some(used)
+        let older = used.as_millis().saturating_sub(self.written.load(Ordering::Relaxed));
+        (older >= least).then_some(used)
     }
 
     pub(crate) fn wrote(&self, used: Timestamp) {
@@ -309,7 +329,6 @@ impl fmt::Debug for Session {
 #[must_use = "the session idles while nothing holds this"]
 pub struct InUse {
     session: Arc<Session>,
-    clock: Arc<dyn Clock>,
     nth: u64,
 }
 
@@ -337,7 +356,7 @@ impl Deref for InUse {
 
 impl Drop for InUse {
     fn drop(&mut self) {
-        self.session.leave(self.clock.now());
+        self.session.leave(self.session.clock.now());
     }
 }
 
@@ -401,7 +420,8 @@ mod tests {
     #[test]
     fn what_is_noted_beside_a_session_is_there_for_all() {
         let now = Timestamp::from_millis(0);
-        let session = Session::new(Record::new(Owner::local(), crate::Expiry::default(), now));
+        let record = Record::new(Owner::local(), crate::Expiry::default(), now);
+        let session = Session::new(record, Arc::new(crate::SystemClock));
         session.beside::<AtomicU64>().unwrap().store(7, Ordering::Relaxed);
         assert_eq!(session.beside::<AtomicU64>().unwrap().load(Ordering::Relaxed), 7);
         assert!(session.beside::<Mutex<u8>>().is_none(), "there is room for one");
@@ -413,10 +433,11 @@ mod tests {
         let (begin, hour) = (Timestamp::from_millis(1_000), std::time::Duration::from_secs(3_600));
         let now = begin.after(hour);
         let (calls, received) = std::sync::mpsc::sync_channel::<Arc<Session>>(0);
+        let clock: Arc<dyn Clock> = Arc::new(crate::SystemClock);
         let caller = std::thread::spawn(move || received.iter().for_each(|call| call.leave(now)));
         for _ in 0..3_000 {
             let record = Record::new(Owner::local(), crate::Expiry::idle(hour / 2), begin);
-            let session = Arc::new(Session::new(record));
+            let session = Arc::new(Session::new(record, clock.clone()));
             assert!(session.gate.enter().is_some());
             calls.send(session.clone()).unwrap();
             while session.is_in_use() {

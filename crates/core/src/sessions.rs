@@ -25,7 +25,7 @@ use table::Table;
 /// All sessions that one process holds, on top of a store.
 ///
 /// A session is read from the store once and then held: finding a held session touches no database
-/// and waits for nobody. Times of use are written back in batches by [`Sessions::flush`].
+/// and waits for nobody. Times of use are written back in batches by [`Sessions::write_back`].
 ///
 /// Nothing here runs by itself. Whoever owns it calls [`Sessions::renew`], [`Sessions::flush`] and
 /// [`Sessions::sweep`] from time to time, and closes what `sweep` says is over.

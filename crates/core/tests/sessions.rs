@@ -823,6 +823,32 @@ async fn times_of_use_are_written_back_in_batches() {
     assert_eq!(record.revision, stayput_core::Revision(0), "a touch is no change");
 }
 
+/// R058: what is used all the time is not written all the time; what the store knows is never too old by more than a
+/// thirtieth of the idle time.
+#[tokio::test]
+async fn times_of_use_are_written_back_when_they_matter() {
+    let world = World::new();
+    let sessions = world.process().await;
+    let id = sessions.open(&chat("a")).await.unwrap().session.id();
+    // A thirtieth of half an hour is nearly four steps.
+    let step = MINUTE / 4;
+    let mut written = 0;
+    for _ in 0..32 {
+        world.clock.advance(step);
+        drop(sessions.by_id(&ann(), id).await.unwrap());
+        written += sessions.write_back().await.unwrap();
+        let known = world.store.load(id).await.unwrap().unwrap().last_used;
+        assert!(world.clock.now() < known.after(MINUTE), "{known:?}");
+    }
+    assert_eq!(written, 8);
+    world.clock.advance(step);
+    drop(sessions.by_id(&ann(), id).await.unwrap());
+    assert_eq!(sessions.write_back().await.unwrap(), 0);
+    assert_eq!(sessions.flush().await.unwrap(), 1, "before the end all is written");
+    world.clock.advance(MINUTE);
+    assert_eq!(sessions.write_back().await.unwrap(), 0, "nobody used it");
+}
+
 // ── a store that fails ──────────────────────────────────────────────────────────────────────────────
 
 #[tokio::test]

@@ -93,7 +93,15 @@ impl Sessions {
             Name::Handle(handle) => self.table.by_handle(&handle.hash(owner)),
             Name::Key(key) => self.table.by_key(&key.digest(owner, &Agent::none())),
         };
-        self.enter_at_once(&held?, now)
+        enter_at_once(held?, now)
+    }
+
+    /// The same for a session that is known from before: nothing is looked up. One that was let go of is no longer it,
+    /// and has to be asked for by a name.
+    pub fn again(&self, session: Arc<Session>) -> Option<InUse> {
+        let now = self.clock.reading();
+        self.check_lease(now).ok()?;
+        enter_at_once(session, now)
     }
 
     /// Finds the session that a handle names. A provisional session is one no longer, and
@@ -106,7 +114,7 @@ impl Sessions {
         let (hash, now) = (handle.hash(owner), self.clock.reading());
         self.check_lease(now)?;
         let held = self.table.by_handle(&hash);
-        if let Some(session) = held.and_then(|session| self.enter_at_once(&session, now)) {
+        if let Some(session) = held.and_then(|session| enter_at_once(session, now)) {
             return Ok(session);
         }
         // Boxed, so that a call on a held session does not carry the room for all of this.
@@ -134,7 +142,7 @@ impl Sessions {
         let now = self.clock.reading();
         self.check_lease(now)?;
         let held = self.table.by_id(id).filter(|session| session.owner() == owner);
-        if let Some(session) = held.and_then(|session| self.enter_at_once(&session, now)) {
+        if let Some(session) = held.and_then(|session| enter_at_once(session, now)) {
             return Ok(session);
         }
         Box::pin(self.find_id(owner, id)).await
@@ -243,12 +251,7 @@ impl Sessions {
         let now = self.clock.reading();
         self.check_lease(now)?;
         let held = self.table.by_key(&key.digest(owner, agent));
-        Ok(held.and_then(|session| self.enter_at_once(&session, now)))
-    }
-
-    /// Uses a held session, if there is nothing to be waited for: the way of nearly every call.
-    fn enter_at_once(&self, session: &Arc<Session>, now: Reading) -> Option<InUse> {
-        session.refuses(now.wall).map_or_else(|| session.enter(&self.clock), |_| None)
+        Ok(held.and_then(|session| enter_at_once(session, now)))
     }
 
     /// Uses a held session. If its time has come it ends now rather than at the next sweep, and if
@@ -257,7 +260,7 @@ impl Sessions {
         let reason = session.close_if_due(self.clock.now()).or_else(|| session.ending());
         match reason {
             Some(reason) => self.finish(session, reason).await.map(|()| None),
-            None => Ok(session.enter(&self.clock)),
+            None => Ok(session.clone().enter()),
         }
     }
 
@@ -364,8 +367,7 @@ impl Sessions {
         watch: &Watch<'_>,
         place: Reservation<'_>,
     ) -> Result<InUse, OpenError> {
-        match self.hold(record, watch, Some(place))?.and_then(|session| session.enter(&self.clock))
-        {
+        match self.hold(record, watch, Some(place))?.and_then(Session::enter) {
             Some(session) => Ok(session),
             None => Err(OpenError::Unknown),
         }
@@ -385,7 +387,7 @@ impl Sessions {
         if record.holder != Some(lease) {
             return Err(OpenError::LeaseLost);
         }
-        Ok(self.table.hold(record, watch, place).map(|(session, earlier)| {
+        Ok(self.table.hold(record, watch, place, &self.clock).map(|(session, earlier)| {
             if let Some(earlier) = earlier {
                 self.tell(&earlier, EndReason::Closed);
             }
@@ -422,6 +424,11 @@ impl Sessions {
         let fewer = limits.per_owner.min(limits.provisional_per_owner);
         Err(OpenError::AtCapacity { limit: if provisional { fewer } else { limits.per_owner } })
     }
+}
+
+/// Uses a held session, if there is nothing to be waited for: the way of nearly every call.
+fn enter_at_once(session: Arc<Session>, now: Reading) -> Option<InUse> {
+    session.refuses(now.wall).map_or_else(|| session.enter(), |_| None)
 }
 
 impl Opened {

@@ -6,7 +6,7 @@ use std::{
 };
 
 use super::{OpenError, Sessions, over::Stray};
-use crate::{EndReason, Lease, Record, Session, StoreError, Tenure};
+use crate::{EndReason, Lease, Record, Session, StoreError, Tenure, Timestamp};
 
 /// How many sessions are read from the store at once.
 const BATCH: usize = 256;
@@ -76,14 +76,33 @@ impl Sessions {
         self.over.take_lost()
     }
 
-    /// Writes times of use back; returns how many.
+    /// Writes all times of use back; returns how many.
     ///
     /// # Errors
     /// What the store says. What was not written is written next time.
     pub async fn flush(&self) -> Result<u64, OpenError> {
+        self.write(Session::unwritten).await
+    }
+
+    /// Writes those times of use back of which the store knows too old a one, by a thirtieth of the session's idle time
+    /// or a minute. To be called from time to time: what is used all the time is not written all the time. Whatever
+    /// happens to this process, a session then ends by so much too early, and never too late.
+    ///
+    /// # Errors
+    /// As for [`Sessions::flush`].
+    pub async fn write_back(&self) -> Result<u64, OpenError> {
+        self.write(Session::overdue).await
+    }
+
+    async fn write(
+        &self,
+        which: impl Fn(&Session, Timestamp) -> Option<Timestamp>,
+    ) -> Result<u64, OpenError> {
         let now = self.clock.now();
-        let unwritten = |session: Arc<Session>| session.unwritten(now).map(|used| (session, used));
-        let used: Vec<_> = self.held().into_iter().filter_map(unwritten).collect();
+        let unwritten = |session: Arc<Session>| which(&session, now).map(|used| (session, used));
+        let mut used: Vec<_> = self.held().into_iter().filter_map(unwritten).collect();
+        // As they were made, which is how most stores have them: a batch is then in few places.
+        used.sort_unstable_by_key(|(session, _)| session.id());
         let mut written = 0;
         for batch in used.chunks(BATCH) {
             let times: Vec<_> = batch.iter().map(|(session, used)| (session.id(), *used)).collect();

@@ -7,7 +7,7 @@ use std::{
 };
 
 use crate::{
-    BuildQuick, Digest, HandleHash, Lease, Owner, Record, Session, SessionId, SessionLimits,
+    BuildQuick, Clock, Digest, HandleHash, Lease, Owner, Record, Session, SessionId, SessionLimits,
 };
 
 /// What is held. One lock over all names, so they never disagree; it is never held across an await.
@@ -103,6 +103,7 @@ impl Table {
         record: Record,
         watch: &Watch<'_>,
         place: Option<Reservation<'_>>,
+        clock: &Arc<dyn Clock>,
     ) -> Option<(Arc<Session>, Option<Arc<Session>>)> {
         let id = record.id;
         let mut names = self.write();
@@ -122,7 +123,7 @@ impl Table {
         }
         let digest = digest(&record);
         names.owners.entry(record.owner.clone()).or_default().sessions.insert(id);
-        let session = Arc::new(Session::new(record));
+        let session = Arc::new(Session::new(record, clock.clone()));
         names.keys.extend(digest.map(|digest| (digest, session.clone())));
         names.sessions.insert(id, session.clone());
         if let Some(mut place) = place {

@@ -34,7 +34,7 @@ pub(super) async fn tick(house: Arc<House>, mut stopped: watch::Receiver<bool>) 
             _ = stopped.wait_for(|stopped| *stopped) => return,
         }
         let house = house.now();
-        let _ = house.sessions.flush().await;
+        let _ = house.sessions.write_back().await;
         house.note_uses(Instant::now()).await;
         let swept = house.sessions.sweep().await;
         let held: HashMap<_, _> =

@@ -67,7 +67,9 @@ impl Shared {
     pub(crate) async fn flush(&self) -> Result<(), StoreError> {
         let now = self.now();
         let used = self.table.all().into_iter();
-        let used: Vec<_> = used.filter_map(|held| Some((held.unwritten(now)?, held))).collect();
+        let mut used: Vec<_> = used.filter_map(|held| Some((held.unwritten(now)?, held))).collect();
+        // As they were made, which is how most stores have them: a batch is then in few places.
+        used.sort_unstable_by_key(|(_, held)| held.id());
         for batch in used.chunks(BATCH) {
             let times: Vec<_> = batch.iter().map(|(used, held)| (held.id(), *used)).collect();
             self.store.touch(&times, None).await?;
