@@ -7,11 +7,11 @@ mod wishes;
 use std::{
     collections::{BTreeMap, VecDeque},
     fmt,
-    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, atomic::AtomicU64},
+    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak, atomic::AtomicU64},
 };
 
 use serde::{Deserialize, Serialize};
-use stayput_core::{Generation, Handle, Owner, SessionId};
+use stayput_core::{Generation, Handle, InUse, Owner, Session, SessionId, Sessions};
 use stayput_upstream::{Asked, Declares, Hello, LinkKey, Place};
 use stayput_wire::Version;
 use tokio::task::AbortHandle;
@@ -31,20 +31,21 @@ use crate::{
 };
 
 /// A client that shook hands. `Mcp-Session-Id` names it; the session is another thing.
+#[repr(C)] // What every call asks lies together, in as few lines of the cache as can be.
 pub(crate) struct Connection {
+    pub(crate) target: Target,
+    /// Whether it is over standard input and output, which is no conversation.
+    pub(crate) stdio: bool,
+    /// What the client can be asked, as it said in its hello: each call carries it.
+    pub(crate) declares: Declares,
+    /// Which other sessions it has to do with.
+    reach: Mutex<Reach>,
+    under_way: Mutex<UnderWay>,
     pub(crate) owner: Owner,
     /// The session that it was made with, or led to before a restart.
     pub(crate) session: SessionId,
-    pub(crate) target: Target,
     pub(crate) version: Version,
     pub(crate) hello: Hello,
-    /// Whether it is over standard input and output, which is no conversation.
-    pub(crate) stdio: bool,
-    /// Which other sessions it has to do with.
-    reach: Mutex<Reach>,
-    /// What the client can be asked, as it said in its hello: each call carries it.
-    pub(crate) declares: Declares,
-    under_way: Mutex<UnderWay>,
     pub(crate) streams: Streams,
     /// The one stream of a client of 2024-11-05: all that it hears comes there.
     line: OnceLock<Arc<Stream>>,
@@ -57,7 +58,10 @@ const SESSIONS: usize = 256;
 
 /// The sessions that a connection has to do with, beside the one that it was made with.
 #[derive(Default)]
+#[repr(C)] // As above.
 struct Reach {
+    /// The one that calls go to which name none, once one has.
+    own: Weak<Session>,
     /// The one that calls go to which name none, if it is another one now.
     led: Option<SessionId>,
     /// Those that calls have named, the latest last.
@@ -65,15 +69,16 @@ struct Reach {
 }
 
 #[derive(Default)]
+#[repr(C)] // As above.
 struct UnderWay {
     /// Calls in flight. A list and no table: most clients have one call at a time, and few have many.
     calls: Vec<Flight>,
     /// Counts calls: an id may be used again.
     flights: u64,
-    /// The stream that the client listens on.
-    ear: Option<Ear>,
     /// The place of the link that met the client last. Most clients have one.
     met: Option<(u64, Generation)>,
+    /// The stream that the client listens on.
+    ear: Option<Ear>,
     /// In a box, because few clients have any of it.
     rare: Option<Box<Rare>>,
 }
@@ -110,6 +115,12 @@ struct Kept {
     capabilities: String,
     #[serde(default)]
     wishes: Wishes,
+}
+
+impl Reach {
+    fn leads_to(&mut self, session: SessionId) {
+        (self.led, self.own) = (Some(session), Weak::new());
+    }
 }
 
 impl Connection {
@@ -192,9 +203,23 @@ impl Connection {
         self.reach().led.unwrap_or(self.session)
     }
 
+    /// The same in use, if it was used before and nothing has to be waited for: nothing is looked up.
+    pub(crate) fn again(&self, sessions: &Sessions) -> Option<InUse> {
+        let own = self.reach().own.upgrade()?;
+        sessions.again(own)
+    }
+
+    /// A call that named none goes to this one. Of one that is over, whoever comes next learns by its name.
+    pub(crate) fn went_to(&self, session: &Arc<Session>) {
+        let mut reach = self.reach();
+        if reach.led.unwrap_or(self.session) == session.id() {
+            reach.own = Arc::downgrade(session);
+        }
+    }
+
     /// Calls that name no session go to this one from now on.
     pub(crate) fn lead(&self, session: SessionId) {
-        self.reach().led = Some(session);
+        self.reach().leads_to(session);
     }
 
     /// The session that calls go to was ended, and this one takes its place, unless another one has. Gives the one
@@ -205,7 +230,7 @@ impl Connection {
         if now != ended {
             return now;
         }
-        reach.led = Some(next);
+        reach.leads_to(next);
         next
     }
 

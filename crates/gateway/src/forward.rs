@@ -95,7 +95,7 @@ impl Errand {
             }
         };
         let account = Account::begin(house, along.begun(&session, server, message));
-        let visit = visit(house, connection, server, session);
+        let visit = visit(house, server, session);
         let failed =
             |sentence: &str| Outcome::Done(Done::new(reply::failure(asked, Era::Legacy, sentence)));
         if let Some(sentence) = visit.busy() {
@@ -217,14 +217,8 @@ fn known(method: &str) -> Cow<'static, str> {
     }
 }
 
-fn visit(house: &Arc<House>, connection: &Connection, server: &Server, session: InUse) -> Visit {
-    Visit {
-        house: house.clone(),
-        server: server.clone(),
-        session,
-        hello: connection.hello.clone(),
-        era: Era::Legacy,
-    }
+fn visit(house: &Arc<House>, server: &Server, session: InUse) -> Visit {
+    Visit { house: house.clone(), server: server.clone(), session, era: Era::Legacy }
 }
 
 /// The link of a connection to a server, opened if need be, for something that is no call of the client.
@@ -235,7 +229,7 @@ pub(crate) async fn link_of(
 ) -> Option<Held> {
     let session = house.session(&connection.owner, connection.default_session()).await.ok()?;
     let asked = Asked { id: "null", method: "" };
-    reach(&visit(house, connection, server, session), connection, asked).await.ok()
+    reach(&visit(house, server, session), connection, asked).await.ok()
 }
 
 /// The link, found or opened. Whoever meets it for the first time is introduced.
@@ -247,7 +241,7 @@ async fn reach(
     let (link, opened) = match visit.found() {
         Some(link) => (link, false),
         // In a box, as all that is rare: every call would have to be as large.
-        None => (Box::pin(visit.open()).await?, true),
+        None => (Box::pin(visit.open(&connection.hello)).await?, true),
     };
     let deaf = connection.is_deaf_to(link.key());
     if !(connection.meets(link.slot(), link.generation()) || opened || deaf) {

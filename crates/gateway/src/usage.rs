@@ -6,6 +6,7 @@ use std::sync::{
 };
 
 use stayput_core::{Clock as _, Session, SystemClock, Timestamp};
+use stayput_upstream::{Held, Server, Spot};
 
 /// The most bytes of a tool's name that are kept. The protocol wants none to be longer.
 const NAME: usize = 128;
@@ -26,10 +27,12 @@ pub(crate) struct Usage {
 }
 
 /// The call that was made last.
-#[derive(Clone, Debug, Default)]
+#[derive(Debug, Default)]
 struct Last {
     server: Option<Arc<str>>,
     tool: String,
+    /// Where the link is that was used last.
+    spot: Spot,
 }
 
 /// Why a call failed.
@@ -69,6 +72,16 @@ impl Usage {
                 last.tool.push_str(head(tool));
             }
         }
+    }
+
+    /// The link to a server, if it is the one that was used last and still lives.
+    pub(crate) fn link(&self, server: &Server) -> Option<Held> {
+        lock(&self.last).spot.find(server)
+    }
+
+    /// A link is used.
+    pub(crate) fn linked(&self, link: &Held) {
+        lock(&self.last).spot = link.spot();
     }
 
     /// A call failed, or could not be made.

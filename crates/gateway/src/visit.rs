@@ -25,8 +25,6 @@ pub(crate) struct Visit {
     pub(crate) house: Arc<House>,
     pub(crate) server: Server,
     pub(crate) session: InUse,
-    /// What the server is told of the client, if a link has to be opened.
-    pub(crate) hello: Hello,
     /// How the client is spoken to.
     pub(crate) era: Era,
 }
@@ -56,16 +54,24 @@ impl Visit {
         })
     }
 
-    /// The link, if there is one.
+    /// The link, if there is one. Nearly always it is the one that was used before, and nothing is looked up.
     pub(crate) fn found(&self) -> Option<Held> {
+        let usage = Usage::of(&self.session);
+        if let Some(link) = usage.and_then(|usage| usage.link(&self.server)) {
+            return Some(link);
+        }
         let session = self.session.session();
-        self.house.links.find_of(&self.server, session.owner(), session.id())
+        let link = self.house.links.find_of(&self.server, session.owner(), session.id())?;
+        if let Some(usage) = usage {
+            usage.linked(&link);
+        }
+        Some(link)
     }
 
-    /// Opens the link.
-    pub(crate) async fn open(&self) -> Result<Held, String> {
+    /// Opens the link. The server is told this of the client.
+    pub(crate) async fn open(&self, hello: &Hello) -> Result<Held, String> {
         let (place, server) = (self.place(), self.house.present(&self.server)?);
-        let asking = self.asking(&server, &place).await?;
+        let asking = self.asking(&server, &place, hello.clone()).await?;
         let held = self.house.links.open(&server, &place, &asking).await;
         held.map_err(|error| self.blame(&error))
     }
@@ -84,8 +90,7 @@ impl Visit {
         }
     }
 
-    async fn asking(&self, server: &Server, place: &Place) -> Result<Asking, String> {
-        let hello = self.hello.clone();
+    async fn asking(&self, server: &Server, place: &Place, hello: Hello) -> Result<Asking, String> {
         let record = self.session.record();
         let kept = record.attachments.get(server.name());
         let kept = kept.map(|kept| Attachment::open(kept, &self.house.seal));

@@ -113,9 +113,14 @@ impl Budget {
 
     /// A link has become idle: those in line may ask for it. Costs next to nothing if nobody waits.
     pub fn idle(&self) {
-        if self.0.waiting.load(Ordering::SeqCst) > 0 {
+        if self.is_awaited() {
             self.0.idle.notify_waiters();
         }
+    }
+
+    /// Whether anybody waits for room.
+    pub(crate) fn is_awaited(&self) -> bool {
+        self.0.waiting.load(Ordering::SeqCst) > 0
     }
 
     /// The bytes that all children use now. Above [`Limits::memory`] a process is admitted only for

@@ -112,7 +112,7 @@ pub use link::{
     InvalidHello, Link, LinkCounts, Listener,
 };
 pub use links::{
-    Asking, Closed, Held, LinkReport, LinkSettings, LinkStatus, Links, Retiring, Standing,
+    Asking, Closed, Held, LinkReport, LinkSettings, LinkStatus, Links, Retiring, Spot, Standing,
 };
 pub use loss::{Loss, LossReason};
 pub use nearest::nearest;

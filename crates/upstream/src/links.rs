@@ -31,7 +31,7 @@ use crate::{
     process::Processes,
     profiles::{self, Asker, Profiles},
 };
-pub use held::Held;
+pub use held::{Held, Spot};
 pub use part::Standing;
 pub use report::LinkReport;
 pub use retire::Retiring;

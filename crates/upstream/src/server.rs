@@ -349,6 +349,12 @@ impl Server {
         resolved.map_err(|problem| ServerError::new(self.name(), problem))
     }
 
+    /// Whether both are one, as they are configured.
+    pub(crate) fn is(&self, other: &Self) -> bool {
+        let same = || self.name() == other.name() && self.configuration() == other.configuration();
+        Arc::ptr_eq(&self.0, &other.0) || same()
+    }
+
     /// The identity of the configuration alone, before any value is filled in. Beside the scope of a
     /// link it says all, because the scope decides every value; it is made once.
     #[must_use]

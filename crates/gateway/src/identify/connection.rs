@@ -23,13 +23,28 @@ pub(super) async fn session(
     if !carriers.connection && Box::pin(house.keeps(claim)).await {
         return Ok(None);
     }
+    if let Some(session) = connection.again(&house.sessions) {
+        return Ok(Some(Found::kept(session)));
+    }
+    // In a box, as all that is rare: every call would have to be as large.
+    Box::pin(looked_up(house, claim, connection)).await.map(Some)
+}
+
+/// The same by its name.
+async fn looked_up(
+    house: &Arc<House>,
+    claim: &Claim<'_>,
+    connection: &Arc<Connection>,
+) -> Result<Found, Refusal> {
     let failed = |error: OpenError| Refusal::of(&error, "Begin anew with `initialize`.");
     match house.session(&connection.owner, connection.default_session()).await {
-        Ok(session) => Ok(Some(Found::kept(session))),
+        Ok(session) => {
+            connection.went_to(session.session());
+            Ok(Found::kept(session))
+        }
         // Somebody else ended it, on another connection: this one still is one.
         Err(OpenError::Over(over)) => {
-            let found = succeed(house, claim, connection, &over).await;
-            found.map(Some).map_err(failed)
+            succeed(house, claim, connection, &over).await.map_err(failed)
         }
         Err(error) => Err(failed(error)),
     }

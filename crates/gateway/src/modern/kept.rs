@@ -57,13 +57,8 @@ async fn run(request: &Request<'_>, profile: &Arc<Profile>, meant: Meant) -> Res
     let Request { house, server, message, .. } = request;
     let Meant { session, origin, text, given, fleeting } = meant;
     let fleeting = fleeting.then(|| Fleeting::of(house, session.session()));
-    let visit = Visit {
-        house: (*house).clone(),
-        server: (*server).clone(),
-        session,
-        hello: bridge::hello(message),
-        era: Era::Modern,
-    };
+    let visit =
+        Visit { house: (*house).clone(), server: (*server).clone(), session, era: Era::Modern };
     let note = |outcome| request.note(Some(visit.session.session()), outcome);
     if let Some(sentence) = visit.busy() {
         note(Outcome::Denied);
@@ -71,7 +66,7 @@ async fn run(request: &Request<'_>, profile: &Arc<Profile>, meant: Meant) -> Res
     }
     let link = match visit.found() {
         Some(link) => link,
-        None => match visit.open().await {
+        None => match visit.open(&bridge::hello(message)).await {
             Ok(link) => link,
             Err(sentence) => {
                 note(Outcome::NoLink);

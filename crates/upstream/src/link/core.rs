@@ -30,19 +30,20 @@ pub(crate) struct Home {
 }
 
 /// What everybody who has to do with a link shares.
+#[repr(C)] // What every call asks lies together, in as few lines of the cache as can be.
 pub(crate) struct Core {
-    pub(crate) server: Server,
-    pub(crate) carrier: Carrier,
-    home: Arc<Home>,
     pub(crate) pending: Mutex<Pending>,
-    pub(crate) listeners: Mutex<Listeners>,
+    next: AtomicU64,
+    pub(crate) server: Server,
+    home: Arc<Home>,
+    pub(crate) carrier: Carrier,
     pub(crate) terms: OnceLock<Terms>,
+    pub(crate) listeners: Mutex<Listeners>,
     counts: OnceLock<Box<Counts>>,
     /// Raised when the link is over.
     pub(crate) over: Flag,
     /// Raised when nothing of it is left: no process, no socket, no task.
     pub(crate) gone: Flag,
-    next: AtomicU64,
     /// The place in the budget, until nothing of the link is left.
     seat: Mutex<Option<Seat>>,
 }

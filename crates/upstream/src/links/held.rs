@@ -1,11 +1,15 @@
 //! A link in use.
 
-use std::{fmt, ops::Deref, sync::Arc};
+use std::{
+    fmt,
+    ops::Deref,
+    sync::{Arc, Weak},
+};
 
 use stayput_core::Generation;
 
 use super::slot::Slot;
-use crate::{Link, LinkKey, Loss};
+use crate::{Link, LinkKey, Loss, Server};
 
 /// Somebody who wants the link or has it: meanwhile it is not ended to make room for another one.
 pub(super) struct Pin(Arc<Slot>);
@@ -13,6 +17,11 @@ pub(super) struct Pin(Arc<Slot>);
 impl Pin {
     pub(super) fn new(slot: Arc<Slot>) -> Self {
         slot.pin();
+        Self(slot)
+    }
+
+    /// For one who was counted already.
+    pub(super) fn of_counted(slot: Arc<Slot>) -> Self {
         Self(slot)
     }
 }
@@ -68,6 +77,12 @@ impl Held {
         self.pin.number
     }
 
+    /// Where it is, to find it there again.
+    #[must_use]
+    pub fn spot(&self) -> Spot {
+        Spot(Arc::downgrade(&self.pin))
+    }
+
     /// What it is found by.
     #[must_use]
     pub fn key(&self) -> &LinkKey {
@@ -86,5 +101,25 @@ impl Deref for Held {
 impl fmt::Debug for Held {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Held({:?}, generation {})", self.link, self.generation)
+    }
+}
+
+/// Where a link is, so that who wants it again need not look for it. It keeps nothing alive.
+#[derive(Clone, Default)]
+pub struct Spot(Weak<Slot>);
+
+impl Spot {
+    /// The live link that is there, if it leads to `server`. Whoever gets nothing looks for it with
+    /// [`Links::find`](crate::Links::find).
+    #[must_use]
+    pub fn find(&self, server: &Server) -> Option<Held> {
+        let slot = self.0.upgrade()?;
+        if slot.server.is(server) && !slot.is_out() { slot.hold() } else { None }
+    }
+}
+
+impl fmt::Debug for Spot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Spot({:?})", self.0.upgrade())
     }
 }

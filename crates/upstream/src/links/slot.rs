@@ -4,7 +4,7 @@ use std::{
     fmt,
     sync::{
         Arc, Mutex,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::Duration,
 };
@@ -32,26 +32,30 @@ const SHORT_LIFE: Duration = Duration::from_secs(5);
 static SLOTS: AtomicU64 = AtomicU64::new(0);
 
 /// The place of the link of one scope to one server. It outlives its links: it knows what was lost.
+#[repr(C)] // What every call asks lies together, in as few lines of the cache as can be.
 pub(super) struct Slot {
-    pub(super) key: LinkKey,
+    state: Mutex<State>,
+    /// Whether it was taken out of the table: whoever comes gets another one, though calls may still be in flight here.
+    out: AtomicBool,
     pub(super) server: Server,
     /// Which of all slots it is, later ones having higher numbers.
     pub(super) number: u64,
     budget: Budget,
-    state: Mutex<State>,
+    pub(super) key: LinkKey,
     changed: Notify,
 }
 
+#[repr(C)] // As above.
 struct State {
     phase: Phase,
+    pins: usize,
+    last_used: Instant,
+    /// Why the state of an earlier generation is gone.
+    loss: Option<Arc<Loss>>,
     /// Counts attempts to open, so that who waits for one knows how it ended.
     attempt: u64,
     /// What the last link left behind. Of a live one the link itself tells it.
     last: Option<Box<Attachment>>,
-    /// Why the state of an earlier generation is gone.
-    loss: Option<Arc<Loss>>,
-    pins: usize,
-    last_used: Instant,
     opened: Instant,
     trouble: Option<Box<Trouble>>,
     /// Raised when nothing is left of the link that it follows on, which was configured otherwise.
@@ -128,7 +132,15 @@ impl Slot {
             ended: false,
         };
         let number = SLOTS.fetch_add(1, Ordering::Relaxed);
-        Self { key, server, number, budget, state: Mutex::new(state), changed: Notify::new() }
+        Self {
+            key,
+            server,
+            number,
+            budget,
+            state: Mutex::new(state),
+            out: AtomicBool::new(false),
+            changed: Notify::new(),
+        }
     }
 
     /// The place of a link that follows on one that is configured otherwise. It is opened when `gone` is
@@ -141,6 +153,15 @@ impl Slot {
             state.after = Some(gone);
         }
         self
+    }
+
+    /// It is taken out of the table.
+    pub(super) fn take_out(&self) {
+        self.out.store(true, Ordering::Release);
+    }
+
+    pub(super) fn is_out(&self) -> bool {
+        self.out.load(Ordering::Acquire)
     }
 
     /// What has to be gone before a link is opened here.
@@ -175,13 +196,13 @@ impl Slot {
 
     /// One less wants it. Whoever waits for an idle link is told of one.
     pub(super) fn unpin(&self) {
-        let idle = {
+        {
             let mut state = lock(&self.state);
             state.pins -= 1;
             state.last_used = Instant::now();
-            state.idle_since().is_some()
-        };
-        if idle {
+        }
+        // Nearly always nobody waits, and nobody has to know.
+        if self.budget.is_awaited() && lock(&self.state).idle_since().is_some() {
             self.budget.idle();
         }
     }
@@ -212,19 +233,14 @@ impl Slot {
     }
 
     /// The link, if it is live.
-    pub(super) fn hold(self: &Arc<Self>) -> Option<Held> {
-        // Pinned before the look, so that it is not ended between the two.
-        let pin = Pin::new(self.clone());
+    pub(super) fn hold(self: Arc<Self>) -> Option<Held> {
         let mut state = lock(&self.state);
         state.notice_loss(&self.server);
-        let Phase::Live { link, footing } = &state.phase else {
-            // Unpinning locks, too.
-            drop(state);
-            return None;
-        };
+        let Phase::Live { link, footing } = &state.phase else { return None };
         let (link, generation, loss) = (link.clone(), footing.generation, state.loss.clone());
+        state.pins += 1;
         drop(state);
-        Some(Held::new(pin, link, generation, loss))
+        Some(Held::new(Pin::of_counted(self), link, generation, loss))
     }
 
     /// Waits until something changes. To be enlisted before [`Slot::enter`] is asked.

@@ -269,5 +269,6 @@ impl Slots {
             }
         }
         self.slots.remove(&slot.key);
+        slot.take_out();
     }
 }

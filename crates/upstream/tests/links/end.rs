@@ -281,6 +281,7 @@ async fn what_is_configured_otherwise_ends_with_its_last_call() {
     assert_eq!(next.generation(), idle.generation().next());
     assert!(next.slot() > idle.slot());
     assert!(links.find(&old, &ann).is_none(), "nobody new is sent there");
+    assert!(before.spot().find(&old).is_none(), "nor who knows where it was");
     let (after, slow) = tokio::join!(open(&links, &new, &ann), slow.answer());
     slow.unwrap();
     assert!(alive(&old_token).is_empty(), "both may have the same folder");
@@ -288,6 +289,38 @@ async fn what_is_configured_otherwise_ends_with_its_last_call() {
     assert_eq!(after.loss().unwrap().reason(), LossReason::Reconfigured);
     running.await.unwrap();
     drop((before, idle, next, after));
+    close(&links).await;
+}
+
+/// Who knows where a link is finds it there, for as long as it is to be used.
+#[tokio::test]
+async fn a_link_is_found_where_it_was() {
+    let (links, ann) = (links(), place());
+    let (server, other) =
+        (server_with(stdio(&[]), quick()), server_with(stdio(&["--page", "3"]), quick()));
+    let link = open(&links, &server, &ann).await;
+    let spot = link.spot();
+    assert_eq!(call(&link, "count", "{}").await, "1");
+    drop(link);
+    let again = spot.find(&server).unwrap();
+    assert_eq!(call(&again, "count", "{}").await, "2");
+    assert!(spot.find(&other).is_none(), "it leads to one server");
+    // Configured as before and yet retired: calls in flight keep it, and nobody else comes to it.
+    let slow = params("slow", r#"{"ms":600000}"#);
+    let slow = again.call("tools/call", Some(&slow), CallOptions::default()).await.unwrap();
+    let retiring = links.retire(&server, Some(&server));
+    let running = tokio::runtime::Handle::current().spawn(retiring.run(LONG));
+    until("it is taken out", || links.find(&server, &ann).is_none()).await;
+    assert!(spot.find(&server).is_none());
+    assert_eq!(call(&*open(&links, &server, &ann).await, "count", "{}").await, "1");
+    slow.cancel();
+    drop(again);
+    running.await.unwrap();
+    // It keeps nothing of an ended session.
+    let spot = links.find(&server, &ann).unwrap().spot();
+    assert!(links.end(ann.session).await.is_empty());
+    assert!(spot.find(&server).is_none());
+    assert!(stayput_upstream::Spot::default().find(&server).is_none());
     close(&links).await;
 }
 
