@@ -282,10 +282,12 @@ fn count_refusal(house: &House, status: StatusCode) {
 
 /// A page of somebody else, open in a browser on this machine, must not reach us by a name of its own.
 fn foreign(rules: &Rules, head: &Head) -> Option<Response<Reply>> {
-    let text = |value: &HeaderValue| value.to_str().unwrap_or("?").to_owned();
+    fn text(value: &HeaderValue) -> &str {
+        value.to_str().unwrap_or("?")
+    }
     let host = head.headers.get(header::HOST).map(text).unwrap_or_default();
     // A path that is a whole URL says it, too.
-    let hosts = [Some(&*host), head.uri.authority().map(http::uri::Authority::as_str)];
+    let hosts = [Some(host), head.uri.authority().map(http::uri::Authority::as_str)];
     let allowed =
         |host: &&str| is_local(host) || rules.allowed_hosts.iter().any(|allowed| allowed == host);
     if !hosts.iter().flatten().all(allowed) {
@@ -294,8 +296,8 @@ fn foreign(rules: &Rules, head: &Head) -> Option<Response<Reply>> {
     }
     let allowed = |origin: &HeaderValue| {
         let origin = text(origin);
-        let of = origin.split_once("://").map_or(&*origin, |(_, host)| host);
-        is_local(of) || rules.allowed_origins.contains(&origin)
+        let of = origin.split_once("://").map_or(origin, |(_, host)| host);
+        is_local(of) || rules.allowed_origins.iter().any(|allowed| allowed == origin)
     };
     (!head.headers.get_all(header::ORIGIN).iter().all(allowed)).then(|| {
         let sentence = "this Origin is not allowed; add it to `allowed_origins`";

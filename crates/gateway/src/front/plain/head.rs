@@ -1,6 +1,6 @@
 //! The head of a request.
 
-use std::{borrow::Cow, mem::MaybeUninit};
+use std::{borrow::Cow, mem::MaybeUninit, ops::Range};
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, header::HOST};
@@ -26,6 +26,9 @@ pub(in crate::front) struct Head {
     pub(super) modern: bool,
     /// Whether the client waits for a word before it sends the body.
     pub(super) expects: bool,
+    /// As it came, and where the digits of its length stand in it; at its end if there are none.
+    said: Bytes,
+    digits: Range<usize>,
 }
 
 /// How long the body is.
@@ -56,9 +59,46 @@ fn bad(what: &'static str) -> Bad {
     Bad(StatusCode::BAD_REQUEST, Cow::Borrowed(what))
 }
 
+/// The same as [`read`] of a client whose `last` head is known: most say the same each time but for the length, and
+/// such a one is not read once more.
+pub(super) fn read_next(
+    bytes: &[u8],
+    limit: usize,
+    last: &mut Option<Head>,
+) -> Result<Option<(Head, usize)>, Bad> {
+    if let Some((mut head, (length, size))) = last.take().and_then(|last| last.repeated(bytes))
+        && size <= limit
+    {
+        head.length = length;
+        return Ok(Some((head, size)));
+    }
+    read(bytes, limit)
+}
+
+impl Head {
+    /// Itself, if `bytes` begin with the same, and how long the body is then and how many bytes it has.
+    fn repeated(self, bytes: &[u8]) -> Option<(Self, (Length, usize))> {
+        let rest = bytes.strip_prefix(self.said.get(..self.digits.start)?)?;
+        let digits = rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
+        // None at all stay none: then the length is what it was.
+        let digits = if self.digits.is_empty() { 0 } else { digits };
+        let (number, rest) = rest.split_at(digits);
+        let behind = self.said.get(self.digits.end..)?;
+        if !rest.starts_with(behind) {
+            return None;
+        }
+        let length = match number {
+            [] if self.digits.is_empty() => self.length,
+            number => Length::Known(str::from_utf8(number).ok()?.parse().ok()?),
+        };
+        let size = self.digits.start + digits + behind.len();
+        Some((self, (length, size)))
+    }
+}
+
 /// The head that `bytes` begin with, and how many bytes it has; nothing if it is not whole yet. What could
 /// be read in two ways is refused: whoever stands between the client and us may read it in the other.
-pub(super) fn read(bytes: &[u8], limit: usize) -> Result<Option<(Head, usize)>, Bad> {
+fn read(bytes: &[u8], limit: usize) -> Result<Option<(Head, usize)>, Bad> {
     let mut room = [const { MaybeUninit::uninit() }; MOST];
     let mut request = httparse::Request::new(&mut []);
     let size = match request.parse_with_uninit_headers(bytes, &mut room) {
@@ -89,10 +129,12 @@ pub(super) fn read(bytes: &[u8], limit: usize) -> Result<Option<(Head, usize)>, 
     let mut expected = said.all(EXPECT).map(|it| it.eq_ignore_ascii_case(b"100-continue"));
     let expects = modern && expected.any(|it| it);
     let headers = said.rest(&copy)?;
+    let digits = said.all(LENGTH).next().map_or(size..size, |digits| copy.place(digits));
+    let said = copy.bytes;
     if headers.get_all(HOST).iter().nth(1).is_some() {
         return Err(bad("there is more than one Host"));
     }
-    Ok(Some((Head { method, uri, headers, length, keep, modern, expects }, size)))
+    Ok(Some((Head { method, uri, headers, length, keep, modern, expects, said, digits }, size)))
 }
 
 /// Whether a line ends without its carriage return. It looks at all of them whatever it finds: so it is a few wide
@@ -118,8 +160,13 @@ impl Copy {
         if part.is_empty() {
             return Bytes::new();
         }
+        self.bytes.slice(self.place(part))
+    }
+
+    /// Where a part of it stands.
+    fn place(&self, part: &[u8]) -> Range<usize> {
         let at = (part.as_ptr() as usize).saturating_sub(self.at);
-        self.bytes.slice(at..at + part.len())
+        at..at + part.len()
     }
 }
 
@@ -310,6 +357,54 @@ mod tests {
             let head = whole(&format!("POST {said} HTTP/1.1\r\nHost: localhost")).unwrap();
             assert_eq!(head.uri.path(), path);
         }
+    }
+
+    /// What a client says once more is read as what it says for the first time, whatever came before.
+    #[test]
+    fn a_head_that_is_known_is_read_as_any_other() {
+        let heads = [
+            "POST /a HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\nX: y\r\n\r\n",
+            "POST /a HTTP/1.1\r\nHost: a\r\nContent-Length: 12345\r\nX: y\r\n\r\n",
+            "POST /a HTTP/1.1\r\nHost: a\r\nContent-Length: 007\r\nX: y\r\n\r\n",
+            "POST /a HTTP/1.1\r\nHost: a\r\nContent-Length: 5 \r\nX: y\r\n\r\n",
+            "POST /a HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\nX: z\r\n\r\n",
+            "POST /a HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\n",
+            "POST /a HTTP/1.1\r\nHost: a\r\nX: 5\r\nContent-Length: 5\r\n\r\n",
+            "POST /a HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n",
+            "GET /a HTTP/1.1\r\nHost: a\r\n\r\n",
+            "GET /a HTTP/1.1\r\nHost: a\r\n\r\n55",
+            "GET /a HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n",
+            "\r\nGET /a HTTP/1.1\r\nHost: a\r\n\r\n",
+            // These are none, or not whole.
+            "POST /a HTTP/1.1\r\nHost: a\r\nContent-Length: 99999999999999999999\r\nX: y\r\n\r\n",
+            "POST /a HTTP/1.1\r\nHost: a\r\nContent-Length: \r\nX: y\r\n\r\n",
+            "POST /a HTTP/1.1\r\nHost: a\r\nContent-Length: 5, 5\r\nX: y\r\n\r\n",
+            "POST /a HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\nX: y\r\nContent-Length: 5\r\n\r\n",
+            "POST /a HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\nX: y\r\n",
+            "POST /a HTTP/1.1\r\nHost: a\r\nContent-Length: 5",
+        ];
+        let shown = |read: Result<Option<(Head, usize)>, Bad>| match read {
+            Ok(Some((head, size))) => {
+                let Head { method, uri, headers, length, keep, modern, expects, .. } = head;
+                format!("{:?}", (method, uri, headers, length, keep, modern, expects, size))
+            }
+            other => format!("{other:?}"),
+        };
+        for before in heads {
+            for next in heads {
+                let mut last = read(before.as_bytes(), LIMIT).ok().flatten().map(|(head, _)| head);
+                let read = read_next(next.as_bytes(), LIMIT, &mut last);
+                assert_eq!(
+                    shown(read),
+                    shown(super::read(next.as_bytes(), LIMIT)),
+                    "{before}{next}"
+                );
+            }
+        }
+        // The limit holds for what is known, too.
+        let mut last = read(heads[0].as_bytes(), LIMIT).unwrap().map(|(head, _)| head);
+        let refused = read_next(heads[1].as_bytes(), heads[0].len() + 2, &mut last);
+        assert_eq!(refused.unwrap_err(), too_large(heads[0].len() + 2));
     }
 
     const REQUEST: &str = "\r\nPOST /mcp/a?b=c HTTP/1.1\r\nHost: localhost\r\nMCP-Session-Id: s\r\nX-Y: \r\n\

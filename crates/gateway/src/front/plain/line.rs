@@ -39,6 +39,8 @@ pub(super) struct Line<S> {
     alarm: Alarm,
     /// The largest head of a request.
     limit: usize,
+    /// The head of the request before, once that is answered.
+    last: Option<Head>,
 }
 
 /// What comes instead of a request.
@@ -51,7 +53,12 @@ pub(super) enum Over {
 impl<S: Socket> Line<S> {
     /// The first request has to begin within `first`, and its head may have `limit` bytes.
     pub(super) fn new(socket: S, first: Duration, limit: usize) -> Self {
-        Self { socket, came: BytesMut::new(), alarm: Alarm::new(first), limit }
+        Self { socket, came: BytesMut::new(), alarm: Alarm::new(first), limit, last: None }
+    }
+
+    /// A request was answered. The next one may have the same head.
+    pub(super) fn answered(&mut self, head: Head) {
+        self.last = Some(head);
     }
 
     /// The client has so long for what it has to do next.
@@ -78,18 +85,18 @@ impl<S: Socket> Line<S> {
         }
         loop {
             let first = self.came.is_empty();
-            let Self { socket, came, limit, .. } = self;
+            let Self { socket, came, limit, last, .. } = self;
             let read = poll_read(socket, cx, |new| {
                 if came.is_empty() {
                     // As it nearly always is: all of it at once, and the body behind it.
-                    let read = head::read(new, *limit)?;
+                    let read = head::read_next(new, *limit, last)?;
                     let used = read.as_ref().map_or(0, |(_, used)| *used);
                     came.extend_from_slice(&new[used..]);
                     return Ok(read.map(|(head, _)| head));
                 }
                 came.extend_from_slice(new);
                 let read = if new.contains(&b'\n') || came.len() >= *limit {
-                    head::read(came, *limit)?
+                    head::read_next(came, *limit, last)?
                 } else {
                     None
                 };
@@ -112,7 +119,7 @@ impl<S: Socket> Line<S> {
     }
 
     fn take_head(&mut self) -> Result<Option<Head>, Over> {
-        let read = head::read(&self.came, self.limit).map_err(Over::Bad)?;
+        let read = head::read_next(&self.came, self.limit, &mut self.last).map_err(Over::Bad)?;
         Ok(read.map(|(head, used)| {
             self.came.advance(used);
             head
