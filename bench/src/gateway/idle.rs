@@ -4,7 +4,7 @@ use std::{io, time::Duration};
 
 use super::{
     contenders::{self, Over},
-    load::{self, Caller},
+    load::{self, Caller, Took},
     running::Running,
 };
 use crate::{
@@ -13,13 +13,15 @@ use crate::{
 };
 
 /// Who calls, and who opens sessions: these wait for the disk most of the time, so there are more.
-const CALLERS: usize = 10;
+const CALLERS: usize = 5;
 const OPENERS: usize = 100;
-const FIRST: usize = 1_010;
+/// Those that are few: more than one for each caller, so that as with many no call is of the session before.
+const FEW: usize = 2 * CALLERS;
+const FIRST: usize = 1_005;
 const MANY: usize = 10_000;
 const MOST: usize = 50_000;
 const PROCESSES: usize = 200;
-const ROUNDS: usize = 15;
+const ROUNDS: usize = 20;
 const TURN: Duration = Duration::from_millis(500);
 
 /// Runs the measurements.
@@ -49,7 +51,7 @@ pub(super) async fn run() {
 /// as many sessions, and take more of the caches that all share: what that alone costs whoever stands in between
 /// shows on nginx, which has no sessions.
 fn growth(ours: f64, nginx: Result<f64, String>) {
-    head(&format!("CPU per call with {MANY} live sessions, of that with {CALLERS}"));
+    head(&format!("CPU per call with {MANY} live sessions, of that with {FEW}"));
     line("stayput", &format!("{ours:.2}"), Some(("≤ 1.1", ours <= 1.1)));
     match nginx {
         Ok(nginx) => line("nginx, which has no sessions", &format!("{nginx:.2}"), None),
@@ -102,23 +104,27 @@ async fn over_stdio(running: &Running) -> io::Result<()> {
     Ok(())
 }
 
-/// What a call costs, of what it costs where there are few sessions: the middle of what turns right behind each
-/// other say.
+/// What a call costs, of what it costs where there are few sessions: in all turns together, because what is done for
+/// the sessions from time to time belongs to it.
 async fn compare(
     running: &Running,
     mut callers: Vec<Caller>,
     few: &Running,
 ) -> io::Result<(Vec<Caller>, f64)> {
     let mut others = load::callers(few, CALLERS).await?;
-    let mut ratios = Vec::with_capacity(ROUNDS);
-    for _ in 0..ROUNDS {
-        let (with_many, with_few);
-        (callers, with_many) = load::run(running, callers, TURN).await?;
-        (others, with_few) = load::run(few, others, TURN).await?;
-        ratios.push(with_many.cpu / with_few.cpu);
+    for caller in &mut others {
+        caller.grow(&few.target, FEW / CALLERS).await?;
     }
-    ratios.sort_by(f64::total_cmp);
-    Ok((callers, ratios[ROUNDS / 2]))
+    let (mut with_many, mut with_few) = (Vec::with_capacity(ROUNDS), Vec::with_capacity(ROUNDS));
+    for _ in 0..ROUNDS {
+        let took;
+        (callers, took) = load::run(running, callers, TURN).await?;
+        with_many.push(took);
+        let took;
+        (others, took) = load::run(few, others, TURN).await?;
+        with_few.push(took);
+    }
+    Ok((callers, Took::cpu_of_all(&with_many) / Took::cpu_of_all(&with_few)))
 }
 
 /// Opens sessions until there are `count`, and gives each caller its part of them.

@@ -108,6 +108,12 @@ impl Took {
     /// Nothing is worse.
     pub(super) const WORST: Self = Self { rate: 0.0, cpu: f64::INFINITY };
 
+    /// Microseconds of processor time for each call of all these turns, which were equally long.
+    pub(super) fn cpu_of_all(turns: &[Self]) -> f64 {
+        let calls: f64 = turns.iter().map(|turn| turn.rate).sum();
+        turns.iter().map(|turn| turn.cpu * turn.rate).sum::<f64>() / calls
+    }
+
     /// The better of both, each number by itself: what it takes when nothing else is in the way.
     pub(super) fn best(self, other: Self) -> Self {
         Self { rate: self.rate.max(other.rate), cpu: self.cpu.min(other.cpu) }
