@@ -21,7 +21,8 @@ const FIRST: usize = 1_005;
 const MANY: usize = 10_000;
 const MOST: usize = 50_000;
 const PROCESSES: usize = 200;
-const ROUNDS: usize = 20;
+/// So many that times of use are written in between, of each session.
+const ROUNDS: usize = 64;
 const TURN: Duration = Duration::from_millis(500);
 
 /// Runs the measurements.
@@ -69,7 +70,7 @@ async fn through_nginx(url: &str) -> Result<f64, String> {
     measured.await.map(|(_, ratio)| ratio).map_err(|error| error.to_string())
 }
 
-/// `few` is one more gateway, that never has more sessions than callers. Gives what a call costs with many, of
+/// `few` is one more gateway, that never has more than a few sessions. Gives what a call costs with many, of
 /// what it costs with few.
 async fn over_http(running: &Running, few: &Running) -> io::Result<f64> {
     let callers = load::callers(running, CALLERS).await?;
@@ -134,7 +135,7 @@ async fn grow(
     count: usize,
 ) -> io::Result<Vec<Caller>> {
     let there: usize = callers.iter().map(Caller::sessions).sum();
-    let each = (count - there) / OPENERS;
+    let each = (count - there).div_ceil(OPENERS);
     let tasks: Vec<_> = (0..OPENERS)
         .map(|_| {
             let target = running.target.clone();

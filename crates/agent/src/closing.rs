@@ -1,7 +1,7 @@
 //! The end of a hub, and what is over before it.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::BTreeMap,
     sync::{Arc, Mutex, PoisonError, atomic::Ordering},
     time::Duration,
 };
@@ -98,18 +98,14 @@ impl Inner {
     pub(crate) async fn tick(&self) {
         let Closing { sessions, links, .. } = &self.closing;
         let _ = sessions.write_back().await;
-        let ended = sessions.sweep().await.ended;
-        if ended.is_empty() {
-            return;
-        }
-        let held: HashMap<_, _> = sessions.held().into_iter().map(|it| (it.id(), it)).collect();
-        for record in ended {
+        for record in sessions.sweep().await.ended {
             // Who closes one on purpose tells of it.
             if record.ended.is_none_or(|ended| ended.reason != EndReason::Closed) {
                 self.say_ended(record.id);
             }
             // What lives again is not what ended.
-            if held.get(&record.id).is_none_or(|it| it.record().life == record.life) {
+            let held = sessions.held_by_id(record.id);
+            if held.is_none_or(|it| it.record().life == record.life) {
                 let _ = links.end(record.id).await;
             }
         }

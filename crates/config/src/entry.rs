@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use stayput_upstream::{Http, Stdio, Transport};
+use stayput_upstream::{Http, Stdio, Transport, misspelt};
 
 use crate::{
     env_file,
@@ -82,7 +82,15 @@ fn kind(member: &Member<'_>, table: &Table<'_>) -> Read<Kind> {
         (Some(_), Some(_)) => Err(member.wrong(Problem::TwoTransports)),
         (Some(_), None) => Ok(Kind::Stdio),
         (None, Some(_)) => Ok(Kind::Http),
-        (None, None) => Err(member.wrong(Problem::NoTransport)),
+        (None, None) => {
+            // What belongs to other programs is left alone, but this may be a slip.
+            let slip =
+                table.iter().find_map(|it| Some((it, misspelt(&it.name, &["command", "url"])?)));
+            Err(match slip {
+                Some((slip, nearest)) => slip.wrong(Problem::UnknownKey { nearest }),
+                None => member.wrong(Problem::NoTransport),
+            })
+        }
     }
 }
 

@@ -20,8 +20,8 @@
 //!
 //! [`Sessions::open`] finds or creates it: the store decides, so one key leads to one session however
 //! many ask at once. From then on this process holds it, by a claim under its lease, and finds it in
-//! memory. [`InUse`] keeps it from idling out while a call runs. [`Sessions::flush`] writes times of
-//! use back, [`Sessions::sweep`] ends what is due and says so, and what ended leaves a tombstone: its
+//! memory. [`InUse`] keeps it from idling out while a call runs. [`Sessions::write_back`] writes times
+//! of use back, [`Sessions::sweep`] ends what is due and says so, and what ended leaves a tombstone: its
 //! owner is told why, everybody else that there is no such session.
 //!
 //! ```

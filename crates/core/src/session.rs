@@ -305,6 +305,11 @@ impl Session {
         })
     }
 
+    /// Whether its time has come, or somebody began to end it.
+    pub(crate) fn is_ending(&self, now: Timestamp) -> bool {
+        self.is_over() || self.refuses(now).is_some()
+    }
+
     /// Why it is being ended, if somebody began to.
     pub(crate) fn ending(&self) -> Option<EndReason> {
         self.rest().ending

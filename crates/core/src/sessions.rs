@@ -27,7 +27,7 @@ use table::Table;
 /// A session is read from the store once and then held: finding a held session touches no database
 /// and waits for nobody. Times of use are written back in batches by [`Sessions::write_back`].
 ///
-/// Nothing here runs by itself. Whoever owns it calls [`Sessions::renew`], [`Sessions::flush`] and
+/// Nothing here runs by itself. Whoever owns it calls [`Sessions::renew`], [`Sessions::write_back`] and
 /// [`Sessions::sweep`] from time to time, and closes what `sweep` says is over.
 #[derive(Debug)]
 pub struct Sessions {
@@ -402,6 +402,12 @@ impl Sessions {
     #[must_use]
     pub fn held(&self) -> Vec<Arc<Session>> {
         self.table.all()
+    }
+
+    /// How many sessions are held here.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.table.len()
     }
 
     /// The lease, as long as this process may believe in it.

@@ -844,6 +844,12 @@ async fn times_of_use_are_written_back_when_they_matter() {
     world.clock.advance(step);
     drop(sessions.by_id(&ann(), id).await.unwrap());
     assert_eq!(sessions.write_back().await.unwrap(), 0);
+    let told = sessions.list(&ann(), None, 1).await.unwrap();
+    assert_eq!(
+        told[0].last_used,
+        world.clock.now(),
+        "whoever asks here is told what is known here"
+    );
     assert_eq!(sessions.flush().await.unwrap(), 1, "before the end all is written");
     world.clock.advance(MINUTE);
     assert_eq!(sessions.write_back().await.unwrap(), 0, "nobody used it");

@@ -210,7 +210,7 @@ impl House {
     fn gauges(&self, page: &mut Page) {
         let number = |count: usize| u64::try_from(count).unwrap_or(u64::MAX);
         page.family("stayput_sessions");
-        page.sample(&[], number(self.sessions.held().len()));
+        page.sample(&[], number(self.sessions.count()));
         page.family("stayput_connections");
         page.sample(&[], number(self.connections.len()));
         page.family("stayput_links");

@@ -189,7 +189,7 @@ impl Gateway {
             while since.elapsed() < grace {
                 tokio::time::sleep(Duration::from_millis(250)).await;
                 // One is the gateway's, and one is ours.
-                if Arc::strong_count(&guests) > 2 || !house.sessions.held().is_empty() {
+                if Arc::strong_count(&guests) > 2 || house.sessions.count() > 0 {
                     since = Instant::now();
                 }
             }

@@ -15,7 +15,7 @@ const NAME: usize = 128;
 const STDERR: usize = 4 << 10;
 
 /// What a session was used for since this process holds it. It stands beside the session, so that a call
-/// looks nothing up, waits for nobody, and allocates nothing but for a name that is longer than those before. It is
+/// looks nothing up, waits for others for a moment at most, and allocates nothing but for a name that is longer than those before. It is
 /// small, so that a call of one session among very many has little to fetch.
 #[derive(Debug, Default)]
 pub(crate) struct Usage {
@@ -76,7 +76,8 @@ impl Usage {
 
     /// The link to a server, if it is the one that was used last and still lives.
     pub(crate) fn link(&self, server: &Server) -> Option<Held> {
-        lock(&self.last).spot.find(server)
+        let spot = lock(&self.last).spot.clone();
+        spot.find(server)
     }
 
     /// A link is used.

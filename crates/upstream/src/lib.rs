@@ -115,7 +115,7 @@ pub use links::{
     Asking, Closed, Held, LinkReport, LinkSettings, LinkStatus, Links, Retiring, Spot, Standing,
 };
 pub use loss::{Loss, LossReason};
-pub use nearest::nearest;
+pub use nearest::{misspelt, nearest};
 pub use open_error::OpenError;
 pub use place::{LinkKey, Place, Scope};
 pub use profile::{Profile, Way};

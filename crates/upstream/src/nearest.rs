@@ -3,9 +3,19 @@
 /// The known name that takes the fewest changes to get to from `name`.
 #[must_use]
 pub fn nearest(name: &str, known: &[&'static str]) -> &'static str {
-    let name = name.to_ascii_lowercase().replace('-', "_");
-    let plain = |known: &str| known.replace('-', "_");
-    known.iter().min_by_key(|known| distance(&plain(known), &name)).copied().unwrap_or_default()
+    let name = name.to_ascii_lowercase();
+    known.iter().min_by_key(|known| changes(known, &name)).copied().unwrap_or_default()
+}
+
+/// The same if one letter is wrong, too many or too few.
+#[must_use]
+pub fn misspelt(name: &str, known: &[&'static str]) -> Option<&'static str> {
+    let nearest = nearest(name, known);
+    (changes(nearest, &name.to_ascii_lowercase()) <= 1).then_some(nearest)
+}
+
+fn changes(known: &str, name: &str) -> usize {
+    distance(&known.replace('-', "_"), &name.replace('-', "_"))
 }
 
 /// How many characters have to be added, removed or replaced to get from one text to the other.
@@ -41,5 +51,15 @@ mod tests {
             assert_eq!(nearest(written, &known), meant, "{written}");
         }
         assert_eq!(nearest("x", &[]), "");
+        let known = ["command", "url"];
+        for (written, meant) in [
+            ("comand", Some("command")),
+            ("Command", Some("command")),
+            ("uri", Some("url")),
+            ("id", None),
+            ("comment", None),
+        ] {
+            assert_eq!(misspelt(written, &known), meant, "{written}");
+        }
     }
 }

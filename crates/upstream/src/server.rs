@@ -349,10 +349,9 @@ impl Server {
         resolved.map_err(|problem| ServerError::new(self.name(), problem))
     }
 
-    /// Whether both are one, as they are configured.
+    /// Whether one is a copy of the other: nothing of them differs, whatever can be configured.
     pub(crate) fn is(&self, other: &Self) -> bool {
-        let same = || self.name() == other.name() && self.configuration() == other.configuration();
-        Arc::ptr_eq(&self.0, &other.0) || same()
+        Arc::ptr_eq(&self.0, &other.0)
     }
 
     /// The identity of the configuration alone, before any value is filled in. Beside the scope of a

@@ -165,7 +165,22 @@ impl Sessions {
         after: Option<SessionId>,
         limit: usize,
     ) -> Result<Vec<Record>, OpenError> {
-        Ok(self.store.list(Some(owner), after, limit).await?)
+        self.listed(Some(owner), after, limit).await
+    }
+
+    /// A page of sessions. When those that are held here were used is known better here.
+    async fn listed(
+        &self,
+        owner: Option<&Owner>,
+        after: Option<SessionId>,
+        limit: usize,
+    ) -> Result<Vec<Record>, OpenError> {
+        let mut page = self.store.list(owner, after, limit).await?;
+        for record in &mut page {
+            let held = self.table.by_id(record.id).map(|held| held.last_used());
+            record.last_used = held.unwrap_or_default().max(record.last_used);
+        }
+        Ok(page)
     }
 
     /// The live sessions of all owners, in the order of their ids, beginning after `after`: for whoever runs
@@ -178,7 +193,7 @@ impl Sessions {
         after: Option<SessionId>,
         limit: usize,
     ) -> Result<Vec<Record>, OpenError> {
-        Ok(self.store.list(None, after, limit).await?)
+        self.listed(None, after, limit).await
     }
 
     /// What is known of a session of any owner, be it over: for whoever runs the process, and for no client.

@@ -85,8 +85,9 @@ impl Sessions {
     }
 
     /// Writes those times of use back of which the store knows too old a one, by a thirtieth of the session's idle time
-    /// or a minute. To be called from time to time: what is used all the time is not written all the time. Whatever
-    /// happens to this process, a session then ends by so much too early, and never too late.
+    /// or by a minute, whichever is less. To be called from time to time: what is used all the time is not written all
+    /// the time. If this process dies or loses its lease, a session may end earlier by that and by the time since the
+    /// last call of this; it never ends later.
     ///
     /// # Errors
     /// As for [`Sessions::flush`].
@@ -99,8 +100,7 @@ impl Sessions {
         which: impl Fn(&Session, Timestamp) -> Option<Timestamp>,
     ) -> Result<u64, OpenError> {
         let now = self.clock.now();
-        let unwritten = |session: Arc<Session>| which(&session, now).map(|used| (session, used));
-        let mut used: Vec<_> = self.held().into_iter().filter_map(unwritten).collect();
+        let mut used = self.table.select(|session| which(session, now));
         // As they were made, which is how most stores have them: a batch is then in few places.
         used.sort_unstable_by_key(|(session, _)| session.id());
         let mut written = 0;
@@ -129,7 +129,8 @@ impl Sessions {
         for stray in self.over.strays(|id| self.table.is_watched(id)) {
             note(self.collect(stray).await);
         }
-        for session in self.held() {
+        let now = self.clock.now();
+        for (session, ()) in self.table.select(|session| session.is_ending(now).then_some(())) {
             note(self.end_if_due(&session).await);
         }
         note(self.sweep_store().await);

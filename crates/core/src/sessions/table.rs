@@ -72,6 +72,19 @@ impl Table {
         self.read().sessions.values().cloned().collect()
     }
 
+    /// What `which` says of those that it says anything of. Nothing is counted for the others: they are many.
+    pub(super) fn select<T>(
+        &self,
+        which: impl Fn(&Session) -> Option<T>,
+    ) -> Vec<(Arc<Session>, T)> {
+        let names = self.read();
+        names.sessions.values().filter_map(|it| which(it).map(|said| (it.clone(), said))).collect()
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.read().sessions.len()
+    }
+
     /// Whether it is this very session that is held: a later life of the same id is another one.
     pub(super) fn holds(&self, session: &Session) -> bool {
         let names = self.read();
@@ -239,7 +252,7 @@ impl Names {
 
 impl fmt::Debug for Table {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Table({} sessions)", self.read().sessions.len())
+        write!(f, "Table({} sessions)", self.len())
     }
 }
 

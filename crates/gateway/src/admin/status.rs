@@ -38,7 +38,7 @@ pub(super) fn show(house: &House) -> Response<Reply> {
         uptime_seconds: SystemClock.now().since(started).as_secs(),
         ready: problem.is_none(),
         problem,
-        sessions: house.sessions.held().len(),
+        sessions: house.sessions.count(),
         connections: house.connections.len(),
         servers: house.servers.len(),
         links: used.links,

@@ -88,7 +88,12 @@ pub(super) async fn speak(
         let read = body.skip(&mut line).await;
         let keep = head.keep && read && !poll_fn(|cx| Poll::Ready(stop.is_due(cx))).await;
         let manner = Manner::of(&head, keep);
-        line.answered(head);
+        // Nobody comes after one who leaves, and what follows on a stream is far away.
+        if keep && matches!(response.body(), Reply::Whole(..)) {
+            line.keep(head);
+        } else {
+            drop(head);
+        }
         match answer::write(&mut line, response, manner).await {
             Ok(true) => line.give(IDLE),
             Ok(false) if !read => return line.part(PARTING).await,
@@ -145,7 +150,7 @@ impl<S: Future<Output = ()>> Stop<'_, S> {
         line: &mut Line<impl Socket>,
         stall: Duration,
         cx: &mut Context<'_>,
-    ) -> Poll<Result<Head, Over>> {
+    ) -> Poll<Result<Box<Head>, Over>> {
         let head = line.poll_head(stall, cx);
         if head.is_pending() && self.is_due(cx) && line.came.is_empty() {
             return Poll::Ready(Err(Over::Gone));

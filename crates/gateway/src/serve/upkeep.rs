@@ -1,6 +1,6 @@
 //! What has to be done from time to time.
 
-use std::{collections::HashMap, sync::Arc};
+use std::sync::Arc;
 
 use stayput_core::{EndReason, Record, SessionId};
 use tokio::{runtime::Handle, sync::watch, time::Instant};
@@ -37,19 +37,18 @@ pub(super) async fn tick(house: Arc<House>, mut stopped: watch::Receiver<bool>) 
         let _ = house.sessions.write_back().await;
         house.note_uses(Instant::now()).await;
         let swept = house.sessions.sweep().await;
-        let held: HashMap<_, _> =
-            house.sessions.held().into_iter().map(|it| (it.id(), it)).collect();
+        let held = |id| house.sessions.held_by_id(id);
         for record in swept.ended {
             // It may live again: then what is there belongs to its next life.
-            let again = held.get(&record.id).is_some_and(|it| it.record().life != record.life);
+            let again = held(record.id).is_some_and(|it| it.record().life != record.life);
             note_end(&house, &record);
             if !again {
                 end(&house, record.id);
             }
         }
         // What the store knows need not be remembered here.
-        house.connections.forget_idle(|session| held.contains_key(&session));
-        house.connections.forget_surplus(held.len());
+        house.connections.forget_idle(|session| held(session).is_some());
+        house.connections.forget_surplus(house.sessions.count());
     }
 }
 

@@ -109,7 +109,7 @@ impl fmt::Debug for Held {
 pub struct Spot(Weak<Slot>);
 
 impl Spot {
-    /// The live link that is there, if it leads to `server`. Whoever gets nothing looks for it with
+    /// The live link that is there, if it leads to `server`, this one or a copy of it. Whoever gets nothing looks for it with
     /// [`Links::find`](crate::Links::find).
     #[must_use]
     pub fn find(&self, server: &Server) -> Option<Held> {

@@ -54,6 +54,8 @@ fn every_problem_is_a_sentence_with_its_place() {
         (r#"{"command": "x", "env": {"A": 1}}"#, "mcpServers.it.env.A: this must be a text"),
         (r#"{"command": "x", "url": "http://h/"}"#, "3:3: mcpServers.it: it has both"),
         (r#"{"args": []}"#, "mcpServers.it: it has neither"),
+        (r#"{"comand": "x"}"#, "mcpServers.it.comand: there is no such key; the nearest that"),
+        (r#"{"comment": "x"}"#, "mcpServers.it: it has neither"),
         (r#"{"type": "stdio", "url": "x"}"#, "mcpServers.it: its \"type\" needs \"command\""),
         (r#"{"type": "htp", "url": "x"}"#, "mcpServers.it.type: there is no such value"),
         (r#"{"command": "x", "disabled": "no"}"#, "mcpServers.it.disabled: this must be true"),

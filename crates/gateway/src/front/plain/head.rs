@@ -59,40 +59,46 @@ fn bad(what: &'static str) -> Bad {
     Bad(StatusCode::BAD_REQUEST, Cow::Borrowed(what))
 }
 
+/// A larger head is not kept for the next request.
+const KEPT: usize = 4 << 10;
+
 /// The same as [`read`] of a client whose `last` head is known: most say the same each time but for the length, and
 /// such a one is not read once more.
 pub(super) fn read_next(
     bytes: &[u8],
     limit: usize,
-    last: &mut Option<Head>,
-) -> Result<Option<(Head, usize)>, Bad> {
-    if let Some((mut head, (length, size))) = last.take().and_then(|last| last.repeated(bytes))
-        && size <= limit
+    last: &mut Option<Box<Head>>,
+) -> Result<Option<(Box<Head>, usize)>, Bad> {
+    let repeated = last.as_ref().and_then(|last| last.repeated(bytes));
+    if let Some((length, size)) = repeated.filter(|(_, size)| *size <= limit)
+        && let Some(mut head) = last.take()
     {
         head.length = length;
         return Ok(Some((head, size)));
     }
-    read(bytes, limit)
+    let read = read(bytes, limit)?;
+    Ok(read.map(|(head, size)| (Box::new(head), size)))
 }
 
 impl Head {
-    /// Itself, if `bytes` begin with the same, and how long the body is then and how many bytes it has.
-    fn repeated(self, bytes: &[u8]) -> Option<(Self, (Length, usize))> {
-        let rest = bytes.strip_prefix(self.said.get(..self.digits.start)?)?;
-        let digits = rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
-        // None at all stay none: then the length is what it was.
-        let digits = if self.digits.is_empty() { 0 } else { digits };
+    /// Whether it is worth to be kept for the next request.
+    pub(super) fn is_small(&self) -> bool {
+        self.said.len() <= KEPT
+    }
+
+    /// How long the body is and how many bytes the head has, if `bytes` begin with this one but for its length.
+    fn repeated(&self, bytes: &[u8]) -> Option<(Length, usize)> {
+        let Range { start, end } = self.digits;
+        let (before, behind) = (self.said.get(..start)?, self.said.get(end..)?);
+        let rest = bytes.strip_prefix(before)?;
+        let known = self.digits.is_empty();
+        let digits = rest.iter().take_while(|byte| !known && byte.is_ascii_digit()).count();
         let (number, rest) = rest.split_at(digits);
-        let behind = self.said.get(self.digits.end..)?;
-        if !rest.starts_with(behind) {
-            return None;
-        }
-        let length = match number {
-            [] if self.digits.is_empty() => self.length,
-            number => Length::Known(str::from_utf8(number).ok()?.parse().ok()?),
+        let length = match known {
+            true => self.length,
+            false => Length::Known(str::from_utf8(number).ok()?.parse().ok()?),
         };
-        let size = self.digits.start + digits + behind.len();
-        Some((self, (length, size)))
+        rest.starts_with(behind).then_some((length, start + digits + behind.len()))
     }
 }
 
@@ -392,8 +398,10 @@ mod tests {
         };
         for before in heads {
             for next in heads {
-                let mut last = read(before.as_bytes(), LIMIT).ok().flatten().map(|(head, _)| head);
+                let known = read(before.as_bytes(), LIMIT).ok().flatten();
+                let mut last = known.map(|(head, _)| Box::new(head));
                 let read = read_next(next.as_bytes(), LIMIT, &mut last);
+                let read = read.map(|read| read.map(|(head, size)| (*head, size)));
                 assert_eq!(
                     shown(read),
                     shown(super::read(next.as_bytes(), LIMIT)),
@@ -402,7 +410,7 @@ mod tests {
             }
         }
         // The limit holds for what is known, too.
-        let mut last = read(heads[0].as_bytes(), LIMIT).unwrap().map(|(head, _)| head);
+        let mut last = read(heads[0].as_bytes(), LIMIT).unwrap().map(|(head, _)| Box::new(head));
         let refused = read_next(heads[1].as_bytes(), heads[0].len() + 2, &mut last);
         assert_eq!(refused.unwrap_err(), too_large(heads[0].len() + 2));
     }

@@ -40,7 +40,7 @@ pub(super) struct Line<S> {
     /// The largest head of a request.
     limit: usize,
     /// The head of the request before, once that is answered.
-    last: Option<Head>,
+    last: Option<Box<Head>>,
 }
 
 /// What comes instead of a request.
@@ -56,9 +56,9 @@ impl<S: Socket> Line<S> {
         Self { socket, came: BytesMut::new(), alarm: Alarm::new(first), limit, last: None }
     }
 
-    /// A request was answered. The next one may have the same head.
-    pub(super) fn answered(&mut self, head: Head) {
-        self.last = Some(head);
+    /// The next request may have the head of this one.
+    pub(super) fn keep(&mut self, head: Box<Head>) {
+        self.last = Some(head).filter(|head| head.is_small());
     }
 
     /// The client has so long for what it has to do next.
@@ -76,7 +76,7 @@ impl<S: Socket> Line<S> {
         &mut self,
         begun: Duration,
         cx: &mut Context<'_>,
-    ) -> Poll<Result<Head, Over>> {
+    ) -> Poll<Result<Box<Head>, Over>> {
         if !self.came.is_empty() {
             // It came behind the request before.
             if let Some(head) = self.take_head()? {
@@ -118,7 +118,7 @@ impl<S: Socket> Line<S> {
         }
     }
 
-    fn take_head(&mut self) -> Result<Option<Head>, Over> {
+    fn take_head(&mut self) -> Result<Option<Box<Head>>, Over> {
         let read = head::read_next(&self.came, self.limit, &mut self.last).map_err(Over::Bad)?;
         Ok(read.map(|(head, used)| {
             self.came.advance(used);
