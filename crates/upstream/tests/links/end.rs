@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use futures_util::future::join_all;
 use stayput_upstream::process::Grace;
 use stayput_upstream::{
-    CallError, CallOptions, EraChoice, Limits, LossReason, OpenError, Options, Place,
+    CallError, CallOptions, EraChoice, Isolation, Limits, LossReason, OpenError, Options, Place,
 };
 
 use crate::world::{
@@ -305,6 +305,10 @@ async fn a_link_is_found_where_it_was() {
     let again = spot.find(&server).unwrap();
     assert_eq!(call(&again, "count", "{}").await, "2");
     assert!(spot.find(&other).is_none(), "it leads to one server");
+    let options = Options { isolation: Some(Isolation::PerOwner), ..quick() };
+    let shared = server_with(stdio(&[]), options);
+    assert_eq!(shared.configuration(), server.configuration());
+    assert!(spot.find(&shared).is_none(), "which is all that is configured of it");
     // Configured as before and yet retired: calls in flight keep it, and nobody else comes to it.
     let slow = params("slow", r#"{"ms":600000}"#);
     let slow = again.call("tools/call", Some(&slow), CallOptions::default()).await.unwrap();
