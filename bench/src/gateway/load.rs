@@ -11,6 +11,9 @@ use super::{
     session::{Session, Target},
 };
 
+/// Who opens sessions when many are wanted: they wait for the disk most of the time, so there are many.
+pub(super) const OPENERS: usize = 100;
+
 /// A connection, and the sessions that are called over it in turn.
 pub(super) struct Caller {
     client: Client,
@@ -91,6 +94,31 @@ pub(super) async fn callers(running: &Running, count: usize) -> io::Result<Vec<C
     let mut callers = Vec::with_capacity(count);
     for _ in 0..count {
         callers.push(Caller::open(&running.target).await?);
+    }
+    Ok(callers)
+}
+
+/// Opens sessions until there are `count`, and gives each caller its part of them.
+pub(super) async fn grow(
+    running: &Running,
+    mut callers: Vec<Caller>,
+    count: usize,
+) -> io::Result<Vec<Caller>> {
+    let there: usize = callers.iter().map(Caller::sessions).sum();
+    let each = (count - there).div_ceil(OPENERS);
+    let tasks: Vec<_> = (0..OPENERS)
+        .map(|_| {
+            let target = running.target.clone();
+            tokio::spawn(async move {
+                let mut opener = Caller::connect(&target).await?;
+                opener.grow(&target, each).await?;
+                io::Result::Ok(opener)
+            })
+        })
+        .collect();
+    let places = (0..callers.len()).cycle();
+    for (task, at) in tasks.into_iter().zip(places) {
+        callers[at].take_over(task.await??);
     }
     Ok(callers)
 }

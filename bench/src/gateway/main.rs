@@ -7,7 +7,8 @@
 //! make bench ARGS=gateway-opening     sessions opened a second
 //! make bench ARGS=identify            what it costs to find the session by an argument or a hint
 //! make bench ARGS=limits              what one owner notices of another who asks for too much
-//! make bench ARGS=gateway-idle        memory of idle sessions, and whether many of them slow calls down
+//! make bench ARGS=gateway-idle        memory of idle sessions
+//! make bench ARGS=gateway-growth      whether many sessions make calls dearer
 //! ```
 //!
 //! All stand in front of the same counter and are called by the same client, in turns. The client and
@@ -24,6 +25,7 @@
 mod calls;
 mod client;
 mod contenders;
+mod growth;
 mod identify;
 mod idle;
 mod limits;
@@ -72,6 +74,9 @@ fn main() -> ExitCode {
         }
         if runs("gateway-idle") {
             idle::run().await;
+        }
+        if runs("gateway-growth") {
+            growth::run().await;
         }
     });
     ExitCode::SUCCESS

@@ -2,7 +2,7 @@
 
 use http::Method;
 use serde_json::{Value, json};
-use stayput_testkit::mcp::TestServer;
+use stayput_testkit::mcp::{Events, TestServer};
 
 use super::{
     Somebody, token,
@@ -226,28 +226,35 @@ async fn servers_get_credentials_of_their_own() {
     assert_ne!(owners[0], owners[1]);
 }
 
-/// E36: that a server which Bob does not see goes and comes back is told to those who see it, and not to him.
-#[tokio::test]
-async fn what_bob_does_not_see_he_does_not_hear_of() {
-    let mark = mark("whom-heard");
+/// Ann, who is of `ops`, and Bob, who is not, and how the gateway knows them.
+fn teams() -> (Somebody, Somebody, Value) {
     let ((ann, anns), (bob, bobs)) = (token("ann"), token("bob"));
     let auth = json!({ "tokens": {
         "ann": { "hash": anns, "claims": { "team": "ops" } },
         "bob": { "hash": bobs, "claims": { "team": "sales" } },
     }});
+    (Somebody::bearer(&ann), Somebody::bearer(&bob), auth)
+}
+
+/// Somebody on a connection, and what is heard there.
+async fn listening(who: &Somebody, url: &str) -> (Somebody, Events) {
+    let who = who.and("mcp-session-id", &who.connect(url).await);
+    let events = who.ask(Method::GET, url, "").await.events();
+    (who, events)
+}
+
+/// E36: that a server which Bob does not see goes and comes back is told to those who see it, and not to him.
+#[tokio::test]
+async fn what_bob_does_not_see_he_does_not_hear_of() {
+    let mark = mark("whom-heard");
+    let (ann, bob, auth) = teams();
     let mut ops = stdio(&mark, &[]);
     ops["stayput"] = json!({ "for": { "team": "ops" } });
     let (open, both) =
         (json!({ "open": stdio(&mark, &[]) }), json!({ "open": stdio(&mark, &[]), "ops": ops }));
     let gateway = Gateway::with(both.clone(), json!({ "auth": auth })).await;
     let all = gateway.at("");
-    let listening = async |token: &str| {
-        let who = Somebody::bearer(token);
-        let who = who.and("mcp-session-id", &who.connect(&all).await);
-        let events = who.ask(Method::GET, &all, "").await.events();
-        (who, events)
-    };
-    let (mut anns, mut bobs) = (listening(&ann).await, listening(&bob).await);
+    let (mut anns, mut bobs) = (listening(&ann, &all).await, listening(&bob, &all).await);
     let reloads = || gateway.log().matches("read anew and holds").count();
     for (times, servers) in [&open, &both].into_iter().enumerate() {
         gateway.configure(servers.clone());
@@ -275,24 +282,14 @@ async fn what_bob_does_not_see_he_does_not_hear_of() {
 /// E36: that a server which was broken is there again is told to those who see it, and not to Bob.
 #[tokio::test]
 async fn bob_does_not_hear_that_what_he_does_not_see_is_there_again() {
-    let ((ann, anns), (bob, bobs)) = (token("ann"), token("bob"));
-    let auth = json!({ "tokens": {
-        "ann": { "hash": anns, "claims": { "team": "ops" } },
-        "bob": { "hash": bobs, "claims": { "team": "sales" } },
-    }});
+    let (ann, bob, auth) = teams();
     let mut server = TestServer::http(&["--era", "legacy"]).await;
     server.kill();
     let ops = json!({ "url": server.url(), "stayput": { "for": { "team": "ops" } } });
     let open = json!({ "command": "${stayput}", "args": ["demo-server"] });
     let gateway = Gateway::with(json!({ "open": open, "ops": ops }), json!({ "auth": auth })).await;
     let all = gateway.at("");
-    let listening = async |token: &str| {
-        let who = Somebody::bearer(token);
-        let who = who.and("mcp-session-id", &who.connect(&all).await);
-        let events = who.ask(Method::GET, &all, "").await.events();
-        (who, events)
-    };
-    let (mut anns, mut bobs) = (listening(&ann).await, listening(&bob).await);
+    let (mut anns, mut bobs) = (listening(&ann, &all).await, listening(&bob, &all).await);
     let list = json!({ "jsonrpc": "2.0", "id": 2, "method": "tools/list" }).to_string();
     let sees =
         async |who: &Somebody| shape(who, Method::POST, &all, &list).await.1.contains("ops__count");
