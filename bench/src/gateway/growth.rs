@@ -65,7 +65,7 @@ pub(super) async fn run() {
     let nginx = contenders::nginx(&server.url).await;
     match (many, few, nginx) {
         (Ok(many), Ok(few), Ok(nginx)) => {
-            show(measure([&many, &few, &nginx, &nginx]).await.unwrap())
+            show(measure([&many, &few, &nginx, &nginx]).await.unwrap());
         }
         (Err(why), ..) | (_, Err(why), _) | (.., Err(why)) => println!("  not measured: {why}"),
     }
