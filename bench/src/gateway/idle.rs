@@ -21,13 +21,16 @@ const PROCESSES: usize = 200;
 pub(super) async fn run() {
     head("Idle sessions, each after one call, in one process");
     let server = HttpServer::start();
-    match contenders::stayput(Over::Http(&server.url)).await {
-        Ok(running) => over_http(&running).await.unwrap(),
-        Err(why) => println!("  not measured: {why}"),
-    }
-    match contenders::stayput(Over::Stdio).await {
-        Ok(running) => over_stdio(&running).await.unwrap(),
-        Err(why) => println!("  not measured: {why}"),
+    let http = match contenders::stayput(Over::Http(&server.url)).await {
+        Ok(running) => over_http(&running).await.map_err(|error| error.to_string()),
+        Err(why) => Err(why),
+    };
+    let stdio = match contenders::stayput(Over::Stdio).await {
+        Ok(running) => over_stdio(&running).await.map_err(|error| error.to_string()),
+        Err(why) => Err(why),
+    };
+    for why in [http, stdio].into_iter().filter_map(Result::err) {
+        println!("  not measured: {why}");
     }
 }
 

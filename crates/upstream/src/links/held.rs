@@ -1,4 +1,4 @@
-//! A link in use.
+//! A link in use, and where it was found.
 
 use std::{
     fmt,

@@ -91,10 +91,10 @@ impl Head {
         let Range { start, end } = self.digits;
         let (before, behind) = (self.said.get(..start)?, self.said.get(end..)?);
         let rest = bytes.strip_prefix(before)?;
-        let known = self.digits.is_empty();
-        let digits = rest.iter().take_while(|byte| !known && byte.is_ascii_digit()).count();
+        let fixed = self.digits.is_empty();
+        let digits = rest.iter().take_while(|byte| !fixed && byte.is_ascii_digit()).count();
         let (number, rest) = rest.split_at(digits);
-        let length = match known {
+        let length = match fixed {
             true => self.length,
             false => Length::Known(str::from_utf8(number).ok()?.parse().ok()?),
         };
