@@ -7,14 +7,20 @@ mod wishes;
 use std::{
     collections::{BTreeMap, VecDeque},
     fmt,
-    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak, atomic::AtomicU64},
+    sync::{
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
 };
 
 use serde::{Deserialize, Serialize};
-use stayput_core::{Generation, Handle, InUse, Owner, Session, SessionId, Sessions};
+use stayput_core::{
+    Connection as InStore, Generation, Handle, HandleHash, InUse, Owner, Session, SessionId,
+    Sessions,
+};
 use stayput_upstream::{Asked, Declares, Hello, LinkKey, Place};
 use stayput_wire::Version;
-use tokio::task::AbortHandle;
+use tokio::{task::AbortHandle, time::Instant};
 
 use self::flights::Flight;
 pub(crate) use self::{flights::InFlight, wishes::Wishes};
@@ -33,14 +39,18 @@ use crate::{
 /// A client that shook hands. `Mcp-Session-Id` names it; the session is another thing.
 #[repr(C)] // What every call asks lies together, in as few lines of the cache as can be.
 pub(crate) struct Connection {
-    pub(crate) target: Target,
+    /// What it is found by.
+    hash: HandleHash,
+    /// Whether it was used since the store was told so.
+    used: AtomicBool,
     /// Whether it is over standard input and output, which is no conversation.
     pub(crate) stdio: bool,
     /// What the client can be asked, as it said in its hello: each call carries it.
     pub(crate) declares: Declares,
+    pub(crate) target: Target,
+    under_way: Mutex<UnderWay>,
     /// Which other sessions it has to do with.
     reach: Mutex<Reach>,
-    under_way: Mutex<UnderWay>,
     pub(crate) owner: Owner,
     /// The session that it was made with, or led to before a restart.
     pub(crate) session: SessionId,
@@ -50,7 +60,10 @@ pub(crate) struct Connection {
     /// The one stream of a client of 2024-11-05: all that it hears comes there.
     line: OnceLock<Arc<Stream>>,
     next_ask: AtomicU64,
-    name: OnceLock<Handle>,
+    /// The secret that the client shows.
+    name: Handle,
+    /// When the store was told of its use, if it was since it is known here.
+    noted: Mutex<Option<Instant>>,
 }
 
 /// The most sessions that a connection is known to have to do with.
@@ -124,14 +137,18 @@ impl Reach {
 }
 
 impl Connection {
+    /// A new one of `owner`, by the name that the client shows.
     pub(crate) fn new(
-        owner: Owner,
+        (owner, name): (Owner, Handle),
         session: SessionId,
         target: Target,
-        version: Version,
-        hello: Hello,
+        (version, hello): (Version, Hello),
     ) -> Self {
         Self {
+            hash: name.hash(&owner),
+            name,
+            used: AtomicBool::new(false),
+            noted: Mutex::new(Some(Instant::now())),
             owner,
             session,
             target,
@@ -144,7 +161,6 @@ impl Connection {
             streams: Streams::default(),
             line: OnceLock::new(),
             next_ask: AtomicU64::new(first_question()),
-            name: OnceLock::new(),
         }
     }
 
@@ -162,16 +178,21 @@ impl Connection {
         serde_json::to_vec(&kept).unwrap_or_default()
     }
 
-    /// As a store kept it; `None` if it cannot be read.
-    pub(crate) fn from_bytes(owner: Owner, session: SessionId, bytes: &[u8]) -> Option<Self> {
+    /// As a store kept it; `None` if it cannot be read. It may have been used long ago, and be forgotten here soon.
+    pub(crate) fn from_bytes(
+        named: (Owner, Handle),
+        session: SessionId,
+        bytes: &[u8],
+    ) -> Option<Self> {
         let kept: Kept = serde_json::from_slice(bytes).ok()?;
         let hello = Hello::new(&kept.info, &kept.capabilities).ok()?;
         let version = Version::from(&*kept.version);
-        let restored = Self::new(owner, session, Target::kept(&kept.server), version, hello);
+        let target = Target::kept(&kept.server);
+        let restored = Self::new(named, session, target, (version, hello));
         if kept.wishes != Wishes::default() {
             restored.under_way().rare().wishes = kept.wishes;
         }
-        Some(Self { stdio: kept.stdio, ..restored })
+        Some(Self { stdio: kept.stdio, noted: Mutex::default(), ..restored })
     }
 
     /// The same over standard input and output.
@@ -180,13 +201,37 @@ impl Connection {
     }
 
     /// The secret that the client shows, by which it is kept.
-    pub(crate) fn called(self, name: &Handle) -> Self {
-        let _ = self.name.set(name.clone());
-        self
+    pub(crate) fn name(&self) -> &Handle {
+        &self.name
     }
 
-    pub(crate) fn name(&self) -> Option<&Handle> {
-        self.name.get()
+    /// What it is found by.
+    pub(crate) fn hash(&self) -> &HandleHash {
+        &self.hash
+    }
+
+    /// Somebody uses it.
+    pub(crate) fn is_used(&self) {
+        // Most find it said: who only looks does not get in the way of others.
+        if !self.used.load(Ordering::Relaxed) {
+            self.used.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether the store is to be told that it is used. Whoever listens uses it, too.
+    pub(crate) fn is_due(self: &Arc<Self>, now: Instant) -> bool {
+        let used = self.used.load(Ordering::Relaxed) || Arc::strong_count(self) > 1;
+        used && self.noted().is_none_or(|noted| now.duration_since(noted) >= InStore::NOTED)
+    }
+
+    /// The store was told of its use.
+    pub(crate) fn was_noted(&self, now: Instant) {
+        self.used.store(false, Ordering::Relaxed);
+        *self.noted() = Some(now);
+    }
+
+    fn noted(&self) -> MutexGuard<'_, Option<Instant>> {
+        self.noted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// For whom servers are asked.

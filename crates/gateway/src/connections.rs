@@ -1,18 +1,15 @@
 //! All connections of clients.
 
 use std::{
-    collections::HashMap,
+    borrow::Borrow,
+    collections::{HashMap, HashSet},
     fmt,
-    sync::{
-        Arc, PoisonError, RwLock,
-        atomic::{AtomicBool, Ordering},
-    },
+    hash::{Hash, Hasher},
+    sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard},
 };
 
 use bytes::Bytes;
-use stayput_core::{
-    BuildQuick, Connection as Kept, Handle, HandleHash, OpenError, Owner, Session, SessionId,
-};
+use stayput_core::{BuildQuick, Handle, HandleHash, OpenError, Owner, Session, SessionId};
 use tokio::time::Instant;
 
 use crate::{
@@ -25,81 +22,79 @@ const OF_SESSION: usize = 64;
 
 /// The connections that are known here. Others may be known to the store.
 #[derive(Default)]
-pub(crate) struct Connections(RwLock<HashMap<HandleHash, Known, BuildQuick>>);
+pub(crate) struct Connections(RwLock<HashSet<Known, BuildQuick>>);
 
-/// A connection, and what the store is still to be told of it.
-struct Known {
-    connection: Arc<Connection>,
-    /// Whether it was used since the store was told so.
-    used: AtomicBool,
-    /// When that was, if it was since the connection is known here.
-    noted: Option<Instant>,
-}
+/// A connection by what it is found by. That lies in the connection itself, which whoever finds it reads anyway: the
+/// table of very many is then so small that it stays at hand.
+struct Known(Arc<Connection>);
 
-impl Known {
-    /// One that was kept just now.
-    fn kept(connection: Arc<Connection>) -> Self {
-        Self { connection, used: AtomicBool::new(false), noted: Some(Instant::now()) }
-    }
-
-    /// One that the store remembered. It may have been used long ago, and be forgotten here soon.
-    fn restored(connection: Arc<Connection>) -> Self {
-        Self { connection, used: AtomicBool::new(false), noted: None }
-    }
-
-    fn get(&self) -> Arc<Connection> {
-        // Most find it said: who only looks does not get in the way of others.
-        if !self.used.load(Ordering::Relaxed) {
-            self.used.store(true, Ordering::Relaxed);
-        }
-        self.connection.clone()
-    }
-
-    /// Whether the store is to be told that it is used. Whoever listens uses it, too.
-    fn is_due(&self, now: Instant) -> bool {
-        let used = self.used.load(Ordering::Relaxed) || Arc::strong_count(&self.connection) > 1;
-        used && self.noted.is_none_or(|noted| now.duration_since(noted) >= Kept::NOTED)
+impl Borrow<HandleHash> for Known {
+    fn borrow(&self) -> &HandleHash {
+        self.0.hash()
     }
 }
+
+impl Hash for Known {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.0.hash().hash(state);
+    }
+}
+
+impl PartialEq for Known {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.hash() == other.0.hash()
+    }
+}
+
+impl Eq for Known {}
 
 impl Connections {
     fn get(&self, hash: &HandleHash) -> Option<Arc<Connection>> {
-        self.0.read().unwrap_or_else(PoisonError::into_inner).get(hash).map(Known::get)
+        let found = self.read().get(hash).map(|Known(known)| known.clone())?;
+        found.is_used();
+        Some(found)
     }
 
-    pub(crate) fn insert(&self, hash: HandleHash, connection: Arc<Connection>) {
-        let mut all = self.0.write().unwrap_or_else(PoisonError::into_inner);
-        all.insert(hash, Known::kept(connection));
+    fn read(&self) -> RwLockReadGuard<'_, HashSet<Known, BuildQuick>> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn restore(&self, hash: HandleHash, connection: Arc<Connection>) -> Arc<Connection> {
-        let mut all = self.0.write().unwrap_or_else(PoisonError::into_inner);
+    fn write(&self) -> RwLockWriteGuard<'_, HashSet<Known, BuildQuick>> {
+        self.0.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn insert(&self, connection: Arc<Connection>) {
+        self.write().replace(Known(connection));
+    }
+
+    fn restore(&self, connection: Arc<Connection>) -> Arc<Connection> {
+        let mut all = self.write();
         // Two requests may have restored it at once: both use the first.
-        all.entry(hash).or_insert_with(|| Known::restored(connection)).get()
+        let first = all.get(connection.hash()).map(|Known(first)| first.clone());
+        let known = first.unwrap_or_else(|| {
+            all.insert(Known(connection.clone()));
+            connection
+        });
+        known.is_used();
+        known
     }
 
     /// The connections of whose use the store is to be told now.
     fn due(&self, now: Instant) -> Vec<HandleHash> {
-        let all = self.0.read().unwrap_or_else(PoisonError::into_inner);
-        all.iter().filter(|(_, known)| known.is_due(now)).map(|(hash, _)| *hash).collect()
+        let all = self.read();
+        all.iter().filter(|Known(it)| it.is_due(now)).map(|Known(it)| *it.hash()).collect()
     }
 
     /// The store was told of the use of these.
     fn noted(&self, names: &[HandleHash], now: Instant) {
-        let mut all = self.0.write().unwrap_or_else(PoisonError::into_inner);
-        for name in names {
-            if let Some(known) = all.get_mut(name) {
-                (known.used, known.noted) = (AtomicBool::new(false), Some(now));
-            }
-        }
+        let all = self.read();
+        names.iter().filter_map(|name| all.get(name)).for_each(|Known(it)| it.was_noted(now));
     }
 
     /// The connection with this name is another one now.
-    pub(crate) fn replace(&self, hash: HandleHash, connection: Arc<Connection>) {
-        let mut all = self.0.write().unwrap_or_else(PoisonError::into_inner);
-        let before = all.insert(hash, Known::kept(connection));
-        drop(all);
-        if let Some(Known { connection: before, .. }) = before {
+    pub(crate) fn replace(&self, connection: Arc<Connection>) {
+        let before = self.write().replace(Known(connection));
+        if let Some(Known(before)) = before {
             before.fall_silent();
             before.close();
         }
@@ -107,11 +102,12 @@ impl Connections {
 
     /// Whether a connection with this name is known here.
     pub(crate) fn has(&self, hash: &HandleHash) -> bool {
-        self.0.read().unwrap_or_else(PoisonError::into_inner).contains_key(hash)
+        self.read().contains(hash)
     }
 
     fn remove(&self, hash: &HandleHash) {
-        drop(self.0.write().unwrap_or_else(PoisonError::into_inner).remove(hash));
+        let gone = self.write().take(hash);
+        drop(gone);
     }
 
     /// Takes out the connections of a session that is over, unless something is under way on one: it may
@@ -122,9 +118,9 @@ impl Connections {
 
     /// The server of a session, if a connection to it is known.
     pub(crate) fn server_of(&self, session: SessionId) -> Option<Arc<str>> {
-        let all = self.0.read().unwrap_or_else(PoisonError::into_inner);
-        let found = all.values().find(|known| known.connection.session == session);
-        found.map(|known| known.connection.target.label().into())
+        let all = self.read();
+        let found = all.iter().find(|Known(it)| it.session == session);
+        found.map(|Known(it)| it.target.label().into())
     }
 
     /// Takes out connections that nobody uses, of the sessions that `held` does not know.
@@ -149,12 +145,9 @@ impl Connections {
 
     /// Takes out connections, and ends what is under way on them.
     fn forget(&self, mut which: impl FnMut(&Arc<Connection>) -> bool) {
-        let gone: Vec<_> = {
-            let mut all = self.0.write().unwrap_or_else(PoisonError::into_inner);
-            all.extract_if(|_, known| which(&known.connection)).collect()
-        };
-        for (_, known) in gone {
-            known.connection.close();
+        let gone: Vec<_> = self.write().extract_if(|Known(it)| which(it)).collect();
+        for Known(connection) in gone {
+            connection.close();
         }
     }
 
@@ -166,10 +159,9 @@ impl Connections {
         which: impl Fn(&Owner, &Claims) -> bool,
     ) {
         let ears: Vec<_> = {
-            let all = self.0.read().unwrap_or_else(PoisonError::into_inner);
-            let all = all.values().map(|known| &known.connection);
-            let own = all.filter(|connection| connection.target == *target);
-            own.filter_map(|connection| connection.ear_of(&which)).collect()
+            let all = self.read();
+            let own = all.iter().filter(|Known(it)| it.target == *target);
+            own.filter_map(|Known(it)| it.ear_of(&which)).collect()
         };
         for ear in ears {
             ear.push(Bytes::from_static(text.as_bytes()));
@@ -189,8 +181,7 @@ impl Connections {
 
     /// All that are known here.
     pub(crate) fn all(&self) -> Vec<Arc<Connection>> {
-        let all = self.0.read().unwrap_or_else(PoisonError::into_inner);
-        all.values().map(|known| known.connection.clone()).collect()
+        self.read().iter().map(|Known(it)| it.clone()).collect()
     }
 
     /// Whether a call of any of them has not been answered.
@@ -206,7 +197,7 @@ impl Connections {
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.0.read().unwrap_or_else(PoisonError::into_inner).len()
+        self.read().len()
     }
 }
 
@@ -230,11 +221,12 @@ impl House {
         let Some((session, body)) = self.sessions.connection(owner, name).await? else {
             return Ok(None);
         };
-        let Some(restored) = Connection::from_bytes(owner.clone(), session, &body) else {
+        let named = (owner.clone(), name.clone());
+        let Some(restored) = Connection::from_bytes(named, session, &body) else {
             return Ok(None);
         };
-        let restored = Arc::new(restored.called(name));
-        let known = self.connections.restore(hash, restored.clone());
+        let restored = Arc::new(restored);
+        let known = self.connections.restore(restored.clone());
         if Arc::ptr_eq(&known, &restored) {
             self.note(session, Event::Resumed { server: known.target.label() });
         }
@@ -243,9 +235,8 @@ impl House {
 
     /// Keeps what a connection has become.
     pub(crate) async fn keep(&self, connection: &Connection) -> Result<(), OpenError> {
-        let Some(name) = connection.name() else { return Ok(()) };
         let session = self.session(&connection.owner, connection.default_session()).await?;
-        self.sessions.connect(&session, name, &connection.to_bytes()).await
+        self.sessions.connect(&session, connection.name(), &connection.to_bytes()).await
     }
 
     /// Tells the store which connections are used: of many that lead to one session it forgets those that
@@ -270,7 +261,7 @@ impl House {
             }
         }
         self.sessions.disconnect(owner, name).await?;
-        self.connections.remove(&name.hash(owner));
+        self.connections.remove(connection.hash());
         let wishes = connection.wishes();
         connection.close();
         for session in ended {
@@ -309,7 +300,7 @@ fn is_known_elsewhere(session: &Session) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use stayput_core::Wish;
+    use stayput_core::{Connection as InStore, Wish};
     use stayput_upstream::Hello;
     use stayput_wire::Version;
 
@@ -323,10 +314,10 @@ mod tests {
         let World { house, store, .. } = &World::new().await;
         let session = house.sessions.open(&Wish::new(ann())).await.unwrap().session;
         let (name, version) = (Handle::generate(), Version::LATEST_LEGACY);
-        let made = Connection::new(ann(), session.id(), Target::All, version, Hello::default())
-            .called(&name);
+        let (named, said) = ((ann(), name.clone()), (version, Hello::default()));
+        let made = Connection::new(named, session.id(), Target::All, said);
         house.keep(&made).await.unwrap();
-        house.connections.insert(name.hash(&ann()), Arc::new(made));
+        house.connections.insert(Arc::new(made));
         let uses = async || house.connection(&ann(), &name).await.unwrap().unwrap();
         let mut now = Instant::now();
         let told = async |now| {
@@ -336,13 +327,13 @@ mod tests {
         };
         uses().await;
         assert!(!told(now).await, "it was kept just now");
-        now += 2 * Kept::NOTED;
+        now += 2 * InStore::NOTED;
         assert!(told(now).await);
-        now += 2 * Kept::NOTED;
+        now += 2 * InStore::NOTED;
         assert!(!told(now).await, "nobody used it since");
         let listens = uses().await;
         assert!(told(now).await);
-        now += 2 * Kept::NOTED;
+        now += 2 * InStore::NOTED;
         assert!(told(now).await, "whoever listens uses it");
         drop(listens);
         // What is not remembered here may be forgotten again before it is used the next time.

@@ -140,12 +140,12 @@ async fn open(
     let (session, unclaimed) = session(house, owner, (target, claim)).await?;
     let place = Place::new(owner.clone(), session.id());
     let greeting = greeting(house, target, &place, (&version, &hello)).await?;
-    let connection = Connection::new(owner.clone(), session.id(), target.clone(), version, hello);
     let handle = Handle::generate();
-    let connection = connection.called(&handle);
+    let named = (owner.clone(), handle.clone());
+    let connection = Connection::new(named, session.id(), target.clone(), (version, hello));
     let kept = house.sessions.connect(&session, &handle, &connection.to_bytes()).await;
     kept?;
-    house.connections.insert(handle.hash(owner), Arc::new(connection));
+    house.connections.insert(Arc::new(connection));
     unclaimed.claim();
     Ok((handle, greeting))
 }

@@ -5,6 +5,7 @@ use std::sync::{
     atomic::{AtomicU64, Ordering},
 };
 
+use smallvec::SmallVec;
 use stayput_core::{Clock as _, Session, SystemClock, Timestamp};
 use stayput_upstream::{Held, Server, Spot};
 
@@ -18,21 +19,24 @@ const STDERR: usize = 4 << 10;
 /// looks nothing up, waits for others for a moment at most, and allocates nothing but for a name that is longer than those before. It is
 /// small, so that a call of one session among very many has little to fetch.
 #[derive(Debug, Default)]
+#[repr(C)] // What every call asks lies together, in as few lines of the cache as can be.
 pub(crate) struct Usage {
     calls: AtomicU64,
-    failures: AtomicU64,
     last: Mutex<Last>,
+    failures: AtomicU64,
     /// Boxed, because most sessions have none.
     failure: Mutex<Option<Box<Failure>>>,
 }
 
 /// The call that was made last.
 #[derive(Debug, Default)]
+#[repr(C)] // As above.
 struct Last {
-    server: Option<Arc<str>>,
-    tool: String,
     /// Where the link is that was used last.
     spot: Spot,
+    server: Option<Arc<str>>,
+    /// The name of the tool. Few are longer than there is room for here.
+    tool: SmallVec<[u8; 24]>,
 }
 
 /// Why a call failed.
@@ -66,10 +70,10 @@ impl Usage {
                 last.server = Some(shared());
             }
             if let Some(tool) = tool
-                && last.tool != tool
+                && *last.tool != *tool.as_bytes()
             {
                 last.tool.clear();
-                last.tool.push_str(head(tool));
+                last.tool.extend_from_slice(head(tool).as_bytes());
             }
         }
     }
@@ -111,7 +115,7 @@ impl Usage {
     /// The tool that was called last.
     pub(crate) fn last_tool(&self) -> Option<String> {
         let last = lock(&self.last);
-        (!last.tool.is_empty()).then(|| last.tool.clone())
+        (!last.tool.is_empty()).then(|| String::from_utf8_lossy(&last.tool).into_owned())
     }
 
     /// How the last call that failed did.

@@ -18,10 +18,7 @@ mod terms;
 
 use std::{
     fmt,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::{Arc, atomic::Ordering},
     time::Duration,
 };
 
@@ -56,10 +53,8 @@ use crate::{Loss, LossReason};
 ///
 /// [`Links`]: crate::Links
 pub struct Link {
+    /// The only thing in it: who has a link in hand is one step from what a call needs.
     core: Arc<Core>,
-    greeting: Greeting,
-    /// Nobody has asked yet whether it is new.
-    fresh: AtomicBool,
 }
 
 /// How a call is made.
@@ -86,7 +81,15 @@ pub(crate) enum Made {
 
 impl Link {
     pub(crate) fn new(core: Arc<Core>, greeting: Greeting) -> Self {
-        Self { core, greeting, fresh: AtomicBool::new(true) }
+        let _ = core.greeting.set(greeting);
+        core.shares.fetch_add(1, Ordering::Relaxed);
+        Self { core }
+    }
+
+    /// The same link for somebody else: it is let go of when all have dropped it.
+    pub(crate) fn share(&self) -> Self {
+        self.core.shares.fetch_add(1, Ordering::Relaxed);
+        Self { core: self.core.clone() }
     }
 
     /// Sends a request, a whole message. It is in flight when this returns.
@@ -134,7 +137,7 @@ impl Link {
     /// # Errors
     /// If the link is over, or `interest` is not JSON.
     pub async fn listen(&self, interest: &str, declares: Declares) -> Result<Listener, CallError> {
-        if self.greeting.era() == stayput_wire::Era::Modern {
+        if self.greeting().era() == stayput_wire::Era::Modern {
             let params = format!(r#"{{"notifications":{interest}}}"#);
             // Nothing may come for hours.
             let limit = Some(Duration::MAX);
@@ -149,20 +152,22 @@ impl Link {
     /// has to be asked for it. What hears it does not keep the link.
     #[must_use]
     pub fn listener(&self, declares: Declares) -> Option<Listener> {
-        let legacy = self.greeting.era() == stayput_wire::Era::Legacy;
+        let legacy = self.greeting().era() == stayput_wire::Era::Legacy;
         legacy.then(|| Listener::on_link(self.core.clone(), declares))
     }
 
     /// Whether it was just opened, or taken up again. Only the first who asks is told so.
     #[must_use]
     pub fn is_new(&self) -> bool {
-        self.fresh.load(Ordering::Relaxed) && self.fresh.swap(false, Ordering::Relaxed)
+        let fresh = &self.core.fresh;
+        fresh.load(Ordering::Relaxed) && fresh.swap(false, Ordering::Relaxed)
     }
 
     /// What the server said of itself.
     #[must_use]
     pub fn greeting(&self) -> &Greeting {
-        &self.greeting
+        // It was set when the link was made.
+        self.core.greeting.get_or_init(Greeting::nothing)
     }
 
     /// Learns from a page of `tools/list` which arguments a modern server wants as headers.
@@ -242,7 +247,7 @@ impl Link {
     /// gave no session.
     #[must_use]
     pub fn keeps_state(&self) -> bool {
-        self.greeting.era() == stayput_wire::Era::Legacy && self.core.carrier.keeps_state()
+        self.greeting().era() == stayput_wire::Era::Legacy && self.core.carrier.keeps_state()
     }
 
     pub(crate) fn is_process(&self) -> bool {
@@ -287,7 +292,9 @@ impl Link {
 
 impl Drop for Link {
     fn drop(&mut self) {
-        self.close(LossReason::Released);
+        if self.core.shares.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.close(LossReason::Released);
+        }
     }
 }
 

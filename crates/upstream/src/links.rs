@@ -384,7 +384,7 @@ impl Links {
 
     /// Measures the memory of all children, and tells the budget.
     async fn measure(&self) {
-        let links: Vec<Arc<Link>> =
+        let links: Vec<Link> =
             self.0.table.all().iter().filter_map(|slot| Some(slot.live()?.0)).collect();
         let sum = move || links.iter().filter_map(|link| link.memory()).sum();
         let Ok(used) = tokio::task::spawn_blocking(sum).await else { return };

@@ -9,7 +9,6 @@ use std::{
     time::Duration,
 };
 
-use ::http::HeaderValue;
 use tokio::{runtime::Handle, time::Instant};
 
 use crate::{
@@ -26,7 +25,7 @@ use crate::{
     sse::{self, Sse},
     started::Started,
     stdio::Pump,
-    streamable::{self, Route, Routes, Streamable, Wire},
+    streamable::{self, Route, Routes, SessionName, Streamable, Wire},
 };
 
 /// Makes links. What is expensive and can be shared is made once: HTTP clients with their connections,
@@ -155,7 +154,7 @@ impl Opener {
         let Resolved::Http(endpoint) = plan.server.resolve(&expansion)? else { return Ok(()) };
         let Some(session) = session(kept) else { return Ok(()) };
         let wire = self.wire(plan, endpoint, &expansion)?;
-        streamable::delete(&wire, &kept.version, session).await;
+        streamable::delete(&wire, &kept.version, &session).await;
         Ok(())
     }
 
@@ -224,7 +223,7 @@ impl Opener {
         plan: Plan<'_>,
         way: Way,
         base: Base,
-        session: Option<HeaderValue>,
+        session: Option<SessionName>,
     ) -> Result<Raw, OpenError> {
         let expansion = match &base {
             Base::Seat(seat) => self.expansion(plan.server, plan.scope, seat.trace()).await?,
@@ -369,9 +368,7 @@ fn ended(server: &Server) -> OpenError {
     OpenError::Ended { server: server.name().to_owned() }
 }
 
-/// The id of the server's session, as it is sent.
-fn session(kept: &Attachment) -> Option<HeaderValue> {
-    let mut session = HeaderValue::from_str(kept.session.as_deref()?).ok()?;
-    session.set_sensitive(true);
-    Some(session)
+/// The id of the server's session.
+fn session(kept: &Attachment) -> Option<SessionName> {
+    SessionName::new(kept.session.as_deref()?.as_bytes())
 }

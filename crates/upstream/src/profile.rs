@@ -114,7 +114,7 @@ impl Profile {
 
     /// A server that is spoken to in a way that is known, and of which nothing else is.
     pub(crate) fn unasked(way: Way) -> Self {
-        Self::new(way, Greeting::new(Version::LATEST_LEGACY, "{}"))
+        Self::new(way, Greeting::nothing())
     }
 
     /// How the server is spoken to.

@@ -248,7 +248,7 @@ impl Profiles {
         &self,
         whose: Whose<'_>,
         changes: u64,
-        links: impl FnOnce() -> Vec<Arc<Link>>,
+        links: impl FnOnce() -> Vec<Link>,
     ) -> Option<Arc<Profile>> {
         if changes == 0 {
             return self.known(whose);

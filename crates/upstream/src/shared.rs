@@ -24,7 +24,7 @@ impl Shared {
     }
 
     fn at(life: &str, link: &Held, generation: Generation) -> Option<Self> {
-        let shared = link.key().scope().session().is_none() && link.keeps_state();
+        let shared = link.is_shared() && link.keeps_state();
         let slot = link.slot();
         shared.then(|| {
             Self(format!(r#"{{"shared":"{life}","slot":{slot},"generation":{generation}}}"#))

@@ -6,6 +6,7 @@ mod events;
 mod follow;
 mod listen;
 mod route;
+mod session;
 
 use std::{
     fmt,
@@ -30,22 +31,25 @@ use crate::{
 };
 
 pub(crate) use route::{Route, Routes};
+pub(crate) use session::SessionName;
 
 /// How long a link that the server has given up waits for what is in flight: each call has its own
 /// verdict coming.
 const LAST_VERDICTS: Duration = Duration::from_secs(2);
 
 /// The sending side of Streamable HTTP. It holds no socket: connections are the client's.
+#[repr(C)] // What every call asks lies together, in as few lines of the cache as can be.
 pub(crate) struct Streamable {
-    pub(crate) wire: Wire,
     /// Set once, by the answer to `initialize` or by what was kept of an earlier life. Whatever an
     /// echo or a proxy says later does not count.
-    session: OnceLock<HeaderValue>,
+    session: OnceLock<SessionName>,
+    pub(crate) wire: Wire,
     /// Whoever listens.
     ear: Mutex<Option<AbortHandle>>,
 }
 
 /// How the requests of one link are made.
+#[repr(C)] // As above.
 pub(crate) struct Wire {
     pub(crate) route: Arc<Route>,
     pub(crate) scope: Scope,
@@ -133,9 +137,10 @@ pub(crate) struct Ask<'a> {
 
 /// Tells the server that a session is not needed any more. It may not allow that, and one that cannot
 /// be reached is not waited for.
-pub(crate) async fn delete(wire: &Wire, version: &Version, session: HeaderValue) {
+pub(crate) async fn delete(wire: &Wire, version: &Version, session: &SessionName) {
     let version = HeaderValue::from_str(version.as_str()).ok();
-    let mut headers = vec![(SESSION, session)];
+    let session = session.header().map(|id| (SESSION, id));
+    let mut headers = Vec::from_iter(session);
     headers.extend(version.map(|version| (VERSION, version)));
     let (method, body) = (Method::DELETE, Bytes::new());
     let limit = wire.server.options().timeouts.close;
@@ -161,15 +166,15 @@ pub(crate) fn of_http(error: &HttpError) -> CallError {
 }
 
 impl Streamable {
-    pub(crate) fn new(wire: Wire, session: Option<HeaderValue>) -> Self {
+    pub(crate) fn new(wire: Wire, session: Option<SessionName>) -> Self {
         let kept = OnceLock::new();
         if let Some(session) = session {
             let _ = kept.set(session);
         }
-        Self { wire, session: kept, ear: Mutex::default() }
+        Self { session: kept, wire, ear: Mutex::default() }
     }
 
-    pub(crate) fn session(&self) -> Option<&HeaderValue> {
+    pub(crate) fn session(&self) -> Option<&SessionName> {
         self.session.get()
     }
 
@@ -178,8 +183,9 @@ impl Streamable {
         let mut headers = Vec::with_capacity(6);
         if let Some(terms) = core.terms.get() {
             headers.extend(terms.header().map(|version| (VERSION, version)));
-            if terms.era == Era::Legacy {
-                headers.extend(self.session().map(|id| (SESSION, id.clone())));
+            if terms.era() == Era::Legacy {
+                let session = self.session().and_then(SessionName::header);
+                headers.extend(session.map(|id| (SESSION, id)));
             }
         }
         if let Some(routing) = routing {
@@ -250,7 +256,7 @@ impl Streamable {
     /// In the modern era to stop reading is to cancel, and the driver is stopped anyway. Else the
     /// server is told.
     pub(crate) fn cancel(&self, core: &Arc<Core>, number: u64, reason: &str) {
-        let legacy = core.terms.get().is_none_or(|terms| terms.era == Era::Legacy);
+        let legacy = core.terms.get().is_none_or(|terms| terms.era() == Era::Legacy);
         if legacy {
             self.message(core, cancellation(number, reason));
         }
@@ -284,7 +290,7 @@ impl Streamable {
 
     /// What a server answered, in a sentence for the operator.
     fn told(&self, status: StatusCode, body: &[u8]) -> String {
-        let session = self.session().and_then(|id| id.to_str().ok());
+        let session = self.session().map(SessionName::as_str);
         self.wire.told(status, body, session)
     }
 
@@ -306,7 +312,7 @@ impl Streamable {
             if let Some(http) = drive::streamable(&core)
                 && let Some((session, terms)) = http.session().zip(core.terms.get())
             {
-                delete(&http.wire, &terms.version, session.clone()).await;
+                delete(&http.wire, &terms.version, session).await;
             }
             core.vanish();
         });

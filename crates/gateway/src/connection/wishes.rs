@@ -94,7 +94,7 @@ impl Connection {
 
 #[cfg(test)]
 mod tests {
-    use stayput_core::{Owner, SessionId, Timestamp};
+    use stayput_core::{Handle, Owner, SessionId, Timestamp};
     use stayput_upstream::Hello;
     use stayput_wire::Version;
 
@@ -105,8 +105,9 @@ mod tests {
     #[test]
     fn wishes_have_a_limit() {
         let session = SessionId::generate(Timestamp::from_millis(0));
-        let (version, hello) = (Version::LATEST_LEGACY, Hello::default());
-        let connection = Connection::new(Owner::local(), session, Target::All, version, hello);
+        let named = (Owner::local(), Handle::generate());
+        let said = (Version::LATEST_LEGACY, Hello::default());
+        let connection = Connection::new(named, session, Target::All, said);
         let wish = |method: &str, uri: &str| {
             let text = format!(
                 r#"{{"jsonrpc":"2.0","id":1,"method":"{method}","params":{{"uri":"{uri}"}}}}"#

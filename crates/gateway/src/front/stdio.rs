@@ -355,17 +355,17 @@ impl Talk {
     async fn connect(
         &self,
         session: &InUse,
-        (version, hello): (Version, Hello),
+        said: (Version, Hello),
         greeted: bool,
     ) -> Result<Arc<Connection>, OpenError> {
-        let (owner, target) = (self.principal.owner.clone(), self.guest.target.clone());
-        let connection = Connection::new(owner, session.id(), target, version, hello);
-        let connection = connection.over_stdio().called(&self.guest.name);
+        let named = (self.principal.owner.clone(), self.guest.name.clone());
+        let target = self.guest.target.clone();
+        let connection = Connection::new(named, session.id(), target, said).over_stdio();
         let (house, name) = (self.house(), &self.guest.name);
         house.sessions.connect(session, name, &connection.to_bytes()).await?;
         connection.speak_on(self.line.clone(), &self.principal.claims);
         let connection = Arc::new(connection);
-        house.connections.replace(name.hash(&self.principal.owner), connection.clone());
+        house.connections.replace(connection.clone());
         {
             let mut state = self.state();
             (state.connection, state.greeted) = (Some(connection.clone()), greeted);

@@ -96,9 +96,7 @@ pub(crate) async fn lead(
     session: &Session,
 ) -> Result<(), OpenError> {
     let Some(connection) = claim.connection else { return Ok(()) };
-    if let Some(name) = connection.name() {
-        house.sessions.connect(session, name, &connection.to_bytes()).await?;
-    }
+    house.sessions.connect(session, connection.name(), &connection.to_bytes()).await?;
     connection.lead(session.id());
     // Who listens keeps the session that is meant from idling, and not the one before.
     if let Some(ear) = connection.ear()

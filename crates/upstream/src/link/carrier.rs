@@ -136,7 +136,7 @@ impl Carrier {
     /// The id of the server's session. A secret.
     pub(crate) fn session(&self) -> Option<&str> {
         match self {
-            Self::Streamable(http) => http.session()?.to_str().ok(),
+            Self::Streamable(http) => Some(http.session()?.as_str()),
             Self::Stdio(_) | Self::Sse(_) => None,
         }
     }

@@ -4,7 +4,7 @@ use std::{
     fmt,
     sync::{
         Arc, Mutex, OnceLock,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
     },
     time::Duration,
 };
@@ -14,7 +14,7 @@ use stayput_wire::{IdBuf, Message};
 use tokio::{runtime::Handle, task::AbortHandle, time::Instant};
 
 use super::{
-    Call, CallError, CallOptions, Carrier, Flight, Listeners, Made, Terms,
+    Call, CallError, CallOptions, Carrier, Flight, Greeting, Listeners, Made, Terms,
     pending::Pending,
     prepare::{self, Prepared},
 };
@@ -32,12 +32,18 @@ pub(crate) struct Home {
 /// What everybody who has to do with a link shares.
 #[repr(C)] // What every call asks lies together, in as few lines of the cache as can be.
 pub(crate) struct Core {
+    /// How many have the link in hand.
+    pub(super) shares: AtomicUsize,
     pub(crate) pending: Mutex<Pending>,
     next: AtomicU64,
     pub(crate) server: Server,
     home: Arc<Home>,
-    pub(crate) carrier: Carrier,
     pub(crate) terms: OnceLock<Terms>,
+    pub(crate) carrier: Carrier,
+    /// What the server said of itself, once that is known.
+    pub(super) greeting: OnceLock<Greeting>,
+    /// Nobody has asked yet whether the link is new.
+    pub(super) fresh: AtomicBool,
     pub(crate) listeners: Mutex<Listeners>,
     counts: OnceLock<Box<Counts>>,
     /// Raised when the link is over.
@@ -78,6 +84,9 @@ impl Core {
             over: Flag::default(),
             gone: Flag::default(),
             next: AtomicU64::new(1),
+            shares: AtomicUsize::new(0),
+            greeting: OnceLock::new(),
+            fresh: AtomicBool::new(true),
             seat: Mutex::new(Some(seat)),
         })
     }

@@ -15,17 +15,21 @@ use crate::Loss;
 /// A table for more calls at once than this is not kept for the next ones.
 const KEPT: usize = 64;
 
+type Questions = Vec<(IdBuf, Option<u64>)>;
+
 /// Which call is which. A call lives here, not in its caller's future.
 #[derive(Debug, Default)]
+#[repr(C)] // What every call asks lies together, in as few lines of the cache as can be.
 pub(crate) struct Pending {
     calls: Calls,
+    /// Questions of the server that were not answered yet, and the call they came with. In a box, because most
+    /// links have none.
+    asked: Option<Box<Questions>>,
     /// Set once, when the link is over. From then on no call comes in.
     closed: Option<Arc<Loss>>,
     /// When somebody looks for calls that took too long. Kept while calls come and go: with limits
     /// of an hour it is set once an hour, not once a call.
     armed: Option<Instant>,
-    /// Questions of the server that were not answered yet, and the call they came with.
-    asked: Vec<(IdBuf, Option<u64>)>,
     /// When the last call ended, be it that its caller was long gone.
     quiet: Option<Instant>,
 }
@@ -49,8 +53,8 @@ impl Pending {
     /// Takes out a call: it has its answer, or will have none.
     pub(crate) fn take(&mut self, number: u64) -> Option<Arc<Flight>> {
         let flight = self.calls.remove(number)?;
-        if !self.asked.is_empty() {
-            self.asked.retain(|(_, call)| *call != Some(number));
+        if let Some(asked) = &mut self.asked {
+            asked.retain(|(_, call)| *call != Some(number));
         }
         if self.calls.len() == 0 {
             self.rest();
@@ -96,7 +100,7 @@ impl Pending {
 
     /// Takes out all calls.
     pub(crate) fn drain(&mut self) -> Vec<Arc<Flight>> {
-        self.asked.clear();
+        self.asked = None;
         let all = std::mem::take(&mut self.calls).into_all();
         self.rest();
         all
@@ -136,60 +140,62 @@ impl Pending {
 
     /// Notes a question of the server.
     pub(crate) fn ask(&mut self, id: IdBuf, call: Option<u64>) {
-        self.asked.push((id, call));
+        self.asked.get_or_insert_default().push((id, call));
     }
 
     /// Takes a question of the server out. Says with which call it came, or that it is unknown.
     pub(crate) fn answered(&mut self, id: &str) -> Option<Option<u64>> {
-        let at = self.asked.iter().position(|(asked, _)| asked.as_str() == id)?;
-        Some(self.asked.swap_remove(at).1)
+        let asked = self.asked.as_mut()?;
+        let at = asked.iter().position(|(asked, _)| asked.as_str() == id)?;
+        Some(asked.swap_remove(at).1)
     }
 }
 
 /// Calls by their numbers. The first has a place of its own: most links have one call at a time, and
-/// an idle one then keeps no table.
+/// then there is no table.
 #[derive(Debug, Default)]
 struct Calls {
     first: Option<Arc<Flight>>,
-    others: HashMap<u64, Arc<Flight>, BuildHasherDefault<Spread>>,
+    others: Option<Box<Others>>,
 }
+
+type Others = HashMap<u64, Arc<Flight>, BuildHasherDefault<Spread>>;
 
 impl Calls {
     fn insert(&mut self, flight: Arc<Flight>) {
         if self.first.is_none() {
             self.first = Some(flight);
         } else {
-            self.others.insert(flight.number, flight);
+            self.others.get_or_insert_default().insert(flight.number, flight);
         }
     }
 
     fn get(&self, number: u64) -> Option<&Arc<Flight>> {
         let first = self.first.as_ref().filter(|flight| flight.number == number);
-        first.or_else(|| self.others.get(&number))
+        first.or_else(|| self.others.as_ref()?.get(&number))
     }
 
     fn remove(&mut self, number: u64) -> Option<Arc<Flight>> {
         let first = self.first.take_if(|flight| flight.number == number);
-        first.or_else(|| self.others.remove(&number))
+        first.or_else(|| self.others.as_mut()?.remove(&number))
     }
 
     fn len(&self) -> usize {
-        usize::from(self.first.is_some()) + self.others.len()
+        usize::from(self.first.is_some()) + self.others.as_ref().map_or(0, |it| it.len())
     }
 
     fn all(&self) -> impl Iterator<Item = &Arc<Flight>> {
-        self.first.iter().chain(self.others.values())
+        self.first.iter().chain(self.others.iter().flat_map(|it| it.values()))
     }
 
     fn into_all(self) -> Vec<Arc<Flight>> {
-        self.first.into_iter().chain(self.others.into_values()).collect()
+        let others = self.others.into_iter().flat_map(|it| it.into_values());
+        self.first.into_iter().chain(others).collect()
     }
 
     /// Lets go of a table that was for many.
     fn rest(&mut self) {
-        if self.others.capacity() > KEPT {
-            self.others = HashMap::default();
-        }
+        self.others.take_if(|others| others.capacity() > KEPT);
     }
 }
 

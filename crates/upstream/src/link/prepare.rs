@@ -36,7 +36,7 @@ pub(crate) fn request(
         return Err(CallError::Invalid("only a request can be called".into()));
     };
     let token = message.meta().and_then(|it| it.find(&[meta::PROGRESS_TOKEN]));
-    let modern = terms.filter(|terms| terms.era == Era::Modern);
+    let modern = terms.filter(|terms| terms.era() == Era::Modern);
     if token.is_none() && modern.is_none() {
         let text = line(message.text(), id.raw(), number);
         return Ok(Prepared { text, token: None, handshake: false, routing: None });
@@ -101,7 +101,7 @@ pub(crate) fn plain(
     number: u64,
     terms: Option<&Terms>,
 ) -> Option<Prepared> {
-    if terms.is_some_and(|terms| terms.era == Era::Modern) {
+    if terms.is_some_and(|terms| terms.era() == Era::Modern) {
         return None;
     }
     let special = |byte: u8| byte < b' ' || matches!(byte, b'"' | b'\\');

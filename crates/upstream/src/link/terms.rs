@@ -13,7 +13,6 @@ use super::Hello;
 
 /// What both sides agreed on: it holds as long as the link.
 pub(crate) struct Terms {
-    pub(crate) era: Era,
     pub(crate) version: Version,
     /// A legacy link has none of it, and most links are.
     modern: Option<Box<Modern>>,
@@ -29,8 +28,7 @@ struct Modern {
 
 impl Terms {
     pub(crate) fn new(version: Version, hello: &Hello) -> Self {
-        let era = version.era();
-        let modern = (era == Era::Modern).then(|| {
+        let modern = (version.era() == Era::Modern).then(|| {
             let meta = [
                 (meta::PROTOCOL_VERSION, json::quote(version.as_str()).into()),
                 (meta::CLIENT_CAPABILITIES, hello.capabilities.clone()),
@@ -38,7 +36,11 @@ impl Terms {
             ];
             Box::new(Modern { meta, marks: RwLock::default() })
         });
-        Self { era, version, modern }
+        Self { version, modern }
+    }
+
+    pub(crate) fn era(&self) -> Era {
+        if self.modern.is_some() { Era::Modern } else { Era::Legacy }
     }
 
     /// The version, as a header says it.
@@ -105,6 +107,11 @@ struct Said {
 impl Greeting {
     pub(crate) fn new(version: Version, result: &str) -> Self {
         Self(Arc::new(Said { version, result: result.into() }))
+    }
+
+    /// Of a server that said nothing.
+    pub(crate) fn nothing() -> Self {
+        Self::new(Version::LATEST_LEGACY, "{}")
     }
 
     /// The version that is spoken.

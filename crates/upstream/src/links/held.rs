@@ -43,7 +43,7 @@ impl Drop for Pin {
 /// A link in use: while it is held, it is not ended to make room for another one.
 pub struct Held {
     pin: Pin,
-    link: Arc<Link>,
+    link: Link,
     generation: Generation,
     loss: Option<Arc<Loss>>,
 }
@@ -51,7 +51,7 @@ pub struct Held {
 impl Held {
     pub(super) fn new(
         pin: Pin,
-        link: Arc<Link>,
+        link: Link,
         generation: Generation,
         loss: Option<Arc<Loss>>,
     ) -> Self {
@@ -75,6 +75,11 @@ impl Held {
     #[must_use]
     pub fn slot(&self) -> u64 {
         self.pin.number
+    }
+
+    /// Whether it is of more than one session.
+    pub(crate) fn is_shared(&self) -> bool {
+        self.pin.is_shared
     }
 
     /// Where it is, to find it there again.

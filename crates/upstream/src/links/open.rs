@@ -193,7 +193,7 @@ impl Opening {
     async fn run(self) {
         match self.open().await {
             Ok((link, attachment, loss)) => {
-                self.slot.opened(self.attempt, Arc::new(link), &attachment, loss);
+                self.slot.opened(self.attempt, link, &attachment, loss);
             }
             Err(error) => self.slot.failed(self.attempt, error),
         }

@@ -34,13 +34,15 @@ static SLOTS: AtomicU64 = AtomicU64::new(0);
 /// The place of the link of one scope to one server. It outlives its links: it knows what was lost.
 #[repr(C)] // What every call asks lies together, in as few lines of the cache as can be.
 pub(super) struct Slot {
-    state: Mutex<State>,
     /// Whether it was taken out of the table: whoever comes gets another one, though calls may still be in flight here.
     out: AtomicBool,
+    /// Whether it is of more than one session.
+    pub(super) is_shared: bool,
     pub(super) server: Server,
     /// Which of all slots it is, later ones having higher numbers.
     pub(super) number: u64,
     budget: Budget,
+    state: Mutex<State>,
     pub(super) key: LinkKey,
     changed: Notify,
 }
@@ -71,7 +73,7 @@ enum Phase {
         gone: Arc<Flag>,
     },
     Live {
-        link: Arc<Link>,
+        link: Link,
         footing: Footing,
     },
 }
@@ -79,7 +81,7 @@ enum Phase {
 /// What somebody who wants the link has to do.
 pub(super) enum Entered {
     /// Use it.
-    Live { link: Arc<Link>, generation: Generation, loss: Option<Arc<Loss>> },
+    Live { link: Link, generation: Generation, loss: Option<Arc<Loss>> },
     /// Open it: nobody else does.
     Open(u64, Trace),
     /// Wait for this attempt.
@@ -90,7 +92,7 @@ pub(super) enum Entered {
 
 /// What is on its way out.
 pub(super) enum Leaving {
-    Link(Arc<Link>),
+    Link(Link),
     /// An attempt to open one that was given up.
     Opening(Arc<Flag>),
 }
@@ -133,6 +135,7 @@ impl Slot {
         };
         let number = SLOTS.fetch_add(1, Ordering::Relaxed);
         Self {
+            is_shared: key.scope().session().is_none(),
             key,
             server,
             number,
@@ -216,7 +219,7 @@ impl Slot {
         state.notice_loss(&self.server);
         match &state.phase {
             Phase::Live { link, footing } => {
-                let (link, generation) = (link.clone(), footing.generation);
+                let (link, generation) = (link.share(), footing.generation);
                 Entered::Live { link, generation, loss: state.loss.clone() }
             }
             Phase::Opening { .. } => Entered::Wait(state.attempt),
@@ -237,7 +240,7 @@ impl Slot {
         let mut state = lock(&self.state);
         state.notice_loss(&self.server);
         let Phase::Live { link, footing } = &state.phase else { return None };
-        let (link, generation, loss) = (link.clone(), footing.generation, state.loss.clone());
+        let (link, generation, loss) = (link.share(), footing.generation, state.loss.clone());
         state.pins += 1;
         drop(state);
         Some(Held::new(Pin::of_counted(self), link, generation, loss))
@@ -269,7 +272,7 @@ impl Slot {
     pub(super) fn opened(
         &self,
         attempt: u64,
-        link: Arc<Link>,
+        link: Link,
         attachment: &Attachment,
         loss: Option<Arc<Loss>>,
     ) {
@@ -356,10 +359,10 @@ impl Slot {
     }
 
     /// The live link.
-    pub(super) fn live(&self) -> Option<(Arc<Link>, Generation)> {
+    pub(super) fn live(&self) -> Option<(Link, Generation)> {
         match &lock(&self.state).phase {
             Phase::Live { link, footing } if link.loss().is_none() => {
-                Some((link.clone(), footing.generation))
+                Some((link.share(), footing.generation))
             }
             _ => None,
         }
@@ -377,7 +380,7 @@ impl Slot {
         let mut state = lock(&self.state);
         state.notice_loss(&self.server);
         let link = match &state.phase {
-            Phase::Live { link, .. } => Some(link.clone()),
+            Phase::Live { link, .. } => Some(Arc::new(link.share())),
             _ => None,
         };
         let failed = state.trouble.as_ref().and_then(|trouble| trouble.failed.as_ref());

@@ -175,7 +175,7 @@ impl Table {
 
     /// The live links of this owner to `server`, and those that all share, on which lists changed since they were
     /// last learned there; the one that was used last comes first.
-    pub(super) fn changed(&self, server: &Server, owner: &Owner) -> Vec<Arc<Link>> {
+    pub(super) fn changed(&self, server: &Server, owner: &Owner) -> Vec<Link> {
         let slots: Vec<_> = {
             let table = lock(&self.0);
             let own = table.slots.iter().map(|slot| &slot.0).filter(|slot| {

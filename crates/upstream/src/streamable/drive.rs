@@ -3,11 +3,11 @@
 use std::{pin::Pin, sync::Arc};
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderValue, StatusCode, header::CONTENT_TYPE};
+use http::{HeaderMap, StatusCode, header::CONTENT_TYPE};
 use stayput_wire::{Code, Message, header};
 use tokio::time::sleep_until;
 
-use super::{Ask, Streamable, follow, unauthorized};
+use super::{Ask, SessionName, Streamable, follow, unauthorized};
 use crate::{
     CallError, Delivery,
     http::Response,
@@ -196,13 +196,8 @@ fn learn_headers(
 /// The session is named by the answer to the handshake, and by nothing else.
 fn capture(http: &Streamable, headers: &HeaderMap) {
     let named = headers.get(header::SESSION_ID);
-    let usable = |id: &&HeaderValue| id.as_bytes().iter().all(|byte| (0x21..=0x7e).contains(byte));
-    if let Some(id) = named.filter(|id| !id.is_empty()).filter(usable) {
-        // A copy: as it came it would keep the whole buffer that the answer was read into.
-        if let Ok(mut id) = HeaderValue::from_bytes(id.as_bytes()) {
-            id.set_sensitive(true);
-            let _ = http.session.set(id);
-        }
+    if let Some(id) = named.and_then(|id| SessionName::new(id.as_bytes())) {
+        let _ = http.session.set(id);
     }
 }
 

@@ -53,7 +53,7 @@ pub(super) async fn follow(
             }
             return Ok(());
         }
-        let legacy = core.terms.get().is_none_or(|terms| terms.era == Era::Legacy);
+        let legacy = core.terms.get().is_none_or(|terms| terms.era() == Era::Legacy);
         let last = events.resume_from().filter(|_| legacy);
         let Some(last) = last else { return Err(broken(read.err())) };
         barren = if read.is_ok_and(|some| some) { 0 } else { barren + 1 };

@@ -1,0 +1,62 @@
+//! The id that a server gave its session.
+
+use std::fmt;
+
+use http::HeaderValue;
+use smallvec::SmallVec;
+
+/// As long as ids are that are a UUID, or a handle of another gateway.
+const USUAL: usize = 40;
+
+/// The id that a server gave its session. A secret. Of the usual length it lies where the link does: every call sends
+/// it, and of very many sessions nothing is at hand that lies elsewhere.
+#[derive(Clone)]
+pub(crate) struct SessionName(SmallVec<[u8; USUAL]>);
+
+impl SessionName {
+    /// An id, if it is one: it can be seen, and stands in a header as it is.
+    pub(crate) fn new(id: &[u8]) -> Option<Self> {
+        let usable = !id.is_empty() && id.iter().all(|byte| (0x21..=0x7e).contains(byte));
+        usable.then(|| Self(SmallVec::from_slice(id)))
+    }
+
+    pub(crate) fn as_str(&self) -> &str {
+        // Nothing but ASCII is one.
+        str::from_utf8(&self.0).unwrap_or_default()
+    }
+
+    pub(super) fn header(&self) -> Option<HeaderValue> {
+        let mut header = HeaderValue::from_bytes(&self.0).ok()?;
+        header.set_sensitive(true);
+        Some(header)
+    }
+}
+
+impl fmt::Debug for SessionName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("SessionName(…)")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_id_is_kept_as_it_is() {
+        for id in ["a", "1868a90c-0d4c-4d3c-9c5a-3c1b3e3b9c11", &"~".repeat(4_096)] {
+            let kept = SessionName::new(id.as_bytes()).unwrap();
+            assert_eq!(kept.as_str(), id);
+            let header = kept.header().unwrap();
+            assert_eq!((header.as_bytes(), header.is_sensitive()), (id.as_bytes(), true));
+            assert!(!format!("{kept:?}").contains(id));
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_seen_is_no_id() {
+        for id in ["", " ", "a b", "a\tb", "a\r\nb: c", "ä", "\u{7f}"] {
+            assert!(SessionName::new(id.as_bytes()).is_none(), "{id:?}");
+        }
+    }
+}
