@@ -44,7 +44,7 @@ mod tests {
 
     #[test]
     fn an_id_is_kept_as_it_is() {
-        for id in ["a", "1868a90c-0d4c-4d3c-9c5a-3c1b3e3b9c11", &"~".repeat(4_096)] {
+        for id in ["7", "1868a90c-0d4c-4d3c-9c5a-3c1b3e3b9c11", &"~".repeat(4_096)] {
             let kept = SessionName::new(id.as_bytes()).unwrap();
             assert_eq!(kept.as_str(), id);
             let header = kept.header().unwrap();
