@@ -17,9 +17,10 @@ const SESSIONS: usize = 50;
 const ROUNDS: usize = 7;
 const TURN: Duration = Duration::from_millis(800);
 /// Calls of one caller alone, so many at a time and so often in each turn. Where the system puts the threads of
-/// both sides decides more than what they do, and it stays so for a while: each time it can choose anew.
+/// both sides decides more than what they do, and it stays so for a while: each time, on a new connection, it can
+/// choose anew.
 const ALONE: usize = 100;
-const TIMES: usize = 6;
+const TIMES: usize = 10;
 const BETWEEN: Duration = Duration::from_millis(10);
 
 /// How much of nginx's throughput, where nginx is in front of HTTP, a gateway to stdio should have: 0.45 of what a
@@ -99,6 +100,7 @@ impl Contender {
         self.took = self.took.best(took);
         for _ in 0..TIMES {
             tokio::time::sleep(BETWEEN).await;
+            self.callers[0].reconnect(&self.running.target).await?;
             let alone = load::median(&mut self.callers[0], ALONE).await?;
             self.alone = self.alone.min(alone);
         }

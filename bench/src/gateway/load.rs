@@ -46,7 +46,7 @@ impl Caller {
     }
 
     /// A new connection: some close one that was idle while it was the turn of others.
-    async fn reconnect(&mut self, target: &Target) -> io::Result<()> {
+    pub(super) async fn reconnect(&mut self, target: &Target) -> io::Result<()> {
         self.client = Client::connect(target.address).await?;
         Ok(())
     }

@@ -206,12 +206,12 @@ impl Connection {
     }
 
     /// What it is found by.
-    pub(crate) fn hash(&self) -> &HandleHash {
+    pub(crate) fn name_hash(&self) -> &HandleHash {
         &self.hash
     }
 
     /// Somebody uses it.
-    pub(crate) fn is_used(&self) {
+    pub(crate) fn note_use(&self) {
         // Most find it said: who only looks does not get in the way of others.
         if !self.used.load(Ordering::Relaxed) {
             self.used.store(true, Ordering::Relaxed);
@@ -225,7 +225,7 @@ impl Connection {
     }
 
     /// The store was told of its use.
-    pub(crate) fn was_noted(&self, now: Instant) {
+    pub(crate) fn set_noted(&self, now: Instant) {
         self.used.store(false, Ordering::Relaxed);
         *self.noted() = Some(now);
     }

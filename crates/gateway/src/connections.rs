@@ -30,19 +30,19 @@ struct Known(Arc<Connection>);
 
 impl Borrow<HandleHash> for Known {
     fn borrow(&self) -> &HandleHash {
-        self.0.hash()
+        self.0.name_hash()
     }
 }
 
 impl Hash for Known {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        self.0.hash().hash(state);
+        self.0.name_hash().hash(state);
     }
 }
 
 impl PartialEq for Known {
     fn eq(&self, other: &Self) -> bool {
-        self.0.hash() == other.0.hash()
+        self.0.name_hash() == other.0.name_hash()
     }
 }
 
@@ -51,7 +51,7 @@ impl Eq for Known {}
 impl Connections {
     fn get(&self, hash: &HandleHash) -> Option<Arc<Connection>> {
         let found = self.read().get(hash).map(|Known(known)| known.clone())?;
-        found.is_used();
+        found.note_use();
         Some(found)
     }
 
@@ -70,25 +70,25 @@ impl Connections {
     fn restore(&self, connection: Arc<Connection>) -> Arc<Connection> {
         let mut all = self.write();
         // Two requests may have restored it at once: both use the first.
-        let first = all.get(connection.hash()).map(|Known(first)| first.clone());
+        let first = all.get(connection.name_hash()).map(|Known(first)| first.clone());
         let known = first.unwrap_or_else(|| {
             all.insert(Known(connection.clone()));
             connection
         });
-        known.is_used();
+        known.note_use();
         known
     }
 
     /// The connections of whose use the store is to be told now.
     fn due(&self, now: Instant) -> Vec<HandleHash> {
         let all = self.read();
-        all.iter().filter(|Known(it)| it.is_due(now)).map(|Known(it)| *it.hash()).collect()
+        all.iter().filter(|Known(it)| it.is_due(now)).map(|Known(it)| *it.name_hash()).collect()
     }
 
     /// The store was told of the use of these.
     fn noted(&self, names: &[HandleHash], now: Instant) {
         let all = self.read();
-        names.iter().filter_map(|name| all.get(name)).for_each(|Known(it)| it.was_noted(now));
+        names.iter().filter_map(|name| all.get(name)).for_each(|Known(it)| it.set_noted(now));
     }
 
     /// The connection with this name is another one now.
@@ -261,7 +261,7 @@ impl House {
             }
         }
         self.sessions.disconnect(owner, name).await?;
-        self.connections.remove(connection.hash());
+        self.connections.remove(connection.name_hash());
         let wishes = connection.wishes();
         connection.close();
         for session in ended {

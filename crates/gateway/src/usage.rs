@@ -16,7 +16,7 @@ const NAME: usize = 128;
 const STDERR: usize = 4 << 10;
 
 /// What a session was used for since this process holds it. It stands beside the session, so that a call
-/// looks nothing up, waits for others for a moment at most, and allocates nothing but for a name that is longer than those before. It is
+/// looks nothing up, waits for others for a moment at most, and allocates nothing but for a name that is long. It is
 /// small, so that a call of one session among very many has little to fetch.
 #[derive(Debug, Default)]
 #[repr(C)] // What every call asks lies together, in as few lines of the cache as can be.
@@ -69,11 +69,11 @@ impl Usage {
             if last.server.as_deref() != Some(server) {
                 last.server = Some(shared());
             }
-            if let Some(tool) = tool
-                && *last.tool != *tool.as_bytes()
+            if let Some(tool) = tool.map(|tool| head(tool).as_bytes())
+                && *last.tool != *tool
             {
                 last.tool.clear();
-                last.tool.extend_from_slice(head(tool).as_bytes());
+                last.tool.extend_from_slice(tool);
             }
         }
     }

@@ -81,7 +81,8 @@ pub(crate) enum Made {
 
 impl Link {
     pub(crate) fn new(core: Arc<Core>, greeting: Greeting) -> Self {
-        let _ = core.greeting.set(greeting);
+        let first = core.greeting.set(greeting).is_ok();
+        debug_assert!(first, "a core becomes a link once");
         core.shares.fetch_add(1, Ordering::Relaxed);
         Self { core }
     }

@@ -139,8 +139,8 @@ pub(crate) struct Ask<'a> {
 /// be reached is not waited for.
 pub(crate) async fn delete(wire: &Wire, version: &Version, session: &SessionName) {
     let version = HeaderValue::from_str(version.as_str()).ok();
-    let session = session.header().map(|id| (SESSION, id));
-    let mut headers = Vec::from_iter(session);
+    let Some(session) = session.header() else { return };
+    let mut headers = vec![(SESSION, session)];
     headers.extend(version.map(|version| (VERSION, version)));
     let (method, body) = (Method::DELETE, Bytes::new());
     let limit = wire.server.options().timeouts.close;

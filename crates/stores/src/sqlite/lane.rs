@@ -110,16 +110,16 @@ fn write(connection: &Connection, jobs: &Receiver<Box<dyn Job>>) {
     while let Ok(first) = jobs.recv() {
         let waiting = jobs.try_iter().take(BATCH - 1);
         let batch: Vec<_> = std::iter::once(first).chain(waiting).collect();
-        if let Err(error) = connection.execute_batch("begin immediate") {
+        if let Err(error) = run(connection, "begin immediate") {
             for job in batch {
                 job.refuse(unavailable(STORE, error.to_string()));
             }
             continue;
         }
         let done: Vec<Done> = batch.into_iter().map(|job| savepoint(connection, job)).collect();
-        let kept = connection.execute_batch("commit").map_err(|error| error.to_string());
+        let kept = run(connection, "commit").map_err(|error| error.to_string());
         if kept.is_err() {
-            let _ = connection.execute_batch("rollback");
+            let _ = run(connection, "rollback");
         }
         for done in done {
             (done.answer)(kept.clone().map_err(|said| unavailable(STORE, said)));
@@ -127,17 +127,21 @@ fn write(connection: &Connection, jobs: &Receiver<Box<dyn Job>>) {
     }
 }
 
+/// Runs a statement that is kept for the next time.
+fn run(connection: &Connection, sql: &str) -> rusqlite::Result<()> {
+    connection.prepare_cached(sql)?.execute([]).map(drop)
+}
+
 /// One job inside the transaction: if it fails, its changes alone are undone.
 fn savepoint(connection: &Connection, job: Box<dyn Job>) -> Done {
-    let run = |sql: &str| connection.prepare_cached(sql).and_then(|mut run| run.execute([]));
-    let begun = run("savepoint job");
+    let begun = run(connection, "savepoint job");
     let done = job.run(connection);
     let ended = match done.keep {
-        true => run("release job"),
-        false => run("rollback to job").and_then(|_| run("release job")),
+        true => run(connection, "release job"),
+        false => run(connection, "rollback to job").and_then(|()| run(connection, "release job")),
     };
     match begun.and(ended) {
-        Ok(_) => done,
+        Ok(()) => done,
         Err(error) => {
             let said = error.to_string();
             let answer = move |_| (done.answer)(Err(unavailable(STORE, said)));

@@ -55,6 +55,7 @@ impl Pending {
         let flight = self.calls.remove(number)?;
         if let Some(asked) = &mut self.asked {
             asked.retain(|(_, call)| *call != Some(number));
+            self.asked.take_if(|asked| asked.is_empty());
         }
         if self.calls.len() == 0 {
             self.rest();
@@ -147,7 +148,9 @@ impl Pending {
     pub(crate) fn answered(&mut self, id: &str) -> Option<Option<u64>> {
         let asked = self.asked.as_mut()?;
         let at = asked.iter().position(|(asked, _)| asked.as_str() == id)?;
-        Some(asked.swap_remove(at).1)
+        let (_, call) = asked.swap_remove(at);
+        self.asked.take_if(|asked| asked.is_empty());
+        Some(call)
     }
 }
 
