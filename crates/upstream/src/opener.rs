@@ -25,7 +25,7 @@ use crate::{
     sse::{self, Sse},
     started::Started,
     stdio::Pump,
-    streamable::{self, Route, Routes, SessionName, Streamable, Wire},
+    streamable::{self, Route, Routes, ServerSession, Streamable, Wire},
 };
 
 /// Makes links. What is expensive and can be shared is made once: HTTP clients with their connections,
@@ -223,7 +223,7 @@ impl Opener {
         plan: Plan<'_>,
         way: Way,
         base: Base,
-        session: Option<SessionName>,
+        session: Option<ServerSession>,
     ) -> Result<Raw, OpenError> {
         let expansion = match &base {
             Base::Seat(seat) => self.expansion(plan.server, plan.scope, seat.trace()).await?,
@@ -369,6 +369,6 @@ fn ended(server: &Server) -> OpenError {
 }
 
 /// The id of the server's session.
-fn session(kept: &Attachment) -> Option<SessionName> {
-    SessionName::new(kept.session.as_deref()?.as_bytes())
+fn session(kept: &Attachment) -> Option<ServerSession> {
+    ServerSession::new(kept.session.as_deref()?.as_bytes())
 }

@@ -31,7 +31,7 @@ use crate::{
 };
 
 pub(crate) use route::{Route, Routes};
-pub(crate) use session::SessionName;
+pub(crate) use session::ServerSession;
 
 /// How long a link that the server has given up waits for what is in flight: each call has its own
 /// verdict coming.
@@ -42,7 +42,7 @@ const LAST_VERDICTS: Duration = Duration::from_secs(2);
 pub(crate) struct Streamable {
     /// Set once, by the answer to `initialize` or by what was kept of an earlier life. Whatever an
     /// echo or a proxy says later does not count.
-    session: OnceLock<SessionName>,
+    session: OnceLock<ServerSession>,
     pub(crate) wire: Wire,
     /// Whoever listens.
     ear: Mutex<Option<AbortHandle>>,
@@ -137,7 +137,7 @@ pub(crate) struct Ask<'a> {
 
 /// Tells the server that a session is not needed any more. It may not allow that, and one that cannot
 /// be reached is not waited for.
-pub(crate) async fn delete(wire: &Wire, version: &Version, session: &SessionName) {
+pub(crate) async fn delete(wire: &Wire, version: &Version, session: &ServerSession) {
     let version = HeaderValue::from_str(version.as_str()).ok();
     let Some(session) = session.header() else { return };
     let mut headers = vec![(SESSION, session)];
@@ -166,7 +166,7 @@ pub(crate) fn of_http(error: &HttpError) -> CallError {
 }
 
 impl Streamable {
-    pub(crate) fn new(wire: Wire, session: Option<SessionName>) -> Self {
+    pub(crate) fn new(wire: Wire, session: Option<ServerSession>) -> Self {
         let kept = OnceLock::new();
         if let Some(session) = session {
             let _ = kept.set(session);
@@ -174,7 +174,7 @@ impl Streamable {
         Self { session: kept, wire, ear: Mutex::default() }
     }
 
-    pub(crate) fn session(&self) -> Option<&SessionName> {
+    pub(crate) fn session(&self) -> Option<&ServerSession> {
         self.session.get()
     }
 
@@ -184,7 +184,7 @@ impl Streamable {
         if let Some(terms) = core.terms.get() {
             headers.extend(terms.header().map(|version| (VERSION, version)));
             if terms.era() == Era::Legacy {
-                let session = self.session().and_then(SessionName::header);
+                let session = self.session().and_then(ServerSession::header);
                 headers.extend(session.map(|id| (SESSION, id)));
             }
         }
@@ -290,7 +290,7 @@ impl Streamable {
 
     /// What a server answered, in a sentence for the operator.
     fn told(&self, status: StatusCode, body: &[u8]) -> String {
-        let session = self.session().map(SessionName::as_str);
+        let session = self.session().map(ServerSession::as_str);
         self.wire.told(status, body, session)
     }
 

@@ -7,7 +7,7 @@ use http::{HeaderMap, StatusCode, header::CONTENT_TYPE};
 use stayput_wire::{Code, Message, header};
 use tokio::time::sleep_until;
 
-use super::{Ask, SessionName, Streamable, follow, unauthorized};
+use super::{Ask, ServerSession, Streamable, follow, unauthorized};
 use crate::{
     CallError, Delivery,
     http::Response,
@@ -196,7 +196,7 @@ fn learn_headers(
 /// The session is named by the answer to the handshake, and by nothing else.
 fn capture(http: &Streamable, headers: &HeaderMap) {
     let named = headers.get(header::SESSION_ID);
-    if let Some(id) = named.and_then(|id| SessionName::new(id.as_bytes())) {
+    if let Some(id) = named.and_then(|id| ServerSession::new(id.as_bytes())) {
         let _ = http.session.set(id);
     }
 }

@@ -11,9 +11,9 @@ const USUAL: usize = 40;
 /// The id that a server gave its session. A secret. Of the usual length it lies where the link does: every call sends
 /// it, and of very many sessions nothing is at hand that lies elsewhere.
 #[derive(Clone)]
-pub(crate) struct SessionName(SmallVec<[u8; USUAL]>);
+pub(crate) struct ServerSession(SmallVec<[u8; USUAL]>);
 
-impl SessionName {
+impl ServerSession {
     /// An id, if it is one: it can be seen, and stands in a header as it is.
     pub(crate) fn new(id: &[u8]) -> Option<Self> {
         let usable = !id.is_empty() && id.iter().all(|byte| (0x21..=0x7e).contains(byte));
@@ -32,9 +32,9 @@ impl SessionName {
     }
 }
 
-impl fmt::Debug for SessionName {
+impl fmt::Debug for ServerSession {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("SessionName(…)")
+        f.write_str("ServerSession(…)")
     }
 }
 
@@ -45,7 +45,7 @@ mod tests {
     #[test]
     fn an_id_is_kept_as_it_is() {
         for id in ["7", "1868a90c-0d4c-4d3c-9c5a-3c1b3e3b9c11", &"~".repeat(4_096)] {
-            let kept = SessionName::new(id.as_bytes()).unwrap();
+            let kept = ServerSession::new(id.as_bytes()).unwrap();
             assert_eq!(kept.as_str(), id);
             let header = kept.header().unwrap();
             assert_eq!((header.as_bytes(), header.is_sensitive()), (id.as_bytes(), true));
@@ -56,7 +56,7 @@ mod tests {
     #[test]
     fn what_cannot_be_seen_is_no_id() {
         for id in ["", " ", "a b", "a\tb", "a\r\nb: c", "ä", "\u{7f}"] {
-            assert!(SessionName::new(id.as_bytes()).is_none(), "{id:?}");
+            assert!(ServerSession::new(id.as_bytes()).is_none(), "{id:?}");
         }
     }
 }
