@@ -116,15 +116,31 @@ fn write(connection: &Connection, jobs: &Receiver<Box<dyn Job>>) {
             }
             continue;
         }
-        let done: Vec<Done> = batch.into_iter().map(|job| savepoint(connection, job)).collect();
-        let kept = run(connection, "commit").map_err(|error| error.to_string());
-        if kept.is_err() {
-            let _ = run(connection, "rollback");
-        }
+        let done = work(connection, batch);
+        let kept = end(connection, done.iter().any(|done| done.keep));
         for done in done {
             (done.answer)(kept.clone().map_err(|said| unavailable(STORE, said)));
         }
     }
+}
+
+/// Does all of a batch. What is alone needs no savepoint: it is undone with its transaction.
+fn work(connection: &Connection, batch: Vec<Box<dyn Job>>) -> Vec<Done> {
+    let alone = batch.len() == 1;
+    let each =
+        |job: Box<dyn Job>| if alone { job.run(connection) } else { savepoint(connection, job) };
+    batch.into_iter().map(each).collect()
+}
+
+/// Ends a transaction in which something is to be kept, or nothing. If it cannot be kept, then what others in it have
+/// seen was never true, and they are told so, too.
+fn end(connection: &Connection, keep: bool) -> Result<(), String> {
+    let kept =
+        if keep { run(connection, "commit").map_err(|error| error.to_string()) } else { Ok(()) };
+    if !keep || kept.is_err() {
+        let _ = run(connection, "rollback");
+    }
+    kept
 }
 
 /// Runs a statement that is kept for the next time.
@@ -224,4 +240,77 @@ pub(super) fn create(path: &Path) -> std::io::Result<PathBuf> {
         file.set_permissions(std::fs::Permissions::from_mode(mode & 0o700))?;
     }
     path.canonicalize()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What becomes of two jobs that share a transaction: both are asked for while the thread is busy with another one.
+    async fn together<A, B>(
+        lane: &Lane,
+        one: impl Future<Output = A>,
+        other: impl Future<Output = B>,
+    ) -> (A, B) {
+        let ((started, running), (go, wait)) = (oneshot::channel(), channel::<()>());
+        let busy = lane.run(move |_| {
+            let _ = started.send(());
+            let _ = wait.recv();
+            Ok(())
+        });
+        let both = async {
+            running.await.unwrap();
+            tokio::join!(one, other, async { go.send(()).unwrap() })
+        };
+        let (_, (one, other, ())) = tokio::join!(busy, both);
+        (one, other)
+    }
+
+    /// Who saw what was not kept in the end is not told of it as if it were true.
+    #[tokio::test]
+    async fn what_was_seen_of_others_counts_only_if_they_are_kept() {
+        let db = Connection::open_in_memory().unwrap();
+        let tables = "pragma foreign_keys = on;
+            create table parent (id integer primary key);
+            create table child (parent integer references parent deferrable initially deferred)";
+        db.execute_batch(tables).unwrap();
+        let lane = Lane::new(db, Kind::Write).unwrap();
+        // Fails when the transaction ends, and not before.
+        let orphan =
+            lane.run(|db| db.execute("insert into child values (7)", []).map(drop).map_err(fault));
+        let look = lane.run(|db| {
+            let seen = db.query_row("select count(*) from child", [], |row| row.get::<_, i64>(0));
+            if seen.map_err(fault)? > 0 { Err(StoreError::Missing) } else { Ok(()) }
+        });
+        let (orphan, look) = together(&lane, orphan, look).await;
+        assert!(matches!(orphan, Err(StoreError::Unavailable { .. })), "{orphan:?}");
+        assert!(matches!(look, Err(StoreError::Unavailable { .. })), "{look:?}");
+        assert!(lane.run(|_| Ok(())).await.is_ok(), "the next one is as if nothing had been");
+    }
+
+    /// What fails leaves nothing behind and says why, alone or in one transaction with others; what is beside it stays.
+    #[tokio::test]
+    async fn what_fails_is_undone_alone() {
+        let db = Connection::open_in_memory().unwrap();
+        db.execute_batch("create table note (text text)").unwrap();
+        let lane = Lane::new(db, Kind::Write).unwrap();
+        let add = |text: &'static str, fails: bool| {
+            lane.run(move |db| {
+                db.execute("insert into note values (?1)", [text]).map_err(fault)?;
+                if fails { Err(StoreError::Stale) } else { Ok(()) }
+            })
+        };
+        assert!(matches!(add("alone", true).await, Err(StoreError::Stale)));
+        add("kept alone", false).await.unwrap();
+        let (failed, kept) =
+            together(&lane, add("with others", true), add("kept with others", false)).await;
+        assert!(matches!(failed, Err(StoreError::Stale)));
+        kept.unwrap();
+        let all = lane.run(|db| {
+            let mut all = db.prepare("select text from note").map_err(fault)?;
+            let all = all.query_map([], |row| row.get::<_, String>(0)).map_err(fault)?;
+            all.collect::<Result<Vec<_>, _>>().map_err(fault)
+        });
+        assert_eq!(all.await.unwrap(), ["kept alone", "kept with others"]);
+    }
 }
