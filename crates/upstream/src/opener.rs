@@ -263,8 +263,8 @@ impl Opener {
             cwd: launch.cwd.clone(),
         };
         let (processes, runtime) = (self.processes.clone(), self.runtime.clone());
-        let started = self.runtime.spawn(async move {
-            let child = processes.start(&program).await?;
+        let started = lane::runtime(&self.runtime).spawn(async move {
+            let child = processes.start_here(&program).await?;
             let seat = seat().ok_or(StartError::Closed)?;
             Ok(Started::new(child, seat, runtime))
         });

@@ -121,16 +121,19 @@ impl Processes {
     /// # Errors
     /// If it cannot be started; then nothing of it runs.
     pub async fn start(&self, program: &Program) -> Result<Child, StartError> {
-        let (inner, program) = (self.inner.clone(), program.clone());
-        let place = inner.registry.place()?;
-        let runtime = inner.registry.runtime().clone();
-        let started = runtime.spawn(async move {
-            let child = inner.start(&program).await;
-            drop(place);
-            child
-        });
+        let (processes, program) = (self.clone(), program.clone());
+        let runtime = self.inner.registry.runtime();
+        let started = runtime.spawn(async move { processes.start_here(&program).await });
         // Nobody cancels it but a runtime that goes away.
         started.await.map_err(|_| StartError::Closed)?
+    }
+
+    /// The same, for who waits for it whatever happens: dropped before it is done, nobody would end the child. Its
+    /// pipes are watched by the runtime of the current task.
+    pub(crate) async fn start_here(&self, program: &Program) -> Result<Child, StartError> {
+        // Until it is in the registry itself.
+        let _place = self.inner.registry.place()?;
+        self.inner.start(program).await
     }
 
     /// Kills what processes like this one, which are dead, have left behind on this machine: of our

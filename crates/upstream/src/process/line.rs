@@ -30,17 +30,21 @@ use super::{
     proc::Seen,
     wardens::WardenProcess,
 };
+use crate::lock::lock;
 
 /// One warden, as long as it lives. When the last one drops it, the warden ends.
 #[derive(Debug)]
 pub(super) struct Line {
+    socket: Arc<UnixStream>,
     outgoing: mpsc::UnboundedSender<Parcel>,
+    /// How many parcels the mouth has that it has not sent yet.
+    unsent: Arc<Mutex<usize>>,
     desk: Arc<Desk>,
     pid: i32,
 }
 
-/// What is to be sent. A frame that has begun must not be cut short by whoever wanted it sent, so all
-/// go through one task.
+/// What is to be sent, or the rest of it. A frame that has begun must not be cut short by whoever wanted it
+/// sent, so what the socket does not take at once goes through one task.
 #[derive(Debug)]
 enum Parcel {
     Frame(Vec<u8>, Option<Ends>),
@@ -69,21 +73,22 @@ struct Row {
 }
 
 impl Line {
-    /// Has to be called on `runtime`.
+    /// What is to be heard and said later is so on `runtime`, whoever needs the first child.
     pub(super) fn new(
         socket: StdStream,
         warden: WardenProcess,
         runtime: &Handle,
     ) -> io::Result<Arc<Self>> {
+        let _there = runtime.enter();
         socket.set_nonblocking(true)?;
         let socket = Arc::new(UnixStream::from_std(socket)?);
         let (outgoing, parcels) = mpsc::unbounded_channel();
-        let desk = Arc::new(Desk::default());
-        let line = Self { outgoing, desk: desk.clone(), pid: warden.pid() };
-        let ear = Ear { socket: socket.clone(), desk, warden: Some(warden) };
+        let (desk, unsent) = (Arc::new(Desk::default()), Arc::default());
+        let pid = warden.pid();
+        let ear = Ear { socket: socket.clone(), desk: desk.clone(), warden: Some(warden) };
         runtime.spawn(async move { ear.run().await });
-        runtime.spawn(mouth(socket, parcels));
-        Ok(Arc::new(line))
+        runtime.spawn(mouth(socket.clone(), parcels, Arc::clone(&unsent)));
+        Ok(Arc::new(Self { socket, outgoing, unsent, desk, pid }))
     }
 
     /// The warden's pid.
@@ -114,14 +119,13 @@ impl Line {
         if !rows.closed {
             rows.waiting.insert(number, row);
             drop(rows);
-            let _ = self.outgoing.send(Parcel::Frame(frame, Some(ends)));
+            self.post(frame, Some(ends));
         }
         answer
     }
 
     pub(super) fn signal(&self, number: u64, signal: i32) {
-        let frame = Request::Signal { number, signal }.encode();
-        let _ = self.outgoing.send(Parcel::Frame(frame, None));
+        self.post(Request::Signal { number, signal }.encode(), None);
     }
 
     /// Asks for the end of a child. How many it left behind comes; nothing if the warden is gone.
@@ -129,10 +133,24 @@ impl Line {
         let (reaped, answer) = oneshot::channel();
         if let Some(row) = self.desk.rows().waiting.get_mut(&number) {
             row.reaped = Some(reaped);
-            let frame = Request::Reap { number }.encode();
-            let _ = self.outgoing.send(Parcel::Frame(frame, None));
+            self.post(Request::Reap { number }.encode(), None);
         }
         answer
+    }
+
+    /// Sends a frame, from here if nothing waits and the socket takes it. What is wrong with the socket is
+    /// for the mouth to find out.
+    fn post(&self, frame: Vec<u8>, ends: Option<Ends>) {
+        let mut unsent = lock(&self.unsent);
+        let sent = if *unsent == 0 { send(&self.socket, &frame, ends.as_ref()) } else { Ok(0) };
+        let parcel = match sent {
+            Ok(sent) if sent == frame.len() => return,
+            // They went with the first byte.
+            Ok(sent @ 1..) => Parcel::Frame(frame.get(sent..).unwrap_or_default().to_vec(), None),
+            _ => Parcel::Frame(frame, ends),
+        };
+        *unsent += 1;
+        let _ = self.outgoing.send(parcel);
     }
 
     /// Ends the warden and all that it still has.
@@ -256,32 +274,37 @@ impl Drop for Ear {
 }
 
 /// Says what is to be said, until there is nobody who could say more.
-async fn mouth(socket: Arc<UnixStream>, mut parcels: mpsc::UnboundedReceiver<Parcel>) {
+async fn mouth(
+    socket: Arc<UnixStream>,
+    mut parcels: mpsc::UnboundedReceiver<Parcel>,
+    unsent: Arc<Mutex<usize>>,
+) {
     while let Some(Parcel::Frame(frame, ends)) = parcels.recv().await {
         if say(&socket, &frame, ends.as_ref()).await.is_err() {
             break;
         }
+        *lock(&unsent) -= 1;
     }
     let _ = shutdown(&*socket, Shutdown::Both);
 }
 
-async fn say(socket: &UnixStream, frame: &[u8], ends: Option<&Ends>) -> io::Result<()> {
-    let mut fds: Vec<BorrowedFd<'_>> =
-        ends.iter().flat_map(|Ends(ends)| ends.iter().map(AsFd::as_fd)).collect();
+async fn say(socket: &UnixStream, frame: &[u8], mut ends: Option<&Ends>) -> io::Result<()> {
     let mut rest = frame;
     while !rest.is_empty() {
-        let sent = socket.async_io(Interest::WRITABLE, || send(socket, rest, &fds)).await?;
+        let sent = socket.async_io(Interest::WRITABLE, || send(socket, rest, ends)).await?;
         rest = rest.get(sent..).unwrap_or_default();
         // They went with the first byte.
-        fds.clear();
+        ends = None;
     }
     Ok(())
 }
 
-fn send(socket: &UnixStream, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<usize> {
+fn send(socket: &UnixStream, bytes: &[u8], ends: Option<&Ends>) -> io::Result<usize> {
+    let fds: Vec<BorrowedFd<'_>> =
+        ends.iter().flat_map(|Ends(ends)| ends.iter().map(AsFd::as_fd)).collect();
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
     let mut control = SendAncillaryBuffer::new(&mut space);
-    if !fds.is_empty() && !control.push(SendAncillaryMessage::ScmRights(fds)) {
+    if !fds.is_empty() && !control.push(SendAncillaryMessage::ScmRights(&fds)) {
         return Err(io::ErrorKind::InvalidInput.into());
     }
     let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;

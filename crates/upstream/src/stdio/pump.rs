@@ -21,7 +21,7 @@ use tokio::{
 
 use super::{Outbox, Stdio};
 use crate::{
-    CallError, Loss, LossReason, lane,
+    CallError, Loss, LossReason,
     link::{Carrier, Core, Via},
     lock::lock,
     process::{Child, Exited, Grace, StderrTail},
@@ -65,7 +65,7 @@ impl Pump {
         core: impl FnOnce(Box<Stdio>) -> Arc<Core>,
     ) -> Result<Self, PumpError> {
         let pipes = child.take_pipes().ok_or_else(|| io::Error::other("they are in use"))?;
-        let pipes = if lane::is_here() { pipes.moved_here()? } else { pipes };
+        let pipes = pipes.moved_here()?;
         let child = Arc::new(child);
         let outbox = Outbox::new(pipes.stdin);
         let stdio = Stdio {

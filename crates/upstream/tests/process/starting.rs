@@ -121,6 +121,24 @@ both_ways! {
         assert_eq!(said(&kit.processes, &program).await, "100000100000");
     }
 
+    /// More than a socket takes at once, from several at once: each gets its own.
+    async fn large_starts_at_once_do_not_mix(kit) {
+        let mut tasks = tokio::task::JoinSet::new();
+        for number in 0..12_usize {
+            let size = if number % 3 == 0 { 1 } else { 100_000 };
+            let mut program = kit.sh("printf '%s' \"$NUMBER\" ${#V0} ${#V4}");
+            program.env.push(("NUMBER".into(), format!("{number}:").into()));
+            for part in 0..5 {
+                program.env.push((format!("V{part}").into(), "x".repeat(size).into()));
+            }
+            let processes = kit.processes.clone();
+            tasks.spawn(async move { (number, size, said(&processes, &program).await) });
+        }
+        for (number, size, said) in tasks.join_all().await {
+            assert_eq!(said, format!("{number}:{size}{size}"));
+        }
+    }
+
     async fn fifty_at_once_are_fifty(kit) {
         let program = kit.sh("exec sleep TOKEN");
         let mut tasks = tokio::task::JoinSet::new();
