@@ -24,7 +24,7 @@ pub struct Attachment {
     pub identity: Identity,
     /// The id of the server's session, a secret; none if the server gave none.
     pub session: Option<String>,
-    /// What the server said of itself, as it was written.
+    /// What the server said of itself, as it was written. Empty for a process: nobody goes on with one.
     pub greeting: String,
     /// Whether the state behind it ended with the process that had it.
     pub is_process: bool,
@@ -65,14 +65,15 @@ impl Attachment {
         (generation, way): (Generation, Way),
         identity: Identity,
     ) -> Self {
+        let (greeting, is_process) = (link.greeting(), link.is_process());
         Self {
             generation,
             way,
-            version: link.greeting().version().clone(),
+            version: greeting.version().clone(),
             identity,
-            greeting: link.greeting().result().to_owned(),
+            greeting: if is_process { String::new() } else { greeting.result().to_owned() },
             session: link.session().map(str::to_owned),
-            is_process: link.is_process(),
+            is_process,
         }
     }
 
