@@ -39,7 +39,7 @@ async fn compare(kind: &str, url: &str, count: usize) {
     let mut ids = Vec::new();
     for _ in 0..SESSIONS {
         let record = Record::new(Owner::local(), Expiry::default(), Timestamp::from_millis(1));
-        store.insert(&record).await.unwrap();
+        store.insert(&record, None).await.unwrap();
         store.put_state(record.id, put(Expect::Any), None).await.unwrap();
         ids.push(record.id);
     }

@@ -187,6 +187,26 @@ impl Tables {
         Ok(generation)
     }
 
+    fn connect(
+        &mut self,
+        connection: &Connection,
+        unused: Timestamp,
+        by: Option<Lease>,
+    ) -> Result<(), StoreError> {
+        let extra = self.row(connection.session, by)?.extra();
+        extra.put_connection(connection);
+        for name in extra.forget_unused(unused) {
+            self.names.remove(&name);
+        }
+        let before = self.names.insert(connection.name, connection.session);
+        if let Some(before) = before.filter(|before| *before != connection.session)
+            && let Some(row) = self.sessions.get_mut(&before)
+        {
+            row.extra().connections.remove(&connection.name);
+        }
+        Ok(())
+    }
+
     fn replace(
         &mut self,
         record: &Record,
@@ -307,8 +327,18 @@ fn digest(record: &Record) -> Option<u128> {
 
 #[async_trait]
 impl Store for MemoryStore {
-    async fn insert(&self, record: &Record) -> Result<Generation, StoreError> {
-        self.with(|tables| tables.insert(record))
+    async fn insert(
+        &self,
+        record: &Record,
+        connection: Option<&Connection>,
+    ) -> Result<Generation, StoreError> {
+        self.with(|tables| {
+            let generation = tables.insert(record)?;
+            if let Some(connection) = connection {
+                tables.connect(connection, Timestamp::default(), record.holder)?;
+            }
+            Ok(generation)
+        })
     }
 
     async fn load(&self, id: SessionId) -> Result<Option<Record>, StoreError> {
@@ -434,20 +464,7 @@ impl Store for MemoryStore {
         unused: Timestamp,
         by: Option<Lease>,
     ) -> Result<(), StoreError> {
-        self.with(|tables| {
-            let extra = tables.row(connection.session, by)?.extra();
-            extra.put_connection(connection);
-            for name in extra.forget_unused(unused) {
-                tables.names.remove(&name);
-            }
-            let before = tables.names.insert(connection.name, connection.session);
-            if let Some(before) = before.filter(|before| *before != connection.session)
-                && let Some(row) = tables.sessions.get_mut(&before)
-            {
-                row.extra().connections.remove(&connection.name);
-            }
-            Ok(())
-        })
+        self.with(|tables| tables.connect(connection, unused, by))
     }
 
     async fn connection(&self, name: HandleHash) -> Result<Option<Connection>, StoreError> {

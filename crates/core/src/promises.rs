@@ -90,6 +90,7 @@ macro_rules! store_promises {
             several_handles_name_a_session
             the_oldest_of_too_many_handles_is_forgotten
             a_connection_lives_until_its_session_is_forgotten
+            a_session_can_come_with_its_connection
             a_connection_can_lead_elsewhere
             of_many_connections_the_unused_are_forgotten
             a_connection_is_no_handle
@@ -166,7 +167,7 @@ fn named(name: &str) -> Record {
 }
 
 async fn inserted(store: &Arc<dyn Store>, record: Record) -> Record {
-    let generation = store.insert(&record).await.unwrap();
+    let generation = store.insert(&record, None).await.unwrap();
     Record { generation, ..record }
 }
 

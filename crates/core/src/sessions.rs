@@ -85,12 +85,13 @@ pub struct Wish {
     expiry: Option<Expiry>,
     provisional: bool,
     id: Option<SessionId>,
+    connection: Option<(Handle, Vec<u8>)>,
 }
 
 impl Wish {
     /// A new session of `owner`, without a key.
     pub fn new(owner: Owner) -> Self {
-        Self { owner, name: None, expiry: None, provisional: false, id: None }
+        Self { owner, name: None, expiry: None, provisional: false, id: None, connection: None }
     }
 
     /// The session of `owner` with this key, found or created.
@@ -107,6 +108,13 @@ impl Wish {
     /// Has this id if it is created, for who had to know it before.
     pub fn id(mut self, id: SessionId) -> Self {
         self.id = Some(id);
+        self
+    }
+
+    /// A connection leads to it when it is open, as if [`Sessions::connect`] had been called: one that is created is
+    /// kept with its connection in one step.
+    pub fn connected(mut self, name: Handle, body: Vec<u8>) -> Self {
+        self.connection = Some((name, body));
         self
     }
 

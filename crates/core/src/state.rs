@@ -21,7 +21,7 @@ use crate::{
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # let store = Arc::new(MemoryStore::new(Arc::new(SystemClock)));
 /// # let record = Record::new(Owner::local(), Expiry::NEVER, SystemClock.now());
-/// # store.insert(&record).await?;
+/// # store.insert(&record, None).await?;
 /// # let state = State::new(store, record.id, None, StateLimits::default());
 /// let size = state
 ///     .update("cart", |cart: &mut Vec<String>| {

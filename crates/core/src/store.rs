@@ -26,7 +26,8 @@ use crate::{
 pub trait Store: fmt::Debug + Send + Sync + 'static {
     // ── records ─────────────────────────────────────────────────────────────────────────────────
 
-    /// Adds a new, live record and claims it for `record.holder` if that is set.
+    /// Adds a new, live record and claims it for `record.holder` if that is set. With it, the connection is kept
+    /// whose session it is, if there is one: both or neither.
     ///
     /// If the session that had this key last is over, the new one inherits: it gets a generation
     /// above that one's. (Once that one is forgotten by `remove`, whether older ones still count is up
@@ -34,7 +35,11 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     ///
     /// # Errors
     /// [`StoreError::Taken`] if a live session has the key (or the id), with that session.
-    async fn insert(&self, record: &Record) -> Result<Generation, StoreError>;
+    async fn insert(
+        &self,
+        record: &Record,
+        connection: Option<&Connection>,
+    ) -> Result<Generation, StoreError>;
 
     /// Reads a record, live or tombstone.
     async fn load(&self, id: SessionId) -> Result<Option<Record>, StoreError>;

@@ -3,14 +3,16 @@
 // Helpers stand outside of the tests that the lint knows.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
+#[path = "sessions/connections.rs"]
+mod connections;
+
 use std::{sync::Arc, time::Duration};
 
 use futures_util::future::join_all;
 use stayput_core::{
-    Agent, Attachment, CONNECTIONS_PER_SESSION, Clock, EndReason, Expiry, Generation, Handle,
-    Holder, Key, ManualClock, MemoryStore, OpenError, Origin, Owner, Record, Renewed, Retry,
-    SessionId, SessionLimits, Sessions, Settings, State, StateError, StateLimits, Store,
-    StoreError, Timestamp, Wish,
+    Agent, Attachment, Clock, EndReason, Expiry, Generation, Handle, Holder, Key, ManualClock,
+    MemoryStore, OpenError, Origin, Owner, Record, Renewed, Retry, SessionId, SessionLimits,
+    Sessions, Settings, State, StateError, StateLimits, Store, StoreError, Timestamp, Wish,
 };
 use stayput_testkit::faulty::Faulty;
 
@@ -240,60 +242,6 @@ async fn a_loss_is_told_until_it_was_told() {
     two.told(&opened.session, Generation(1)).await.unwrap();
     assert_eq!(two.open(&chat("a")).await.unwrap().origin, Origin::Kept);
     assert_eq!(opened.session.lost(), None);
-}
-
-/// A client's connection outlives the process, and is its owner's alone.
-#[tokio::test]
-async fn a_connection_is_found_after_a_restart() {
-    let world = World::new();
-    let one = world.process().await;
-    let opened = one.open(&chat("a")).await.unwrap();
-    let (name, id) = (Handle::generate(), opened.session.id());
-    one.connect(&opened.session, &name, b"2025-11-25").await.unwrap();
-    drop(opened);
-    one.close().await.unwrap();
-    let two = world.process().await;
-    let found = two.connection(&ann(), &name).await.unwrap();
-    assert_eq!(found, Some((id, b"2025-11-25".to_vec())));
-    assert_eq!(two.connection(&eve(), &name).await.unwrap(), None);
-    two.disconnect(&eve(), &name).await.unwrap();
-    assert_eq!(two.by_id(&ann(), id).await.unwrap().id(), id);
-    two.disconnect(&ann(), &name).await.unwrap();
-    assert_eq!(two.connection(&ann(), &name).await.unwrap(), None);
-}
-
-/// R062: clients that connect anew and never say goodbye do not fill the store while their session lives on; who
-/// comes back within the idle time is known, also to the next process.
-#[tokio::test]
-async fn connections_that_nobody_uses_leave_the_store() {
-    let world = World::new();
-    let one = world.process().await;
-    let opened = one.open(&chat("a")).await.unwrap();
-    let names: Vec<_> = (0..CONNECTIONS_PER_SESSION + 3).map(|_| Handle::generate()).collect();
-    for name in &names {
-        one.connect(&opened.session, name, b"").await.unwrap();
-    }
-    // The first is used all the time, the second within the idle time, others never again.
-    for minute in 0..40 {
-        world.clock.advance(MINUTE);
-        one.used(&[names[0].hash(&ann())]).await.unwrap();
-        if minute == 15 {
-            one.used(&[names[1].hash(&ann())]).await.unwrap();
-        }
-    }
-    for _ in 0..CONNECTIONS_PER_SESSION {
-        one.connect(&opened.session, &Handle::generate(), b"").await.unwrap();
-    }
-    drop(opened);
-    one.close().await.unwrap();
-    let two = world.process().await;
-    let mut known = Vec::new();
-    for (number, name) in names.iter().enumerate() {
-        if two.connection(&ann(), name).await.unwrap().is_some() {
-            known.push(number);
-        }
-    }
-    assert_eq!(known, [0, 1]);
 }
 
 /// Invariant 7: a session with a call in flight never idles out.
@@ -531,7 +479,7 @@ async fn an_update_is_not_repeated_when_its_outcome_is_unknown() {
     let world = World::new();
     let faulty = Arc::new(Faulty::new(world.store.clone()));
     let record = Record::new(ann(), Expiry::NEVER, world.clock.now());
-    faulty.insert(&record).await.unwrap();
+    faulty.insert(&record, None).await.unwrap();
     let state = State::new(faulty.clone(), record.id, None, StateLimits::default());
     let mut changes = 0;
     let update = state.update("n", |n: &mut u32| {

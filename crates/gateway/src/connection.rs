@@ -130,6 +130,24 @@ struct Kept {
     wishes: Wishes,
 }
 
+impl Kept {
+    fn new(target: &Target, (version, hello): (&Version, &Hello)) -> Self {
+        Self {
+            server: target.as_str().to_owned(),
+            stdio: false,
+            version: version.as_str().to_owned(),
+            info: hello.info().to_owned(),
+            capabilities: hello.capabilities().to_owned(),
+            wishes: Wishes::default(),
+        }
+    }
+
+    fn to_bytes(&self) -> Vec<u8> {
+        // Texts: there is always JSON for them.
+        serde_json::to_vec(self).unwrap_or_default()
+    }
+}
+
 impl Reach {
     fn leads_to(&mut self, session: SessionId) {
         (self.led, self.own) = (Some(session), Weak::new());
@@ -166,16 +184,13 @@ impl Connection {
 
     /// As it is kept by a store.
     pub(crate) fn to_bytes(&self) -> Vec<u8> {
-        let kept = Kept {
-            server: self.target.as_str().to_owned(),
-            stdio: self.stdio,
-            version: self.version.as_str().to_owned(),
-            info: self.hello.info().to_owned(),
-            capabilities: self.hello.capabilities().to_owned(),
-            wishes: self.wishes(),
-        };
-        // Texts: there is always JSON for them.
-        serde_json::to_vec(&kept).unwrap_or_default()
+        let kept = Kept::new(&self.target, (&self.version, &self.hello));
+        Kept { stdio: self.stdio, wishes: self.wishes(), ..kept }.to_bytes()
+    }
+
+    /// The same of a new one over HTTP, whose session is not there yet.
+    pub(crate) fn new_bytes(target: &Target, said: (&Version, &Hello)) -> Vec<u8> {
+        Kept::new(target, said).to_bytes()
     }
 
     /// As a store kept it; `None` if it cannot be read. It may have been used long ago, and be forgotten here soon.

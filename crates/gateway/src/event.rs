@@ -96,6 +96,16 @@ impl House {
         Ok(())
     }
 
+    /// The same for one that nobody was told of: nothing of it is kept.
+    pub(crate) async fn forget(
+        &self,
+        session: &Arc<Session>,
+        server: &str,
+    ) -> Result<(), OpenError> {
+        self.end(session, Some(server)).await?;
+        self.sessions.forget(session).await
+    }
+
     /// Counts and logs what happened to a session.
     pub(crate) fn note(&self, session: SessionId, event: Event<'_>) {
         match event {

@@ -81,7 +81,7 @@ pub(crate) async fn initialize(
     let Along { principal, headers, path_key, .. } = along;
     let claims = &*principal.claims;
     let claim = Claim { owner, claims, server, headers, path_key, message, connection: None };
-    match open(house, owner, (target, &claim), said).await {
+    match open(house, (target, &claim), said).await {
         Ok((name, greeting)) => {
             let answer = reply::result(&id, &greeting);
             Greeted { answer, name: Some(name), later: None }
@@ -133,18 +133,30 @@ fn spoken(said: &str) -> Version {
 
 async fn open(
     house: &Arc<House>,
-    owner: &Owner,
     (target, claim): (&Target, &Claim<'_>),
     (version, hello): (Version, Hello),
 ) -> Result<(Handle, String), Refused> {
-    let (session, unclaimed) = session(house, owner, (target, claim)).await?;
-    let place = Place::new(owner.clone(), session.id());
-    let greeting = greeting(house, target, &place, (&version, &hello)).await?;
-    let handle = Handle::generate();
+    let (owner, handle) = (claim.owner, Handle::generate());
+    let found = identify::greeted(house, claim).await.map_err(Refused::Named)?;
+    let is_new = found.is_none();
+    let (session, unclaimed) = match found {
+        Some(found) => (found.session, Unclaimed::kept(house, target)),
+        None => {
+            let bytes = Connection::new_bytes(target, (&version, &hello));
+            let wish = Wish::new(owner.clone()).connected(handle.clone(), bytes);
+            let session = house.open(&wish, target.label()).await?.session;
+            let unclaimed = Unclaimed::of(house, target, &session);
+            (session, unclaimed)
+        }
+    };
     let named = (owner.clone(), handle.clone());
     let connection = Connection::new(named, session.id(), target.clone(), (version, hello));
-    let kept = house.sessions.connect(&session, &handle, &connection.to_bytes()).await;
-    kept?;
+    let place = Place::new(owner.clone(), session.id());
+    let said = (&connection.version, &connection.hello);
+    let greeting = greeting(house, target, &place, said).await?;
+    if !is_new {
+        house.sessions.connect(&session, &handle, &connection.to_bytes()).await?;
+    }
     house.connections.insert(Arc::new(connection));
     unclaimed.claim();
     Ok((handle, greeting))
@@ -166,22 +178,8 @@ pub(crate) async fn greeting(
     Ok(lists::greeting(&profile, version))
 }
 
-/// The session that the client names, or else a new one, which ends if nothing comes of it.
-async fn session<'a>(
-    house: &'a Arc<House>,
-    owner: &Owner,
-    (target, claim): (&'a Target, &Claim<'_>),
-) -> Result<(InUse, Unclaimed<'a>), Refused> {
-    if let Some(found) = identify::greeted(house, claim).await.map_err(Refused::Named)? {
-        return Ok((found.session, Unclaimed::kept(house, target)));
-    }
-    let session = house.open(&Wish::new(owner.clone()), target.label()).await?.session;
-    let unclaimed = Unclaimed::of(house, target, &session);
-    Ok((session, unclaimed))
-}
-
-/// A session that no connection leads to yet. Dropped, because its client went away or its server cannot
-/// be asked, it ends.
+/// A session that no client knows of yet. Dropped, because its client went away or its server cannot be asked, it
+/// ends, and nothing of it is kept.
 pub(crate) struct Unclaimed<'a> {
     house: &'a Arc<House>,
     target: &'a Target,
@@ -209,8 +207,134 @@ impl Drop for Unclaimed<'_> {
         let Some(session) = self.session.take() else { return };
         let (house, target) = (self.house.clone(), self.target.clone());
         tokio::runtime::Handle::current().spawn(async move {
-            // If this fails, it idles out.
-            let _ = house.end(&session, Some(target.label())).await;
+            // If this fails, it idles out, or is forgotten later.
+            let _ = house.forget(&session, target.label()).await;
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{future::poll_fn, task::Poll};
+
+    use serde_json::json;
+    use stayput_core::{Store, Timestamp};
+    use stayput_testkit::faulty::Faulty;
+    use stayput_upstream::{Server, Stdio};
+
+    use super::*;
+    use crate::identify::tests::{Request, World, ann};
+
+    fn request() -> Request {
+        let params = json!({ "protocolVersion": "2025-11-25" });
+        Request { method: "initialize", params, ..Request::call(&ann()) }
+    }
+
+    /// Waits until nothing is held, and looks whether anything of any session is left.
+    async fn leaves_nothing(world: &World) {
+        for _ in 0..1_000 {
+            tokio::task::yield_now().await;
+            let _swept = world.house.sessions.sweep().await;
+            if world.house.sessions.held().is_empty() {
+                break;
+            }
+        }
+        let store: &Faulty = &world.store;
+        assert!(store.list(None, None, 9).await.unwrap().is_empty());
+        let far = Timestamp::from_millis(9_000_000_000_000);
+        assert_eq!(store.purge(far, 9).await.unwrap(), 0, "a tombstone is left");
+    }
+
+    /// Invariant 6: an `initialize` whose client goes away at any point leaves no session and no connection.
+    #[tokio::test]
+    async fn a_cancelled_initialize_leaves_nothing() {
+        let world = World::new().await;
+        let (request, target) = (request(), Target::Server("test".into()));
+        let text = request.to_text();
+        let message = Message::parse(text.as_bytes()).unwrap();
+        for polls in 1..100 {
+            world.store.hang(true);
+            let claim = world.claim(&request, &message);
+            let said = said(&message).unwrap();
+            let mut opening = Box::pin(open(&world.house, (&target, &claim), said));
+            let mut done = None;
+            for _ in 0..polls {
+                world.store.step();
+                if done.is_none() {
+                    let once = poll_fn(|context| Poll::Ready(opening.as_mut().poll(context)));
+                    done = match once.await {
+                        Poll::Ready(it) => Some(it),
+                        Poll::Pending => None,
+                    };
+                }
+            }
+            drop(opening);
+            world.store.hang(false);
+            if let Some(done) = done {
+                let (name, _) = done.map_err(drop).unwrap();
+                assert!(polls > 2, "there was nothing to cancel it at");
+                assert!(world.house.sessions.connection(&ann(), &name).await.unwrap().is_some());
+                return;
+            }
+            leaves_nothing(&world).await;
+        }
+        panic!("it never ends");
+    }
+
+    /// The same while the server is asked, which does not answer.
+    #[tokio::test]
+    async fn an_initialize_that_waits_for_its_server_leaves_nothing() {
+        let world = World::new().await;
+        let server = Server::new("slow", Stdio::new("sleep").args(["60"])).unwrap();
+        let servers = [("slow".to_owned(), server)].into();
+        let house = Arc::new(House { servers, ..House::clone(&world.house) });
+        let (request, target) = (request(), Target::Server("slow".into()));
+        let text = request.to_text();
+        let message = Message::parse(text.as_bytes()).unwrap();
+        let claim = world.claim(&request, &message);
+        let opening = open(&house, (&target, &claim), said(&message).unwrap());
+        let asked = async {
+            while house.links.used().processes == 0 {
+                tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+            }
+        };
+        tokio::select! {
+            _ = opening => panic!("nobody answered it"),
+            () = asked => {}
+        }
+        assert!(world.store.asked().contains(&"insert"));
+        leaves_nothing(&world).await;
+        let _closed = house.links.close(std::time::Duration::from_secs(5)).await;
+    }
+
+    /// A server that cannot be asked leaves nothing of the session that was made for it.
+    #[tokio::test]
+    async fn a_refused_initialize_leaves_nothing() {
+        let world = World::new().await;
+        let (request, target) = (request(), Target::Server("gone".into()));
+        let text = request.to_text();
+        let message = Message::parse(text.as_bytes()).unwrap();
+        let claim = world.claim(&request, &message);
+        let opened = open(&world.house, (&target, &claim), said(&message).unwrap()).await;
+        assert!(matches!(opened, Err(Refused::Here { .. })));
+        leaves_nothing(&world).await;
+    }
+
+    /// A new session and the connection that leads to it are one step of the store: it is the longest part of an
+    /// `initialize`.
+    #[tokio::test]
+    async fn an_initialize_is_one_step_of_the_store() {
+        let world = World::new().await;
+        let (request, target) = (request(), Target::Server("test".into()));
+        let text = request.to_text();
+        let message = Message::parse(text.as_bytes()).unwrap();
+        let claim = world.claim(&request, &message);
+        world.store.asked();
+        let opened = open(&world.house, (&target, &claim), said(&message).unwrap()).await;
+        let (name, _) = opened.map_err(drop).unwrap();
+        assert_eq!(world.store.asked(), ["insert"]);
+        let kept = world.house.sessions.connection(&ann(), &name).await.unwrap();
+        let known = world.house.connection(&ann(), &name).await.unwrap().unwrap();
+        assert_eq!(kept, Some((known.default_session(), known.to_bytes())));
     }
 }

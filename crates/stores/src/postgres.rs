@@ -137,7 +137,11 @@ fn forgotten(result: Result<Row, StoreError>) -> Result<(), StoreError> {
 
 #[async_trait]
 impl Store for PostgresStore {
-    async fn insert(&self, record: &Record) -> Result<Generation, StoreError> {
+    async fn insert(
+        &self,
+        record: &Record,
+        connection: Option<&Connection>,
+    ) -> Result<Generation, StoreError> {
         let it = row::Row::of(record);
         let id = record.id.as_uuid();
         let key = record.key.as_ref();
@@ -160,6 +164,9 @@ impl Store for PostgresStore {
             &it.detail,
             &it.holder,
             &it.revision,
+            &connection.map(|it| it.name.as_bytes().as_slice()),
+            &connection.map(|it| it.body.as_slice()),
+            &connection.map(|it| time(it.used)),
         ];
         let row = self.call(sql::INSERT, values).await?;
         Ok(Generation(number(&row, "generation")?))

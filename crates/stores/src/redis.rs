@@ -146,8 +146,12 @@ fn count(limit: usize) -> i64 {
 
 #[async_trait]
 impl Store for RedisStore {
-    async fn insert(&self, record: &Record) -> Result<Generation, StoreError> {
-        records::insert(self, record).await
+    async fn insert(
+        &self,
+        record: &Record,
+        connection: Option<&Connection>,
+    ) -> Result<Generation, StoreError> {
+        records::insert(self, record, connection).await
     }
 
     async fn load(&self, id: SessionId) -> Result<Option<Record>, StoreError> {

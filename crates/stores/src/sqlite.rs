@@ -107,9 +107,13 @@ fn fault(error: rusqlite::Error) -> StoreError {
 
 #[async_trait]
 impl Store for SqliteStore {
-    async fn insert(&self, record: &Record) -> Result<Generation, StoreError> {
-        let record = record.clone();
-        self.writer.run(move |db| sql::insert(db, record)).await
+    async fn insert(
+        &self,
+        record: &Record,
+        connection: Option<&Connection>,
+    ) -> Result<Generation, StoreError> {
+        let (record, connection) = (record.clone(), connection.cloned());
+        self.writer.run(move |db| sql::insert(db, record, connection.as_ref())).await
     }
 
     async fn load(&self, id: SessionId) -> Result<Option<Record>, StoreError> {

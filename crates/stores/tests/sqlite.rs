@@ -67,7 +67,7 @@ mod file {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("new/deep/a.db");
         let database = open(&path).await.unwrap();
-        database.store.insert(&record()).await.unwrap();
+        database.store.insert(&record(), None).await.unwrap();
         let mode = |path: &Path| path.metadata().unwrap().permissions().mode() & 0o777;
         assert_eq!(mode(&folder.path().join("new")), 0o700);
         for name in ["a.db", "a.db-wal", "a.db-shm"] {
@@ -81,7 +81,7 @@ mod file {
         let path = folder.path().join("a.db");
         let kept = record();
         let first = open(&path).await.unwrap();
-        first.store.insert(&kept).await.unwrap();
+        first.store.insert(&kept, None).await.unwrap();
         first.store.put_state(kept.id, put("x", b"1"), None).await.unwrap();
         drop(first);
         let second = open(&path).await.unwrap();
@@ -136,7 +136,7 @@ mod file {
     async fn write_without_end(path: &Path) {
         let store = open(path).await.unwrap().store;
         let record = record();
-        store.insert(&record).await.unwrap();
+        store.insert(&record, None).await.unwrap();
         for count in 1u64..1_000_000 {
             let text = count.to_string();
             store.put_state(record.id, put("count", text.as_bytes()), None).await.unwrap();
@@ -151,16 +151,17 @@ mod file {
         let path = folder.path().join("a.db");
         let store = open(&path).await.unwrap().store;
         let kept = record();
-        store.insert(&kept).await.unwrap();
+        store.insert(&kept, None).await.unwrap();
         let other = sqlite3(&path);
         other.execute_batch("begin immediate").unwrap();
-        let refused = tokio::time::timeout(Duration::from_secs(60), store.insert(&record())).await;
+        let refused =
+            tokio::time::timeout(Duration::from_secs(60), store.insert(&record(), None)).await;
         let error = refused.expect("an answer").unwrap_err();
         assert!(matches!(error, StoreError::Unavailable { store: "sqlite", .. }), "{error:?}");
         assert_eq!((error.retry(), error.blame()), (Retry::Later, Blame::Store));
         assert_eq!(store.load(kept.id).await.unwrap(), Some(kept), "reading goes on meanwhile");
         other.execute_batch("rollback").unwrap();
-        store.insert(&record()).await.unwrap();
+        store.insert(&record(), None).await.unwrap();
     }
 
     #[tokio::test]
@@ -186,7 +187,7 @@ mod file {
         let used = Timestamp::from_millis(5);
         let connection = Connection { name, session: kept.id, used, body: vec![1] };
         let store = open(&path).await.unwrap().store;
-        store.insert(&kept).await.unwrap();
+        store.insert(&kept, None).await.unwrap();
         store.put_connection(&connection, used, None).await.unwrap();
         drop(store);
         let before = "drop index connection_session; alter table connection drop column used;
@@ -244,8 +245,8 @@ mod file {
         let over =
             || Record::new(Owner::local(), Expiry::idle(Duration::ZERO), Timestamp::from_millis(1));
         let (bad, good) = (over(), over());
-        store.insert(&bad).await.unwrap();
-        store.insert(&good).await.unwrap();
+        store.insert(&bad, None).await.unwrap();
+        store.insert(&good, None).await.unwrap();
         let spoil = "update session set detail = 'secret' where id = ?1";
         sqlite3(&path).execute(spoil, [bad.id.to_string()]).unwrap();
         let due = store.due(Timestamp::MAX, None, 9).await.unwrap();
@@ -269,7 +270,7 @@ mod file {
             stores.push(opened.await.unwrap());
         }
         let kept = record();
-        stores[0].insert(&kept).await.unwrap();
+        stores[0].insert(&kept, None).await.unwrap();
         for store in stores {
             assert_eq!(store.load(kept.id).await.unwrap().as_ref(), Some(&kept));
         }

@@ -115,7 +115,7 @@ macro_rules! verbs {
 }
 
 verbs! {
-    insert(record: &Record) -> Generation;
+    insert(record: &Record, connection: Option<&Connection>) -> Generation;
     load(id: SessionId) -> Option<Record>;
     find(owner: &Owner, agent: &Agent, key: &Key) -> Option<Record>;
     replace(record: &Record, seen: Seen, by: Option<Lease>) -> Revision;

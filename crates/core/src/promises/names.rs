@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{NOW, assert_fails, inserted, later, named, owner, unnamed};
+use super::{NOW, assert_fails, inserted, later, lease, loaded, named, owner, unnamed};
 use crate::{
     CONNECTIONS_PER_SESSION, Connection, EndReason, HANDLES_PER_SESSION, Handle, HandleHash,
     Record, Seen, Store, StoreError, content_digest,
@@ -72,6 +72,41 @@ pub async fn a_connection_lives_until_its_session_is_forgotten(store: Arc<dyn St
     }
     store.remove(record.id, None).await.unwrap();
     assert_eq!(store.connection(first.name).await.unwrap(), None);
+}
+
+/// A session and the connection that leads to it are kept in one step: both or neither.
+pub async fn a_session_can_come_with_its_connection(store: Arc<dyn Store>) {
+    let to = |record: &Record| {
+        let name = Handle::generate().hash(&record.owner);
+        Connection { name, session: record.id, used: later(1), body: vec![0, 255, 10] }
+    };
+    let there = async |connection: &Connection| store.connection(connection.name).await.unwrap();
+    let lease = lease(&store).await;
+    let record = Record { holder: Some(lease), ..unnamed() };
+    let first = to(&record);
+    store.insert(&record, Some(&first)).await.unwrap();
+    assert_eq!(loaded(&store, &record).await, record);
+    assert_eq!(there(&first).await.as_ref(), Some(&first));
+    let foreign = store.remove_connection(first.name, None).await;
+    assert_fails!(foreign, StoreError::NotHolder);
+    // An id or a key that is taken.
+    let again = to(&record);
+    assert_fails!(store.insert(&record, Some(&again)).await, StoreError::Taken { .. });
+    assert_eq!(there(&again).await, None);
+    let mut before = inserted(&store, named("k")).await;
+    let next = named("k");
+    let connection = to(&next);
+    assert_fails!(store.insert(&next, Some(&connection)).await, StoreError::Taken { .. });
+    assert_eq!((there(&connection).await, store.load(next.id).await.unwrap()), (None, None));
+    // A successor.
+    before.end(EndReason::Closed, NOW);
+    store.replace(&before, Seen::revision(&before), None).await.unwrap();
+    let generation = store.insert(&next, Some(&connection)).await.unwrap();
+    assert_eq!(generation, before.generation.next());
+    assert_eq!(there(&connection).await.as_ref(), Some(&connection));
+    store.remove(record.id, Some(lease)).await.unwrap();
+    assert_eq!(there(&first).await, None);
+    assert!(there(&connection).await.is_some());
 }
 
 /// A connection can be led to another session, and then goes with that one.

@@ -51,7 +51,7 @@ pub async fn what_is_not_there_reads_as_nothing(store: Arc<dyn Store>) {
 pub async fn insert_refuses_a_taken_key_and_says_by_whom(store: Arc<dyn Store>) {
     let first = inserted(&store, named("chat")).await;
     let second = named("chat");
-    match store.insert(&second).await {
+    match store.insert(&second, None).await {
         Err(StoreError::Taken { by }) => assert_eq!(by, first.id),
         other => panic!("the key was taken: {other:?}"),
     }
@@ -65,7 +65,7 @@ pub async fn insert_refuses_a_taken_key_and_says_by_whom(store: Arc<dyn Store>) 
 pub async fn insert_refuses_a_taken_id(store: Arc<dyn Store>) {
     let first = inserted(&store, named("a")).await;
     let same = Record { key: Some(key("b")), owner: owner("bob"), ..first.clone() };
-    assert_fails!(store.insert(&same).await, StoreError::Taken { .. });
+    assert_fails!(store.insert(&same, None).await, StoreError::Taken { .. });
     assert_eq!(loaded(&store, &first).await, first);
     assert_eq!(store.find(&same.owner, &same.agent, &key("b")).await.unwrap(), None);
 }
@@ -96,7 +96,7 @@ pub async fn of_many_inserts_of_one_key_one_wins(store: Arc<dyn Store>) {
     let records: Vec<_> = (0..50).map(|_| named("chat")).collect();
     let results = at_once(records.len(), |n| {
         let (store, record) = (store.clone(), records[n].clone());
-        async move { store.insert(&record).await }
+        async move { store.insert(&record, None).await }
     })
     .await;
     let winner = &records[one_winner(&results)];
@@ -227,7 +227,7 @@ pub async fn reviving_takes_the_key_back(store: Arc<dyn Store>) {
     assert_eq!(found.as_ref(), Some(&revived));
     assert_eq!(store.list(Some(&first.owner), None, 9).await.unwrap(), [revived.clone()]);
     assert_eq!(store.due(later(9_999), None, 9).await.unwrap(), [revived]);
-    assert_fails!(store.insert(&named("k")).await, StoreError::Taken { .. });
+    assert_fails!(store.insert(&named("k"), None).await, StoreError::Taken { .. });
 }
 
 /// Times of use do not spoil anybody's replace and never go back.

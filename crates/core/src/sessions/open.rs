@@ -8,8 +8,8 @@ use super::{
     table::{Reservation, Room, Watch},
 };
 use crate::{
-    Agent, EndReason, Expiry, Generation, Handle, HandleHash, Key, Lease, Name, Owner, Reading,
-    Record, Seen, Session, SessionId, StoreError, session::InUse,
+    Agent, Connection, EndReason, Expiry, Generation, Handle, HandleHash, Key, Lease, Name, Owner,
+    Reading, Record, Seen, Session, SessionId, StoreError, session::InUse,
 };
 
 impl Sessions {
@@ -25,12 +25,13 @@ impl Sessions {
             if let Some((agent, key)) = &wish.name
                 && let Some(session) = self.held_by_key(&wish.owner, agent, key)?
             {
-                return Ok(Opened::kept(session));
+                return self.found(session, wish).await;
             }
             let opened = match self.create(wish).await {
-                Err(OpenError::Store(StoreError::Taken { by })) => {
-                    self.resume(by).await.map(Opened::kept)
-                }
+                Err(OpenError::Store(StoreError::Taken { by })) => match self.resume(by).await {
+                    Ok(session) => return self.found(session, wish).await,
+                    Err(error) => Err(error),
+                },
                 created => created,
             };
             match opened {
@@ -40,6 +41,14 @@ impl Sessions {
             }
         }
         Err(StoreError::Stale.into())
+    }
+
+    /// The session that was there, with the connection that is wished for.
+    async fn found(&self, session: InUse, wish: &Wish) -> Result<Opened, OpenError> {
+        if let Some((name, body)) = &wish.connection {
+            self.connect(&session, name, body).await?;
+        }
+        Ok(Opened::kept(session))
     }
 
     /// Creates the session that is wished for, and finds none.
@@ -298,7 +307,11 @@ impl Sessions {
         // Who chose the id can come back by it, though whoever waits here may be cancelled.
         let known = if wish.id.is_some() { Known::Before } else { Known::ToNobody };
         let stray = self.over.stray(record.id, known);
-        match self.store.insert(&record).await {
+        let connection = wish.connection.as_ref().map(|(name, body)| {
+            let (name, session) = (name.hash(&wish.owner), record.id);
+            Connection { name, session, used: record.created, body: body.clone() }
+        });
+        match self.store.insert(&record, connection.as_ref()).await {
             Ok(generation) => record.generation = generation,
             Err(error) => {
                 if matches!(error, StoreError::Taken { .. }) {

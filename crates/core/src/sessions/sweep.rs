@@ -6,7 +6,7 @@ use std::{
 };
 
 use super::{OpenError, Sessions, over::Stray};
-use crate::{EndReason, Lease, Record, Session, StoreError, Tenure, Timestamp};
+use crate::{EndReason, Lease, Record, Session, SessionId, StoreError, Tenure, Timestamp};
 
 /// How many sessions are read from the store at once.
 const BATCH: usize = 256;
@@ -171,7 +171,7 @@ impl Sessions {
     }
 
     /// Holds a session that the store has for us and whose opener did not wait for it. One that was
-    /// just made without a key ends at once: nobody can ever find it.
+    /// just made without a key ends at once, and nothing of it is kept: nobody can ever find it.
     async fn collect(&self, stray: Stray<'_>) -> Result<(), OpenError> {
         match self.take(stray.id()).await {
             // An earlier life is still on its way out; the next sweep finds this one.
@@ -180,7 +180,12 @@ impl Sessions {
                 let findable = stray.is_known() || session.record().key.is_some();
                 if !findable && session.close_if_unused(EndReason::Closed) {
                     self.finish(&session, EndReason::Closed).await?;
+                    self.erase(session.id()).await?;
                 }
+            }
+            // It ended before, and could not be forgotten then.
+            Err(OpenError::Over(over)) if !stray.is_known() && over.key.is_none() => {
+                self.erase(over.id).await?;
             }
             // For the next sweep.
             Err(error @ (OpenError::Store(_) | OpenError::LeaseLost)) => return Err(error),
@@ -189,6 +194,14 @@ impl Sessions {
         }
         stray.settled();
         Ok(())
+    }
+
+    /// Keeps nothing of a session. One that another process has by now is for that one to end.
+    async fn erase(&self, id: SessionId) -> Result<(), OpenError> {
+        match self.store.remove(id, Some(self.lease()?)).await {
+            Ok(()) | Err(StoreError::NotHolder) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// Goes through all that the store says is due, and ends what nobody holds.

@@ -156,7 +156,7 @@ impl Shared {
         name: Option<Name>,
     ) -> Result<Use, OpenError> {
         self.place(&record.owner).await?;
-        match self.store.insert(&record).await {
+        match self.store.insert(&record, None).await {
             Ok(generation) => {
                 record.generation = generation;
                 Ok(Use::of(self, self.table.hold(record, name), true))

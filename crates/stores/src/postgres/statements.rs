@@ -16,8 +16,13 @@ macro_rules! columns {
     };
 }
 
-pub(super) const INSERT: &str = "select outcome, generation, taken_by from stayput_insert(\
-     $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)";
+/// A session is new, so there is nothing to be forgotten for its connection.
+pub(super) const INSERT: &str = "\
+    with made as materialized (select outcome, generation, taken_by from stayput_insert( \
+        $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)) \
+    select case when outcome <> 'done' or $16::bytea is null then outcome \
+        else stayput_put_connection($1, $14, $16, $17, $18, 0, 1) end as outcome, \
+        generation, taken_by from made";
 
 pub(super) const LOAD: &str =
     concat!("select ", columns!("s."), " from stayput_session s where s.id = $1");

@@ -34,11 +34,16 @@ pub(super) async fn add_handle(
 ) -> Result<(), StoreError> {
     let mut call = ADD_HANDLE.call(&[&store.keys.row(id), &store.keys.handles(id)]);
     call.arg((lease_text(by), hash.as_bytes(), HANDLES_PER_SESSION));
-    enter(store, hash, id, store.link.one(&call).await?).await
+    taken(store, hash, id, store.link.one(&call).await?).await
+}
+
+/// Enters a name into the index.
+pub(super) fn enter(store: &RedisStore, pipe: &mut Pipeline, name: HandleHash, id: SessionId) {
+    pipe.cmd("SET").arg(store.keys.name(name)).arg(id.to_string()).ignore();
 }
 
 /// Enters a name that a session has taken into the index, and takes those out that it has forgotten for it.
-async fn enter(
+async fn taken(
     store: &RedisStore,
     name: HandleHash,
     id: SessionId,
@@ -47,7 +52,7 @@ async fn enter(
     let mut said = said.into_iter();
     allowed(answer(said.next().unwrap_or(Value::Nil))?)?;
     let mut pipe = Pipeline::new();
-    pipe.cmd("SET").arg(store.keys.name(name)).arg(id.to_string()).ignore();
+    enter(store, &mut pipe, name, id);
     for forgotten in said {
         let name = read_name(&answer::<Vec<u8>>(forgotten)?)?;
         pipe.add_command(store.drop_name(name, id)).ignore();
@@ -84,11 +89,11 @@ pub(super) async fn put_connection(
     let mut call = on_connections(store, &PUT_CONNECTION, id);
     call.arg(lease_text(by)).arg(name.as_bytes()).arg(&connection.body);
     call.arg((connection.used.as_millis(), unused.as_millis(), CONNECTIONS_PER_SESSION));
-    enter(store, name, id, store.link.one(&call).await?).await
+    taken(store, name, id, store.link.one(&call).await?).await
 }
 
 /// A call of a script on the connections of a session.
-fn on_connections(store: &RedisStore, script: &Script, id: SessionId) -> Cmd {
+pub(super) fn on_connections(store: &RedisStore, script: &Script, id: SessionId) -> Cmd {
     let keys = [store.keys.row(id), store.keys.connections(id), store.keys.uses(id)];
     script.call(&keys.each_ref().map(String::as_str))
 }

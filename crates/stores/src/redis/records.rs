@@ -1,12 +1,14 @@
 //! Records: how they are made, changed and forgotten.
 
 use ::redis::{Cmd, Pipeline};
-use stayput_core::{Generation, Lease, Record, Revision, Seen, SessionId, StoreError, Timestamp};
+use stayput_core::{
+    Connection, Generation, Lease, Record, Revision, Seen, SessionId, StoreError, Timestamp,
+};
 
 use super::{
     BATCH, REDIS, RedisStore, SEALED, TURNS, allowed,
     index::Last,
-    lease_text, row,
+    lease_text, names, row,
     scripts::{INSERT, RAISE, REMOVE, REPLACE, TOUCH},
 };
 use crate::failure::unavailable;
@@ -14,9 +16,13 @@ use crate::failure::unavailable;
 /// Writes the row first and moves the key to it last: a row whose key does not lead to it was
 /// never acknowledged. If nobody finishes, it is a session without a name that ends at its
 /// deadline; it keeps nobody from the key.
-pub(super) async fn insert(store: &RedisStore, record: &Record) -> Result<Generation, StoreError> {
+pub(super) async fn insert(
+    store: &RedisStore,
+    record: &Record,
+    connection: Option<&Connection>,
+) -> Result<Generation, StoreError> {
     let Some(key) = store.keys.key_of(record) else {
-        write_new(store, record).await?;
+        write_new(store, record, connection).await?;
         return Ok(record.generation);
     };
     // The generation under which the row is there by now.
@@ -37,7 +43,7 @@ pub(super) async fn insert(store: &RedisStore, record: &Record) -> Result<Genera
         };
         let generation = least.max(written.unwrap_or(record.generation));
         match written {
-            None => write_new(store, &Record { generation, ..record.clone() }).await?,
+            None => write_new(store, &Record { generation, ..record.clone() }, connection).await?,
             Some(written) if written == generation => {}
             Some(_) => raise(store, record.id, generation).await?,
         }
@@ -53,17 +59,32 @@ pub(super) async fn insert(store: &RedisStore, record: &Record) -> Result<Genera
 
 /// Writes a row between two entries into the indexes: before, so that it is never in none; after,
 /// because whoever met the first entry without a row has taken it out.
-async fn write_new(store: &RedisStore, record: &Record) -> Result<(), StoreError> {
-    let mut insert = INSERT.call(&[&store.keys.row(record.id)]);
+async fn write_new(
+    store: &RedisStore,
+    record: &Record,
+    connection: Option<&Connection>,
+) -> Result<(), StoreError> {
+    let mut insert = names::on_connections(store, &INSERT, record.id);
+    match connection {
+        None => insert.arg(("", "", 0)),
+        Some(it) => insert.arg((it.name.as_bytes(), &it.body, it.used.as_millis())),
+    };
     row::write_new(&mut insert, record)?;
     let mut pipe = Pipeline::new();
     store.enter(&mut pipe, record);
     pipe.add_command(insert);
     store.enter(&mut pipe, record);
-    match store.link.many(&pipe).await? {
-        (true,) => Ok(()),
-        (false,) => Err(StoreError::Taken { by: record.id }),
+    if let Some(connection) = connection {
+        names::enter(store, &mut pipe, connection.name, record.id);
     }
+    let (written,): (bool,) = store.link.many(&pipe).await?;
+    if written {
+        return Ok(());
+    }
+    if let Some(connection) = connection {
+        store.link.one::<()>(&store.drop_name(connection.name, record.id)).await?;
+    }
+    Err(StoreError::Taken { by: record.id })
 }
 
 async fn raise(

@@ -1,6 +1,6 @@
 //! What each verb of the contract is in SQL. Every function runs inside a transaction of its lane.
 
-use rusqlite::{Connection as Db, OptionalExtension, Params, named_params, params};
+use rusqlite::{Connection as Db, OptionalExtension, Params, params};
 use stayput_core::{
     CONNECTIONS_PER_SESSION, Connection, Digest, Epoch, Event, Expect, Generation,
     HANDLES_PER_SESSION, HandleHash, Holder, Lease, Owner, Put, Record, Revision, Seen, SessionId,
@@ -146,7 +146,11 @@ pub(super) fn find(db: &Db, name: &[String; 3]) -> Result<Option<Record>> {
     record(db, KEY, name.each_ref())
 }
 
-pub(super) fn insert(db: &Db, mut record: Record) -> Result<Generation> {
+pub(super) fn insert(
+    db: &Db,
+    mut record: Record,
+    connection: Option<&Connection>,
+) -> Result<Generation> {
     if load(db, record.id)?.is_some() {
         return Err(StoreError::Taken { by: record.id });
     }
@@ -162,13 +166,18 @@ pub(super) fn insert(db: &Db, mut record: Record) -> Result<Generation> {
             record.generation = record.generation.max(Generation(unsigned(past)).next());
         }
     }
-    write(db, "insert", &record)?;
+    write(db, &record)?;
+    if let Some(connection) = connection {
+        connect(db, connection)?;
+    }
     Ok(record.generation)
 }
 
 pub(super) fn replace(db: &Db, record: Record, seen: Seen, by: Option<Lease>) -> Result<Revision> {
-    fence(db, record.id, by)?;
     let old = load(db, record.id)?.ok_or(StoreError::Missing)?;
+    if old.holder.is_some() && old.holder != by {
+        return Err(StoreError::NotHolder);
+    }
     let used = seen.last_used.is_some_and(|last_used| last_used != old.last_used);
     if old.revision != seen.revision || used {
         return Err(StoreError::Stale);
@@ -191,41 +200,66 @@ pub(super) fn replace(db: &Db, record: Record, seen: Seen, by: Option<Lease>) ->
         },
         last_used: old.last_used.max(record.last_used),
         revision: old.revision.next(),
-        owner: old.owner,
-        agent: old.agent,
-        key: old.key,
         ..record
     };
-    write(db, "update", &record)?;
+    overwrite(db, &old, &record)?;
     Ok(record.revision)
 }
 
-/// Writes all columns of a record.
-fn write(db: &Db, how: &str, record: &Record) -> Result<()> {
-    let sql = match how {
-        "insert" => {
-            "insert into session (id, owner, agent, key, created, last_used, idle, absolute, deadline,
-                generation, provisional, detail, ended_at, ended_reason, holder, revision)
-             values (:id, :owner, :agent, :key, :created, :last_used, :idle, :absolute, :deadline,
-                :generation, :provisional, :detail, :ended_at, :ended_reason, :holder, :revision)"
-        }
-        _ => {
-            "update session set owner = :owner, agent = :agent, key = :key, created = :created,
-                last_used = :last_used, idle = :idle, absolute = :absolute, deadline = :deadline,
-                generation = :generation, provisional = :provisional, detail = :detail,
-                ended_at = :ended_at, ended_reason = :ended_reason, holder = :holder, revision = :revision
-             where id = :id"
-        }
-    };
+/// Writes a new record.
+fn write(db: &Db, record: &Record) -> Result<()> {
+    let sql =
+        "insert into session (id, owner, agent, key, created, last_used, idle, absolute, deadline,
+                   generation, provisional, detail, ended_at, ended_reason, holder, revision)
+               values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16)";
     let row = Row::of(record);
-    let values = named_params! {
-        ":id": row.id.to_string(), ":owner": row.owner, ":agent": row.agent, ":key": row.key,
-        ":created": row.created, ":last_used": row.last_used, ":idle": row.idle, ":absolute": row.absolute,
-        ":deadline": record.deadline().map(time), ":generation": row.generation,
-        ":provisional": row.provisional, ":detail": row.detail, ":ended_at": row.ended_at,
-        ":ended_reason": row.ended_reason, ":holder": row.holder, ":revision": row.revision,
-    };
+    let due = record.deadline().map(time);
+    let values = params![
+        row.id.to_string(),
+        row.owner,
+        row.agent,
+        row.key,
+        row.created,
+        row.last_used,
+        row.idle,
+        row.absolute,
+        due,
+        row.generation,
+        row.provisional,
+        row.detail,
+        row.ended_at,
+        row.ended_reason,
+        row.holder,
+        row.revision,
+    ];
     execute(db, sql, values).map(drop)
+}
+
+/// Writes a record over the one that was there. Owner, agent and key stay.
+fn overwrite(db: &Db, old: &Record, record: &Record) -> Result<()> {
+    let row = Row::of(record);
+    let sql = "update session set created = ?2, last_used = ?3, idle = ?4, absolute = ?5, generation = ?6,
+                   provisional = ?7, detail = ?8, holder = ?9, revision = ?10 where id = ?1";
+    let values = params![
+        row.id.to_string(),
+        row.created,
+        row.last_used,
+        row.idle,
+        row.absolute,
+        row.generation,
+        row.provisional,
+        row.detail,
+        row.holder,
+        row.revision,
+    ];
+    execute(db, sql, values)?;
+    if (old.deadline(), old.ended) == (record.deadline(), record.ended) {
+        // An index is written anew with every column that it has, be it the same.
+        return Ok(());
+    }
+    let sql = "update session set deadline = ?2, ended_at = ?3, ended_reason = ?4 where id = ?1";
+    let due = record.deadline().map(time);
+    execute(db, sql, params![row.id.to_string(), due, row.ended_at, row.ended_reason]).map(drop)
 }
 
 pub(super) fn touch(db: &Db, used: &[(SessionId, Timestamp)], by: Option<Lease>) -> Result<u64> {
@@ -320,17 +354,21 @@ pub(super) fn put_connection(
     by: Option<Lease>,
 ) -> Result<()> {
     fence(db, connection.session, by)?;
-    let sql = "insert into connection (name, session, used, body) values (?1, ?2, ?3, ?4)
-               on conflict (name) do update set
-                   session = excluded.session, used = max(used, excluded.used), body = excluded.body";
-    let Connection { name, session, used, body } = connection;
-    let session = session.to_string();
-    execute(db, sql, params![name.as_bytes(), session, time(*used), body])?;
+    connect(db, connection)?;
+    let session = connection.session.to_string();
     // Where there are not so many, nothing is before what the inner one finds.
     let old = "delete from connection where session = ?1 and used < ?2 and used < (
                    select used from connection where session = ?1 order by used desc limit 1 offset ?3)";
     let last = limit(CONNECTIONS_PER_SESSION - 1);
     execute(db, old, params![session, time(unused), last]).map(drop)
+}
+
+fn connect(db: &Db, connection: &Connection) -> Result<()> {
+    let sql = "insert into connection (name, session, used, body) values (?1, ?2, ?3, ?4)
+               on conflict (name) do update set
+                   session = excluded.session, used = max(used, excluded.used), body = excluded.body";
+    let Connection { name, session, used, body } = connection;
+    execute(db, sql, params![name.as_bytes(), session.to_string(), time(*used), body]).map(drop)
 }
 
 pub(super) fn touch_connections(

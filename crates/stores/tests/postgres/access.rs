@@ -102,7 +102,7 @@ async fn encryption_is_verified_or_refused() {
     let file = |name: &str| folder.path().join(name).display().to_string();
 
     let store = open(&format!("{url}?sslrootcert={}", file("right.pem"))).await;
-    store.store.insert(&record()).await.unwrap();
+    store.store.insert(&record(), None).await.unwrap();
     let encrypted = "select count(*) from pg_stat_ssl join pg_stat_activity using (pid) \
                      where ssl and usename = 'ann'";
     let row = admin.query_one(encrypted, &[]).await.unwrap();

@@ -11,7 +11,7 @@ async fn a_crash_of_the_server_loses_nothing_that_was_acknowledged() {
     let mut server = Postgres::start();
     let database = open(&server.url()).await;
     let (store, record) = (&database.store, named("k"));
-    store.insert(&record).await.unwrap();
+    store.insert(&record, None).await.unwrap();
     let revision = store.put_state(record.id, put("x", b"1"), None).await.unwrap();
     // Several connections of the pool, all of which will be dead.
     let reads = at_once(16, |_| {
@@ -68,7 +68,7 @@ async fn a_server_that_hangs_is_not_waited_for() {
     let server = Postgres::start();
     let database = open(&server.url()).await;
     let (store, record) = (&database.store, named("k"));
-    store.insert(&record).await.unwrap();
+    store.insert(&record, None).await.unwrap();
     let frozen = Frozen::new(&server);
     let reads = at_once(20, |_| {
         let (store, id) = (store.clone(), record.id);
@@ -84,7 +84,7 @@ async fn a_lock_is_not_waited_for_without_end() {
     let at = PostgresUrl::empty();
     let store = open(&at.url).await.store;
     let record = named("k");
-    store.insert(&record).await.unwrap();
+    store.insert(&record, None).await.unwrap();
     let mut blocker = client(&at.url).await;
     let transaction = blocker.transaction().await.unwrap();
     let lock = "lock table stayput_session in access exclusive mode";
@@ -107,16 +107,16 @@ async fn a_server_that_takes_no_writes_is_not_there() {
     // It takes the server a moment to tell its processes.
     let refused = answer(async {
         loop {
-            if let Err(error) = store.insert(&record()).await {
+            if let Err(error) = store.insert(&record(), None).await {
                 break error;
             }
         }
     });
     assert_unavailable::<()>(Err(refused.await));
-    assert_unavailable(answer(store.insert(&record())).await);
+    assert_unavailable(answer(store.insert(&record(), None)).await);
     assert!(refusal(&server.url()).await.contains("does not allow writes"));
     let become_primary = "alter system reset default_transaction_read_only";
     admin.batch_execute(become_primary).await.unwrap();
     admin.batch_execute("select pg_reload_conf()").await.unwrap();
-    answer(async { while store.insert(&record()).await.is_err() {} }).await;
+    answer(async { while store.insert(&record(), None).await.is_err() {} }).await;
 }

@@ -11,7 +11,7 @@ async fn a_successor_inherits_from_one_that_is_just_ending() {
     let at = PostgresUrl::empty();
     let store = open(&at.url).await.store;
     let mut last = named("k");
-    store.insert(&last).await.unwrap();
+    store.insert(&last, None).await.unwrap();
     for round in 1..=30 {
         last.generation = Generation(last.generation.0 + 7);
         last.end(EndReason::Closed, NOW);
@@ -21,7 +21,7 @@ async fn a_successor_inherits_from_one_that_is_just_ending() {
             spawn(async move { store.replace(&last, seen, None).await })
         };
         let generation = loop {
-            match store.insert(&next).await {
+            match store.insert(&next, None).await {
                 Ok(generation) => break generation,
                 Err(StoreError::Taken { by }) => assert_eq!(by, last.id),
                 Err(other) => panic!("{other:?}"),
@@ -41,7 +41,7 @@ async fn touches_of_the_same_sessions_do_not_meet() {
     let mut used = Vec::new();
     for _ in 0..50 {
         let record = record();
-        store.insert(&record).await.unwrap();
+        store.insert(&record, None).await.unwrap();
         used.push((record.id, NOW));
     }
     let touches = at_once(40, |n| {
@@ -66,7 +66,7 @@ async fn a_claim_waits_for_a_renewal_under_way() {
     let (holder, record) = (Holder::unreachable(), named("k"));
     let mine = store.hold(&holder, MINUTE).await.unwrap();
     let other = store.hold(&Holder::unreachable(), MINUTE).await.unwrap();
-    store.insert(&record).await.unwrap();
+    store.insert(&record, None).await.unwrap();
     store.claim(record.id, mine).await.unwrap();
 
     let (mut renewing, watching) = (client(&at.url).await, client(&at.url).await);

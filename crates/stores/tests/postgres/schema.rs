@@ -18,7 +18,7 @@ async fn many_can_open_an_empty_database_at_once() {
         async move { stayput_stores::open(&url).await }
     });
     for database in opened.await {
-        database.unwrap().store.insert(&record()).await.unwrap();
+        database.unwrap().store.insert(&record(), None).await.unwrap();
     }
     let versions = "select array_agg(version) from stayput_schema";
     let row = client(&at.url).await.query_one(versions, &[]).await;
@@ -48,8 +48,8 @@ async fn schemas_and_roles_are_the_administrators_choice() {
     admin.batch_execute("create schema side").await.unwrap();
     let one = open(&at.url).await.store;
     let other = open(&format!("{}?options=-c%20search_path%3Dside", at.url)).await;
-    one.insert(&named("k")).await.unwrap();
-    other.store.insert(&named("k")).await.unwrap();
+    one.insert(&named("k"), None).await.unwrap();
+    other.store.insert(&named("k"), None).await.unwrap();
     assert_eq!(one.list(None, None, 9).await.unwrap().len(), 1);
 
     let grant = format!(
@@ -60,7 +60,7 @@ async fn schemas_and_roles_are_the_administrators_choice() {
     let database = open(&at.url.replace("stayput@", &format!("{role}@"))).await;
     let (store, record) = (database.store, named("l"));
     let lease = store.hold(&Holder::unreachable(), MINUTE).await.unwrap();
-    store.insert(&record).await.unwrap();
+    store.insert(&record, None).await.unwrap();
     store.claim(record.id, lease).await.unwrap();
     store.put_state(record.id, put("x", b"1"), Some(lease)).await.unwrap();
     store.remove(record.id, Some(lease)).await.unwrap();
@@ -87,7 +87,7 @@ async fn the_longest_names_fit() {
     let owner = Owner::verified(&"#".repeat(512), &noise(512)).unwrap();
     let record = Record::new(owner.clone(), Expiry::idle(Duration::MAX), NOW)
         .keyed(Agent::named(&noise(128)).unwrap(), Key::named(&noise(251)).unwrap());
-    store.insert(&record).await.unwrap();
+    store.insert(&record, None).await.unwrap();
     let key = record.key.clone().unwrap();
     let found = store.find(&owner, &record.agent, &key).await.unwrap();
     assert_eq!(found.unwrap().id, record.id);

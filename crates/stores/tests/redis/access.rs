@@ -73,7 +73,7 @@ async fn an_encrypted_server_must_be_vouched_for() {
     let url = server.url();
     let store = open(&trusting(&url, &server.authority())).await.store;
     let record = named("k");
-    store.insert(&record).await.unwrap();
+    store.insert(&record, None).await.unwrap();
     assert_eq!(store.load(record.id).await.unwrap(), Some(record));
 
     let strangers = [

@@ -36,7 +36,7 @@ async fn start() -> (Redis, Arc<dyn Store>) {
 /// A session with all that a session can have.
 async fn whole(store: &dyn Store, name: &str) -> (Record, HandleHash, HandleHash) {
     let mut record = named(name);
-    record.generation = store.insert(&record).await.unwrap();
+    record.generation = store.insert(&record, None).await.unwrap();
     let hash = || Handle::generate().hash(&record.owner);
     let (handle, connection) = (hash(), hash());
     store.add_handle(record.id, handle, None).await.unwrap();
@@ -64,7 +64,7 @@ async fn listed(store: &dyn Store, record: &Record) -> [bool; 3] {
 /// Whoever comes next gets the key, or the session that has it.
 async fn open_next(store: &dyn Store, name: &str) -> Record {
     let next = named(name);
-    let id = match store.insert(&next).await {
+    let id = match store.insert(&next, None).await {
         Ok(_) => next.id,
         Err(StoreError::Taken { by }) => by,
         Err(other) => panic!("{other:?}"),
@@ -99,10 +99,20 @@ async fn while_it_makes_a_session() {
                 ended(&*store, whole(&*store, &name).await.0).await;
             }
             let record = named(&name);
-            cuts += usize::from(!cut(steps, store.insert(&record)).await);
-            if let Some(there) = store.load(record.id).await.unwrap() {
-                assert_eq!(listed(&*store, &there).await, [true; 3], "it can end");
+            let name_of_it = Handle::generate().hash(&record.owner);
+            let connection =
+                Connection { name: name_of_it, session: record.id, used: NOW, body: vec![1] };
+            let whole = cut(steps, store.insert(&record, Some(&connection))).await;
+            cuts += usize::from(!whole);
+            let there = store.load(record.id).await.unwrap();
+            if let Some(there) = &there {
+                assert_eq!(listed(&*store, there).await, [true; 3], "it can end");
             }
+            let led = store.connection(name_of_it).await.unwrap();
+            assert!(led.is_none() || there.is_some(), "it leads nowhere");
+            let found = find(&*store, &name).await.is_some_and(|found| found.id == record.id);
+            assert!(!found || led == Some(connection), "it was kept with its session");
+            assert!(!whole || found);
             let next = open_next(&*store, &name).await;
             assert_eq!(next.generation.0 > 0, successor);
         }
@@ -192,7 +202,7 @@ async fn while_it_shortens_a_life() {
     let (_server, store) = start().await;
     for steps in 0..STEPS {
         let mut record = named(&steps.to_string());
-        store.insert(&record).await.unwrap();
+        store.insert(&record, None).await.unwrap();
         record.expiry.idle = Some(std::time::Duration::from_secs(1));
         cut(steps, replace(&*store, &record)).await;
         let there = store.load(record.id).await.unwrap().unwrap();
@@ -208,14 +218,14 @@ async fn while_it_shortens_a_life() {
 async fn a_session_without_its_key_keeps_nobody_from_it() {
     let (server, store) = start().await;
     let lost = named("k");
-    store.insert(&lost).await.unwrap();
+    store.insert(&lost, None).await.unwrap();
     let indexes = left(&mut server.cli());
     let index = indexes.iter().find(|key| key.contains(":k:")).unwrap();
     says(&mut server.cli(), &format!("del {index}"));
     assert_eq!(find(&*store, "k").await, None);
     assert_eq!(listed(&*store, &lost).await, [true; 3]);
     let next = named("k");
-    store.insert(&next).await.unwrap();
+    store.insert(&next, None).await.unwrap();
     assert_eq!(find(&*store, "k").await, Some(next));
     ended(&*store, lost).await;
     assert!(find(&*store, "k").await.is_some());
@@ -233,7 +243,7 @@ async fn a_row_that_cannot_be_read_can_still_be_forgotten() {
     assert_eq!(said.to_string(), "the redis store holds a record that cannot be read");
     // One of many does not keep the others from being noted.
     let other = named("other");
-    store.insert(&other).await.unwrap();
+    store.insert(&other, None).await.unwrap();
     let used = [(record.id, LATE), (other.id, LATE)];
     assert_eq!(store.touch(&used, None).await.unwrap(), 2);
     store.remove(record.id, None).await.unwrap();

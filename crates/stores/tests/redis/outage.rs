@@ -12,7 +12,7 @@ async fn a_crash_of_the_server_loses_nothing_that_was_acknowledged() {
     let mut server = Redis::start();
     let database = open(&server.url()).await;
     let (store, events, record) = (&database.store, &database.events, named("k"));
-    store.insert(&record).await.unwrap();
+    store.insert(&record, None).await.unwrap();
     let revision = store.put_state(record.id, put("x", b"1"), None);
     let revision = revision.await.unwrap();
     let topic = Topic { owner: record.owner.clone(), session: record.id, stream: 1 };
@@ -37,7 +37,7 @@ async fn a_server_that_hangs_is_not_waited_for() {
     let server = Redis::start();
     let store = open(&server.url()).await.store;
     let record = named("k");
-    store.insert(&record).await.unwrap();
+    store.insert(&record, None).await.unwrap();
 
     server.freeze();
     // Over the connection that is there, and over one that cannot be made.
@@ -73,7 +73,7 @@ async fn a_server_that_forgot_the_scripts_is_told_again() {
     let record = named("k");
     let flush = || says(&mut server.cli(), "script flush");
     flush();
-    store.insert(&record).await.unwrap();
+    store.insert(&record, None).await.unwrap();
     flush();
     let touched = [(record.id, NOW), (record.id, NOW)];
     assert_eq!(store.touch(&touched, None).await.unwrap(), 2);

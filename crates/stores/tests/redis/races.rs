@@ -5,7 +5,7 @@ use std::sync::{
     atomic::{AtomicI64, AtomicUsize, Ordering},
 };
 
-use stayput_core::{EndReason, Owner, Record, Store, StoreError};
+use stayput_core::{Connection, EndReason, Handle, Owner, Record, Store, StoreError};
 use stayput_testkit::redis::Redis;
 
 use crate::kit::{LATE, NOW, answer, find, left, named, open, replace};
@@ -39,7 +39,10 @@ impl Count {
 async fn play(store: Arc<dyn Store>, count: Arc<Count>, rounds: usize) {
     let mut over: Vec<Record> = Vec::new();
     for round in 0..rounds {
-        let made = store.insert(&named("k")).await.map(drop);
+        let record = named("k");
+        let name = Handle::generate().hash(&record.owner);
+        let led = Connection { name, session: record.id, used: NOW, body: Vec::new() };
+        let made = store.insert(&record, Some(&led)).await.map(drop);
         count.note(made, &count.made);
         if let Some(mut record) = find(&*store, "k").await {
             record.end(EndReason::Closed, NOW);

@@ -62,7 +62,7 @@ pub async fn all_at_once(store: Arc<dyn Store>, tasks: usize, acts: usize) {
         held: AtomicUsize::new(0),
     });
     let wanted = Record::new(owner(), Expiry::NEVER, NOW);
-    store.insert(&wanted).await.unwrap();
+    store.insert(&wanted, None).await.unwrap();
     let mut running = Vec::new();
     for task in 0..tasks {
         let story = story.new_tree(&mut random).unwrap().current();
@@ -117,7 +117,7 @@ impl Actor {
 
     async fn open(&self, number: usize) {
         let record = Record::new(owner(), Expiry::NEVER, NOW).keyed(Agent::none(), key(number));
-        match self.store.insert(&record).await {
+        match self.store.insert(&record, None).await {
             Ok(generation) => {
                 self.ledger.inserted.fetch_add(1, Ordering::SeqCst);
                 let mut generations = self.ledger.generations.lock().unwrap();

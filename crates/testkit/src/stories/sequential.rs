@@ -248,7 +248,7 @@ impl Teller<'_> {
             record = record.keyed(Agent::none(), self::key(key));
         }
         self.records.push(record.clone());
-        let said = self.store.insert(&record).await;
+        let said = self.store.insert(&record, None).await;
         let expected = self.model.insert(Session {
             there: true,
             key_since: self.count,
