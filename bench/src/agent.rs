@@ -13,7 +13,7 @@ use crate::{
         sdk::{self, Sdk},
     },
     report::{head, line},
-    server::{HttpServer, program},
+    server::{HttpServer, counter},
 };
 
 const ROUNDS: usize = 7;
@@ -29,7 +29,7 @@ pub(crate) fn run() {
 }
 
 fn over_stdio(runtime: &Runtime) {
-    let hub = hub(Stdio::new(program()).args(["serve", "stdio"]));
+    let hub = hub(Stdio::new(counter()));
     let sdk = runtime.block_on(sdk::over_stdio());
     let each = || async { one(sdk::over_stdio().await).await };
     compare(runtime, "stdio", &hub, sdk, each);

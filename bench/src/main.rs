@@ -19,6 +19,7 @@
 #![allow(missing_docs)]
 
 mod agent;
+mod counter;
 mod layer;
 mod links;
 mod places;
@@ -42,9 +43,8 @@ const KNOWN: [&str; 6] = ["sessions", "stores", "links", "agent", "server", "soa
 fn main() -> ExitCode {
     let wanted: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = wanted.iter().map(String::as_str).collect();
-    // The benchmarks run this program again: as the server that all clients call, and as a warden.
+    // The benchmarks run this program again: as the counter over HTTP, and as a warden.
     match words[..] {
-        ["serve", "stdio"] => return server::stdio(),
         ["serve", "http", port] => return server::http(port.parse().unwrap()),
         ["serve", "rmcp", kind] => return layer::serve(kind),
         ["warden"] => return warden_main(),

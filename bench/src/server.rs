@@ -1,13 +1,12 @@
-//! The smallest server that is one: the same for every client that is measured, so that what differs
-//! is the client.
+//! The counter over HTTP, and where that over standard input and output is.
 
 use std::{
     collections::HashMap,
     convert::Infallible,
-    io::{BufRead, BufReader, Write, stdin, stdout},
+    io::{BufRead, BufReader, stdin},
     net::Ipv4Addr,
     process::{Child, Command, ExitCode, Stdio},
-    sync::{Mutex, OnceLock},
+    sync::Mutex,
     time::Duration,
 };
 
@@ -16,70 +15,13 @@ use http::{Method, Request, Response, StatusCode, header::CONTENT_TYPE};
 use http_body_util::{BodyExt, Full};
 use hyper::{body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::TokioIo;
-use stayput_wire::{Kind, Message};
+use stayput_wire::Message;
 use tokio::net::TcpListener;
 
-/// What `large` answers with.
-pub(crate) const LARGE: usize = 100_000;
+use crate::counter::answer;
 
 /// How long `wait` takes, over HTTP.
 const WAIT: Duration = Duration::from_secs(1);
-
-const GREETING: &str = r#"{"protocolVersion":"2025-11-25","capabilities":{"tools":{}},"serverInfo":{"name":"bench","version":"1"}}"#;
-
-const TOOLS: &str = r#"{"tools":[{"name":"count","description":"Adds one and says the number.","inputSchema":{"type":"object"}}]}"#;
-
-/// The answer to a message, if it wants one. `count` adds one to what its session has counted.
-fn answer(message: &Message<'_>, count: impl FnOnce() -> u64) -> Option<String> {
-    let Kind::Request { id, method, params } = message.kind() else { return None };
-    let id = id.as_str();
-    let tool = params.and_then(|params| params.find(&["name"])?.text());
-    let result = match (&**method, tool.as_deref()) {
-        ("initialize", _) => GREETING.to_owned(),
-        ("tools/list", _) => TOOLS.to_owned(),
-        ("tools/call", Some("count")) => text(&count().to_string()),
-        ("tools/call", Some("large")) => large().to_owned(),
-        ("tools/call", Some("pid")) => text(&std::process::id().to_string()),
-        ("tools/call", _) => text("ok"),
-        ("ping", _) => "{}".to_owned(),
-        _ => {
-            let error = r#"{"code":-32601,"message":"there is no such method"}"#;
-            return Some(format!(r#"{{"jsonrpc":"2.0","id":{id},"error":{error}}}"#));
-        }
-    };
-    Some(format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{result}}}"#))
-}
-
-fn text(text: &str) -> String {
-    format!(r#"{{"content":[{{"type":"text","text":"{text}"}}]}}"#)
-}
-
-fn large() -> &'static str {
-    static RESULT: OnceLock<String> = OnceLock::new();
-    RESULT.get_or_init(|| text(&"a line of text as a file has them ".repeat(LARGE / 34)))
-}
-
-/// Serves until its input ends.
-pub(crate) fn stdio() -> ExitCode {
-    let (mut lines, mut out) = (BufReader::new(stdin().lock()), stdout().lock());
-    let mut line = Vec::new();
-    let mut counted = 0;
-    while lines.read_until(b'\n', &mut line).is_ok_and(|read| read > 0) {
-        let message = Message::parse(&line).unwrap();
-        let count = || {
-            counted += 1;
-            counted
-        };
-        if let Some(mut answer) = answer(&message, count) {
-            answer.push('\n');
-            if out.write_all(answer.as_bytes()).and_then(|()| out.flush()).is_err() {
-                break;
-            }
-        }
-        line.clear();
-    }
-    ExitCode::SUCCESS
-}
 
 /// Says where it listens, any free port if `port` is none, and serves until its input ends.
 pub(crate) fn http(port: u16) -> ExitCode {
@@ -149,6 +91,13 @@ async fn route(request: Request<Incoming>) -> Result<Response<Full<Bytes>>, Infa
 fn new_session() -> http::HeaderValue {
     let (a, b) = (getrandom::u64().unwrap(), getrandom::u64().unwrap());
     http::HeaderValue::from_str(&format!("{a:016x}{b:016x}")).unwrap()
+}
+
+/// The counter over standard input and output, which lies beside this program.
+pub(crate) fn counter() -> String {
+    let counter = std::env::current_exe().unwrap().with_file_name("stayput-bench-counter");
+    assert!(counter.exists(), "{} is not built; `make bench` builds it", counter.display());
+    counter.to_str().unwrap().to_owned()
 }
 
 /// This program.

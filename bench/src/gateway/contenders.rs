@@ -9,7 +9,7 @@ use std::{
 use serde_json::Value;
 
 use super::running::Running;
-use crate::server::program;
+use crate::server::counter;
 
 /// How the counter is reached.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -29,7 +29,7 @@ pub(super) async fn stayput(over: Over<'_>) -> Result<Running, String> {
 /// A program of Stayput in front of the counter.
 async fn build(name: &'static str, gateway: &str, over: Over<'_>) -> Result<Running, String> {
     let counter = match over {
-        Over::Stdio => serde_json::json!({ "command": program(), "args": ["serve", "stdio"] }),
+        Over::Stdio => serde_json::json!({ "command": counter() }),
         Over::Http(url) => serde_json::json!({ "url": url }),
     };
     let config = serde_json::json!({
@@ -126,8 +126,7 @@ fn peers() -> Result<PathBuf, String> {
 async fn supergateway() -> Result<Running, String> {
     let mut command = node("supergateway")?;
     Running::start("supergateway", "/mcp", |port, _| {
-        let stdio = format!("{} serve stdio", program());
-        command.args(["--stdio", &stdio, "--outputTransport", "streamableHttp", "--stateful"]);
+        command.args(["--stdio", &counter(), "--outputTransport", "streamableHttp", "--stateful"]);
         command.args(["--port", &port.to_string(), "--logLevel", "none"]);
         command
     })
@@ -138,7 +137,7 @@ async fn npm_mcp_proxy() -> Result<Running, String> {
     let mut command = node("mcp-proxy")?;
     Running::start("mcp-proxy (npm)", "/mcp", |port, _| {
         command.args(["--host", "127.0.0.1", "--port", &port.to_string(), "--server", "stream"]);
-        command.args(["--", &program(), "serve", "stdio"]);
+        command.args(["--", &counter()]);
         command
     })
     .await
@@ -149,7 +148,7 @@ async fn pypi_mcp_proxy() -> Result<Running, String> {
     Running::start("mcp-proxy (PyPI)", "/mcp", |port, _| {
         let mut command = Command::new(program_of_theirs);
         command.args(["--port", &port.to_string(), "--log-level", "ERROR"]);
-        command.args(["--", &program(), "serve", "stdio"]);
+        command.args(["--", &counter()]);
         command
     })
     .await
@@ -163,7 +162,7 @@ async fn fastmcp(over: Over<'_>) -> Result<Running, String> {
         command.arg(script).arg(port.to_string());
         match over {
             Over::Http(url) => command.arg(url),
-            Over::Stdio => command.args([&program(), "serve", "stdio"]),
+            Over::Stdio => command.arg(counter()),
         };
         command
     })

@@ -14,9 +14,6 @@
 //! All stand in front of the same counter and are called by the same client, in turns. The client and
 //! the counter are never counted: processor time is that of whoever stands in between, of all its
 //! processes but the counters that it started.
-//!
-//! A program of its own: it is also the counter, which is started once for each session, and a small
-//! program starts faster.
 
 // A measurement that cannot be made is a program that ends with a sentence.
 #![allow(clippy::unwrap_used, clippy::print_stdout, clippy::disallowed_methods, clippy::panic)]
@@ -25,6 +22,8 @@
 mod calls;
 mod client;
 mod contenders;
+#[path = "../counter.rs"]
+mod counter;
 mod growth;
 mod identify;
 mod idle;
@@ -47,11 +46,9 @@ use tokio::runtime::Builder;
 fn main() -> ExitCode {
     let wanted: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = wanted.iter().map(String::as_str).collect();
-    // The benchmark runs this program again, as the counter.
-    match words[..] {
-        ["serve", "stdio"] => return server::stdio(),
-        ["serve", "http", port] => return server::http(port.parse().unwrap()),
-        _ => {}
+    // The benchmark runs this program again, as the counter over HTTP.
+    if let ["serve", "http", port] = words[..] {
+        return server::http(port.parse().unwrap());
     }
     let runs = |part: &str| words.contains(&part) || words.contains(&"gateway");
     // One thread: the client leaves as much of the machine as it can to whom it measures.

@@ -17,6 +17,7 @@ use super::{
     client::Client,
     session::{Session, Target},
 };
+use crate::server::counter;
 
 /// How long something may take until it answers.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -90,11 +91,22 @@ impl Running {
     /// Itself and what it started, but not the counters: they do the work, whoever passes it on.
     fn processes(&self) -> Vec<u32> {
         let Some(child) = &self.child else { return Vec::new() };
-        let own = std::env::current_exe().ok();
+        let counter = Path::new(&counter()).canonicalize().ok();
         let mut all = descendants(child.id());
         all.push(child.id());
-        all.retain(|pid| fs::read_link(format!("/proc/{pid}/exe")).ok() != own);
+        all.retain(|pid| fs::read_link(format!("/proc/{pid}/exe")).ok() != counter);
         all
+    }
+
+    /// Waits until none of the counters that it started is left, so that their end is not in the way of who comes next.
+    pub(super) async fn has_ended_counters(&self) {
+        let Some(child) = &self.child else { return };
+        let counter = Path::new(&counter()).canonicalize().ok();
+        let is_counter = |pid: &u32| fs::read_link(format!("/proc/{pid}/exe")).ok() == counter;
+        let start = Instant::now();
+        while descendants(child.id()).iter().any(is_counter) && start.elapsed() < PATIENCE {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
     }
 
     /// The processor time that it took so far.

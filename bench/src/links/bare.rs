@@ -32,7 +32,7 @@ use tokio::{
 };
 
 use super::load::{Load, Tool, at_once};
-use crate::server::program;
+use crate::server::counter;
 
 const INITIALIZE: &str = r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"bare","version":"1"}}}"#;
 const INITIALIZED: &str = r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#;
@@ -74,8 +74,8 @@ pub(super) struct Pipes {
 impl Pipes {
     /// A process that nothing was said to.
     pub(super) fn start() -> Self {
-        let mut command = Command::new(program());
-        command.args(["serve", "stdio"]).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut command = Command::new(counter());
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.kill_on_drop(true).spawn().unwrap();
         let (stdin, stdout) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
         let callers = Arc::<Callers>::default();

@@ -38,7 +38,7 @@ impl Tool {
 
     /// Whether an answer can be one of this tool: nobody is fast by not answering.
     pub(crate) fn fits(self, result: usize) -> bool {
-        (result > crate::server::LARGE / 2) == (self == Self::Large)
+        (result > crate::counter::LARGE / 2) == (self == Self::Large)
     }
 }
 

@@ -11,7 +11,7 @@ use stayput_upstream::{
 use tokio::runtime::Handle;
 
 use super::load::{Load, Tool, at_once};
-use crate::server::program;
+use crate::server::{counter, program};
 
 /// Long enough for everything on a busy machine.
 const LONG: Duration = Duration::from_secs(60);
@@ -44,13 +44,13 @@ pub(crate) async fn close(links: &Links) {
     assert_eq!(links.close(LONG).await.left, 0, "links were left");
 }
 
-/// The server of this program as a child process.
+/// The counter as a child process.
 pub(crate) fn over_stdio(warm: usize) -> Server {
     let warm = Warm { count: warm, ..Warm::default() };
-    server(Stdio::new(program()).args(["serve", "stdio"]), warm)
+    server(Stdio::new(counter()), warm)
 }
 
-/// The server of this program at `url`.
+/// The counter at `url`.
 pub(crate) fn over_http(url: &str) -> Server {
     server(Http::new(url), Warm::default())
 }

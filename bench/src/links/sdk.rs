@@ -14,13 +14,12 @@ use rmcp::{
 use tokio::process::Command;
 
 use super::load::{Load, Tool, at_once};
-use crate::server::program;
+use crate::server::counter;
 
 pub(crate) type Sdk = RunningService<RoleClient, ()>;
 
 pub(crate) async fn over_stdio() -> Sdk {
-    let mut command = Command::new(program());
-    command.args(["serve", "stdio"]);
+    let command = Command::new(counter());
     ().serve(TokioChildProcess::new(command).unwrap()).await.unwrap()
 }
 
