@@ -28,6 +28,12 @@ pub(crate) fn best(runs: usize, mut run: impl FnMut()) -> Duration {
     (0..runs).map(once).min().unwrap_or_default()
 }
 
+/// Of all values that in the middle.
+pub(crate) fn middle(mut values: Vec<f64>) -> f64 {
+    values.sort_unstable_by(f64::total_cmp);
+    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
+}
+
 /// Nanoseconds for each of `count`.
 pub(crate) fn nanos_each(time: Duration, count: usize) -> f64 {
     time.as_secs_f64() * 1e9 / count as f64

@@ -20,7 +20,7 @@ use super::{
     session::{self, Session, Target},
 };
 use crate::{
-    report::{head, line},
+    report::{head, line, middle},
     server::HttpServer,
 };
 
@@ -94,11 +94,6 @@ fn of(running: &Running, owner: &str) -> Target {
     Target { more: format!("x-user: {owner}\r\n"), ..running.target.clone() }
 }
 
-fn middle(numbers: &mut [f64]) -> f64 {
-    numbers.sort_by(f64::total_cmp);
-    numbers[numbers.len() / 2]
-}
-
 /// Turns in quiet and beside a flood, one after the other.
 async fn beside(running: &Running) -> io::Result<()> {
     let bob = of(running, "bob");
@@ -125,9 +120,9 @@ async fn beside(running: &Running) -> io::Result<()> {
         &format!("{run:.0}/s, {refused:.0}/s, {busy:.0}/s, {large:.0}/s"),
         Some(("most are refused", refused > run && busy > 0.0 && large > 0.0)),
     );
-    line("p99 of the other one in quiet", &format!("{:.0} µs", middle(&mut quiet)), None);
-    line("p99 of the other one beside the flood", &format!("{:.0} µs", middle(&mut loud)), None);
-    let ratio = middle(&mut ratios);
+    line("p99 of the other one in quiet", &format!("{:.0} µs", middle(quiet)), None);
+    line("p99 of the other one beside the flood", &format!("{:.0} µs", middle(loud)), None);
+    let ratio = middle(ratios);
     line("of that in quiet", &format!("{ratio:.2}"), Some(("≤ 1.5", ratio <= TARGET)));
     line("the other one was counted right", "", Some(("each call once", session.alone)));
     Ok(())
@@ -295,9 +290,9 @@ async fn refusals(running: &Running) -> io::Result<()> {
                 return Err(io::Error::other(format!("a foreign session answered {status}")));
             }
         }
-        let [mut foreign, mut never] = times;
+        let [foreign, never] = times;
         let chance = likeness(&foreign, &never);
-        let (foreign, never) = (middle(&mut foreign), middle(&mut never));
+        let (foreign, never) = (middle(foreign), middle(never));
         let ratio = foreign / never;
         let value = format!("{foreign:.1} µs, {never:.1} µs, {ratio:.3}; p = {chance:.2}");
         let near = (ratio - 1.0).abs() <= 0.02;

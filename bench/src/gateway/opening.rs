@@ -7,7 +7,7 @@ use super::{
     load::{self, Caller},
     running::Running,
 };
-use crate::report::{head, line};
+use crate::report::{head, line, middle};
 
 /// Sessions of one turn, and how many are being opened at once.
 const SESSIONS: usize = 256;
@@ -58,12 +58,6 @@ pub(super) async fn run() {
     }
 }
 
-/// Of all turns that in the middle.
-fn middle(mut values: Vec<f64>) -> f64 {
-    values.sort_unstable_by(f64::total_cmp);
-    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
-}
-
 /// How many were opened a second, and the seconds of processor time that each took.
 async fn turn(running: &Running) -> io::Result<(f64, f64)> {
     let (start, cpu) = (Instant::now(), running.cpu());
@@ -84,7 +78,7 @@ async fn turn(running: &Running) -> io::Result<(f64, f64)> {
     for caller in callers {
         caller.end(&running.target).await;
     }
-    running.has_ended_counters().await;
+    running.counters_are_gone().await;
     let sessions = SESSIONS as f64;
     Ok((sessions / time.as_secs_f64(), cpu.as_secs_f64() / sessions))
 }

@@ -91,20 +91,17 @@ impl Running {
     /// Itself and what it started, but not the counters: they do the work, whoever passes it on.
     fn processes(&self) -> Vec<u32> {
         let Some(child) = &self.child else { return Vec::new() };
-        let counter = Path::new(&counter()).canonicalize().ok();
         let mut all = descendants(child.id());
         all.push(child.id());
-        all.retain(|pid| fs::read_link(format!("/proc/{pid}/exe")).ok() != counter);
+        all.retain(|pid| !is_counter(*pid));
         all
     }
 
     /// Waits until none of the counters that it started is left, so that their end is not in the way of who comes next.
-    pub(super) async fn has_ended_counters(&self) {
+    pub(super) async fn counters_are_gone(&self) {
         let Some(child) = &self.child else { return };
-        let counter = Path::new(&counter()).canonicalize().ok();
-        let is_counter = |pid: &u32| fs::read_link(format!("/proc/{pid}/exe")).ok() == counter;
         let start = Instant::now();
-        while descendants(child.id()).iter().any(is_counter) && start.elapsed() < PATIENCE {
+        while descendants(child.id()).into_iter().any(is_counter) && start.elapsed() < PATIENCE {
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     }
@@ -118,6 +115,11 @@ impl Running {
     pub(super) fn memory(&self) -> u64 {
         self.processes().into_iter().map(memory).sum()
     }
+}
+
+fn is_counter(pid: u32) -> bool {
+    let counter = Path::new(&counter()).canonicalize().ok();
+    fs::read_link(format!("/proc/{pid}/exe")).ok() == counter
 }
 
 /// The time that the threads of a process ran, as the scheduler counted it.

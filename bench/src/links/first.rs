@@ -9,7 +9,7 @@ use super::{
     load::Tool,
     ours::{self, Host},
 };
-use crate::report::{head, line};
+use crate::report::{head, line, middle};
 
 const ROUNDS: usize = 41;
 
@@ -43,7 +43,7 @@ pub(super) async fn run() {
         );
     }
     ours::close(&links).await;
-    let (spare, running) = (median(spare), median(running));
+    let (spare, running) = (middle(spare), middle(running));
     line("open and call on a warm spare", &format!("{spare:.2}"), None);
     line(
         "handshake and call on a process that runs, by a bare client",
@@ -69,9 +69,4 @@ async fn timed(what: impl Future<Output = ()>) -> f64 {
     let start = Instant::now();
     what.await;
     start.elapsed().as_secs_f64() * 1e3
-}
-
-fn median(mut times: Vec<f64>) -> f64 {
-    times.sort_by(f64::total_cmp);
-    times[times.len() / 2]
 }

@@ -215,7 +215,7 @@ impl Drop for Unclaimed<'_> {
 
 #[cfg(test)]
 mod tests {
-    use std::{future::poll_fn, task::Poll};
+    use std::time::Duration;
 
     use serde_json::json;
     use stayput_core::{Store, Timestamp};
@@ -225,9 +225,15 @@ mod tests {
     use super::*;
     use crate::identify::tests::{Request, World, ann};
 
-    fn request() -> Request {
+    /// Ann's `initialize` at a server.
+    async fn opened(world: &World, house: &Arc<House>, server: &str) -> Result<Handle, Refused> {
         let params = json!({ "protocolVersion": "2025-11-25" });
-        Request { method: "initialize", params, ..Request::call(&ann()) }
+        let request = Request { method: "initialize", params, ..Request::call(&ann()) };
+        let text = request.to_text();
+        let message = Message::parse(text.as_bytes()).unwrap();
+        let (target, claim) = (Target::Server(server.into()), world.claim(&request, &message));
+        let opened = open(house, (&target, &claim), said(&message).unwrap()).await;
+        opened.map(|(name, _)| name)
     }
 
     /// Waits until nothing is held, and looks whether anything of any session is left.
@@ -245,34 +251,16 @@ mod tests {
         assert_eq!(store.purge(far, 9).await.unwrap(), 0, "a tombstone is left");
     }
 
-    /// Invariant 6: an `initialize` whose client goes away at any point leaves no session and no connection.
+    /// Invariant 6: an `initialize` whose client goes away while the store is asked leaves no session and no
+    /// connection.
     #[tokio::test]
     async fn a_cancelled_initialize_leaves_nothing() {
         let world = World::new().await;
-        let (request, target) = (request(), Target::Server("test".into()));
-        let text = request.to_text();
-        let message = Message::parse(text.as_bytes()).unwrap();
-        for polls in 1..100 {
-            world.store.hang(true);
-            let claim = world.claim(&request, &message);
-            let said = said(&message).unwrap();
-            let mut opening = Box::pin(open(&world.house, (&target, &claim), said));
-            let mut done = None;
-            for _ in 0..polls {
-                world.store.step();
-                if done.is_none() {
-                    let once = poll_fn(|context| Poll::Ready(opening.as_mut().poll(context)));
-                    done = match once.await {
-                        Poll::Ready(it) => Some(it),
-                        Poll::Pending => None,
-                    };
-                }
-            }
-            drop(opening);
-            world.store.hang(false);
-            if let Some(done) = done {
-                let (name, _) = done.map_err(drop).unwrap();
-                assert!(polls > 2, "there was nothing to cancel it at");
+        for steps in 1..100 {
+            let opening = opened(&world, &world.house, "test");
+            if let Some(done) = world.store.cut(steps, opening).await {
+                let name = done.map_err(drop).unwrap();
+                assert!(steps > 2, "there was nothing to cancel it at");
                 assert!(world.house.sessions.connection(&ann(), &name).await.unwrap().is_some());
                 return;
             }
@@ -288,35 +276,26 @@ mod tests {
         let server = Server::new("slow", Stdio::new("sleep").args(["60"])).unwrap();
         let servers = [("slow".to_owned(), server)].into();
         let house = Arc::new(House { servers, ..House::clone(&world.house) });
-        let (request, target) = (request(), Target::Server("slow".into()));
-        let text = request.to_text();
-        let message = Message::parse(text.as_bytes()).unwrap();
-        let claim = world.claim(&request, &message);
-        let opening = open(&house, (&target, &claim), said(&message).unwrap());
         let asked = async {
             while house.links.used().processes == 0 {
-                tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+                tokio::time::sleep(Duration::from_millis(5)).await;
             }
         };
         tokio::select! {
-            _ = opening => panic!("nobody answered it"),
+            _ = opened(&world, &house, "slow") => panic!("nobody answered it"),
             () = asked => {}
         }
         assert!(world.store.asked().contains(&"insert"));
         leaves_nothing(&world).await;
-        let _closed = house.links.close(std::time::Duration::from_secs(5)).await;
+        let _closed = house.links.close(Duration::from_secs(5)).await;
     }
 
     /// A server that cannot be asked leaves nothing of the session that was made for it.
     #[tokio::test]
     async fn a_refused_initialize_leaves_nothing() {
         let world = World::new().await;
-        let (request, target) = (request(), Target::Server("gone".into()));
-        let text = request.to_text();
-        let message = Message::parse(text.as_bytes()).unwrap();
-        let claim = world.claim(&request, &message);
-        let opened = open(&world.house, (&target, &claim), said(&message).unwrap()).await;
-        assert!(matches!(opened, Err(Refused::Here { .. })));
+        let refused = opened(&world, &world.house, "gone").await;
+        assert!(matches!(refused, Err(Refused::Here { .. })));
         leaves_nothing(&world).await;
     }
 
@@ -325,13 +304,8 @@ mod tests {
     #[tokio::test]
     async fn an_initialize_is_one_step_of_the_store() {
         let world = World::new().await;
-        let (request, target) = (request(), Target::Server("test".into()));
-        let text = request.to_text();
-        let message = Message::parse(text.as_bytes()).unwrap();
-        let claim = world.claim(&request, &message);
         world.store.asked();
-        let opened = open(&world.house, (&target, &claim), said(&message).unwrap()).await;
-        let (name, _) = opened.map_err(drop).unwrap();
+        let name = opened(&world, &world.house, "test").await.map_err(drop).unwrap();
         assert_eq!(world.store.asked(), ["insert"]);
         let kept = world.house.sessions.connection(&ann(), &name).await.unwrap();
         let known = world.house.connection(&ann(), &name).await.unwrap().unwrap();

@@ -2,10 +2,13 @@
 
 use std::{
     fmt,
+    future::poll_fn,
+    pin::pin,
     sync::{
         Arc, Mutex,
         atomic::{AtomicBool, Ordering},
     },
+    task::Poll,
     time::Duration,
 };
 
@@ -64,6 +67,25 @@ impl Faulty {
     /// Lets one wait end.
     pub fn step(&self) {
         self.steps.add_permits(1);
+    }
+
+    /// Lets `work` go so many steps and drops it then, or gives what it gave.
+    pub async fn cut<T>(&self, steps: usize, work: impl Future<Output = T>) -> Option<T> {
+        self.hang(true);
+        let mut done = None;
+        {
+            let mut work = pin!(work);
+            for _ in 0..steps {
+                self.step();
+                let once = poll_fn(|context| Poll::Ready(work.as_mut().poll(context)));
+                if let Poll::Ready(it) = once.await {
+                    done = Some(it);
+                    break;
+                }
+            }
+        }
+        self.hang(false);
+        done
     }
 
     /// A real store lets others run while it works; so does this one, always.
