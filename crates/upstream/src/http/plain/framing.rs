@@ -40,6 +40,8 @@ enum Chunk {
     Trailer(usize),
     /// Nothing.
     End,
+    /// Nothing that could be read: where the broken body ends is unknown.
+    Broken,
 }
 
 /// What can be taken out of what came.
@@ -76,11 +78,16 @@ impl Chunks {
     /// Takes the next piece out of what came.
     ///
     /// # Errors
-    /// If it is not in chunks.
+    /// If it is not in chunks. Every later call fails, too: no byte behind an error is part of a body or of a message.
     pub fn next(&mut self, came: &mut BytesMut) -> io::Result<Piece> {
         loop {
-            if let Some(piece) = self.0.next(came)? {
-                return Ok(piece);
+            match self.0.next(came) {
+                Ok(Some(piece)) => return Ok(piece),
+                Ok(None) => {}
+                Err(error) => {
+                    self.0 = Chunk::Broken;
+                    return Err(error);
+                }
             }
         }
     }
@@ -119,9 +126,12 @@ impl Chunk {
                 }
                 if line.is_empty() {
                     *self = Self::End;
+                } else if !is_field(&line) {
+                    return Err(nonsense("a line behind the last chunk is no header"));
                 }
             }
             Self::End => return Ok(Some(Piece::End)),
+            Self::Broken => return Err(nonsense("the body was broken before")),
         }
         Ok(None)
     }
@@ -157,7 +167,18 @@ fn line(came: &mut BytesMut) -> io::Result<Option<BytesMut>> {
         return Err(nonsense("a line ends in half a line break"));
     }
     line.truncate(end - 1);
+    // Others end a line at a lone carriage return, or a text at NUL.
+    if line.iter().any(|byte| byte.is_ascii_control() && *byte != b'\t') {
+        return Err(nonsense("a line has a control character"));
+    }
     Ok(Some(line))
+}
+
+/// Whether a line is a header: a name, a colon directly behind it, and a value.
+fn is_field(line: &[u8]) -> bool {
+    let is_token = |byte: &u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(byte);
+    let end = line.iter().position(|byte| !is_token(byte));
+    end.is_some_and(|end| end > 0 && line[end] == b':')
 }
 
 /// The length of a chunk. What may stand behind it says nothing to us.
@@ -211,8 +232,35 @@ mod tests {
             b"10000000000000000\r\n",
             &[b'1'; LINE],
             &[b"0\r\n".to_vec(), vec![b'x'; LINE]].concat(),
+            b"5\r\r\nhello\r\n",
+            b"5;a\rb\r\nhello\r\n",
+            b"5;\0\r\nhello\r\n",
+            b"0\r\nx\r\n\r\n",
+            b"0\r\nx : y\r\n\r\n",
+            b"0\r\n: y\r\n\r\n",
+            b"0\r\nx: y\r\n z\r\n\r\n",
+            b"0\r\nGET / HTTP/1.1\r\n\r\n",
         ] {
             assert!(read(Framing::chunked(), &[said]).is_err(), "{said:?}");
+        }
+    }
+
+    /// A broken body has no end, so nothing behind it is read, however good it looks.
+    #[test]
+    fn a_broken_decoder_stays_broken() {
+        for broken in
+            ["1\nx\n", "1g\r\n", "10000000000000000\r\n", "1_0\r\n", "1\r\nxy\r\n", "0\r\nx: y\n"]
+        {
+            let (mut chunks, mut came) = (Chunks::default(), BytesMut::from(broken));
+            came.extend_from_slice(b"1\r\nx\r\n0\r\n\r\n");
+            let failed = std::iter::from_fn(|| chunks.next(&mut came).ok()).count();
+            assert!(failed <= 1, "{broken:?}");
+            for _ in 0..20 {
+                assert!(chunks.next(&mut came).is_err(), "{broken:?}");
+            }
+            came.clear();
+            came.extend_from_slice(b"0\r\n\r\n");
+            assert!(chunks.next(&mut came).is_err(), "{broken:?}");
         }
     }
 

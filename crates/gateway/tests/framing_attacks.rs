@@ -1,0 +1,389 @@
+//! Attacks on the place where a request ends: a proxy that reads it elsewhere would let one client send requests in the
+//! name of another. Only sockets are used here, so the tables hold for any implementation of HTTP/1.1 behind them.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test stops at the first surprise")]
+
+mod world;
+
+use serde_json::{Value, json};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::TcpStream,
+};
+use world::{Gateway, LONG, mark, stdio};
+
+/// Bodies in chunks that cannot be parsed. Each ends in what looks like the end of a body in chunks.
+const BROKEN_CHUNKS: [(&str, &[u8]); 33] = [
+    ("size line ended by LF", b"1\n0\r\n\r\n"),
+    ("size with a letter", b"1g\r\n0\r\n\r\n"),
+    ("size of 2^64", b"10000000000000000\r\n0\r\n\r\n"),
+    ("size of 2^64 with zeros before it", b"000010000000000000000\r\n0\r\n\r\n"),
+    ("size with an underscore", b"1_0\r\n0\r\n\r\n"),
+    ("chunk longer than its size", b"1\r\nabc\r\n0\r\n\r\n"),
+    ("chunk shorter than its size", b"2\r\na\r\n0\r\n\r\n"),
+    ("chunk followed by LF", b"1\r\na\n0\r\n\r\n"),
+    ("chunk without an end", b"1\r\na0\r\n\r\n"),
+    ("LF in a trailer", b"0\r\nx: y\n\r\n"),
+    ("LF in the last trailer", b"0\r\nx: y\r\n\n\r\n"),
+    ("LF in an extension", b"1;a\n0\r\n\r\n"),
+    ("LF behind the last size", b"0\n\r\n0\r\n\r\n"),
+    ("size in the form of a program", b"0x1\r\n0\r\n\r\n"),
+    ("size with a fraction", b"1.0\r\n0\r\n\r\n"),
+    ("size with a comma", b"1,0\r\n0\r\n\r\n"),
+    ("size with a space inside", b"1 0\r\n0\r\n\r\n"),
+    ("size with a plus", b"+1\r\na\r\n0\r\n\r\n"),
+    ("size with a minus", b"-1\r\na\r\n0\r\n\r\n"),
+    ("size behind a space", b" 1\r\na\r\n0\r\n\r\n"),
+    ("no size", b"\r\n0\r\n\r\n"),
+    ("no size but an extension", b";a\r\n0\r\n\r\n"),
+    ("CR behind a size", b"0\r\r\n\r\n"),
+    ("form feed behind a size", b"0\x0c\r\n\r\n"),
+    ("NUL behind a size", b"0\0\r\n0\r\n\r\n"),
+    ("CR in an extension", b"0;a\rb\r\n\r\n"),
+    ("NUL in an extension", b"0;a\0\r\n\r\n"),
+    ("CR in a trailer", b"0\r\nx: a\rb\r\n\r\n"),
+    ("NUL in a trailer", b"0\r\nx: \0\r\n\r\n"),
+    ("trailer without a colon", b"0\r\nx\r\n\r\n"),
+    ("trailer without a name", b"0\r\n: y\r\n\r\n"),
+    ("trailer with a space before its colon", b"0\r\nx : y\r\n\r\n"),
+    ("trailer in two lines", b"0\r\nx: y\r\n z\r\n\r\n"),
+];
+
+/// Header lines that say in two ways, or in none, where the body ends. The body is that of [`EMPTY_CHUNKS`].
+const AMBIGUOUS_HEADERS: [(&str, &[u8]); 46] = [
+    ("two equal lengths", b"content-length: 5\r\ncontent-length: 5\r\n"),
+    ("two lengths", b"content-length: 0\r\ncontent-length: 5\r\n"),
+    ("two lengths in one header", b"content-length: 5, 5\r\n"),
+    ("length with a plus", b"content-length: +5\r\n"),
+    ("negative length", b"content-length: -5\r\n"),
+    ("negative zero", b"content-length: -0\r\n"),
+    ("length of 2^64", b"content-length: 18446744073709551616\r\n"),
+    ("length of 2^64 + 5", b"content-length: 18446744073709551621\r\n"),
+    ("hexadecimal length", b"content-length: 0x5\r\n"),
+    ("length with a fraction", b"content-length: 5.0\r\n"),
+    ("length with an exponent", b"content-length: 5e0\r\n"),
+    ("length with an underscore", b"content-length: 0_5\r\n"),
+    ("length with a space inside", b"content-length: 0 5\r\n"),
+    ("length of other digits", "content-length: ٥\r\n".as_bytes()),
+    ("length with a word", b"content-length: 5 bytes\r\n"),
+    ("no length", b"content-length: \r\n"),
+    ("length, then chunks", b"content-length: 5\r\ntransfer-encoding: chunked\r\n"),
+    ("chunks, then length", b"transfer-encoding: chunked\r\ncontent-length: 5\r\n"),
+    ("length of nothing, then chunks", b"content-length: 0\r\ntransfer-encoding: chunked\r\n"),
+    ("length and an unknown coding", b"content-length: 5\r\ntransfer-encoding: identity\r\n"),
+    ("chunks twice", b"transfer-encoding: chunked\r\ntransfer-encoding: chunked\r\n"),
+    ("chunks and identity", b"transfer-encoding: chunked\r\ntransfer-encoding: identity\r\n"),
+    ("identity and chunks", b"transfer-encoding: identity\r\ntransfer-encoding: chunked\r\n"),
+    ("chunks twice in one header", b"transfer-encoding: chunked, chunked\r\n"),
+    ("chunks inside another coding", b"transfer-encoding: chunked, identity\r\n"),
+    ("another coding inside chunks", b"transfer-encoding: gzip, chunked\r\n"),
+    ("coding with an x", b"transfer-encoding: xchunked\r\n"),
+    ("coding with a parameter", b"transfer-encoding: chunked;q=1\r\n"),
+    ("coding in quotes", b"transfer-encoding: \"chunked\"\r\n"),
+    ("coding behind a comma", b"transfer-encoding: ,chunked\r\n"),
+    ("coding behind a vertical tab", b"transfer-encoding: \x0bchunked\r\n"),
+    ("coding with NUL", b"transfer-encoding: chunked\0\r\n"),
+    ("coding with a no-break space", b"transfer-encoding: \xa0chunked\r\n"),
+    ("no coding", b"transfer-encoding: \r\n"),
+    ("space before the colon of chunks", b"transfer-encoding : chunked\r\n"),
+    ("tab before the colon of chunks", b"transfer-encoding\t: chunked\r\n"),
+    ("NUL before the colon of chunks", b"transfer-encoding\0: chunked\r\n"),
+    ("space before the colon of a length", b"content-length : 5\r\n"),
+    ("coding on the next line", b"transfer-encoding:\r\n chunked\r\n"),
+    ("header in two lines", b"x: y\r\n transfer-encoding: chunked\r\n"),
+    ("header behind LF", b"x: y\ntransfer-encoding: chunked\r\n"),
+    ("header behind CR", b"x: y\rtransfer-encoding: chunked\r\n"),
+    ("NUL in a header", b"x: \0\r\ncontent-length: 5\r\n"),
+    ("header without a colon", b"x\r\ncontent-length: 5\r\n"),
+    ("header without a name", b": y\r\ncontent-length: 5\r\n"),
+    ("two hosts", b"host: localhost\r\ncontent-length: 5\r\n"),
+];
+
+/// First lines of requests that are none.
+const BROKEN_LINES: [(&str, &[u8]); 11] = [
+    ("two spaces", b"POST  /mcp/test HTTP/1.1\r\n"),
+    ("tabs", b"POST\t/mcp/test\tHTTP/1.1\r\n"),
+    ("a fourth word", b"POST /mcp/test HTTP/1.1 x\r\n"),
+    ("no version", b"POST /mcp/test\r\n"),
+    ("small letters", b"POST /mcp/test http/1.1\r\n"),
+    ("a longer version", b"POST /mcp/test HTTP/1.10\r\n"),
+    ("HTTP/2", b"POST /mcp/test HTTP/2.0\r\n"),
+    ("LF", b"POST /mcp/test HTTP/1.1\n"),
+    ("CR", b"POST /mcp/test HTTP/1.1\r"),
+    ("NUL", b"POST /mcp/test\0 HTTP/1.1\r\n"),
+    ("chunks of HTTP/1.0", b"POST /mcp/test HTTP/1.0\r\nconnection: keep-alive\r\n"),
+];
+
+const EMPTY_CHUNKS: &[u8] = b"0\r\n\r\n";
+
+/// Last request of a connection that is still open.
+const LAST: &[u8] = b"GET /healthz HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n";
+
+/// Answer of a server.
+#[derive(Debug)]
+struct Response {
+    status: u16,
+    head: String,
+    body: String,
+}
+
+/// Client of a server with a counter, whose requests are to be smuggled.
+struct Victim<'a> {
+    gateway: &'a Gateway,
+    /// How it says who it is.
+    user: Option<&'static str>,
+    session: String,
+    /// Calls of the counter so far.
+    counted: u32,
+}
+
+impl<'a> Victim<'a> {
+    async fn new(gateway: &'a Gateway, user: Option<&'static str>) -> Self {
+        let hello = json!({ "protocolVersion": "2025-11-25", "capabilities": {},
+            "clientInfo": { "name": "victim", "version": "1" } });
+        let body = json!({ "jsonrpc": "2.0", "id": 0, "method": "initialize", "params": hello });
+        let headers: Vec<_> = user.iter().map(|user| ("x-forwarded-user", *user)).collect();
+        let answer = gateway.post("test", &headers, &body.to_string()).await;
+        assert_eq!(answer.status, 200);
+        let session = answer.header("mcp-session-id").to_owned();
+        let mut victim = Self { gateway, user, session, counted: 0 };
+        victim.expect_untouched("nothing").await;
+        victim
+    }
+
+    /// A whole request that counts.
+    fn request(&self) -> Vec<u8> {
+        let body = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call",
+            "params": { "name": "count", "arguments": {} } });
+        let body = body.to_string();
+        let user = self.user.map(|user| format!("x-forwarded-user: {user}\r\n"));
+        format!(
+            "POST /mcp/test HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\naccept: \
+             application/json\r\nmcp-session-id: {}\r\n{}content-length: {}\r\n\r\n{body}",
+            self.session,
+            user.unwrap_or_default(),
+            body.len()
+        )
+        .into_bytes()
+    }
+
+    /// Counts, and so learns whether anybody else did.
+    async fn expect_untouched(&mut self, attack: &str) {
+        self.counted += 1;
+        let responses = exchange(self.gateway, &[&self.request(), LAST].concat()).await;
+        let body: Value = serde_json::from_str(&responses[0].body).unwrap();
+        let text = &body["result"]["content"][0]["text"];
+        assert_eq!(*text, self.counted.to_string(), "{attack}: a smuggled request ran");
+    }
+}
+
+async fn connect(gateway: &Gateway) -> TcpStream {
+    let socket = TcpStream::connect(gateway.url.trim_start_matches("http://")).await.unwrap();
+    socket.set_nodelay(true).unwrap();
+    socket
+}
+
+/// All responses to these bytes, until the server closes the connection.
+async fn exchange(gateway: &Gateway, bytes: &[u8]) -> Vec<Response> {
+    let mut socket = connect(gateway).await;
+    socket.write_all(bytes).await.unwrap();
+    rest(&mut socket).await
+}
+
+/// All responses that come before the server closes the connection.
+async fn rest(socket: &mut TcpStream) -> Vec<Response> {
+    let mut said = Vec::new();
+    let read = tokio::time::timeout(LONG, socket.read_to_end(&mut said)).await;
+    let shown = String::from_utf8_lossy(&said).into_owned();
+    read.unwrap_or_else(|_| panic!("the connection stays open after {shown}")).unwrap();
+    responses(&shown)
+}
+
+fn responses(mut said: &str) -> Vec<Response> {
+    let mut all = Vec::new();
+    while !said.is_empty() {
+        let (head, behind) = said.split_once("\r\n\r\n").unwrap();
+        let status = head.strip_prefix("HTTP/1.1 ").and_then(|rest| rest.get(..3)?.parse().ok());
+        let status = status.unwrap_or_else(|| panic!("no response: {said}"));
+        let mut lines = head.split("\r\n");
+        let length = lines.find_map(|line| line.strip_prefix("content-length: ")?.parse().ok());
+        let (body, behind) = behind.split_at(length.unwrap_or(0));
+        if status != 100 {
+            all.push(Response { status, head: head.to_owned(), body: body.to_owned() });
+        }
+        said = behind;
+    }
+    all
+}
+
+/// The attacker's request up to the headers that say where its body ends.
+fn attacker(user: Option<&str>) -> Vec<u8> {
+    let user = user.map(|user| format!("x-forwarded-user: {user}\r\n")).unwrap_or_default();
+    format!("POST /mcp/test HTTP/1.1\r\nhost: localhost\r\n{user}").into_bytes()
+}
+
+/// Sends an attack with a request of the victim behind it. There is one answer, and nothing behind it.
+async fn expect_refusal(victim: &mut Victim<'_>, attack: &str, parts: &[&[u8]]) {
+    let bytes = [&parts.concat()[..], &victim.request(), LAST].concat();
+    let all = exchange(victim.gateway, &bytes).await;
+    assert_eq!(all.len(), 1, "{attack}: {all:?}");
+    assert_eq!(all[0].status, 400, "{attack}: {all:?}");
+    assert!(all[0].head.contains("\r\nconnection: close"), "{attack}: {all:?}");
+    victim.expect_untouched(attack).await;
+}
+
+/// R062: a body that cannot be parsed ends the connection.
+#[tokio::test]
+async fn broken_chunk_closes_the_connection() {
+    let gateway = Gateway::start(json!({ "test": stdio(&mark("broken-chunk"), &[]) })).await;
+    let mut victim = Victim::new(&gateway, None).await;
+    for (attack, body) in BROKEN_CHUNKS {
+        let framing = b"transfer-encoding: chunked\r\n\r\n";
+        expect_refusal(&mut victim, attack, &[&attacker(None), framing, body]).await;
+    }
+}
+
+/// R062: the same holds if the broken chunk comes long after the head, and what is behind it later still.
+#[tokio::test]
+async fn broken_chunk_that_comes_late_closes_the_connection() {
+    let gateway = Gateway::start(json!({ "test": stdio(&mark("late-chunk"), &[]) })).await;
+    let mut victim = Victim::new(&gateway, None).await;
+    for (attack, body) in BROKEN_CHUNKS {
+        let mut socket = connect(&gateway).await;
+        let framing = b"expect: 100-continue\r\ntransfer-encoding: chunked\r\n\r\n";
+        socket.write_all(&[&attacker(None), &framing[..]].concat()).await.unwrap();
+        // It is read from here on.
+        let mut go_on = [0; 25];
+        tokio::time::timeout(LONG, socket.read_exact(&mut go_on)).await.unwrap().unwrap();
+        assert_eq!(&go_on, b"HTTP/1.1 100 Continue\r\n\r\n");
+        for byte in body.iter().chain(&victim.request()) {
+            // It may be refused before its end.
+            if socket.write_all(&[*byte]).await.is_err() {
+                break;
+            }
+        }
+        let all = rest(&mut socket).await;
+        assert_eq!(all.iter().map(|it| it.status).collect::<Vec<_>>(), [400], "{attack}: {all:?}");
+        victim.expect_untouched(attack).await;
+    }
+}
+
+/// R062: behind a proxy that passes bodies on as they are, nobody runs a request in the name of another.
+#[tokio::test]
+async fn broken_chunk_runs_nothing_as_another_user() {
+    let proxy = json!({ "header": "X-Forwarded-User", "from": ["127.0.0.0/8"] });
+    let servers = json!({ "test": stdio(&mark("chunk-proxy"), &[]) });
+    let gateway = Gateway::with(servers, json!({ "auth": { "proxy": proxy } })).await;
+    let mut victim = Victim::new(&gateway, Some("victim")).await;
+    for (attack, body) in BROKEN_CHUNKS {
+        let framing = b"transfer-encoding: chunked\r\n\r\n";
+        let attacker = attacker(Some("attacker"));
+        expect_refusal(&mut victim, attack, &[&attacker, framing, body]).await;
+        // Nobody known: it is refused before its body is read.
+        let bytes = [&self::attacker(None)[..], framing, body, &victim.request(), LAST].concat();
+        let all = exchange(&gateway, &bytes).await;
+        assert_eq!(all.iter().map(|it| it.status).collect::<Vec<_>>(), [401], "{attack}: {all:?}");
+        victim.expect_untouched(attack).await;
+    }
+}
+
+/// R062: a head that can be read in two ways ends the connection.
+#[tokio::test]
+async fn ambiguous_head_closes_the_connection() {
+    let gateway = Gateway::start(json!({ "test": stdio(&mark("ambiguous-head"), &[]) })).await;
+    let mut victim = Victim::new(&gateway, None).await;
+    for (attack, framing) in AMBIGUOUS_HEADERS {
+        let parts = [&attacker(None)[..], framing, b"\r\n", EMPTY_CHUNKS];
+        expect_refusal(&mut victim, attack, &parts).await;
+    }
+    for (attack, line) in BROKEN_LINES {
+        let framing = b"host: localhost\r\ntransfer-encoding: chunked\r\n\r\n";
+        expect_refusal(&mut victim, attack, &[line, framing, EMPTY_CHUNKS]).await;
+    }
+}
+
+/// R062: a body that is not wanted is read to its end, or the connection closes; it is never read as a request.
+#[tokio::test]
+async fn unwanted_body_is_not_read_as_a_request() {
+    let servers = json!({ "test": stdio(&mark("unwanted-body"), &[]) });
+    let gateway = Gateway::with(servers, json!({ "limits": { "body": 1024 } })).await;
+    let mut victim = Victim::new(&gateway, None).await;
+    let no_accept = format!(
+        "GET /mcp/test HTTP/1.1\r\nhost: localhost\r\nmcp-session-id: {}\r\n",
+        victim.session
+    );
+    for (status, head) in [
+        (400, "POST /mcp/test HTTP/1.1\r\nhost: localhost\r\n"),
+        (404, "POST /nowhere HTTP/1.1\r\nhost: localhost\r\n"),
+        (405, "PUT /mcp/test HTTP/1.1\r\nhost: localhost\r\n"),
+        (403, "POST /mcp/test HTTP/1.1\r\nhost: example.com\r\n"),
+        (406, &no_accept),
+        (200, "GET /healthz HTTP/1.1\r\nhost: localhost\r\n"),
+        (405, "OPTIONS /mcp/test HTTP/1.1\r\nhost: localhost\r\nexpect: 100-continue\r\n"),
+    ] {
+        // Larger than `limits.body`, than twice that, and than all that is read of what nobody wants.
+        for (size, too_large) in [(600, false), (1_500, true), (4_000, true), (200_000, true)] {
+            let mut body = vec![b'\n'; size];
+            let request = victim.request();
+            let at = size - request.len();
+            body[at..].copy_from_slice(&request);
+            let status = if status == 400 && too_large { 413 } else { status };
+            let chunks = [format!("{size:x}\r\n").as_bytes(), &body, b"\r\n0\r\n\r\n"].concat();
+            for (framing, body) in [
+                (format!("content-length: {size}\r\n\r\n"), &body),
+                ("transfer-encoding: chunked\r\n\r\n".to_owned(), &chunks),
+            ] {
+                let attack = format!("{head}{framing} with {size} bytes");
+                let mut socket = connect(&gateway).await;
+                let bytes = [head.as_bytes(), framing.as_bytes(), body, LAST].concat();
+                // It may be refused before its end.
+                let _ = socket.write_all(&bytes).await;
+                let all = rest(&mut socket).await;
+                assert_eq!(all[0].status, status, "{attack}: {all:?}");
+                assert!(all.len() <= 2, "{attack}: {all:?}");
+                assert!(all.iter().skip(1).all(|it| it.body == "ok\n"), "{attack}: {all:?}");
+                victim.expect_untouched(&attack).await;
+            }
+        }
+    }
+}
+
+/// R062: who is refused while it waits for a word, or sends nothing for too long, does not send a request instead of the
+/// rest.
+#[tokio::test]
+async fn rest_of_a_refused_body_is_not_read_as_a_request() {
+    let servers = json!({ "test": stdio(&mark("rest-of-body"), &[]) });
+    let gateway = Gateway::with(servers, json!({ "limits": { "stall": "1s" } })).await;
+    let mut victim = Victim::new(&gateway, None).await;
+    for (status, begin) in [
+        (
+            404,
+            "POST /nowhere HTTP/1.1\r\nhost: localhost\r\nexpect: 100-continue\r\ncontent-length: 9\r\n\r\n",
+        ),
+        (
+            404,
+            "POST /nowhere HTTP/1.1\r\nhost: localhost\r\nexpect: 100-continue\r\ntransfer-encoding: chunked\r\n\r\n",
+        ),
+        (408, "POST /mcp/test HTTP/1.1\r\nhost: localhost\r\ncontent-length: 9\r\n\r\n{"),
+        (
+            408,
+            "POST /mcp/test HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\n1\r\n",
+        ),
+        (
+            408,
+            "POST /mcp/test HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\n1\r\n{\r\n0\r\n",
+        ),
+    ] {
+        let mut socket = connect(&gateway).await;
+        socket.write_all(begin.as_bytes()).await.unwrap();
+        let mut first = [0; 12];
+        tokio::time::timeout(LONG, socket.read_exact(&mut first)).await.unwrap().unwrap();
+        assert_eq!(String::from_utf8_lossy(&first), format!("HTTP/1.1 {status}"), "{begin}");
+        let _ = socket.write_all(&[&victim.request()[..], LAST].concat()).await;
+        let mut said = Vec::new();
+        tokio::time::timeout(LONG, socket.read_to_end(&mut said)).await.unwrap().unwrap();
+        let all = responses(&format!("HTTP/1.1 {status}{}", String::from_utf8_lossy(&said)));
+        assert_eq!(all.len(), 1, "{begin}: {all:?}");
+        assert!(all[0].head.contains("\r\nconnection: close"), "{begin}: {all:?}");
+        victim.expect_untouched(begin).await;
+    }
+}
