@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use stayput_upstream::Place;
 use stayput_wire::{Kind, Message};
 
-use crate::{connection::Connection, house::House};
+use crate::{admission::NOTIFICATIONS, connection::Connection, house::House};
 
 /// Takes in an answer or a notification of a client.
 pub(crate) fn heed(house: &House, connection: &Connection, message: &Message<'_>) {
@@ -23,7 +23,9 @@ pub(crate) fn heed(house: &House, connection: &Connection, message: &Message<'_>
                     connection.cancel(id.as_str());
                 }
             }
-            _ => pass_on(house, connection, message),
+            method if method.starts_with(NOTIFICATIONS) => pass_on(house, connection, message),
+            // A call without an id would pass the list of allowed tools and the audit.
+            _ => {}
         },
         _ => {}
     }

@@ -21,6 +21,7 @@
 
 mod account;
 mod admin;
+mod admission;
 mod aggregate;
 mod alone;
 mod check;

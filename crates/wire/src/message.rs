@@ -164,6 +164,13 @@ impl<'a> Message<'a> {
         self.inner.name
     }
 
+    /// Whether a reader can find another `name` than [`Message::name`] does: it stands there twice, or in another
+    /// letter case.
+    #[must_use]
+    pub fn has_ambiguous_name(&self) -> bool {
+        self.inner.ambiguous_name
+    }
+
     /// The member `arguments` of the parameters.
     #[must_use]
     pub fn arguments(&self) -> Option<Raw<'a>> {

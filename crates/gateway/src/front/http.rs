@@ -4,6 +4,7 @@ use std::{net::IpAddr, sync::Arc};
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header};
+use stayput_core::Owner;
 use stayput_wire::{Code, header as mcp};
 
 use super::{
@@ -239,6 +240,13 @@ pub(super) struct At {
     pub(super) key: Option<String>,
     /// Who it is from.
     pub(super) principal: Principal,
+}
+
+impl At {
+    /// The owner of the request, and where it goes.
+    pub(super) fn whom(&self) -> (&Owner, &Target) {
+        (&self.principal.owner, &self.target)
+    }
 }
 
 /// A path, and the session in it, if a path can name one.

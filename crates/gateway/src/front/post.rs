@@ -10,6 +10,7 @@ use tokio::time::Instant;
 
 use super::http::{At, accepts, named};
 use crate::{
+    admission::admit,
     forward::{self, Done, Outcome},
     handshake::{self, Greeted},
     heed::heed,
@@ -44,6 +45,9 @@ pub(super) async fn take(
         Ok(message) => message,
         Err(error) => return bad(error.answer()),
     };
+    if let Err(refusal) = admit(house, at.whom(), &message, headers) {
+        return refusal.response();
+    }
     if modern::is_spoken(headers, &message) {
         return Box::pin(modern::take(house, &at.target, &message, along)).await;
     }
@@ -139,22 +143,23 @@ async fn take_batch(house: &Arc<House>, at: &At, along: Along<'_>, body: &[u8]) 
     let whole = Along { streams: false, ..along };
     let mut answers: Vec<Done> = Vec::new();
     for text in batch.messages() {
-        match Message::parse(text.as_bytes()) {
-            Ok(message) if matches!(message.kind(), Kind::Request { .. }) => {
-                if let Err(TooFast(wait)) = house.pace.admit(&connection.owner, Instant::now()) {
-                    answers.push(Done::new(too_fast(&message, wait)));
-                    continue;
-                }
-                if let Outcome::Done(done) =
-                    request::answer(house, &connection, &message, whole).await
-                {
-                    answers.push(done);
-                }
+        let message = match Message::parse(text.as_bytes()) {
+            Ok(message) => message,
+            Err(error) => {
+                answers.push(Done::new(error.answer()));
+                continue;
             }
-            Ok(message) => {
-                heed(house, &connection, &message);
-            }
-            Err(error) => answers.push(Done::new(error.answer())),
+        };
+        if let Err(refusal) = admit(house, at.whom(), &message, along.headers) {
+            answers.push(Done::new(refusal.text));
+        } else if !matches!(message.kind(), Kind::Request { .. }) {
+            heed(house, &connection, &message);
+        } else if let Err(TooFast(wait)) = house.pace.admit(&connection.owner, Instant::now()) {
+            answers.push(Done::new(too_fast(&message, wait)));
+        } else if let Outcome::Done(done) =
+            request::answer(house, &connection, &message, whole).await
+        {
+            answers.push(done);
         }
     }
     if answers.is_empty() {

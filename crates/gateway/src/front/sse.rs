@@ -22,6 +22,7 @@ use super::{
     plain::Head,
 };
 use crate::{
+    admission::{Refusal, admit},
     connection::Connection,
     forward::Outcome,
     handshake,
@@ -181,7 +182,7 @@ fn caller(
 
 /// Takes in what a caller posts. The answer to it comes on the stream.
 pub(super) async fn take(house: &Arc<House>, caller: Arc<Caller>, body: Bytes) -> Response<Reply> {
-    match messages(&caller, &body) {
+    match messages(house, &caller, &body) {
         Ok(messages) => {
             for message in messages {
                 begin(caller.clone().take(house.clone(), message)).await;
@@ -197,9 +198,13 @@ pub(super) async fn take(house: &Arc<House>, caller: Arc<Caller>, body: Bytes) -
 }
 
 /// The messages of a body, or what is wrong with them.
-fn messages(caller: &Caller, body: &Bytes) -> Result<Vec<Bytes>, String> {
+fn messages(house: &House, caller: &Caller, body: &Bytes) -> Result<Vec<Bytes>, String> {
     if !Batch::is_batch(body) {
-        Message::parse(body).map_err(|error| error.answer())?;
+        let message = Message::parse(body).map_err(|error| error.answer())?;
+        // The answer to a request comes on the stream, also if it is refused.
+        if message.id().is_none() {
+            caller.admit(house, &message).map_err(|refusal| refusal.text)?;
+        }
         return Ok(vec![body.clone()]);
     }
     if !caller.connection().is_some_and(|it| it.version.has_batches()) {
@@ -227,6 +232,11 @@ impl Caller {
         Along { principal, headers, path_key: None, streams: true, stdio: None }
     }
 
+    /// Refuses a message that must not reach a server.
+    fn admit(&self, house: &House, message: &Message<'_>) -> Result<(), Refusal> {
+        admit(house, (&self.principal.owner, &self.target), message, &HeaderMap::new())
+    }
+
     fn progress(&self) -> MutexGuard<'_, Progress> {
         self.progress.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -252,6 +262,9 @@ impl Caller {
             // Alone, it would have been refused; of several, the others count.
             Err(error) => return self.say(error.answer()).await,
         };
+        if let Err(refusal) = self.admit(house, &message) {
+            return self.say(refusal.text).await;
+        }
         let is_request = matches!(message.kind(), Kind::Request { .. });
         if is_request && message.method() == Some("initialize") {
             return self.greet(house, &message).await;

@@ -21,6 +21,7 @@ use tokio::{
 
 use super::lines::Lines;
 use crate::{
+    admission::admit,
     connection::Connection,
     forward::Outcome,
     handshake::{self, Unclaimed},
@@ -195,7 +196,12 @@ impl Talk {
             Ok(message) => message,
             Err(error) => return self.say(error.answer()),
         };
-        let modern = modern::is_spoken(&HeaderMap::new(), &message);
+        let headers = HeaderMap::new();
+        let whom = (&self.principal.owner, &self.guest.target);
+        if let Err(refusal) = admit(&self.present(), whom, &message, &headers) {
+            return self.say(refusal.text);
+        }
+        let modern = modern::is_spoken(&headers, &message);
         let id = match message.kind() {
             Kind::Request { id, .. } => id.as_str(),
             _ => return self.listen(&message, modern),

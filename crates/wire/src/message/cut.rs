@@ -92,9 +92,13 @@ impl Cut {
             // These have no arguments.
             other => other.clone(),
         };
-        let Params { name, arguments, meta, twice } = whole.inner;
+        let Params { name, arguments, meta, twice, ambiguous_name } = whole.inner;
         let (name, arguments, meta) = (name.map(moved), arguments.map(moved), meta.map(moved));
-        Message { whole: Whole(&self.text), kind, inner: Params { name, arguments, meta, twice } }
+        Message {
+            whole: Whole(&self.text),
+            kind,
+            inner: Params { name, arguments, meta, twice, ambiguous_name },
+        }
     }
 
     /// Where a value of the whole stands now. None of those that are known stands in what is gone.

@@ -14,6 +14,8 @@ pub(super) struct Params<'a> {
     pub(super) meta: Option<Raw<'a>>,
     /// Whether `arguments` stands there more than once.
     pub(super) twice: bool,
+    /// Whether `name` stands there more than once, or in another letter case.
+    pub(super) ambiguous_name: bool,
 }
 
 impl<'a> Params<'a> {
@@ -31,17 +33,22 @@ impl<'a> Params<'a> {
     pub(super) fn take(&mut self, text: &'a str, slot: &Slot) {
         let value = || Some(Raw::cut(text, slot.value.clone()));
         match &text[slot.key.clone()] {
-            r#""name""# => self.name = value(),
+            r#""name""# => self.name(value()),
             r#""arguments""# => self.arguments(value()),
             r#""_meta""# => self.meta = value(),
-            escaped if escaped.contains('\\') => match json::unquote(escaped).as_deref() {
-                Some("name") => self.name = value(),
+            other => match json::unquote(other).as_deref() {
+                Some("name") => self.name(value()),
                 Some("arguments") => self.arguments(value()),
                 Some("_meta") => self.meta = value(),
-                _ => {}
+                Some(said) => self.ambiguous_name |= json::is_same_in_any_case(said, "name"),
+                None => {}
             },
-            _ => {}
         }
+    }
+
+    fn name(&mut self, value: Option<Raw<'a>>) {
+        self.ambiguous_name |= self.name.is_some();
+        self.name = value;
     }
 
     fn arguments(&mut self, value: Option<Raw<'a>>) {
@@ -84,6 +91,25 @@ mod tests {
             for (found, name) in found.into_iter().zip(["name", "arguments", "_meta"]) {
                 let looked = params.find(&[name]);
                 prop_assert_eq!(found.map(|it| it.range()), looked.map(|it| it.range()));
+            }
+        }
+    }
+
+    #[test]
+    fn a_name_that_stands_there_twice_or_in_another_case_is_ambiguous() {
+        for (params, ambiguous) in [
+            (r#"{"name":"a"}"#, false),
+            (r#"{"n\u0061me":"a","names":"b","arguments":{"name":"c","Name":"d"}}"#, false),
+            (r#"{"name":"a","name":"a"}"#, true),
+            (r#"{"name":"a","n\u0061me":"b"}"#, true),
+            (r#"{"name":"a","NAME":"b"}"#, true),
+            (r#"{"N\u0061me":"b"}"#, true),
+            (r#"["name","name"]"#, false),
+        ] {
+            for key in ["params", r"p\u0061rams"] {
+                let text = format!(r#"{{"jsonrpc":"2.0","method":"m","{key}":{params}}}"#);
+                let message = Message::parse(text.as_bytes()).unwrap();
+                assert_eq!(message.has_ambiguous_name(), ambiguous, "{text}");
             }
         }
     }
