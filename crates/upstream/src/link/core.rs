@@ -273,7 +273,8 @@ impl Core {
 
     /// Ends one call with an error; the server knows, or does not have to.
     pub(crate) fn fail(&self, number: u64, error: CallError) {
-        if let Some(flight) = self.withdraw(|pending| pending.give_up(number, self.shared)) {
+        let may_run = self.shared && error.delivery().may_have_run();
+        if let Some(flight) = self.withdraw(|pending| pending.give_up(number, may_run)) {
             flight.inbox.end(Err(error));
         }
     }

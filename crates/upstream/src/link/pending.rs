@@ -80,11 +80,11 @@ impl Pending {
         Some(flight)
     }
 
-    /// Takes out a call that nobody waits for any more. On a shared link it is noted, because the server may go on
-    /// with it for a while, and speak of it.
-    pub(crate) fn give_up(&mut self, number: u64, shared: bool) -> Option<Arc<Flight>> {
+    /// Takes out a call that nobody waits for any more. `note` says whether it is noted that the server may go on
+    /// with it for a while, and speak of it, as it is on a shared link.
+    pub(crate) fn give_up(&mut self, number: u64, note: bool) -> Option<Arc<Flight>> {
         let flight = self.take(number)?;
-        if shared && !flight.listens() {
+        if note && !flight.listens() {
             let until = Instant::now() + LEFT.min(flight.limit);
             self.left.get_or_insert_default().push((number, until));
         }

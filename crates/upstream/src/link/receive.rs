@@ -226,7 +226,7 @@ impl Core {
         let (number, ear) = {
             let mut pending = lock(&self.pending);
             let (call, ear) = match self.shared {
-                true => self.whom_on_shared(&mut pending, method, via),
+                true => whom_on_shared(&mut pending, method, via),
                 false => self.whom(&pending, Declares::needed(method), via),
             };
             (call, ear.map(|ear| (ear, pending.ask(id.clone(), call))))
@@ -266,26 +266,6 @@ impl Core {
         (number, call.or_else(|| listener().map(Ear::Listener)))
     }
 
-    /// The same on a link that several clients share: the client of the only call that the server can be working
-    /// on, and nobody else. A server does not say for whom it asks, so among several calls it is not known, and
-    /// outside any call it is nobody.
-    fn whom_on_shared(
-        &self,
-        pending: &mut Pending,
-        method: &str,
-        via: Via,
-    ) -> (Option<u64>, Option<Ear>) {
-        let number = match via {
-            // Roots hold for a whole link. A server that keeps those of one client would use them in the calls of
-            // all others, so a shared link declares none, and has none.
-            _ if method == "roots/list" => None,
-            Via::Call(number) => pending.alone().filter(|alone| *alone == number),
-            Via::Link => pending.sole(),
-        };
-        let call = number.and_then(|number| Some(Ear::Call(pending.get(number)?.clone())));
-        (number, call)
-    }
-
     fn tell_listeners(&self, message: &Message<'_>, worth: Worth) {
         let heard = lock(&self.listeners).tell(worth, &copy(message.text()));
         if !heard {
@@ -296,6 +276,20 @@ impl Core {
     fn count_unheard(&self) {
         self.counts().unheard.fetch_add(1, Ordering::Relaxed);
     }
+}
+
+/// The call that is asked on a link that several clients share: the only one that the server can be working on. A
+/// server does not say for whom it asks, so among several calls it is not known, and outside any call it is nobody.
+fn whom_on_shared(pending: &mut Pending, method: &str, via: Via) -> (Option<u64>, Option<Ear>) {
+    let number = match via {
+        // Roots hold for a whole link. A server that keeps those of one client would use them in the calls of all
+        // others, so a shared link declares none, and nobody is asked for them.
+        _ if method == "roots/list" => None,
+        Via::Call(number) => pending.alone().filter(|alone| *alone == number),
+        Via::Link => pending.sole(),
+    };
+    let call = number.and_then(|number| Some(Ear::Call(pending.get(number)?.clone())));
+    (number, call)
 }
 
 /// Who is asked what a server asks.
