@@ -5,7 +5,7 @@ mod questions;
 mod wishes;
 
 use std::{
-    collections::{BTreeMap, VecDeque},
+    collections::{BTreeMap, BTreeSet, VecDeque},
     fmt,
     sync::{
         Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak,
@@ -109,6 +109,8 @@ struct Rare {
     asked: BTreeMap<u64, (LinkKey, Asked)>,
     /// What the client wants to hear, as it was asked for.
     wishes: Wishes,
+    /// The resources that the client subscribed to, with the place of the link.
+    subscribed: BTreeSet<(u64, String)>,
     /// The places of the other links that know of the client, the latest last.
     met: Vec<(u64, Generation)>,
     /// Who passes on what servers say outside of calls, for each link.

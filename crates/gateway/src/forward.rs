@@ -6,7 +6,7 @@ use bytes::Bytes;
 use http::Response;
 use stayput_core::{Generation, Handle, InUse, Topic};
 use stayput_upstream::{Call, CallError, CallOptions, Held, Incoming, LinkKey, LossReason, Server};
-use stayput_wire::{Code, Era, Message, Raw};
+use stayput_wire::{Code, Era, Message};
 
 use crate::{
     account::Account,
@@ -150,6 +150,8 @@ impl Errand {
         let traced = self.account.traced(message);
         let traced = traced.as_deref().and_then(|text| Message::parse(text.as_bytes()).ok());
         let message = traced.as_ref().unwrap_or(message);
+        // Before the server can tell of it.
+        self.connection.note_subscription(link.slot(), message);
         let (link, call) = match link.send(message, options).await {
             Ok(call) => (link, call),
             Err(error) => match Box::pin(self.once_more(&error, &in_flight)).await {
@@ -276,6 +278,9 @@ async fn introduce(connection: &Arc<Connection>, link: &Held, opened: bool) {
     let level = log_level
         .filter(|_| opened && link.greeting().has("logging"))
         .map(|level| ("logging/setLevel", level));
+    for uri in subscriptions.keys() {
+        connection.subscribe(link.slot(), uri.clone());
+    }
     let subscriptions = subscriptions.into_values().map(|it| ("resources/subscribe", it));
     let asking = async {
         for (method, params) in level.into_iter().chain(subscriptions) {
@@ -416,8 +421,8 @@ impl Pursuit {
                 Some(Incoming::Answer(end)) => end,
                 Some(incoming) => {
                     self.stream.room().await;
-                    let said = (&*self.errand.connection, self.link.key());
-                    questions.extend(say(said, &self.stream, incoming));
+                    let over = Over::link(&self.link);
+                    questions.extend(say(&self.errand.connection, over, &self.stream, incoming));
                     continue;
                 }
                 None => break,
@@ -447,17 +452,38 @@ impl Pursuit {
     }
 }
 
-/// Passes on what a server says or asks; gives the number of a question.
+/// The link that a message came over.
+#[derive(Clone, Copy)]
+pub(crate) struct Over<'a> {
+    pub(crate) key: &'a LinkKey,
+    /// See [`Held::slot`].
+    pub(crate) place: u64,
+    /// Whether several clients may use it.
+    pub(crate) shared: bool,
+}
+
+impl<'a> Over<'a> {
+    fn link(link: &'a Held) -> Self {
+        Self { key: link.key(), place: link.slot(), shared: link.is_shared() }
+    }
+}
+
+/// Passes on what a server says or asks, as far as it is for this client; gives the number of a question.
 pub(crate) fn say(
-    (connection, link): (&Connection, &LinkKey),
+    connection: &Connection,
+    over: Over<'_>,
     stream: &Stream,
     incoming: Incoming,
 ) -> Option<u64> {
     match incoming {
-        Incoming::Notification(text) => stream.push(withdrawn(connection, link, text)),
+        Incoming::Notification(text) => {
+            if let Some(text) = passed(connection, over, text) {
+                stream.push(text);
+            }
+        }
         Incoming::Request(asked) => {
             let text = asked.text().clone();
-            let number = connection.ask(link, asked)?;
+            let number = connection.ask(over.key, asked)?;
             stream.push(numbered(text, number));
             return Some(number);
         }
@@ -476,18 +502,27 @@ fn numbered(text: Bytes, number: u64) -> Bytes {
     edits.apply().map_or_else(|_| text.clone(), |edited| edited.into_owned().into())
 }
 
-/// A question that the server takes back is named by the id that the client knows.
-fn withdrawn(connection: &Connection, link: &LinkKey, text: Bytes) -> Bytes {
-    let Ok(message) = Message::parse(&text) else { return text };
-    if message.method() != Some("notifications/cancelled") {
-        return text;
+/// A notification as the client gets it, if it is for this client.
+fn passed(connection: &Connection, over: Over<'_>, text: Bytes) -> Option<Bytes> {
+    let Ok(message) = Message::parse(&text) else { return Some(text) };
+    match message.method() {
+        Some("notifications/cancelled") => withdrawn(connection, over.key, &message),
+        // All who share a link hear the same, whoever subscribed.
+        Some("notifications/resources/updated") if over.shared => {
+            let uri = message.params()?.find(&["uri"])?.text()?;
+            connection.is_subscribed(over.place, &uri).then(|| text.clone())
+        }
+        _ => Some(text),
     }
-    let id = message.params().and_then(|params| params.find(&["requestId"]));
-    let number = id.map(Raw::as_str).and_then(|id| connection.withdraw(link, id));
-    let Some((id, number)) = id.zip(number) else { return text.clone() };
+}
+
+/// A question that the server takes back is named by the id that the client knows. Who was not asked is not told.
+fn withdrawn(connection: &Connection, link: &LinkKey, message: &Message<'_>) -> Option<Bytes> {
+    let id = message.params().and_then(|params| params.find(&["requestId"]))?;
+    let number = connection.withdraw(link, id.as_str())?;
     let mut edits = message.edit();
     edits.replace(id, &number.to_string());
-    edits.apply().map_or_else(|_| text.clone(), |edited| edited.into_owned().into())
+    edits.apply().ok().map(|edited| edited.into_owned().into())
 }
 
 /// An outcome as an answer of HTTP.

@@ -6,7 +6,7 @@ use stayput_upstream::{Held, Incoming, LinkKey, Listener, Place};
 
 use crate::{
     connection::Connection,
-    forward::{new_stream, say},
+    forward::{Over, new_stream, say},
     house::House,
     owners::Claims,
     stream::Stream,
@@ -54,15 +54,15 @@ pub(crate) async fn start(connection: &Arc<Connection>, link: &Held) {
     let Some(stream) = connection.ear() else { return };
     let declares = connection.declares;
     let Ok(listener) = link.listen(INTEREST, declares).await else { return };
-    let key = link.key().clone();
-    let hearing = hear(connection.clone(), key, stream, listener);
+    let from = (link.key().clone(), link.slot(), link.is_shared());
+    let hearing = hear(connection.clone(), from, stream, listener);
     let task = tokio::runtime::Handle::current().spawn(hearing);
     connection.hear(link.key().clone(), task.abort_handle());
 }
 
 async fn hear(
     connection: Arc<Connection>,
-    link: LinkKey,
+    (key, place, shared): (LinkKey, u64, bool),
     stream: Arc<Stream>,
     mut listener: Listener,
 ) {
@@ -75,7 +75,8 @@ async fn hear(
                 Some(Incoming::Answer(_)) | None => return,
                 Some(incoming) => {
                     speaker.room().await;
-                    say((&connection, &link), &speaker, incoming);
+                    let over = Over { key: &key, place, shared };
+                    say(&connection, over, &speaker, incoming);
                 }
             },
             // Nobody reads any more: the server need not speak.

@@ -22,7 +22,7 @@ pub(crate) fn give_up(house: &House, connection: &Connection, wishes: &Wishes) {
         return;
     }
     for link in listening::links(house, connection) {
-        let wanted = |uri: &str| somebody(house, link.slot(), uri).is_some();
+        let wanted = |uri: &str| is_wanted(house, link.slot(), uri);
         let unwanted = wishes.subscriptions.keys().filter(|uri| !wanted(uri));
         let unwanted: Vec<_> = unwanted.map(|uri| params(uri)).collect();
         // Nobody waits for that.
@@ -39,16 +39,16 @@ pub(crate) async fn renew(house: &House, connection: &Connection, message: &Mess
     let uri = message.params().and_then(|params| params.find(&["uri"])?.text());
     let Some(uri) = uri else { return };
     for link in listening::links(house, connection) {
-        if let Some(params) = somebody(house, link.slot(), &uri) {
-            tell(&link, "resources/subscribe", &params).await;
+        if is_wanted(house, link.slot(), &uri) {
+            tell(&link, "resources/subscribe", &params(&uri)).await;
         }
     }
 }
 
-/// How somebody who uses the link in this place subscribed to this.
-fn somebody(house: &House, place: u64, uri: &str) -> Option<String> {
+/// Whether somebody is subscribed to this over the link in this place.
+fn is_wanted(house: &House, place: u64, uri: &str) -> bool {
     let known = house.connections.all();
-    known.iter().find_map(|it: &Arc<Connection>| it.subscribed(place, uri))
+    known.iter().any(|it: &Arc<Connection>| it.is_subscribed(place, uri))
 }
 
 fn params(uri: &str) -> String {

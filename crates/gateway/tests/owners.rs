@@ -16,6 +16,8 @@ mod jwt;
 mod limits;
 #[path = "owners/secrets.rs"]
 mod secrets;
+#[path = "owners/sharing.rs"]
+mod sharing;
 #[path = "owners/whom.rs"]
 mod whom;
 mod world;

@@ -230,15 +230,15 @@ impl Opener {
             Base::Spare(_) => self.folders.expansion(plan.server, plan.scope).await?,
         };
         match (plan.server.resolve(&expansion)?, base) {
-            (Resolved::Stdio(_), Base::Spare(spare)) => self.over_pipes(plan.server, spare),
+            (Resolved::Stdio(_), Base::Spare(spare)) => self.over_pipes(plan, spare),
             (Resolved::Stdio(launch), Base::Seat(seat)) => {
                 let started = self.start(plan.server, &launch, move || Some(seat)).await?;
-                self.over_pipes(plan.server, started)
+                self.over_pipes(plan, started)
             }
             (Resolved::Http(endpoint), Base::Seat(seat)) if way != Way::Sse => {
                 let wire = self.wire(plan, endpoint, &expansion)?;
                 let carrier = Carrier::Streamable(Streamable::new(wire, session));
-                Ok(Raw(Some(self.core(plan.server, carrier, seat))))
+                Ok(Raw(Some(self.core(plan, carrier, seat))))
             }
             (Resolved::Http(endpoint) | Resolved::Sse(endpoint), Base::Seat(seat)) => {
                 let wire = self.wire(plan, endpoint, &expansion)?;
@@ -273,10 +273,11 @@ impl Opener {
         started.map_err(|error| OpenError::Start { server: server.name().to_owned(), error })
     }
 
-    fn over_pipes(&self, server: &Server, started: Started) -> Result<Raw, OpenError> {
+    fn over_pipes(&self, plan: Plan<'_>, started: Started) -> Result<Raw, OpenError> {
+        let server = plan.server;
         let (child, seat) = started.take().ok_or_else(|| ended(server))?;
         let pump =
-            Pump::new(child, self.limit, |stdio| self.core(server, Carrier::Stdio(stdio), seat));
+            Pump::new(child, self.limit, |stdio| self.core(plan, Carrier::Stdio(stdio), seat));
         let pump = pump.map_err(|error| OpenError::Protocol {
             server: server.name().to_owned(),
             what: error.to_string(),
@@ -299,13 +300,14 @@ impl Opener {
                 return Err(OpenError::Silent { server: name, method, limit, hint });
             }
         };
-        let core = self.core(plan.server, Carrier::Sse(carrier), seat);
+        let core = self.core(plan, Carrier::Sse(carrier), seat);
         Sse::start(&core, stream);
         Ok(Raw(Some(core)))
     }
 
-    fn core(&self, server: &Server, carrier: Carrier, seat: Seat) -> Arc<Core> {
-        Core::new(server.clone(), carrier, self.home.clone(), seat)
+    fn core(&self, plan: Plan<'_>, carrier: Carrier, seat: Seat) -> Arc<Core> {
+        let shared = plan.scope.session().is_none();
+        Core::new(plan.server.clone(), carrier, self.home.clone(), seat, shared)
     }
 
     fn wire(

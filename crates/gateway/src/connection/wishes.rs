@@ -77,13 +77,41 @@ impl Connection {
         true
     }
 
-    /// How the client subscribed to this resource, if it did and uses the link in this place.
-    pub(crate) fn subscribed(&self, place: u64, uri: &str) -> Option<String> {
+    /// Notes that the client subscribes to a resource over the link in this place, or unsubscribes from it.
+    pub(crate) fn note_subscription(&self, place: u64, message: &Message<'_>) {
+        let uri = || message.params()?.find(&["uri"])?.text().map(Cow::into_owned);
+        match message.method() {
+            Some("resources/subscribe") => {
+                if let Some(uri) = uri() {
+                    self.subscribe(place, uri);
+                }
+            }
+            Some("resources/unsubscribe") => {
+                let mut under_way = self.under_way();
+                if let Some((rare, uri)) = under_way.rare.as_mut().zip(uri()) {
+                    rare.subscribed.remove(&(place, uri));
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// The client subscribes to this resource over the link in this place. One that has too many is not told of
+    /// more.
+    pub(crate) fn subscribe(&self, place: u64, uri: String) {
+        let mut under_way = self.under_way();
+        let subscribed = &mut under_way.rare().subscribed;
+        let size: usize = subscribed.iter().map(|(_, uri)| uri.len()).sum();
+        if subscribed.len() < SUBSCRIPTIONS && size + uri.len() <= BYTES {
+            subscribed.insert((place, uri));
+        }
+    }
+
+    /// Whether the client subscribed to this resource over the link in this place.
+    pub(crate) fn is_subscribed(&self, place: u64, uri: &str) -> bool {
         let under_way = self.under_way();
-        let rare = under_way.rare.as_ref()?;
-        let params = rare.wishes.subscriptions.get(uri)?;
-        let mut met = under_way.met.iter().chain(&rare.met);
-        met.any(|(known, _)| *known == place).then(|| params.clone())
+        let rare = under_way.rare.as_ref();
+        rare.is_some_and(|rare| rare.subscribed.contains(&(place, uri.to_owned())))
     }
 
     pub(crate) fn wishes(&self) -> Wishes {

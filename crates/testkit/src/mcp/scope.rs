@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use stayput_wire::Version;
 use tokio::sync::{oneshot, watch};
 
-use super::engine::Engine;
+use super::{engine::Engine, message::Incoming};
 
 /// Where messages go that are not the answer itself.
 pub(super) trait Outlet: Send + Sync {
@@ -103,6 +103,16 @@ impl Scope {
         let answer = told.await;
         drop(asking);
         answer.unwrap_or_else(|_| Err(Value::from("the session is over")))
+    }
+
+    /// Takes a notification of the client. `notifications/test/send` has the server send the `message` in its
+    /// params, outside any call.
+    pub(super) fn notified(&self, message: &Incoming) {
+        match message.method() {
+            "notifications/cancelled" => self.stop(&message.params()["requestId"].to_string()),
+            "notifications/test/send" => self.general.send(message.params()["message"].to_string()),
+            _ => {}
+        }
     }
 
     /// Takes an answer of the client; says whether it was waited for.

@@ -161,11 +161,8 @@ impl Front {
     }
 
     fn notified(&self, message: &Incoming) {
-        if message.method() == "notifications/cancelled" {
-            let id = message.params()["requestId"].to_string();
-            self.legacy.stop(&id);
-            self.engine.modern.stop(&id);
-        }
+        self.legacy.notified(message);
+        self.engine.modern.notified(message);
     }
 
     fn refuse_locked(&self, message: &Incoming) -> Option<Refusal> {

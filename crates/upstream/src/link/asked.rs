@@ -12,6 +12,8 @@ pub struct Asked {
     pub(super) text: Bytes,
     pub(super) id: IdBuf,
     pub(super) method: Box<str>,
+    /// Tells it from all other questions on its link: a server may use an id again.
+    pub(super) number: u64,
     /// Weak: a question that waits somewhere must not keep a link.
     pub(super) core: Weak<Core>,
     pub(super) answered: bool,
@@ -61,7 +63,7 @@ impl Asked {
     fn send(mut self, text: &str) {
         self.answered = true;
         if let Some(core) = self.core.upgrade() {
-            core.answer_asked(&self.id, text);
+            core.answer_asked(self.number, text);
         }
     }
 }
@@ -82,7 +84,7 @@ impl Drop for Asked {
             && let Some(core) = self.core.upgrade()
         {
             let text = refusal(&self.id, Code::METHOD_NOT_FOUND, NOBODY);
-            core.answer_asked(&self.id, &text);
+            core.answer_asked(self.number, &text);
         }
     }
 }

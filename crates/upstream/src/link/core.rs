@@ -10,7 +10,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use stayput_wire::{IdBuf, Message};
+use stayput_wire::Message;
 use tokio::{runtime::Handle, task::AbortHandle, time::Instant};
 
 use super::{
@@ -44,6 +44,9 @@ pub(crate) struct Core {
     pub(super) greeting: OnceLock<Greeting>,
     /// Nobody has asked yet whether the link is new.
     pub(super) fresh: AtomicBool,
+    /// Whether several sessions may use it: then a message of the server that names no call may concern any of
+    /// their clients, and nobody else may see it.
+    pub(super) shared: bool,
     pub(crate) listeners: Mutex<Listeners>,
     counts: OnceLock<Box<Counts>>,
     /// Raised when the link is over.
@@ -72,7 +75,13 @@ pub(crate) struct Counts {
 }
 
 impl Core {
-    pub(crate) fn new(server: Server, carrier: Carrier, home: Arc<Home>, seat: Seat) -> Arc<Self> {
+    pub(crate) fn new(
+        server: Server,
+        carrier: Carrier,
+        home: Arc<Home>,
+        seat: Seat,
+        shared: bool,
+    ) -> Arc<Self> {
         Arc::new(Self {
             server,
             carrier,
@@ -87,6 +96,7 @@ impl Core {
             shares: AtomicUsize::new(0),
             greeting: OnceLock::new(),
             fresh: AtomicBool::new(true),
+            shared,
             seat: Mutex::new(Some(seat)),
         })
     }
@@ -238,24 +248,23 @@ impl Core {
         self.carrier.message(self, text);
     }
 
-    /// Answers a question of the server, unless it took the question back or the link is over.
-    pub(crate) fn answer_asked(self: &Arc<Self>, id: &IdBuf, text: &str) {
-        let known = lock(&self.pending).answered(id.as_str());
-        if known.is_some() {
+    /// Answers a question of the server, unless it took the question back, its call has ended or the link is over.
+    pub(crate) fn answer_asked(self: &Arc<Self>, question: u64, text: &str) {
+        if lock(&self.pending).answered(question) {
             self.tell(prepare::one_line(text));
         }
     }
 
     /// The caller does not want the answer any more.
     pub(crate) fn cancel(self: &Arc<Self>, number: u64) {
-        if let Some(flight) = self.take(number) {
+        if let Some(flight) = self.withdraw(|pending| pending.give_up(number, self.shared)) {
             let _ = self.stop(&flight, "the caller does not need the answer any more");
         }
     }
 
     /// Ends one call with an error, and tells the server that nobody waits for it.
     pub(crate) fn give_up(self: &Arc<Self>, number: u64, error: CallError) {
-        if let Some(flight) = self.take(number) {
+        if let Some(flight) = self.withdraw(|pending| pending.give_up(number, self.shared)) {
             let reason = error.to_string();
             flight.inbox.end(Err(error));
             let _ = self.stop(&flight, &reason);
@@ -264,7 +273,8 @@ impl Core {
 
     /// Ends one call with an error; the server knows, or does not have to.
     pub(crate) fn fail(&self, number: u64, error: CallError) {
-        if let Some(flight) = self.take(number) {
+        let may_run = self.shared && error.delivery().may_have_run();
+        if let Some(flight) = self.withdraw(|pending| pending.give_up(number, may_run)) {
             flight.inbox.end(Err(error));
         }
     }
@@ -272,13 +282,16 @@ impl Core {
     /// Tells the server, if there is anything to tell. Says whether nothing of the call was sent.
     fn stop(self: &Arc<Self>, flight: &Flight, reason: &str) -> bool {
         let unsent = !flight.silent && self.carrier.cancel(self, flight.number, reason);
+        if unsent {
+            lock(&self.pending).settle(flight.number);
+        }
         flight.stop_driver();
         unsent
     }
 
     /// Ends the calls that took too long.
     pub(crate) fn expire(self: &Arc<Self>) {
-        for flight in self.withdraw(|pending| pending.expire(Instant::now())) {
+        for flight in self.withdraw(|pending| pending.expire(Instant::now(), self.shared)) {
             let unsent = self.stop(&flight, "it took too long");
             let limit = flight.limit;
             let error = if unsent { untaken(limit) } else { CallError::TimedOut { limit } };

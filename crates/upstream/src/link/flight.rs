@@ -65,6 +65,11 @@ impl Flight {
         self.id.as_ref().map_or_else(|| self.number.to_string(), |id| id.as_str().to_owned())
     }
 
+    /// Whether it only listens, see [`Link::listen`](super::Link::listen): the server does nothing for it meanwhile.
+    pub(crate) fn listens(&self) -> bool {
+        self.limit == Duration::MAX
+    }
+
     /// When it is over, if it makes no progress.
     pub(crate) fn expires(&self) -> Instant {
         let progressed = Duration::from_nanos(self.progressed.load(Ordering::Relaxed));

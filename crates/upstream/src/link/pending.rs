@@ -4,6 +4,7 @@ use std::{
     collections::HashMap,
     hash::{BuildHasherDefault, Hasher},
     sync::Arc,
+    time::Duration,
 };
 
 use stayput_wire::IdBuf;
@@ -15,16 +16,32 @@ use crate::Loss;
 /// A table for more calls at once than this is not kept for the next ones.
 const KEPT: usize = 64;
 
-type Questions = Vec<(IdBuf, Option<u64>)>;
+/// How long a call that was given up counts as one that the server may still be working on.
+const LEFT: Duration = Duration::from_secs(60);
+
+type Questions = Vec<Question>;
+
+/// A question of the server that was not answered yet.
+#[derive(Debug)]
+struct Question {
+    number: u64,
+    id: IdBuf,
+    /// The call that it came with.
+    call: Option<u64>,
+}
 
 /// Which call is which. A call lives here, not in its caller's future.
 #[derive(Debug, Default)]
 #[repr(C)] // What every call asks lies together, in as few lines of the cache as can be.
 pub(crate) struct Pending {
     calls: Calls,
-    /// Questions of the server that were not answered yet, and the call they came with. In a box, because most
-    /// links have none.
+    /// In a box, because most links have none.
     asked: Option<Box<Questions>>,
+    /// Counts questions.
+    questions: u64,
+    /// Calls of a shared link that were given up, and until when the server may still be working on them. In a
+    /// box, too.
+    left: Option<Box<Vec<(u64, Instant)>>>,
     /// Set once, when the link is over. From then on no call comes in.
     closed: Option<Arc<Loss>>,
     /// When somebody looks for calls that took too long. Kept while calls come and go: with limits
@@ -54,13 +71,32 @@ impl Pending {
     pub(crate) fn take(&mut self, number: u64) -> Option<Arc<Flight>> {
         let flight = self.calls.remove(number)?;
         if let Some(asked) = &mut self.asked {
-            asked.retain(|(_, call)| *call != Some(number));
+            asked.retain(|asked| asked.call != Some(number));
             self.asked.take_if(|asked| asked.is_empty());
         }
         if self.calls.len() == 0 {
             self.rest();
         }
         Some(flight)
+    }
+
+    /// Takes out a call that nobody waits for any more. `note` says whether it is noted that the server may go on
+    /// with it for a while, and speak of it, as it is on a shared link.
+    pub(crate) fn give_up(&mut self, number: u64, note: bool) -> Option<Arc<Flight>> {
+        let flight = self.take(number)?;
+        if note && !flight.listens() {
+            let until = Instant::now() + LEFT.min(flight.limit);
+            self.left.get_or_insert_default().push((number, until));
+        }
+        Some(flight)
+    }
+
+    /// The server is not working on this call any more, or never was.
+    pub(crate) fn settle(&mut self, number: u64) {
+        if let Some(left) = &mut self.left {
+            left.retain(|(known, _)| *known != number);
+            self.left.take_if(|left| left.is_empty());
+        }
     }
 
     /// Nothing is in flight any more.
@@ -113,9 +149,9 @@ impl Pending {
     }
 
     /// Takes out the calls that took too long, and sets the timer for the next.
-    pub(crate) fn expire(&mut self, now: Instant) -> Vec<Arc<Flight>> {
+    pub(crate) fn expire(&mut self, now: Instant, shared: bool) -> Vec<Arc<Flight>> {
         let late = self.numbers(|flight| flight.expires() <= now);
-        let late = late.into_iter().filter_map(|number| self.take(number)).collect();
+        let late = late.into_iter().filter_map(|number| self.give_up(number, shared)).collect();
         self.armed = self.calls.all().map(|flight| flight.expires()).min();
         late
     }
@@ -139,18 +175,47 @@ impl Pending {
         first.filter(|_| all.next().is_none())
     }
 
-    /// Notes a question of the server.
-    pub(crate) fn ask(&mut self, id: IdBuf, call: Option<u64>) {
-        self.asked.get_or_insert_default().push((id, call));
+    /// The only call in flight that is more than listening.
+    pub(crate) fn alone(&self) -> Option<u64> {
+        let mut all = self.calls.all().filter(|flight| !flight.listens());
+        let first = all.next().map(|flight| flight.number);
+        first.filter(|_| all.next().is_none())
     }
 
-    /// Takes a question of the server out. Says with which call it came, or that it is unknown.
-    pub(crate) fn answered(&mut self, id: &str) -> Option<Option<u64>> {
+    /// The only call that the server can be working on: the only one in flight, if none was given up lately.
+    pub(crate) fn sole(&mut self) -> Option<u64> {
+        let now = Instant::now();
+        if let Some(left) = &mut self.left {
+            left.retain(|(_, until)| *until > now);
+            self.left.take_if(|left| left.is_empty());
+        }
+        self.alone().filter(|_| self.left.is_none())
+    }
+
+    /// Notes a question of the server; gives its number.
+    pub(crate) fn ask(&mut self, id: IdBuf, call: Option<u64>) -> u64 {
+        self.questions += 1;
+        let number = self.questions;
+        self.asked.get_or_insert_default().push(Question { number, id, call });
+        number
+    }
+
+    /// Takes a question out that is answered. Says whether it was still open.
+    pub(crate) fn answered(&mut self, number: u64) -> bool {
+        self.take_question(|asked| asked.number == number).is_some()
+    }
+
+    /// Takes a question out that the server takes back. Says with which call it came, or that it is unknown.
+    pub(crate) fn withdrawn(&mut self, id: &str) -> Option<Option<u64>> {
+        self.take_question(|asked| asked.id.as_str() == id).map(|asked| asked.call)
+    }
+
+    fn take_question(&mut self, which: impl Fn(&Question) -> bool) -> Option<Question> {
         let asked = self.asked.as_mut()?;
-        let at = asked.iter().position(|(asked, _)| asked.as_str() == id)?;
-        let (_, call) = asked.swap_remove(at);
+        let at = asked.iter().position(which)?;
+        let question = asked.remove(at);
         self.asked.take_if(|asked| asked.is_empty());
-        Some(call)
+        Some(question)
     }
 }
 

@@ -13,6 +13,7 @@ use super::{
     answer::Places,
     asked::{NOBODY, refusal},
     inbox::{Inbox, Overflow, Worth},
+    pending::Pending,
     prepare,
 };
 use crate::{CallError, Delivery, lock::lock, verdict};
@@ -88,6 +89,9 @@ impl Core {
             (None, Via::Call(own)) => Some(own),
         };
         let Some(flight) = number.and_then(|number| self.take(number)) else {
+            if let Some(number) = number {
+                lock(&self.pending).settle(number);
+            }
             self.counts().late.fetch_add(1, Ordering::Relaxed);
             return None;
         };
@@ -109,33 +113,46 @@ impl Core {
             "notifications/cancelled" => self.receive_withdrawal(message),
             "notifications/message" => self.deliver(message, via, Worth::Log),
             _ => {
-                if method.ends_with("/list_changed") {
+                let changed = method.ends_with("/list_changed");
+                if changed {
                     self.list_changed();
                 }
                 if self.receive_subscribed(message, via) {
                     return;
                 }
+                // Lists are the same for all. Who subscribed to a resource is known to those who listen.
+                let for_all = changed || method == "notifications/resources/updated";
                 match via {
-                    Via::Call(_) => self.deliver(message, via, Worth::Full),
-                    Via::Link => self.tell_listeners(message, Worth::Full),
+                    Via::Link if for_all || !self.shared => {
+                        self.tell_listeners(message, Worth::Full);
+                    }
+                    Via::Call(_) if for_all && self.shared => {
+                        self.deliver(message, via, Worth::Full);
+                        self.tell_listeners(message, Worth::Full);
+                    }
+                    _ => self.deliver(message, via, Worth::Full),
                 }
             }
         }
     }
 
     /// A notification to the call it came with; one that came with none to the only call in flight, or
-    /// to whoever listens.
+    /// to whoever listens. On a shared link nobody else gets it: it may be about what another client did.
     fn deliver(self: &Arc<Self>, message: &Message<'_>, via: Via, worth: Worth) {
         let flight = {
-            let pending = lock(&self.pending);
+            let mut pending = lock(&self.pending);
             let number = match via {
                 Via::Call(number) => Some(number),
-                Via::Link => pending.only(),
+                Via::Link if !self.shared => pending.only(),
+                // Where each call has a stream of its own, the stream of the link belongs to none of them.
+                Via::Link if self.carrier.is_read_by_callers() => None,
+                Via::Link => pending.sole(),
             };
             number.and_then(|number| pending.get(number).cloned())
         };
         match flight {
             Some(flight) => self.notify(&flight, worth, copy(message.text())),
+            None if self.shared => self.count_unheard(),
             None => self.tell_listeners(message, worth),
         }
     }
@@ -190,7 +207,7 @@ impl Core {
     /// The server takes a question back. Whoever got it is told, under the server's id.
     fn receive_withdrawal(self: &Arc<Self>, message: &Message<'_>) {
         let id = message.params().and_then(|params| params.find(&["requestId"]));
-        let Some(call) = id.and_then(|id| lock(&self.pending).answered(id.as_str())) else {
+        let Some(call) = id.and_then(|id| lock(&self.pending).withdrawn(id.as_str())) else {
             self.counts().late.fetch_add(1, Ordering::Relaxed);
             return;
         };
@@ -206,26 +223,15 @@ impl Core {
             let pong = format!(r#"{{"jsonrpc":"2.0","id":{},"result":{{}}}}"#, id.as_str());
             return self.tell(prepare::one_line(&pong));
         }
-        let needed = Declares::needed(method);
         let (number, ear) = {
             let mut pending = lock(&self.pending);
-            let listener = || lock(&self.listeners).answerer(needed);
-            let number = match via {
-                Via::Call(number) => Some(number),
-                Via::Link => match pending.able(needed) {
-                    Some(number) => Some(number),
-                    None if listener().is_some() => None,
-                    None => pending.only(),
-                },
+            let (call, ear) = match self.shared {
+                true => whom_on_shared(&mut pending, method, via),
+                false => self.whom(&pending, Declares::needed(method), via),
             };
-            let call = number.and_then(|number| Some(Ear::Call(pending.get(number)?.clone())));
-            let ear = call.or_else(|| listener().map(Ear::Listener));
-            if ear.is_some() {
-                pending.ask(id.clone(), number);
-            }
-            (number, ear)
+            (call, ear.map(|ear| (ear, pending.ask(id.clone(), call))))
         };
-        let Some(ear) = ear else {
+        let Some((ear, question)) = ear else {
             self.counts().unanswerable.fetch_add(1, Ordering::Relaxed);
             let text = refusal(&id, Code::METHOD_NOT_FOUND, NOBODY);
             return self.tell(prepare::one_line(&text));
@@ -234,6 +240,7 @@ impl Core {
             text: copy(message.text()),
             id,
             method: method.into(),
+            number: question,
             core: Arc::downgrade(self),
             answered: false,
         };
@@ -244,12 +251,45 @@ impl Core {
         }
     }
 
+    /// The call that is asked, or else a listener that can be.
+    fn whom(&self, pending: &Pending, needed: Declares, via: Via) -> (Option<u64>, Option<Ear>) {
+        let listener = || lock(&self.listeners).answerer(needed);
+        let number = match via {
+            Via::Call(number) => Some(number),
+            Via::Link => match pending.able(needed) {
+                Some(number) => Some(number),
+                None if listener().is_some() => None,
+                None => pending.only(),
+            },
+        };
+        let call = number.and_then(|number| Some(Ear::Call(pending.get(number)?.clone())));
+        (number, call.or_else(|| listener().map(Ear::Listener)))
+    }
+
     fn tell_listeners(&self, message: &Message<'_>, worth: Worth) {
         let heard = lock(&self.listeners).tell(worth, &copy(message.text()));
         if !heard {
-            self.counts().unheard.fetch_add(1, Ordering::Relaxed);
+            self.count_unheard();
         }
     }
+
+    fn count_unheard(&self) {
+        self.counts().unheard.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// The call that is asked on a link that several clients share: the only one that the server can be working on. A
+/// server does not say for whom it asks, so among several calls it is not known, and outside any call it is nobody.
+fn whom_on_shared(pending: &mut Pending, method: &str, via: Via) -> (Option<u64>, Option<Ear>) {
+    let number = match via {
+        // Roots hold for a whole link. A server that keeps those of one client would use them in the calls of all
+        // others, so a shared link declares none, and nobody is asked for them.
+        _ if method == "roots/list" => None,
+        Via::Call(number) => pending.alone().filter(|alone| *alone == number),
+        Via::Link => pending.sole(),
+    };
+    let call = number.and_then(|number| Some(Ear::Call(pending.get(number)?.clone())));
+    (number, call)
 }
 
 /// Who is asked what a server asks.

@@ -77,8 +77,9 @@ impl Held {
         self.pin.number
     }
 
-    /// Whether it is of more than one session.
-    pub(crate) fn is_shared(&self) -> bool {
+    /// Whether several sessions may use it, and with them several clients.
+    #[must_use]
+    pub fn is_shared(&self) -> bool {
         self.pin.is_shared
     }
 

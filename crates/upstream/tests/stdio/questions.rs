@@ -189,3 +189,34 @@ cat >/dev/null"#
     drop(link);
     close(&links).await;
 }
+
+/// A server may use an id again: an answer to a question of an earlier call is not sent as the answer to that of a
+/// later one.
+#[tokio::test]
+async fn late_answer_meets_no_later_question_of_the_same_id() {
+    let links = links();
+    let script = format!(
+        r#"read -r line
+echo '{ASKED}'
+echo '{{"jsonrpc":"2.0","id":2,"result":{{}}}}'
+read -r line
+echo '{ASKED}'
+read -r reply
+printf '{{"jsonrpc":"2.0","id":3,"result":{{"reply":%s}}}}\n' "$reply"
+cat >/dev/null"#
+    );
+    let link = open_declaring(&links, &scripted(&script, &token()), &place()).await;
+    let mut first = link.call("m", None, declaring()).await.unwrap();
+    let early = question(&mut first).await;
+    assert!(matches!(next(&mut first).await, Incoming::Answer(Ok(_))));
+    let mut second = link.call("m", None, declaring()).await.unwrap();
+    let asked = question(&mut second).await;
+    early.reply(r#"{"of":"first"}"#);
+    asked.reply(r#"{"of":"second"}"#);
+    let Incoming::Answer(answer) = next(&mut second).await else { panic!("no answer") };
+    let answer = answer.unwrap();
+    let told: serde_json::Value = serde_json::from_str(answer.result().unwrap()).unwrap();
+    assert_eq!(told["reply"]["result"]["of"], "second");
+    drop((first, second, link));
+    close(&links).await;
+}

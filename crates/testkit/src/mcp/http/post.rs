@@ -143,8 +143,8 @@ impl Front {
         if let Some(answer) = message.answer() {
             self.engine.stats.count("answers");
             scope.answered(message.id().unwrap_or_default(), answer);
-        } else if message.method() == "notifications/cancelled" {
-            scope.stop(&message.params()["requestId"].to_string());
+        } else {
+            scope.notified(message);
         }
     }
 
