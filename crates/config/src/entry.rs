@@ -49,14 +49,23 @@ pub(crate) fn transport(
     table: &Table<'_>,
     inherit: &[String],
 ) -> Read<Option<Transport>> {
-    match kind(member, table)? {
-        Kind::Stdio => process(member, table, inherit),
-        Kind::Http => Ok(Some(Transport::Http(http(member, table)?))),
-        Kind::Sse => Ok(Some(Transport::Sse(http(member, table)?))),
-    }
+    // What was filled in before belongs to others.
+    let environment = member.value.around.environment;
+    environment.take_filled();
+    let transport = match kind(member, table)? {
+        Kind::Stdio => process(member, table, inherit)?.map(Transport::Stdio),
+        Kind::Http => Some(Transport::Http(http(member, table)?)),
+        Kind::Sse => Some(Transport::Sse(http(member, table)?)),
+    };
+    let filled = environment.take_filled().into_iter();
+    Ok(transport.map(|transport| match transport {
+        Transport::Stdio(stdio) => Transport::Stdio(filled.fold(stdio, Stdio::secret)),
+        Transport::Http(http) => Transport::Http(filled.fold(http, Http::secret)),
+        Transport::Sse(http) => Transport::Sse(filled.fold(http, Http::secret)),
+    }))
 }
 
-fn process(member: &Member<'_>, table: &Table<'_>, inherit: &[String]) -> Read<Option<Transport>> {
+fn process(member: &Member<'_>, table: &Table<'_>, inherit: &[String]) -> Read<Option<Stdio>> {
     let spot = needed(member, table, "command")?;
     let command = home(spot, &spot.template()?)?;
     let args = table.read("args", templates)?.unwrap_or_default();
@@ -71,7 +80,7 @@ fn process(member: &Member<'_>, table: &Table<'_>, inherit: &[String]) -> Read<O
         }
         None => stdio,
     };
-    Ok(Some(with_folder(with_variables(stdio, table)?, table)?.into()))
+    Ok(Some(with_folder(with_variables(stdio, table)?, table)?))
 }
 
 fn kind(member: &Member<'_>, table: &Table<'_>) -> Read<Kind> {

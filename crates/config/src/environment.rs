@@ -22,6 +22,8 @@ pub struct Environment {
     elsewhere: Option<PathBuf>,
     /// The files that a configuration named, whether or not they could be read.
     named: Mutex<BTreeSet<PathBuf>>,
+    /// The values that were filled in since they were taken last.
+    filled: Mutex<BTreeSet<String>>,
 }
 
 impl Environment {
@@ -50,12 +52,24 @@ impl Environment {
     }
 
     fn new(variables: Box<Lookup>, program: Option<PathBuf>, elsewhere: Option<PathBuf>) -> Self {
-        Self { variables, program, elsewhere, named: Mutex::default() }
+        let (named, filled) = Default::default();
+        Self { variables, program, elsewhere, named, filled }
     }
 
     /// A configuration named this file: what it says depends on what is in there.
     pub(crate) fn name_file(&self, file: &Path) {
         self.named.lock().unwrap_or_else(PoisonError::into_inner).insert(file.to_owned());
+    }
+
+    /// This value was filled in, and may be a secret.
+    pub(crate) fn note_filled(&self, value: &str) {
+        let mut filled = self.filled.lock().unwrap_or_else(PoisonError::into_inner);
+        filled.insert(value.to_owned());
+    }
+
+    /// The values that were filled in since they were taken last.
+    pub(crate) fn take_filled(&self) -> BTreeSet<String> {
+        std::mem::take(&mut self.filled.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// All files that were named so far.

@@ -64,7 +64,7 @@ impl Around<'_> {
             return self.environment.program().map(str::to_owned).ok_or(Problem::NoProgram);
         }
         if let Some(path) = name.strip_prefix("file:") {
-            return self.file_value(path);
+            return self.file_value(path).inspect(|value| self.environment.note_filled(value));
         }
         let variable = name.strip_prefix("env:").unwrap_or(name);
         let (variable, default) = match variable.split_once(":-") {
@@ -75,6 +75,9 @@ impl Around<'_> {
             return Err(Problem::UnknownExpansion { name: shown(variable) });
         }
         let value = self.environment.variable(variable);
+        if let Some(value) = &value {
+            self.environment.note_filled(value);
+        }
         match default {
             // As in a shell, an empty value is none.
             Some(default) => {

@@ -183,8 +183,8 @@ impl House {
         }
     }
 
-    /// Why there is no link, in words for a client. What the server's process wrote is told to whoever
-    /// runs it alone.
+    /// Why there is no link, in words for a client. What the server's process wrote, and paths, are told to
+    /// whoever runs it alone.
     pub(crate) fn blame(&self, error: &stayput_upstream::OpenError) -> String {
         if !matches!(error, stayput_upstream::OpenError::Resting { .. }) {
             self.log.warn(&error.to_string());

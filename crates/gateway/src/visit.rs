@@ -78,10 +78,10 @@ impl Visit {
 
     /// Why there is no link, in words for a client; whoever runs the gateway is told more.
     fn blame(&self, error: &OpenError) -> String {
-        let (whole, brief) = (error.to_string(), self.house.blame(error));
-        let wrote = whole.strip_prefix(&*brief).unwrap_or_default();
-        self.note_failure(brief.clone(), wrote);
-        brief
+        let whole = error.to_string();
+        let message = OpenError::without_output(&whole);
+        self.note_failure(message.to_owned(), &whole[message.len()..]);
+        self.house.blame(error)
     }
 
     fn note_failure(&self, message: String, wrote: &str) {
@@ -253,6 +253,6 @@ impl Visit {
                 ..done
             };
         }
-        Done::new(reply::failure(asked, self.era, &error.to_string()))
+        Done::new(reply::failure(asked, self.era, &error.brief()))
     }
 }

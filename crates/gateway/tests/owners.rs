@@ -12,8 +12,14 @@ mod hijack;
 mod issuer;
 #[path = "owners/jwt.rs"]
 mod jwt;
+#[path = "owners/leaks.rs"]
+mod leaks;
 #[path = "owners/limits.rs"]
 mod limits;
+#[path = "owners/poison.rs"]
+mod poison;
+#[path = "owners/raw.rs"]
+mod raw;
 #[path = "owners/secrets.rs"]
 mod secrets;
 #[path = "owners/sharing.rs"]

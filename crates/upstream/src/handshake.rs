@@ -137,7 +137,7 @@ async fn first_call(
     answer.map_err(|error| match error {
         CallError::TimedOut { limit } => {
             let (server, method) = (core.server.name().to_owned(), method.to_owned());
-            OpenError::Silent { server, method, limit, hint: core.carrier.hint() }
+            OpenError::Silent { server, method, limit, hint: core.last_words() }
         }
         error => OpenError::of_call(core, error),
     })

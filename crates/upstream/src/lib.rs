@@ -46,6 +46,7 @@
 //! | `stdio.rs`, `stdio/`, `process.rs`, `process/` | over the pipes of a child; [`process`]: how children are started and, above all, ended |
 //! | `streamable.rs`, `streamable/`, `sse.rs`, `http.rs`, `http/` | over Streamable HTTP and HTTP+SSE; [`http`]: the client below them |
 //! | `loss.rs`, `verdict.rs`, `delivery.rs` | [`Loss`]: why state is gone; what a server's answer says about it; [`Delivery`]: how far a call came |
+//! | `redactor.rs` | what is not shown of a server's texts: its secrets to nobody, paths and queries to no client |
 //! | `attachment.rs`, `keeper.rs`, `seal.rs` | [`Attachment`]: what is needed to come back from another process; [`Keeper`]: who keeps it |
 //!
 //! # What it promises
@@ -89,6 +90,7 @@ mod place;
 pub mod process;
 mod profile;
 mod profiles;
+mod redactor;
 mod seal;
 mod seat;
 mod server;

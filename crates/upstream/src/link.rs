@@ -11,6 +11,7 @@ mod flight;
 mod hello;
 mod inbox;
 mod listener;
+mod number;
 mod pending;
 pub(crate) mod prepare;
 mod receive;
@@ -233,10 +234,11 @@ impl Link {
         }
     }
 
-    /// The last lines that a child process wrote to its standard error; nothing for other servers.
+    /// The last lines that a child process wrote to its standard error, without the server's secrets;
+    /// nothing for other servers.
     #[must_use]
     pub fn last_words(&self) -> String {
-        self.core.carrier.hint()
+        self.core.last_words()
     }
 
     /// The id that the server gave its session, if this transport has one. A secret.

@@ -7,6 +7,7 @@ use crate::{
     http::ClientError,
     link::Core,
     process::{Exited, StartError},
+    redactor::hide_paths,
 };
 
 /// Why there is no link to a server.
@@ -128,6 +129,8 @@ pub enum OpenError {
         pause: Duration,
         /// How it failed.
         last: String,
+        /// The same for a client, see [`OpenError::brief`].
+        brief: String,
     },
 }
 
@@ -135,10 +138,28 @@ pub enum OpenError {
 const WROTE: &str = "; it wrote:\n";
 
 impl OpenError {
-    /// The same without what its process wrote: that is for whoever runs it, not for a model.
+    /// The same for a client: without what its process wrote, without paths of this machine, and of a URL
+    /// the origin alone. The rest is for whoever runs it, not for a model.
     #[must_use]
     pub fn brief(&self) -> String {
-        Self::without_output(&self.to_string()).to_owned()
+        let words = match self {
+            Self::Start { server, error } => {
+                format!("the server `{server}` could not be started: {}", error.brief())
+            }
+            Self::Folder(_) => "the server has no private folder".to_owned(),
+            Self::Client(_) => "the server's HTTP client cannot be set up".to_owned(),
+            Self::Resting { server, pause, brief, .. } => {
+                let resting = Self::Resting {
+                    server: server.clone(),
+                    pause: *pause,
+                    last: brief.clone(),
+                    brief: String::new(),
+                };
+                resting.to_string()
+            }
+            other => Self::without_output(&other.to_string()).to_owned(),
+        };
+        hide_paths(&words).into_owned()
     }
 
     /// The words of an error without what a process wrote.
@@ -212,7 +233,9 @@ mod tests {
         assert!(whole.contains("password"), "{whole}");
         let brief = exited.brief();
         assert!(brief.contains("before it was ready") && !brief.contains("wrote"), "{brief}");
-        let resting = OpenError::Resting { server, pause: Duration::ZERO, last: whole };
-        assert!(!resting.brief().contains("password"), "{}", resting.brief());
+        let resting = OpenError::Resting { server, pause: Duration::ZERO, last: whole, brief };
+        assert!(resting.to_string().contains("password"), "{resting}");
+        let brief = resting.brief();
+        assert!(brief.contains("before it was ready") && !brief.contains("password"), "{brief}");
     }
 }

@@ -39,9 +39,18 @@ pub(crate) struct Opener {
     /// The same two, for links to share.
     home: Arc<Home>,
     clients: Mutex<HashMap<(Trust, Proxy), Client>>,
+    pools: Mutex<HashMap<(Arc<str>, Identity), Pooled>>,
     routes: Routes,
     /// The largest message.
     limit: usize,
+}
+
+/// The connections to one server with one set of credentials.
+#[derive(Debug)]
+struct Pooled {
+    client: Client,
+    /// When a route with them was made last.
+    since: Instant,
 }
 
 /// A link that is to be opened.
@@ -99,8 +108,8 @@ impl Opener {
             budget: budget.clone(),
             lists_changed: AtomicU64::default(),
         });
-        let (clients, routes) = (Mutex::default(), Routes::default());
-        Self { runtime, processes, folders, budget, home, clients, routes, limit }
+        let (clients, pools, routes) = (Mutex::default(), Mutex::default(), Routes::default());
+        Self { runtime, processes, folders, budget, home, clients, pools, routes, limit }
     }
 
     /// How often any server said that one of its lists changed.
@@ -317,22 +326,52 @@ impl Opener {
         expansion: &Expansion,
     ) -> Result<Wire, OpenError> {
         let (server, scope) = (plan.server, plan.scope.clone());
-        let route = self.routes.get(server, expansion, || self.route(server.clone(), endpoint))?;
+        let route =
+            self.routes.get(server, expansion, || self.route(server, endpoint, expansion))?;
         Ok(Wire { route, scope })
     }
 
-    fn route(&self, server: Server, endpoint: Endpoint) -> Result<Route, OpenError> {
-        let client = self.client(&endpoint, server.options().timeouts.connect)?;
+    fn route(
+        &self,
+        server: &Server,
+        endpoint: Endpoint,
+        expansion: &Expansion,
+    ) -> Result<Route, OpenError> {
+        let client = self.client(server, &endpoint, expansion)?;
         let target = Target::parse(endpoint.url.as_str());
         let target = target.map_err(|error| OpenError::Protocol {
             server: server.name().to_owned(),
             what: error.to_string(),
         })?;
-        Ok(Route { client, target, endpoint, server, limit: self.limit })
+        Ok(Route { client, target, endpoint, server: server.clone(), limit: self.limit })
     }
 
-    /// One client, and with it one set of connections, for all servers that are reached alike.
-    fn client(&self, endpoint: &Endpoint, connect: Duration) -> Result<Client, OpenError> {
+    /// A client whose connections are shared by links to the same server with the same credentials, and by
+    /// no others: what a server writes to a connection that one of them used may be read by the next.
+    fn client(
+        &self,
+        server: &Server,
+        endpoint: &Endpoint,
+        expansion: &Expansion,
+    ) -> Result<Client, OpenError> {
+        let alike = self.alike(endpoint, server.options().timeouts.connect)?;
+        // No other link has the same credentials.
+        if server.depends_on_session() {
+            return Ok(alike.apart());
+        }
+        let (now, key) = (Instant::now(), (server.shared_name(), server.identity(expansion)));
+        let mut pools = lock(&self.pools);
+        // By then all its connections were idle for too long and are closed.
+        let idle = ClientSettings::default().idle;
+        pools.retain(|_, it| !it.client.is_unused() || now.duration_since(it.since) < idle);
+        let pooled =
+            pools.entry(key).or_insert_with(|| Pooled { client: alike.apart(), since: now });
+        pooled.since = now;
+        Ok(pooled.client.clone())
+    }
+
+    /// A client for servers that are reached alike, which the others are made of.
+    fn alike(&self, endpoint: &Endpoint, connect: Duration) -> Result<Client, OpenError> {
         let key = (endpoint.trust.clone(), endpoint.proxy.clone());
         let mut clients = lock(&self.clients);
         if let Some(client) = clients.get(&key) {

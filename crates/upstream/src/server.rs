@@ -15,7 +15,7 @@ use std::{
 
 use stayput_wire::Era;
 
-use crate::{Greeting, lock::lock, process::Grace};
+use crate::{Greeting, lock::lock, process::Grace, redactor::Redactor};
 
 pub(crate) use self::expand::owner_hash;
 pub use self::{
@@ -60,6 +60,7 @@ struct Inner {
     /// Which names its templates use, each once.
     variables: Vec<Variable>,
     configuration: OnceLock<Identity>,
+    redactor: OnceLock<Redactor>,
     /// What it said of itself last, for links to share.
     heard: Mutex<Option<Greeting>>,
 }
@@ -237,6 +238,7 @@ impl Server {
             options,
             variables,
             configuration: OnceLock::new(),
+            redactor: OnceLock::new(),
             heard: Mutex::default(),
         })))
     }
@@ -253,6 +255,7 @@ impl Server {
             options: self.0.options,
             variables: self.0.variables.clone(),
             configuration: OnceLock::new(),
+            redactor: OnceLock::new(),
             heard: Mutex::default(),
         })))
     }
@@ -347,6 +350,14 @@ impl Server {
             Recipe::Sse(recipe) => recipe.endpoint(expansion).map(Resolved::Sse),
         };
         resolved.map_err(|problem| ServerError::new(self.name(), problem))
+    }
+
+    /// Hides its secrets in what it writes. Made when it is needed first, which is for an error.
+    pub(crate) fn redactor(&self) -> &Redactor {
+        self.0.redactor.get_or_init(|| match &*self.0.recipe {
+            Recipe::Stdio(recipe) => Redactor::new(recipe.secrets()),
+            Recipe::Http(recipe) | Recipe::Sse(recipe) => Redactor::new(recipe.secrets()),
+        })
     }
 
     /// Whether one is a copy of the other: nothing of them differs, whatever can be configured.

@@ -27,7 +27,7 @@ use crate::{
     lane,
     link::{Core, Flight, Prepared, Routing, cancellation},
     lock::lock,
-    verdict,
+    redactor, verdict,
 };
 
 pub(crate) use route::{Route, Routes};
@@ -97,23 +97,16 @@ impl Wire {
     }
 }
 
-/// What stands for a secret that a server repeated.
-const HIDDEN: &str = "…";
-
-/// What is shorter is no secret, and would leave holes in every sentence.
-const SECRET: usize = 6;
-
 impl Wire {
-    /// What a server answered, in a sentence for the operator. Servers repeat what they were sent, so
-    /// what is secret of that is left out.
+    /// What a server answered, in a sentence. Servers repeat what they were sent, so what is secret of that is
+    /// left out.
     pub(crate) fn told(&self, status: StatusCode, body: &[u8], session: Option<&str>) -> String {
-        let status = status.as_u16();
-        let mut said = String::from_utf8_lossy(body).into_owned();
-        let headers = self.endpoint.headers.values().filter_map(|value| value.to_str().ok());
-        // `Bearer` and its like are not what is secret in it.
-        let headers = headers.filter_map(|value| value.rsplit(' ').next());
-        for secret in headers.chain(session).filter(|secret| secret.len() >= SECRET) {
-            said = said.replace(secret, HIDDEN);
+        let (status, redactor) = (status.as_u16(), self.server.redactor());
+        let body = String::from_utf8_lossy(body);
+        let said = redactor.redact_json(&body);
+        let mut said = redactor.redact(&said).into_owned();
+        if let Some(session) = session.filter(|session| session.len() >= redactor::SHORTEST) {
+            said = said.replace(session, redactor::HIDDEN);
         }
         let said: String = said.chars().filter(|c| !c.is_control()).take(300).collect();
         match said.trim() {

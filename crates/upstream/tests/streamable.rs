@@ -16,6 +16,8 @@ mod eras;
 mod floods;
 #[path = "streamable/following.rs"]
 mod following;
+#[path = "streamable/foreign.rs"]
+mod foreign;
 #[path = "streamable/listening.rs"]
 mod listening;
 #[path = "streamable/modern.rs"]

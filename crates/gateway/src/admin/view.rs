@@ -161,8 +161,9 @@ impl ErrorView {
     }
 
     fn of_open(server: &str, error: &OpenError) -> Self {
-        let (whole, message) = (error.to_string(), error.brief());
-        let stderr = usage::tail(whole.strip_prefix(&*message).unwrap_or_default()).to_owned();
+        let whole = error.to_string();
+        let message = OpenError::without_output(&whole).to_owned();
+        let stderr = usage::tail(&whole[message.len()..]).to_owned();
         Self { at: None, server: server.to_owned(), message, stderr }
     }
 

@@ -123,7 +123,7 @@ fn settle(
         Err(error) => {
             let reason = match &*error {
                 // Whoever asks is not told that somebody else had asked before.
-                OpenError::Resting { last, .. } => OpenError::without_output(last).to_owned(),
+                OpenError::Resting { brief, .. } => brief.clone(),
                 error => error.brief(),
             };
             let of_server = !matches!(*error, OpenError::Ended { .. } | OpenError::AtCapacity(_));

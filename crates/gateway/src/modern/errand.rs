@@ -320,7 +320,7 @@ impl Errand {
                 }
                 told.answer(self.asked(), Era::Modern)
             }
-            None => reply::failure(self.asked(), Era::Modern, &error.to_string()),
+            None => reply::failure(self.asked(), Era::Modern, &error.brief()),
         };
         Done::new(text)
     }

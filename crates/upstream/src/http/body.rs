@@ -10,6 +10,7 @@ use std::{
 
 use bytes::{Bytes, BytesMut};
 use hyper::body::{Body as _, Incoming};
+use hyper_util::client::legacy::connect::CaptureConnection;
 use tokio::time::{Instant, timeout_at};
 
 use super::{HttpError, Phase, Target, error::reasons, plain::Reader};
@@ -32,7 +33,7 @@ pub struct Body {
 /// Who reads it.
 pub(super) enum Source {
     Plain(Reader),
-    Hyper(Incoming),
+    Hyper(Incoming, CaptureConnection),
 }
 
 impl Source {
@@ -40,7 +41,7 @@ impl Source {
     fn announced(&self) -> usize {
         let announced = match self {
             Self::Plain(reader) => reader.announced(),
-            Self::Hyper(incoming) => incoming.size_hint().lower(),
+            Self::Hyper(incoming, _) => incoming.size_hint().lower(),
         };
         usize::try_from(announced).unwrap_or(usize::MAX)
     }
@@ -49,7 +50,7 @@ impl Source {
     fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Bytes>, String>> {
         let incoming = match self {
             Self::Plain(reader) => return reader.poll_piece(cx).map_err(|error| error.to_string()),
-            Self::Hyper(incoming) => incoming,
+            Self::Hyper(incoming, _) => incoming,
         };
         loop {
             let frame = match ready!(Pin::new(&mut *incoming).poll_frame(cx)) {
@@ -126,12 +127,30 @@ impl Body {
         }
     }
 
+    /// Closes the connection, be it that the body was read to its end: what came on it is not the answer
+    /// to what was asked, so nothing else that comes on it can be trusted.
+    pub(crate) fn discard(&mut self) {
+        match &mut self.source {
+            Source::Plain(reader) => reader.discard(),
+            Source::Hyper(_, connection) => {
+                if let Some(connection) = &*connection.connection_metadata() {
+                    connection.poison();
+                }
+            }
+        }
+    }
+
     /// All of it.
     ///
     /// # Errors
     /// If it has more than `limit` bytes, which is known at once when the server says so, and as
     /// [`Body::chunk`].
     pub async fn collect(mut self, limit: usize) -> Result<Bytes, HttpError> {
+        self.read_all(limit).await
+    }
+
+    /// The same for a reader who may [discard](Body::discard) it after that.
+    pub(crate) async fn read_all(&mut self, limit: usize) -> Result<Bytes, HttpError> {
         let announced = self.source.announced();
         if announced > limit {
             return Err(HttpError::too_large(limit, &self.from));
@@ -145,7 +164,7 @@ impl Body {
         Box::pin(self.collect_rest(announced, limit)).await
     }
 
-    async fn collect_rest(mut self, announced: usize, limit: usize) -> Result<Bytes, HttpError> {
+    async fn collect_rest(&mut self, announced: usize, limit: usize) -> Result<Bytes, HttpError> {
         let mut all = BytesMut::with_capacity(announced.min(RESERVED));
         while self.in_time(|source, cx| source.poll_into(&mut all, cx)).await? {
             if all.len() > limit {

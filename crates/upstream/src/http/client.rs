@@ -9,7 +9,7 @@ use ::http::{
 };
 use hyper::rt::Executor;
 use hyper_util::{
-    client::legacy::{Client as Pool, Error as PoolError},
+    client::legacy::{Client as Pool, Error as PoolError, connect::capture_connection},
     rt::TokioTimer,
 };
 use tokio::{
@@ -40,6 +40,27 @@ pub struct Client {
     plain: Plain,
     pool: Pool<Dial, Outgoing>,
     proxies: Option<Arc<Proxies>>,
+    /// What another pool is made of.
+    dial: Dial,
+    kind: PoolKind,
+}
+
+/// How a pool keeps its connections.
+#[derive(Clone)]
+struct PoolKind {
+    runtime: Handle,
+    idle: Duration,
+    most: usize,
+}
+
+impl PoolKind {
+    fn build(&self, dial: Dial) -> Pool<Dial, Outgoing> {
+        Pool::builder(Home(self.runtime.clone()))
+            .pool_timer(TokioTimer::new())
+            .pool_idle_timeout(self.idle)
+            .pool_max_idle_per_host(self.most)
+            .build(dial)
+    }
 }
 
 /// The head of an answer, and the body that follows it.
@@ -95,12 +116,21 @@ impl Client {
         let tls = settings.trust.config()?;
         let dial = Dial::new(settings, tls, proxies.clone(), runtime.clone());
         let plain = Plain::new(settings, dial.clone(), runtime.clone());
-        let pool = Pool::builder(Home(runtime))
-            .pool_timer(TokioTimer::new())
-            .pool_idle_timeout(settings.idle)
-            .pool_max_idle_per_host(settings.max_idle)
-            .build(dial);
-        Ok(Self { plain, pool, proxies })
+        let kind = PoolKind { runtime, idle: settings.idle, most: settings.max_idle };
+        let pool = kind.build(dial.clone());
+        Ok(Self { plain, pool, proxies, dial, kind })
+    }
+
+    /// A client that reaches servers in the same way, over connections of its own. What is expensive, such
+    /// as the certificates that are trusted, is shared.
+    pub(crate) fn apart(&self) -> Self {
+        let pool = self.kind.build(self.dial.clone());
+        Self { plain: self.plain.apart(), pool, ..self.clone() }
+    }
+
+    /// Whether no clone of it is in use elsewhere.
+    pub(crate) fn is_unused(&self) -> bool {
+        self.plain.is_unused()
     }
 
     /// Sends `request` and returns when the head of its answer is there.
@@ -188,10 +218,12 @@ impl Client {
             headers.insert(name, value.clone());
         }
         self.sign(&request.url, headers);
+        let connection = capture_connection(&mut outgoing);
         let answer = self.pool.request(outgoing).await;
         let answer = answer.map_err(|error| failure(&error, taken.delivery(), &request.url))?;
         let (head, body) = answer.into_parts();
-        Ok(Answer { status: head.status, headers: head.headers, source: Source::Hyper(body) })
+        let source = Source::Hyper(body, connection);
+        Ok(Answer { status: head.status, headers: head.headers, source })
     }
 
     fn sign(&self, to: &Target, headers: &mut HeaderMap) {

@@ -55,6 +55,16 @@ impl Plain {
         Self { shelves: Shelves::new(settings, runtime), dial }
     }
 
+    /// The same with connections of its own.
+    pub(super) fn apart(&self) -> Self {
+        Self { shelves: self.shelves.apart(), dial: self.dial.clone() }
+    }
+
+    /// Whether no clone of it, and no answer that comes by it, is in use elsewhere.
+    pub(super) fn is_unused(&self) -> bool {
+        Arc::strong_count(&self.shelves) == 1
+    }
+
     /// Sends a request once, and gives the head of its answer. A kept connection that turns out to be
     /// closed before it took a byte is replaced.
     pub(super) async fn send(&self, order: &Order<'_>) -> Result<Answer, HttpError> {
@@ -71,7 +81,7 @@ impl Plain {
                 // In a box, as all that is rare: every call would have to be as large.
                 None => Box::pin(self.connect(&request.url, taken)).await?,
             };
-            let mut line = Line::new(tcp, out, !fresh);
+            let mut line = Line::new(tcp, out);
             match poll_fn(|cx| line.poll_head(&request.method, taken, cx)).await {
                 Ok(head) => {
                     let (status, headers) = (head.status, head.headers);

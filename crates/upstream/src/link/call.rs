@@ -9,7 +9,7 @@ use std::{
 };
 
 use super::{Answer, Core, Flight, Incoming};
-use crate::{Delivery, Loss};
+use crate::{Delivery, Loss, redactor::hide_paths};
 
 /// A call in flight.
 ///
@@ -207,6 +207,12 @@ pub enum CallError {
 impl CallError {
     pub(crate) fn failed(what: impl fmt::Display, delivery: Delivery) -> Self {
         Self::Failed { what: what.to_string().into(), delivery }
+    }
+
+    /// The same for a client: of a URL it shows the origin alone.
+    #[must_use]
+    pub fn brief(&self) -> String {
+        hide_paths(&self.to_string()).into_owned()
     }
 
     /// How far the call came.

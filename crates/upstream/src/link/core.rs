@@ -14,7 +14,7 @@ use stayput_wire::Message;
 use tokio::{runtime::Handle, task::AbortHandle, time::Instant};
 
 use super::{
-    Call, CallError, CallOptions, Carrier, Flight, Greeting, Listeners, Made, Terms,
+    Call, CallError, CallOptions, Carrier, Flight, Greeting, Listeners, Made, Terms, number,
     pending::Pending,
     prepare::{self, Prepared},
 };
@@ -35,7 +35,6 @@ pub(crate) struct Core {
     /// How many have the link in hand.
     pub(super) shares: AtomicUsize,
     pub(crate) pending: Mutex<Pending>,
-    next: AtomicU64,
     pub(crate) server: Server,
     home: Arc<Home>,
     pub(crate) terms: OnceLock<Terms>,
@@ -92,7 +91,6 @@ impl Core {
             counts: OnceLock::new(),
             over: Flag::default(),
             gone: Flag::default(),
-            next: AtomicU64::new(1),
             shares: AtomicUsize::new(0),
             greeting: OnceLock::new(),
             fresh: AtomicBool::new(true),
@@ -116,6 +114,11 @@ impl Core {
         self.counts().lists_changed.fetch_add(1, Ordering::Relaxed);
         // After that: who sees this sees the other.
         self.home.lists_changed.fetch_add(1, Ordering::Release);
+    }
+
+    /// The last lines that a child wrote to its standard error, without secrets.
+    pub(crate) fn last_words(&self) -> String {
+        self.server.redactor().redact(&self.carrier.hint()).into_owned()
     }
 
     /// What happened that nobody was told of, if anything did.
@@ -182,7 +185,7 @@ impl Core {
         made: Made,
     ) -> Result<Call, CallError> {
         let limit = self.ready(options).await?;
-        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        let number = number::next();
         let mut prepared = prepare::request(message, number, self.terms.get())?;
         prepared.handshake = made == Made::Handshake;
         let id = message.id().filter(|_| made == Made::Elsewhere).map(stayput_wire::Id::to_buf);
@@ -198,7 +201,7 @@ impl Core {
         options: CallOptions,
     ) -> Result<Call, CallError> {
         let limit = self.ready(options).await?;
-        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        let number = number::next();
         let mut prepared = match prepare::plain(method, params, number, self.terms.get()) {
             Some(prepared) => prepared,
             None => {

@@ -267,8 +267,8 @@ impl Calls {
     }
 }
 
-/// Spreads numbers that count up. They are given out here, one after the other, so nobody can choose
-/// them to fall together; a server can only ask for some.
+/// Spreads numbers. They are given out by this process, so nobody can choose them to fall together; a
+/// server can only ask for some.
 #[derive(Debug, Default)]
 struct Spread(u64);
 

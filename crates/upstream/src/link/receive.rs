@@ -27,36 +27,53 @@ pub(crate) enum Via {
     Call(u64),
 }
 
+/// The outcome of taking in what a server sent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Received {
+    /// How many calls have their answer by it.
+    pub(crate) answers: usize,
+    /// Whether an answer on the stream of one call was under the id of another request. The connection
+    /// that it came on carries what nobody asked for there, and must not be used again.
+    pub(crate) foreign: bool,
+}
+
 impl Core {
-    /// Takes in what the server sent, and says how many calls have their answer by it. What cannot be
-    /// read is counted and passed over: one server that prints to its output must not cost anybody a
-    /// session.
+    /// Takes in what the server sent. What cannot be read is counted and passed over: one server that
+    /// prints to its output must not cost anybody a session.
     pub(crate) fn receive<'a>(
         self: &Arc<Self>,
         bytes: impl Into<Cow<'a, [u8]>>,
         via: Via,
-    ) -> usize {
-        let bytes = bytes.into();
+    ) -> Received {
+        let (bytes, mut received) = (bytes.into(), Received::default());
         if !Batch::is_batch(&bytes) {
-            return usize::from(self.receive_one(bytes, via));
+            self.receive_one(bytes, via, &mut received);
+            return received;
         }
         let Ok(batch) = Batch::split(&bytes) else {
             self.count_rubbish();
-            return 0;
+            return received;
         };
-        let messages = batch.messages();
-        messages.filter(|one| self.receive_one(one.as_bytes().into(), via)).count()
+        for one in batch.messages() {
+            self.receive_one(one.as_bytes().into(), via, &mut received);
+        }
+        received
     }
 
-    /// Says whether a call has its answer by it.
-    fn receive_one(self: &Arc<Self>, bytes: Cow<'_, [u8]>, via: Via) -> bool {
-        let Ok(message) = Message::parse(&bytes) else {
-            self.count_rubbish();
-            return false;
-        };
+    fn receive_one(self: &Arc<Self>, bytes: Cow<'_, [u8]>, via: Via, received: &mut Received) {
+        let Ok(message) = Message::parse(&bytes) else { return self.count_rubbish() };
         match message.kind() {
             Kind::Response { .. } | Kind::Error { .. } => {
-                let Some(flight) = self.answered(&message, via) else { return false };
+                received.foreign |= is_foreign(&message, via);
+                let Some(flight) = self.answered(&message, via) else { return };
+                if let Some(hidden) = self.redacted(&message) {
+                    // It was a message before strings in it were replaced, so it still is.
+                    let message = Message::parse(hidden.as_bytes()).ok();
+                    let answer = message.and_then(|it| Answer::under(&it, &flight.id_back()));
+                    flight.inbox.end(answer.ok_or_else(unreadable));
+                    received.answers += 1;
+                    return;
+                }
                 // One without an id is small; any other goes on in the bytes it came in.
                 let places = Places::of(&message).filter(|places| places.id.is_some());
                 let answer = match places {
@@ -65,14 +82,23 @@ impl Core {
                     }
                     None => Answer::under(&message, &flight.id_back()),
                 };
-                let nonsense = || CallError::failed("the answer cannot be read", Delivery::Unknown);
-                flight.inbox.end(answer.ok_or_else(nonsense));
-                return true;
+                flight.inbox.end(answer.ok_or_else(unreadable));
+                received.answers += 1;
             }
             Kind::Notification { method, .. } => self.receive_notification(method, &message, via),
             Kind::Request { method, .. } => self.receive_request(method, &message, via),
         }
-        false
+    }
+
+    /// The message without secrets, if it is an error that repeats some. Results are not looked at.
+    fn redacted(&self, message: &Message<'_>) -> Option<String> {
+        let error = message.error()?;
+        let Cow::Owned(hidden) = self.server.redactor().redact_json(error.as_str()) else {
+            return None;
+        };
+        let mut edits = message.edit();
+        edits.replace(error, &hidden);
+        edits.apply().ok().map(Cow::into_owned)
     }
 
     fn count_rubbish(&self) {
@@ -304,6 +330,19 @@ impl Ear {
             Self::Call(flight) => &flight.inbox,
             Self::Listener(inbox) => inbox,
         }
+    }
+}
+
+fn unreadable() -> CallError {
+    CallError::failed("the answer cannot be read", Delivery::Unknown)
+}
+
+/// Whether an answer came on the stream of a call under an id that is not the call's. An error without
+/// an id is about what could not be read, which is the call.
+fn is_foreign(message: &Message<'_>, via: Via) -> bool {
+    match (message.id(), via) {
+        (Some(id), Via::Call(own)) => id.number() != Some(own),
+        (None, Via::Call(_)) | (_, Via::Link) => false,
     }
 }
 

@@ -48,11 +48,11 @@ impl Trouble {
     /// What whoever comes meanwhile is told. `loss` is that of the link before.
     pub(super) fn resting(&self, server: &str, loss: Option<&Loss>) -> Option<OpenError> {
         let pause = self.pause()?;
-        let last = match (&self.failed, loss) {
-            (Some((_, error)), _) => error.to_string(),
-            (None, Some(loss)) => loss.to_string(),
-            (None, None) => String::new(),
+        let (last, brief) = match (&self.failed, loss) {
+            (Some((_, error)), _) => (error.to_string(), error.brief()),
+            (None, Some(loss)) => (loss.to_string(), loss.to_string()),
+            (None, None) => Default::default(),
         };
-        Some(OpenError::Resting { server: server.to_owned(), pause, last })
+        Some(OpenError::Resting { server: server.to_owned(), pause, last, brief })
     }
 }

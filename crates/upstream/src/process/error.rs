@@ -78,6 +78,20 @@ pub enum StartError {
 }
 
 impl StartError {
+    /// The same for a client, of a server that was named before: without any path.
+    pub(crate) fn brief(&self) -> String {
+        match self {
+            Self::NotFound { .. } => "its command was not found".to_owned(),
+            Self::Denied { .. } => "its command is not allowed to run".to_owned(),
+            Self::Cwd { .. } => "its working folder cannot be used".to_owned(),
+            Self::TooBig { .. } => "its arguments and its environment are too long".to_owned(),
+            Self::Limit { source, .. } => format!("a limit is reached ({source})"),
+            Self::WardenGone { .. } => "what starts its command is gone; try again".to_owned(),
+            Self::Closed => self.to_string(),
+            Self::Other { source, .. } => source.to_string(),
+        }
+    }
+
     pub(super) fn new(program: &Program, refused: Refused) -> Self {
         let command = program.command.to_string_lossy().into_owned();
         let source = io::Error::from_raw_os_error(refused.errno);

@@ -176,8 +176,9 @@ impl Learned {
 impl State {
     fn resting(&self, server: &Server) -> Option<OpenError> {
         let pause = self.rest_until?.checked_duration_since(Instant::now())?;
-        let last = self.failed.as_ref().map(|(_, error)| error.to_string()).unwrap_or_default();
-        Some(OpenError::Resting { server: server.name().to_owned(), pause, last })
+        let failed = self.failed.as_ref().map(|(_, error)| (error.to_string(), error.brief()));
+        let (last, brief) = failed.unwrap_or_default();
+        Some(OpenError::Resting { server: server.name().to_owned(), pause, last, brief })
     }
 }
 

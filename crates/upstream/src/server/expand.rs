@@ -101,6 +101,18 @@ impl Template {
         &self.0
     }
 
+    /// The pieces that may be secrets. What begins in a private folder is a path.
+    pub(super) fn secrets(&self) -> Vec<String> {
+        if self.variables().any(Variable::is_dir) {
+            return Vec::new();
+        }
+        let text = |part: &Part| match part {
+            Part::Text(text) => Some(text.to_string()),
+            Part::Value(_) => None,
+        };
+        self.0.iter().filter_map(text).collect()
+    }
+
     pub(super) fn variables(&self) -> impl Iterator<Item = Variable> + '_ {
         self.0.iter().filter_map(|part| match part {
             Part::Value(variable) => Some(*variable),

@@ -1,9 +1,9 @@
 //! A server that is reached by URL.
 
-use std::{fmt, sync::Arc};
+use std::{borrow::Cow, fmt, sync::Arc};
 
 use http::{HeaderMap, HeaderName, HeaderValue, header};
-use stayput_wire::header as mcp;
+use stayput_wire::{header as mcp, percent};
 use url::Url;
 
 use super::{
@@ -12,7 +12,7 @@ use super::{
     identity::Pieces,
     provider::{HeaderAsk, HeaderProvider, ProviderError},
 };
-use crate::http::{Proxy, Trust};
+use crate::http::{Proxy, Target, Trust};
 
 /// How a server is reached that listens at a URL.
 ///
@@ -32,6 +32,7 @@ pub struct Http {
     provider: Option<Arc<dyn HeaderProvider>>,
     trust: Trust,
     proxy: Proxy,
+    secrets: Vec<String>,
 }
 
 impl Http {
@@ -44,6 +45,7 @@ impl Http {
             provider: None,
             trust: Trust::default(),
             proxy: Proxy::default(),
+            secrets: Vec::new(),
         }
     }
 
@@ -82,6 +84,14 @@ impl Http {
         self
     }
 
+    /// With this value hidden in what the server says in its errors, as all values of headers are: for one
+    /// that stands in the path of the URL.
+    #[must_use]
+    pub fn secret(mut self, value: impl Into<String>) -> Self {
+        self.secrets.push(value.into());
+        self
+    }
+
     pub(super) fn check(&self) -> Result<HttpRecipe, ServerProblem> {
         let sample = Expansion::sample();
         let recipe = HttpRecipe {
@@ -90,6 +100,7 @@ impl Http {
             provider: self.provider.clone(),
             trust: self.trust.clone(),
             proxy: self.proxy.clone(),
+            secrets: self.secrets.clone(),
         };
         recipe.endpoint(&sample)?;
         Ok(recipe)
@@ -192,11 +203,34 @@ pub(super) struct HttpRecipe {
     pub(super) provider: Option<Arc<dyn HeaderProvider>>,
     trust: Trust,
     proxy: Proxy,
+    secrets: Vec<String>,
 }
 
 impl HttpRecipe {
     pub(super) fn templates(&self) -> impl Iterator<Item = &Template> {
         std::iter::once(&self.url).chain(self.headers.iter().map(|(_, value)| value))
+    }
+
+    /// The values that may be secrets: its headers, the credentials and the query of its URL, and what was
+    /// named as one.
+    pub(super) fn secrets(&self) -> Vec<String> {
+        let mut secrets = self.secrets.clone();
+        for value in self.headers.iter().flat_map(|(_, value)| value.secrets()) {
+            // `Bearer` and its like are not what is secret in it.
+            secrets.extend(value.split_once(' ').map(|(_, token)| token.to_owned()));
+            secrets.push(value);
+        }
+        let Ok(Endpoint { url, .. }) = self.endpoint(&Expansion::sample()) else { return secrets };
+        secrets.extend(url.password().map(str::to_owned));
+        secrets.extend(url.password().and_then(percent::text).map(Cow::into_owned));
+        let target = Target::parse(url.as_str()).ok();
+        let signed = target.and_then(|target| target.secret_parts().nth(1));
+        let signed = signed.and_then(|it| String::from_utf8(it).ok());
+        secrets.extend(signed.and_then(|it| Some(it.split_once(' ')?.1.to_owned())));
+        let query = url.query().unwrap_or_default().split('&');
+        secrets.extend(query.map(|pair| pair.split_once('=').map_or(pair, |it| it.1).to_owned()));
+        secrets.extend(url.query_pairs().map(|(_, value)| value.into_owned()));
+        secrets
     }
 
     pub(super) fn hash(&self, kind: &str, pieces: &mut Pieces) {

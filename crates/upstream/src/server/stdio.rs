@@ -33,6 +33,7 @@ pub struct Stdio {
     env: Vec<(String, String)>,
     inherit: Vec<String>,
     cwd: Option<PathBuf>,
+    secrets: Vec<String>,
 }
 
 impl Stdio {
@@ -61,7 +62,14 @@ impl Stdio {
     #[must_use]
     pub fn new(command: impl Into<String>) -> Self {
         let inherit = Self::INHERITED.iter().map(|name| (*name).to_owned()).collect();
-        Self { command: command.into(), args: Vec::new(), env: Vec::new(), inherit, cwd: None }
+        Self {
+            command: command.into(),
+            args: Vec::new(),
+            env: Vec::new(),
+            inherit,
+            cwd: None,
+            secrets: Vec::new(),
+        }
     }
 
     /// With these arguments behind those it has.
@@ -100,6 +108,14 @@ impl Stdio {
         self
     }
 
+    /// With this value hidden in what the server writes to its log and in its errors, as all values of
+    /// [`Stdio::env`] are: for one that stands in an argument.
+    #[must_use]
+    pub fn secret(mut self, value: impl Into<String>) -> Self {
+        self.secrets.push(value.into());
+        self
+    }
+
     pub(super) fn check(&self) -> Result<StdioRecipe, ServerProblem> {
         if self.command.is_empty() {
             return Err(ServerProblem::Empty { what: COMMAND.to_owned() });
@@ -127,6 +143,7 @@ impl Stdio {
                 .collect::<Result<_, _>>()?,
             inherit,
             cwd: cwd.transpose()?,
+            secrets: self.secrets.clone(),
             inherited: OnceLock::new(),
         })
     }
@@ -180,6 +197,7 @@ pub(super) struct StdioRecipe {
     env: Vec<(String, Template)>,
     inherit: Vec<String>,
     cwd: Option<Template>,
+    secrets: Vec<String>,
     /// Read at the first use, never at construction (R122), and never again: a link that is looked
     /// for must be the one that was opened.
     inherited: OnceLock<Vec<(OsString, OsString)>>,
@@ -198,6 +216,17 @@ impl StdioRecipe {
             // A value that is a shell function would be run by a shell that is the child.
             self.inherit.iter().filter_map(value).filter(|(_, value)| !function(value)).collect()
         })
+    }
+
+    /// The values that may be secrets: its variables but for those that every child gets, and what was
+    /// named as one.
+    pub(super) fn secrets(&self) -> Vec<String> {
+        let usual = |name: &OsStr| Stdio::INHERITED.iter().any(|it| name == OsStr::new(it));
+        let own = self.env.iter().filter(|(name, _)| !usual(OsStr::new(name)));
+        let inherited = self.inherited().iter().filter(|(name, _)| !usual(name));
+        let inherited = inherited.filter_map(|(_, value)| Some(value.to_str()?.to_owned()));
+        let own = own.flat_map(|(_, value)| value.secrets());
+        own.chain(inherited).chain(self.secrets.iter().cloned()).collect()
     }
 
     pub(super) fn hash(&self, pieces: &mut Pieces) {

@@ -119,7 +119,7 @@ impl Pump {
         if let Some(stdio) = self.stdio() {
             let exited = told.unwrap_or(Exited::Unknown);
             let why = if closed_output { "it closed its output\n" } else { "" };
-            let detail = format!("{why}{}", stdio.tail().text());
+            let detail = format!("{why}{}", self.core.last_words());
             // Who shut it may not have told why yet, and that is why it went.
             let loss = match stdio.shut.get() {
                 Some(reason) => Loss::new(*reason, ""),
@@ -289,7 +289,7 @@ fn take_in(core: &Arc<Core>, lines: &mut LineSplitter, limit: usize, mut bytes: 
     let mut answers = 0;
     while let Some(line) = lines.next_line(&mut bytes) {
         match line {
-            Ok(line) => answers += core.receive(line, Via::Link),
+            Ok(line) => answers += core.receive(line, Via::Link).answers,
             // Nobody knows whose answer it was: all fail, but none hangs, and the state is kept.
             Err(_) => core.fail_all(&CallError::TooLarge { limit }),
         }

@@ -104,7 +104,7 @@ async fn exchange(
     if is(&response.headers, header::JSON)
         && let Some(body) = response.body.whole(http.wire.limit)
     {
-        return received(core, flight, body);
+        return received(core, flight, body).inspect_err(|_| response.body.discard());
     }
     Box::pin(take_answer(http, core, flight, response)).await
 }
@@ -118,7 +118,7 @@ async fn refused(
     response: Response,
 ) -> Result<(), CallError> {
     let ((mut ask, calls), number) = (asked, flight.number);
-    let mut refused = Refused::read(response).await;
+    let mut refused = Refused::read(response, number).await;
     if calls
         && refused.is_header_mismatch()
         && let Some(routing) = learn_headers(core, ask.body.clone()).await
@@ -129,7 +129,7 @@ async fn refused(
         if response.status.is_success() {
             return take_answer(http, core, flight, response).await;
         }
-        refused = Refused::read(response).await;
+        refused = Refused::read(response, number).await;
     }
     Err(refused.judge(http, core, number))
 }
@@ -138,7 +138,7 @@ async fn take_answer(
     http: &Streamable,
     core: &Arc<Core>,
     flight: &Flight,
-    response: Response,
+    mut response: Response,
 ) -> Result<(), CallError> {
     if is(&response.headers, header::EVENT_STREAM) {
         return follow::follow(http, core, flight, response).await;
@@ -152,22 +152,28 @@ async fn take_answer(
         };
         return Err(CallError::failed(what, Delivery::Unknown));
     }
-    let body = response.body.collect(http.wire.limit).await.map_err(|error| {
+    let body = response.body.read_all(http.wire.limit).await.map_err(|error| {
         if matches!(error.kind(), crate::http::HttpErrorKind::TooLarge { .. }) {
             return CallError::TooLarge { limit: http.wire.limit };
         }
         super::of_http(&error)
     })?;
-    received(core, flight, body)
+    received(core, flight, body).inspect_err(|_| response.body.discard())
 }
 
-/// Takes in the whole body of an answer.
+/// Takes in the whole body of an answer. After an error the connection must not be used again.
 fn received(core: &Arc<Core>, flight: &Flight, body: Bytes) -> Result<(), CallError> {
-    if core.receive(Vec::from(body), Via::Call(flight.number)) > 0 {
+    let received = core.receive(Vec::from(body), Via::Call(flight.number));
+    if received.answers > 0 && !received.foreign {
         return Ok(());
     }
     // If it was the end of the call in another way, this finds nothing to fail.
-    Err(CallError::failed("the server's answer belongs to another request", Delivery::Unknown))
+    Err(foreign())
+}
+
+/// The answer is under the id of another request. What became of this one is not known.
+pub(super) fn foreign() -> CallError {
+    CallError::failed("the server's answer belongs to another request", Delivery::Unknown)
 }
 
 /// The tools may have changed since they were listed: which arguments travel as headers is learned
@@ -206,14 +212,21 @@ pub(super) struct Refused {
     status: StatusCode,
     headers: HeaderMap,
     body: Bytes,
+    /// Whether it is an error under the number of another request.
+    foreign: bool,
 }
 
 impl Refused {
-    /// Reads it, also so that the connection can be used again.
-    pub(super) async fn read(response: Response) -> Self {
-        let (status, headers) = (response.status, response.headers);
-        let body = response.body.collect(verdict::LOOKED_AT).await.unwrap_or_default();
-        Self { status, headers, body }
+    /// Reads what answers the call with this number, also so that the connection can be used again.
+    pub(super) async fn read(mut response: Response, number: u64) -> Self {
+        let body = response.body.read_all(verdict::LOOKED_AT).await.unwrap_or_default();
+        // Servers that did not read the request put words into the id, and so tell nothing of another one.
+        let id = Message::parse(&body).ok().and_then(|message| message.id()?.number());
+        let foreign = id.is_some_and(|id| id != number);
+        if foreign {
+            response.body.discard();
+        }
+        Self { status: response.status, headers: response.headers, body, foreign }
     }
 
     fn is_header_mismatch(&self) -> bool {
@@ -225,12 +238,13 @@ impl Refused {
     /// What it means for the call. If it is an answer, the call has it, and the error finds nothing to
     /// fail any more.
     pub(super) fn judge(&self, http: &Streamable, core: &Arc<Core>, number: u64) -> CallError {
-        let Self { status, headers, body } = self;
+        let Self { status, headers, body, foreign: is_foreign } = self;
         match verdict::of_status(status.as_u16(), body, http.session().is_some()) {
             Verdict::SessionGone => {
                 let loss = core.condemn(&http.told(*status, body));
                 CallError::Lost { loss, delivery: Delivery::Refused }
             }
+            Verdict::Answer if *is_foreign => foreign(),
             Verdict::Answer => {
                 core.receive(&body[..], Via::Call(number));
                 // Under an id that is not ours it is told as what it is.

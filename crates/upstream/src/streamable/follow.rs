@@ -98,7 +98,12 @@ async fn read(
                 // An event without data only names a place to come back to.
                 Ok(event) if event.data().is_empty() => {}
                 Ok(event) => {
-                    core.receive(event.data(), Via::Call(number));
+                    if core.receive(event.data(), Via::Call(number)).foreign {
+                        // After that nothing on this connection can be trusted.
+                        body.discard();
+                        core.fail(number, drive::foreign());
+                        return Ok(some);
+                    }
                 }
                 Err(error) => {
                     core.give_up(number, CallError::TooLarge { limit: error.limit() });
@@ -136,7 +141,7 @@ async fn resume(
     }
     if !response.status.is_success() {
         // The request itself was accepted long ago: what became of it is not known.
-        let refused = drive::Refused::read(response).await;
+        let refused = drive::Refused::read(response, number).await;
         return Err(match refused.judge(http, core, number) {
             CallError::Lost { loss, .. } => CallError::Lost { loss, delivery: Delivery::Unknown },
             error => CallError::failed(error, Delivery::Unknown),

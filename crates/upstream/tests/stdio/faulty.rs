@@ -93,11 +93,11 @@ async fn a_line_of_fifty_megabytes_fails_the_call_and_not_the_link() {
         },
         Handle::current(),
     );
-    let script = r#"read -r line
+    let script = r#"take
 head -c 52428800 /dev/zero | tr '\0' x; echo
-echo '{"jsonrpc":"2.0","id":2,"result":{"late":true}}'
-read -r line
-echo '{"jsonrpc":"2.0","id":3,"result":{"content":[{"type":"text","text":"here"}]}}'
+answer $id '{"late":true}'
+take
+answer $id '{"content":[{"type":"text","text":"here"}]}'
 cat >/dev/null"#;
     let link = open(&links, &scripted(script, &token()), &place()).await;
     let before = processes::memory(std::process::id());
@@ -217,8 +217,8 @@ async fn a_child_that_closes_its_output_and_lives_on_is_ended() {
 #[tokio::test]
 async fn the_last_answer_of_a_child_is_heard() {
     let links = links();
-    let script = r#"read -r line
-printf '{"jsonrpc":"2.0","id":2,"result":{"content":[{"type":"text","text":"bye"}]}}'
+    let script = r#"take
+printf '{"jsonrpc":"2.0","id":%s,"result":{"content":[{"type":"text","text":"bye"}]}}' $id
 exit 0"#;
     let link = open(&links, &scripted(script, &token()), &place()).await;
     assert_eq!(call(&link, "x", "{}").await, "bye");

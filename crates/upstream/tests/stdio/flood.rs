@@ -10,11 +10,12 @@ const LINES: usize = 40_000;
 /// A server that says a line very often before it answers the first call, and answers a second one.
 async fn flooded(links: &Links, line: &str) -> Held {
     let script = format!(
-        r#"read -r line
-yes '{line}' | head -n {LINES}
-echo '{{"jsonrpc":"2.0","id":2,"result":{{}}}}'
-while read -r line; do
-    case $line in *'"id":3'*) echo '{{"jsonrpc":"2.0","id":3,"result":{{}}}}' ;; esac
+        r#"take
+line=$(echo '{line}' | sed "s/TOKEN/$id/")
+yes "$line" | head -n {LINES}
+answer $id '{{}}'
+while take; do
+    case $line in *'"id":'*'"method":"again"'*) answer $id '{{}}' ;; esac
 done"#
     );
     open(links, &scripted(&script, &token()), &place()).await
@@ -49,7 +50,7 @@ async fn lives(link: &Held) {
 #[tokio::test]
 async fn progress_that_is_not_read_makes_way_for_newer_progress() {
     let links = links();
-    let progress = notification("notifications/progress", r#""progressToken":2,"progress":1"#);
+    let progress = notification("notifications/progress", r#""progressToken":TOKEN,"progress":1"#);
     let link = flooded(&links, &progress).await;
     let params = r#"{"_meta":{"progressToken":1}}"#;
     let mut call = link.call("m", Some(params), CallOptions::default()).await.unwrap();
@@ -87,11 +88,11 @@ async fn a_question_finds_room_among_logs() {
     let log = notification("notifications/message", r#""level":"info""#);
     let fill = "x".repeat(1_000);
     let script = format!(
-        r#"read -r line
+        r#"take
 yes '{log}' | head -n {LINES}
 echo '{{"jsonrpc":"2.0","id":7,"method":"elicitation/create","params":{{"m":"{fill}"}}}}'
 read -r reply
-echo '{{"jsonrpc":"2.0","id":2,"result":{{}}}}'
+answer $id '{{}}'
 cat >/dev/null"#
     );
     let link = open(&links, &scripted(&script, &token()), &place()).await;

@@ -93,8 +93,8 @@ echo '{ASKED}'
 read -r reply
 echo '{ASKED}'
 read -r refused
-read -r line
-printf '{{"jsonrpc":"2.0","id":2,"result":{{"reply":%s,"refused":%s}}}}\n' "$reply" "$refused"
+take
+answer $id "{{\"reply\":$reply,\"refused\":$refused}}"
 cat >/dev/null"#
     );
     let link = open_declaring(&links, &scripted(&script, &token()), &place()).await;
@@ -121,10 +121,10 @@ cat >/dev/null"#
 #[tokio::test]
 async fn a_ping_of_the_server_is_answered_by_the_link_itself() {
     let links = links();
-    let script = r#"read -r line
+    let script = r#"take
 echo '{"jsonrpc":"2.0","id":"p\/1","method":"ping"}'
 read -r pong
-printf '{"jsonrpc":"2.0","id":2,"result":{"pong":%s}}\n' "$pong"
+answer $id "{\"pong\":$pong}"
 cat >/dev/null"#;
     let link = open_declaring(&links, &scripted(script, &token()), &place()).await;
     let answer = link.call("m", None, CallOptions::default()).await.unwrap().answer().await;
@@ -139,13 +139,13 @@ cat >/dev/null"#;
 async fn a_question_can_be_taken_back() {
     let links = links();
     let script = format!(
-        r#"read -r line
+        r#"take
 echo '{ASKED}'
 echo '{{"jsonrpc":"2.0","method":"notifications/cancelled","params":{{"requestId":7}}}}'
 echo '{{"jsonrpc":"2.0","method":"notifications/cancelled","params":{{"requestId":8}}}}'
-echo '{{"jsonrpc":"2.0","id":2,"result":{{}}}}'
-read -r next
-printf '{{"jsonrpc":"2.0","id":3,"result":{{"next":%s}}}}\n' "$next"
+answer $id '{{}}'
+take
+answer $id "{{\"next\":$line}}"
 cat >/dev/null"#
     );
     let link = open_declaring(&links, &scripted(&script, &token()), &place()).await;
@@ -172,8 +172,8 @@ async fn a_question_goes_with_its_call() {
         r#"read -r line
 echo '{ASKED}'
 read -r cancelled
-read -r next
-printf '{{"jsonrpc":"2.0","id":3,"result":{{"first":%s,"next":%s}}}}\n' "$cancelled" "$next"
+take
+answer $id "{{\"first\":$cancelled,\"next\":$line}}"
 cat >/dev/null"#
     );
     let link = open_declaring(&links, &scripted(&script, &token()), &place()).await;

@@ -72,15 +72,16 @@ async fn two_calls_under_the_same_id_get_their_own_answers() {
 #[tokio::test]
 async fn what_comes_after_the_answer_is_counted_and_dropped() {
     let links = links();
-    let script = r#"read -r line
-echo '{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":2,"progress":1}}'
-echo '{"jsonrpc":"2.0","id":2,"result":{}}'
-echo '{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":2,"progress":2}}'
-echo '{"jsonrpc":"2.0","id":2,"result":{}}'
+    let script = r#"take
+progress() { printf '{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":%s,"progress":%s}}\n' $id $1; }
+progress 1
+answer $id '{}'
+progress 2
+answer $id '{}'
 echo '{"jsonrpc":"2.0","id":77,"result":{}}'
 echo '{"jsonrpc":"2.0","id":"x","error":{"code":1,"message":"m"}}'
-read -r line
-echo '{"jsonrpc":"2.0","id":3,"result":{}}'
+take
+answer $id '{}'
 cat >/dev/null"#;
     let link = open(&links, &scripted(script, &token()), &place()).await;
     let request =
@@ -99,11 +100,12 @@ cat >/dev/null"#;
 #[tokio::test]
 async fn an_answer_to_a_forgotten_call_is_late() {
     let links = links();
-    let script = r#"read -r line
+    let script = r#"take
+first=$id
 read -r cancelled
-echo '{"jsonrpc":"2.0","id":2,"result":{}}'
-read -r line
-printf '{"jsonrpc":"2.0","id":3,"result":{"heard":%s}}\n' "$cancelled"
+answer $first '{}'
+take
+answer $id "{\"first\":$first,\"heard\":$cancelled}"
 cat >/dev/null"#;
     let link = open(&links, &scripted(script, &token()), &place()).await;
     send(&link, r#"{"jsonrpc":"2.0","id":"a","method":"m"}"#).await.cancel();
@@ -112,7 +114,7 @@ cat >/dev/null"#;
     let answer = answer.unwrap();
     let heard: serde_json::Value = serde_json::from_str(answer.result().unwrap()).unwrap();
     assert_eq!(heard["heard"]["method"], "notifications/cancelled");
-    assert_eq!(heard["heard"]["params"]["requestId"], 2);
+    assert_eq!(heard["heard"]["params"]["requestId"], heard["first"]);
     until("the late answer is counted", || link.counts().late == 1).await;
     drop(link);
     close(&links).await;

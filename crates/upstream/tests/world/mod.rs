@@ -167,11 +167,13 @@ pub(crate) fn shell(script: &str, token: &str) -> Server {
     server_with(Stdio::new("sh").args(["-c", script]).env("TOKEN", token), quick())
 }
 
-/// What is read first and said then, in a script: the handshake. Our ids count from 1, so the first
-/// call is 2.
+/// The handshake of a script. `take` reads a message into `$line` and its id into `$id`; `answer` takes an
+/// id and a result.
 pub(crate) const SHAKE: &str = r#"
-read -r line
-echo '{"jsonrpc":"2.0","id":1,"result":{"protocolVersion":"2025-11-25","capabilities":{},"serverInfo":{"name":"s","version":"1"}}}'
+take() { read -r line; id=${line#*\"id\":}; id=${id%%[!0-9]*}; }
+answer() { printf '{"jsonrpc":"2.0","id":%s,"result":%s}\n' "$1" "$2"; }
+take
+answer $id '{"protocolVersion":"2025-11-25","capabilities":{},"serverInfo":{"name":"s","version":"1"}}'
 read -r line
 "#;
 

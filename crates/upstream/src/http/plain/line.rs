@@ -38,8 +38,6 @@ pub(super) struct Line {
     out: Out,
     /// What came and was not taken yet.
     pub(super) rest: BytesMut,
-    /// Whether an earlier request was answered on it.
-    pub(super) reused: bool,
 }
 
 /// A request on its way out.
@@ -63,8 +61,8 @@ pub(super) enum Failed {
 }
 
 impl Line {
-    pub(super) fn new(tcp: TcpStream, out: Out, reused: bool) -> Self {
-        Self { tcp, out, rest: BytesMut::new(), reused }
+    pub(super) fn new(tcp: TcpStream, out: Out) -> Self {
+        Self { tcp, out, rest: BytesMut::new() }
     }
 
     /// The request, for another connection: nothing of it was sent.

@@ -8,7 +8,7 @@ use std::{
 };
 
 use bytes::{BufMut as _, Bytes, BytesMut};
-use tokio::io::AsyncReadExt as _;
+use tokio::{io::AsyncReadExt as _, net::TcpStream};
 
 use super::{
     ended,
@@ -18,14 +18,31 @@ use super::{
 };
 use crate::http::{Target, body::RESERVED};
 
-/// The body of an answer. Read to its end, its connection is kept; dropped before, it is closed.
+/// The body of an answer. Dropped after its end its connection is kept, unless it was
+/// [discarded](Reader::discard); dropped before, it is closed.
 pub(in crate::http) enum Reader {
     /// All of it came with the head, as it mostly does.
-    Whole(Bytes),
+    Whole(Bytes, Option<Spent>),
     /// There is more to come.
     Coming(Box<Coming>),
     /// It was read.
-    Over,
+    Over(Option<Spent>),
+}
+
+/// A connection whose answer was read to its end. Dropped, it is kept for the next request.
+pub(in crate::http) struct Spent {
+    /// Nothing if it is to be closed.
+    tcp: Option<TcpStream>,
+    shelves: Arc<Shelves>,
+    to: Target,
+}
+
+impl Drop for Spent {
+    fn drop(&mut self) {
+        if let Some(tcp) = self.tcp.take() {
+            self.shelves.keep(self.to.origin(), tcp);
+        }
+    }
 }
 
 /// A body on its way.
@@ -46,29 +63,36 @@ impl Reader {
         {
             let mut coming = coming;
             let body = std::mem::take(&mut coming.line.rest).freeze();
-            coming.finish();
-            return Self::Whole(body);
+            return Self::Whole(body, coming.finish());
         }
         Self::Coming(Box::new(coming))
     }
 
     /// All of it, if it is there.
     pub(in crate::http) fn whole(&mut self) -> Option<Bytes> {
-        let Self::Whole(body) = self else { return None };
-        let body = std::mem::take(body);
-        *self = Self::Over;
+        let Self::Whole(body, spent) = self else { return None };
+        let (body, spent) = (std::mem::take(body), spent.take());
+        *self = Self::Over(spent);
         Some(body)
+    }
+
+    /// Closes the connection, be it that the body was read to its end.
+    pub(in crate::http) fn discard(&mut self) {
+        if let Self::Whole(_, Some(spent)) | Self::Over(Some(spent)) = self {
+            spent.tcp = None;
+        }
+        *self = Self::Over(None);
     }
 
     /// How many bytes are to come, if that was said.
     pub(in crate::http) fn announced(&self) -> u64 {
         match self {
-            Self::Whole(body) => body.len() as u64,
+            Self::Whole(body, _) => body.len() as u64,
             Self::Coming(coming) => match coming.framing {
                 Framing::Length(left) => left,
                 Framing::Chunked(_) | Framing::Close => 0,
             },
-            Self::Over => 0,
+            Self::Over(_) => 0,
         }
     }
 
@@ -116,10 +140,10 @@ impl Reader {
     }
 
     fn end(&mut self, whole: bool) {
-        if let Self::Coming(coming) = std::mem::replace(self, Self::Over)
+        if let Self::Coming(coming) = std::mem::replace(self, Self::Over(None))
             && whole
         {
-            coming.finish();
+            *self = Self::Over(coming.finish());
         }
     }
 }
@@ -149,11 +173,12 @@ impl Coming {
         }
     }
 
-    /// It was read to its end. What comes behind it nobody asked for.
-    fn finish(self) {
-        if self.keep && self.line.is_written() && self.line.rest.is_empty() {
-            self.shelves.keep(self.to.origin(), self.line.tcp, self.line.reused);
-        }
+    /// The connection after the end of the body, if it can be used again: not where bytes came behind
+    /// the answer, which nobody asked for.
+    fn finish(self) -> Option<Spent> {
+        let usable = self.keep && self.line.is_written() && self.line.rest.is_empty();
+        let Self { line, shelves, to, .. } = self;
+        usable.then(|| Spent { tcp: Some(line.tcp), shelves, to })
     }
 }
 

@@ -51,20 +51,6 @@ struct Kept {
 struct Idle {
     tcp: TcpStream,
     since: Instant,
-    proven: bool,
-}
-
-/// For so long a proven connection is taken for open, as long as nothing is heard of it.
-const TRUSTED: Duration = Duration::from_millis(1);
-
-impl Idle {
-    /// Whether it is still open, as far as can be known. A server that closes connections right behind its answers
-    /// does so behind the first: one that let this be used again is trusted for a moment, and the kernel is asked
-    /// only after that.
-    fn is_open(&mut self, cx: &mut Context<'_>) -> bool {
-        let trusted = self.proven && self.since.elapsed() < TRUSTED;
-        is_quiet(&mut self.tcp, cx) && (trusted || is_open(&self.tcp))
-    }
 }
 
 /// Those of one origin, the one that was used last at the end.
@@ -103,6 +89,12 @@ impl Shelves {
         Arc::new(Self { runtime, idle, most, kept: Default::default() })
     }
 
+    /// Shelves of the same kind with nothing on them.
+    pub(super) fn apart(&self) -> Arc<Self> {
+        let (runtime, idle, most) = (self.runtime.clone(), self.idle, self.most);
+        Arc::new(Self { runtime, idle, most, kept: Default::default() })
+    }
+
     /// The number of those that are used here.
     fn here() -> usize {
         lane::number() % LANES
@@ -119,14 +111,14 @@ impl Shelves {
         loop {
             let taken = self.kept(lane).shelves.get_mut(origin).and_then(|it| it.lines.pop());
             let Some(mut idle) = taken else { return Poll::Ready(None) };
-            if idle.is_open(cx) {
+            if is_usable(&mut idle.tcp, cx) {
                 return Poll::Ready(Some(idle.tcp));
             }
         }
     }
 
-    /// Keeps one for the next who needs it, unless there are enough. It is proven if it was kept and used before.
-    pub(super) fn keep(self: &Arc<Self>, origin: &str, mut tcp: TcpStream, proven: bool) {
+    /// Keeps one for the next who needs it, unless there are enough.
+    pub(super) fn keep(self: &Arc<Self>, origin: &str, mut tcp: TcpStream) {
         let lane = Self::here();
         let mut kept = self.kept(lane);
         let Some(shelf) = self.shelf(lane, &mut kept, origin) else { return };
@@ -136,7 +128,7 @@ impl Shelves {
             return;
         }
         if is_quiet(&mut tcp, &mut Context::from_waker(&shelf.alarm)) {
-            shelf.lines.push(Idle { tcp, since: Instant::now(), proven });
+            shelf.lines.push(Idle { tcp, since: Instant::now() });
             if kept.sweeper.is_none() {
                 let sweeping = sweep(Arc::downgrade(self), lane, self.idle);
                 kept.sweeper = Some(self.runtime.spawn(sweeping).abort_handle());
@@ -237,9 +229,8 @@ impl Future for Wishing {
         let mut wished = lock(&self.wish.0);
         match std::mem::replace(&mut *wished, Wished::Over) {
             Wished::Given(mut tcp) => {
-                let usable = is_quiet(&mut tcp, cx) && is_open(&tcp);
                 // Else it was closed on its way here, and a new one is being made anyway.
-                if usable { Poll::Ready(tcp) } else { Poll::Pending }
+                if is_usable(&mut tcp, cx) { Poll::Ready(tcp) } else { Poll::Pending }
             }
             Wished::Open(_) => {
                 *wished = Wished::Open(Some(cx.waker().clone()));
@@ -255,7 +246,7 @@ impl Drop for Wishing {
         let was = std::mem::replace(&mut *lock(&self.wish.0), Wished::Over);
         let origin = self.origin.origin();
         if let Wished::Given(tcp) = was {
-            return self.shelves.keep(origin, tcp, false);
+            return self.shelves.keep(origin, tcp);
         }
         let mut kept = self.shelves.kept(self.lane);
         if let Some(shelf) = kept.shelves.get_mut(origin) {
@@ -274,6 +265,13 @@ async fn sweep(shelves: Weak<Shelves>, lane: usize, idle: Duration) {
             return;
         }
     }
+}
+
+/// Whether a request may go over it: it is open, and nothing came on it that nobody asked for and that
+/// would be taken for the answer. The kernel is asked each time, because bytes that came a moment ago may
+/// not have reached the runtime.
+fn is_usable(tcp: &mut TcpStream, cx: &mut Context<'_>) -> bool {
+    is_quiet(tcp, cx) && is_open(tcp)
 }
 
 /// Whether nothing came on it: neither its end, nor what nobody asked for. Else it wakes later.
