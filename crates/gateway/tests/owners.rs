@@ -16,6 +16,8 @@ mod jwt;
 mod limits;
 #[path = "owners/secrets.rs"]
 mod secrets;
+#[path = "owners/streams.rs"]
+mod streams;
 #[path = "owners/whom.rs"]
 mod whom;
 mod world;

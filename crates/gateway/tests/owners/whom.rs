@@ -30,7 +30,7 @@ async fn shape(who: &Somebody, method: Method, url: &str, body: &str) -> (u16, S
     (status, plain(&String::from_utf8_lossy(&body)))
 }
 
-fn modern(method: &str, mut params: Value) -> (Vec<(&'static str, String)>, String) {
+pub(super) fn modern(method: &str, mut params: Value) -> (Vec<(&'static str, String)>, String) {
     params["_meta"] = json!({
         "io.modelcontextprotocol/protocolVersion": "2026-07-28",
         "io.modelcontextprotocol/clientCapabilities": {},
