@@ -43,7 +43,7 @@ impl Latest {
         async move {
             if changes.wait_for(|now| *now > number).await.is_err() {
                 // Nobody can set another one.
-                std::future::pending().await
+                std::future::pending::<()>().await;
             }
         }
     }

@@ -340,14 +340,18 @@ async fn a_stream_that_nobody_reads_ends_too() {
     let mut unread = Open::new(Kind::Sse, &gateway, (&ann, &ann)).await;
     let hello = json!({ "protocolVersion": "2024-11-05", "capabilities": {},
         "clientInfo": { "name": "old", "version": "1" } });
-    let big = json!({ "name": "big", "arguments": { "bytes": 64 << 20 } });
+    let big = json!({ "name": "big", "arguments": { "bytes": 1 << 20 } });
     let url = unread.url.clone();
     let post = async |body: String| {
         assert_eq!(ann.ask(Method::POST, &url, &body).await.status, 202);
     };
     post(legacy("initialize", &hello)).await;
     assert!(next(&mut unread.events).await["result"].is_object());
-    post(legacy("tools/call", &big)).await;
+    // More than the sockets between the two and the stream itself have room for.
+    for id in 2..34 {
+        let call = json!({ "jsonrpc": "2.0", "id": id, "method": "tools/call", "params": big });
+        post(call.to_string()).await;
+    }
     assert_eq!(processes::with_token(&mark).len(), 1);
     reconfigure(&gateway, |all| {
         let (_, hash) = token("bob");
