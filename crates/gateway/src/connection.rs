@@ -15,8 +15,8 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 use stayput_core::{
-    Connection as InStore, Generation, Handle, HandleHash, InUse, Owner, Session, SessionId,
-    Sessions,
+    Clock as _, Connection as InStore, Generation, Handle, HandleHash, InUse, Owner, Session,
+    SessionId, Sessions, SystemClock,
 };
 use stayput_upstream::{Asked, Declares, Hello, LinkKey, Place};
 use stayput_wire::Version;
@@ -30,7 +30,8 @@ use crate::{
         list::{List, Page},
         seen::Seen,
     },
-    owners::Claims,
+    house::House,
+    owners::{Claims, Principal},
     stream::Stream,
     streams::Streams,
     target::Target,
@@ -99,7 +100,7 @@ struct UnderWay {
 /// Where a client listens, and what is known of who does.
 struct Ear {
     stream: Arc<Stream>,
-    claims: Arc<Claims>,
+    principal: Principal,
 }
 
 /// What few clients have.
@@ -371,10 +372,38 @@ impl Connection {
     }
 
     /// The client listens on this stream from now on; the one before ends.
-    pub(crate) fn listen(&self, stream: Arc<Stream>, claims: &Arc<Claims>) {
-        let before = self.under_way().ear.replace(Ear { stream, claims: claims.clone() });
+    pub(crate) fn listen(&self, stream: Arc<Stream>, principal: &Principal) {
+        let before = self.under_way().ear.replace(Ear { stream, principal: principal.clone() });
         if let Some(before) = before {
             before.stream.end();
+        }
+    }
+
+    /// The client listens with this credential from now on.
+    pub(crate) fn listens_as(&self, principal: &Principal) {
+        if let Some(ear) = &mut self.under_way().ear {
+            ear.principal = principal.clone();
+        }
+    }
+
+    /// Checks against the configuration that holds now whom the client listens to: what servers say that are not
+    /// there for it any more is not passed on.
+    pub(crate) fn recheck(&self, house: &House) {
+        let mut under_way = self.under_way();
+        let under_way = &mut *under_way;
+        let Some(ear) = under_way.ear.as_mut().filter(|ear| !ear.principal.is_local()) else {
+            return;
+        };
+        let principal = house.owners.recheck(&ear.principal, SystemClock.now());
+        let leads = |link: &LinkKey| {
+            principal.as_ref().is_some_and(|principal| house.leads_to(link.server(), principal))
+        };
+        if let Some(Rare { hearing, .. }) = under_way.rare.as_deref_mut() {
+            // Forgotten, too: should the server come back, it is listened to anew.
+            hearing.extract_if(.., |(link, _)| !leads(link)).for_each(|(_, task)| task.abort());
+        }
+        if let Some(principal) = principal {
+            ear.principal = principal;
         }
     }
 
@@ -386,14 +415,15 @@ impl Connection {
     /// The same, if who listens is one of these.
     pub(crate) fn ear_of(&self, which: impl Fn(&Owner, &Claims) -> bool) -> Option<Arc<Stream>> {
         let under_way = self.under_way();
-        let ear = under_way.ear.as_ref().filter(|ear| which(&self.owner, &ear.claims))?;
+        let ear = under_way.ear.as_ref();
+        let ear = ear.filter(|ear| which(&self.owner, &ear.principal.claims))?;
         Some(ear.stream.clone())
     }
 
     /// All that the client hears comes on this stream from now on.
-    pub(crate) fn speak_on(&self, line: Arc<Stream>, claims: &Arc<Claims>) {
+    pub(crate) fn speak_on(&self, line: Arc<Stream>, principal: &Principal) {
         let _ = self.line.set(line.clone());
-        self.listen(line, claims);
+        self.listen(line, principal);
     }
 
     /// Another connection has the stream of the client now: this one ends without it.

@@ -179,6 +179,11 @@ impl Connections {
         }
     }
 
+    /// Checks against the configuration that holds now which servers each of them listens to.
+    pub(crate) fn recheck(&self, house: &House) {
+        self.all().iter().for_each(|connection| connection.recheck(house));
+    }
+
     /// All that are known here.
     pub(crate) fn all(&self) -> Vec<Arc<Connection>> {
         self.read().iter().map(|Known(it)| it.clone()).collect()

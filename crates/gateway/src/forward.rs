@@ -252,9 +252,12 @@ async fn reach(
     }
     // In a box, too.
     let link = match connection.has_wishes() {
-        true => Box::pin(introduced(connection.clone(), link, opened)).await?,
+        true => {
+            let house = visit.house.clone();
+            Box::pin(introduced(house, connection.clone(), link, opened)).await?
+        }
         false => {
-            Box::pin(crate::listening::start(connection, &link)).await;
+            Box::pin(crate::listening::start(&visit.house, connection, &link)).await;
             link
         }
     };
@@ -263,9 +266,15 @@ async fn reach(
 }
 
 /// Introduces a client to a link, whether the client waits for that or not: it is done once.
-async fn introduced(connection: Arc<Connection>, link: Held, opened: bool) -> Result<Held, String> {
+async fn introduced(
+    house: Arc<House>,
+    connection: Arc<Connection>,
+    link: Held,
+    opened: bool,
+) -> Result<Held, String> {
     let introducing = tokio::runtime::Handle::current().spawn(async move {
         introduce(&connection, &link, opened).await;
+        crate::listening::start(&house, &connection, &link).await;
         link
     });
     introducing.await.map_err(|_| "the gateway is stopping; try again in a moment".to_owned())
@@ -290,7 +299,6 @@ async fn introduce(connection: &Arc<Connection>, link: &Held, opened: bool) {
         }
     };
     let _ = tokio::time::timeout(GREETING, asking).await;
-    crate::listening::start(connection, link).await;
 }
 
 /// Tells a server which log messages the client wants.
@@ -366,7 +374,8 @@ impl Following {
             return Outcome::Cancelled;
         };
         let line = errand.connection.line().cloned();
-        let stream = line.unwrap_or_else(|| new_stream(&errand.connection, keep));
+        let server = errand.visit.server.shared_name();
+        let stream = line.unwrap_or_else(|| new_stream(&errand.connection, Some(server), keep));
         let pursuit = Pursuit { errand, call, link, in_flight, stream: stream.clone() };
         tokio::runtime::Handle::current().spawn(pursuit.run(first));
         Outcome::Stream(stream)
@@ -382,17 +391,22 @@ impl Drop for Following {
     }
 }
 
-/// A new stream of a connection, kept or not so that it can be taken up again.
-pub(crate) fn new_stream(connection: &Connection, keep: bool) -> Arc<Stream> {
+/// A new stream of a connection on which one server speaks, or several; kept or not so that it can be taken up again.
+pub(crate) fn new_stream(
+    connection: &Connection,
+    server: Option<Arc<str>>,
+    keep: bool,
+) -> Arc<Stream> {
     let mut bytes = [0; 8];
     // Without randomness numbers could meet; the seal of an id still says whose it is.
     let _ = getrandom::fill(&mut bytes);
-    let stream = Stream::new(Topic {
+    let topic = Topic {
         owner: connection.owner.clone(),
         session: connection.session,
         // Stores have signed numbers.
         stream: u64::from_be_bytes(bytes) >> 1,
-    });
+    };
+    let stream = Stream::new(topic, server);
     if keep {
         connection.streams.keep(&stream);
     }

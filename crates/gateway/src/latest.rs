@@ -9,6 +9,7 @@ use std::{
 };
 
 use stayput_upstream::Server;
+use tokio::sync::watch;
 
 use crate::house::House;
 
@@ -18,6 +19,8 @@ use crate::house::House;
 pub(crate) struct Latest {
     number: AtomicU64,
     house: RwLock<Option<Arc<House>>>,
+    /// The same number, for those who wait until it changes.
+    changes: watch::Sender<u64>,
 }
 
 impl Latest {
@@ -26,6 +29,23 @@ impl Latest {
         let number = house.number;
         *self.house.write().unwrap_or_else(PoisonError::into_inner) = Some(house);
         self.number.store(number, Ordering::Release);
+        self.changes.send_replace(number);
+    }
+
+    /// The number of the one that is used now.
+    pub(crate) fn number(&self) -> u64 {
+        self.number.load(Ordering::Acquire)
+    }
+
+    /// Waits until one with a larger number than this is used.
+    pub(crate) fn newer_than(&self, number: u64) -> impl Future<Output = ()> + Send + Sync + use<> {
+        let mut changes = self.changes.subscribe();
+        async move {
+            if changes.wait_for(|now| *now > number).await.is_err() {
+                // Nobody can set another one.
+                std::future::pending::<()>().await;
+            }
+        }
     }
 
     /// The one that is used now; none if there was only one.
@@ -47,7 +67,7 @@ impl House {
 
     /// The house that is used now, if it is another one.
     pub(crate) fn newer(&self) -> Option<Arc<Self>> {
-        if self.latest.number.load(Ordering::Acquire) == self.number {
+        if self.latest.number() == self.number {
             return None;
         }
         self.latest.get()
@@ -58,7 +78,7 @@ impl House {
     /// # Errors
     /// With a sentence, if there is none of this name any more.
     pub(crate) fn present(&self, server: &Server) -> Result<Server, String> {
-        if self.latest.number.load(Ordering::Acquire) == self.number {
+        if self.latest.number() == self.number {
             return Ok(server.clone());
         }
         let Some(latest) = self.latest.get() else { return Ok(server.clone()) };

@@ -8,7 +8,7 @@ use crate::{
     connection::Connection,
     forward::{Over, new_stream, say},
     house::House,
-    owners::Claims,
+    owners::Principal,
     stream::Stream,
 };
 
@@ -20,10 +20,10 @@ const INTEREST: &str =
 pub(crate) async fn open(
     house: &Arc<House>,
     connection: &Arc<Connection>,
-    claims: &Arc<Claims>,
+    principal: &Principal,
 ) -> Arc<Stream> {
-    let stream = new_stream(connection, true);
-    connection.listen(stream.clone(), claims);
+    let stream = new_stream(connection, connection.target.server().cloned(), true);
+    connection.listen(stream.clone(), principal);
     resume(house, connection).await;
     stream
 }
@@ -31,7 +31,7 @@ pub(crate) async fn open(
 /// The client listens again, or for the first time: every link that is there is heard.
 pub(crate) async fn resume(house: &Arc<House>, connection: &Arc<Connection>) {
     for link in links(house, connection) {
-        start(connection, &link).await;
+        start(house, connection, &link).await;
     }
 }
 
@@ -50,7 +50,7 @@ pub(crate) fn links(house: &House, connection: &Connection) -> Vec<Held> {
 }
 
 /// Passes on what comes over this link, while the client listens.
-pub(crate) async fn start(connection: &Arc<Connection>, link: &Held) {
+pub(crate) async fn start(house: &House, connection: &Arc<Connection>, link: &Held) {
     let Some(stream) = connection.ear() else { return };
     let declares = connection.declares;
     let Ok(listener) = link.listen(INTEREST, declares).await else { return };
@@ -58,6 +58,10 @@ pub(crate) async fn start(connection: &Arc<Connection>, link: &Held) {
     let hearing = hear(connection.clone(), from, stream, listener);
     let task = tokio::runtime::Handle::current().spawn(hearing);
     connection.hear(link.key().clone(), task.abort_handle());
+    // A configuration that was read meanwhile did not find this one when it took servers away.
+    if let Some(newer) = house.newer() {
+        connection.recheck(&newer);
+    }
 }
 
 async fn hear(

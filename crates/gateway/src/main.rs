@@ -19,6 +19,7 @@
 //! write, `demo.rs` is a
 //! small server to try it with, and `story.rs` shows on that server what all of this is for.
 
+mod access;
 mod account;
 mod admin;
 mod admission;

@@ -25,7 +25,7 @@ use std::{
 
 use http::{HeaderMap, header};
 use stayput_config::For;
-use stayput_core::Owner;
+use stayput_core::{Owner, Timestamp};
 
 pub(crate) use self::{
     claims::Claims,
@@ -45,11 +45,35 @@ pub(crate) struct Principal {
     pub(crate) claims: Arc<Claims>,
     /// Whether it runs the gateway: then it may see and end the sessions of all.
     pub(crate) admin: bool,
+    credential: Credential,
+    /// The moment at which the credential expires, if it does.
+    pub(crate) until: Option<Timestamp>,
+}
+
+/// The credential of a request, as far as it is needed to check it again under another configuration. It holds
+/// no secret.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Credential {
+    /// A connection of the user that runs the gateway, which the system has checked.
+    Local,
+    /// None, at a gateway that asks for none.
+    Nothing,
+    /// A token of the configuration; `marked` if it begins with [`tokens::MARK`].
+    Token { hash: TokenHash, marked: bool },
+    /// A token of an issuer, verified with the keys of this number.
+    Jwt { keys: u64 },
+    /// The header of a proxy at this address.
+    Proxy(IpAddr),
 }
 
 impl Principal {
-    fn new(owner: Owner, claims: Claims) -> Self {
-        Self { owner, claims: Arc::new(claims), admin: false }
+    fn new(owner: Owner, claims: Claims, credential: Credential) -> Self {
+        Self { owner, claims: Arc::new(claims), admin: false, credential, until: None }
+    }
+
+    /// Whether it is the user of this machine, whose access no configuration takes away.
+    pub(crate) fn is_local(&self) -> bool {
+        self.credential == Credential::Local
     }
 
     /// The same, who also runs the gateway if `admin`.
@@ -59,13 +83,14 @@ impl Principal {
 
     /// The user of this machine, whom the system has let in: whoever it is could stop the process as well.
     pub(crate) fn local() -> Self {
-        Self::new(Owner::local(), Claims::default()).running(true)
+        Self::new(Owner::local(), Claims::default(), Credential::Local).running(true)
     }
 
     /// Whoever comes to a gateway that asks nobody for a name.
     pub(crate) fn anonymous() -> Self {
-        static ANONYMOUS: LazyLock<Principal> =
-            LazyLock::new(|| Principal::new(Owner::anonymous(), Claims::default()));
+        static ANONYMOUS: LazyLock<Principal> = LazyLock::new(|| {
+            Principal::new(Owner::anonymous(), Claims::default(), Credential::Nothing)
+        });
         ANONYMOUS.clone()
     }
 }
@@ -98,11 +123,36 @@ impl Owners {
         if self.is_open() {
             return Ok(Principal::anonymous());
         }
-        let principal = self.vouched(from, headers).await?;
+        Ok(self.ranked(self.vouched(from, headers).await?))
+    }
+
+    /// The same principal, who also runs the gateway if its claims say so.
+    fn ranked(&self, principal: Principal) -> Principal {
         // Nearly always nobody asks for it.
         let has = |name: &str, value: &str| principal.claims.has(name, value);
         let admin = !self.admin.is_everybody() && self.admin.admits(has);
-        Ok(principal.running(admin))
+        principal.running(admin)
+    }
+
+    /// Checks the credential of an earlier request again: the principal as it is known now, or nothing if the
+    /// credential would be refused now or names another owner. No signature is verified again, so this takes
+    /// no time that matters for very many open streams.
+    pub(crate) fn recheck(&self, principal: &Principal, now: Timestamp) -> Option<Principal> {
+        let known = match principal.credential {
+            Credential::Local => return Some(principal.clone()),
+            Credential::Nothing => return self.is_open().then(|| principal.clone()),
+            Credential::Token { hash, marked } if marked || self.jwt.is_none() => {
+                self.tokens.recheck(hash, marked)
+            }
+            Credential::Token { .. } => None,
+            Credential::Jwt { keys } => self.jwt.as_ref()?.recheck(principal, keys, now),
+            Credential::Proxy(from) => self
+                .proxy
+                .as_ref()?
+                .is_at(from)
+                .then(|| Principal { admin: false, ..principal.clone() }),
+        };
+        known.filter(|known| known.owner == principal.owner).map(|known| self.ranked(known))
     }
 
     /// Who somebody vouches for.

@@ -173,6 +173,8 @@ impl Reading {
         });
         let (retiring, drain) = (changes.retire(before), house.rules.drain.unwrap_or(DRAIN));
         before.latest.set(house.clone());
+        // Open streams check their access by themselves.
+        house.connections.recheck(&house);
         // From here on nobody new is sent to what goes.
         for retiring in retiring {
             Handle::current().spawn(retiring.run(drain));

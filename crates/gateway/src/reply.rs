@@ -13,7 +13,7 @@ use http::{HeaderValue, Response, StatusCode, header};
 use hyper::body::{Body, Frame, SizeHint};
 use stayput_wire::{Code, Era, header as mcp, json};
 
-use crate::{modern::Following, pace::TooFast, stream::Reading, visit::Asked};
+use crate::{access::Guarded, modern::Following, pace::TooFast, stream::Reading, visit::Asked};
 
 /// What is to be done when an answer has been written.
 pub(crate) type Then = Box<dyn FnOnce() + Send>;
@@ -27,6 +27,18 @@ pub(crate) enum Reply {
     Stream(Reading),
     /// A stream that is its call: who closes it cancels the call.
     Call(Box<Following>),
+    /// A stream that ends when its client loses access.
+    Guarded(Box<Guarded>),
+}
+
+impl Reply {
+    /// Ready when the client of a stream has lost access.
+    pub(crate) fn poll_lost(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        match self {
+            Self::Guarded(guarded) => guarded.access.poll_lost(cx),
+            _ => Poll::Pending,
+        }
+    }
 }
 
 impl Body for Reply {
@@ -47,6 +59,7 @@ impl Body for Reply {
             }
             Self::Stream(reading) => Pin::new(reading).poll_frame(cx),
             Self::Call(following) => Pin::new(&mut **following).poll_frame(cx),
+            Self::Guarded(guarded) => Pin::new(&mut guarded.stream).poll_frame(cx),
         }
     }
 
@@ -57,7 +70,7 @@ impl Body for Reply {
     fn size_hint(&self) -> SizeHint {
         match self {
             Self::Whole(bytes, _) => SizeHint::with_exact(bytes.len() as u64),
-            Self::Stream(_) | Self::Call(_) => SizeHint::default(),
+            Self::Stream(_) | Self::Call(_) | Self::Guarded(_) => SizeHint::default(),
         }
     }
 }
@@ -66,7 +79,7 @@ impl fmt::Debug for Reply {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Whole(bytes, _) => write!(f, "Reply({} bytes)", bytes.len()),
-            Self::Stream(_) | Self::Call(_) => f.write_str("Reply(stream)"),
+            Self::Stream(_) | Self::Call(_) | Self::Guarded(_) => f.write_str("Reply(stream)"),
         }
     }
 }

@@ -33,6 +33,8 @@ const SIGN_OF_LIFE: Duration = Duration::from_secs(15);
 pub(crate) struct Stream {
     /// What its events are numbered by; none if it is read once.
     topic: Option<Topic>,
+    /// The one server that speaks on it; none if several may.
+    server: Option<Arc<str>>,
     state: Mutex<State>,
     /// Somebody has read of a stream that is read once.
     read: Notify,
@@ -82,20 +84,21 @@ impl State {
 }
 
 impl Stream {
-    pub(crate) fn new(topic: Topic) -> Arc<Self> {
-        Arc::new(Self { topic: Some(topic), state: Mutex::default(), read: Notify::new() })
+    pub(crate) fn new(topic: Topic, server: Option<Arc<str>>) -> Arc<Self> {
+        Arc::new(Self { topic: Some(topic), server, state: Mutex::default(), read: Notify::new() })
     }
 
     /// A stream that is read once, as it is said, and what follows when it is over.
-    pub(crate) fn once(gone: Then) -> Arc<Self> {
+    pub(crate) fn once(server: Option<Arc<str>>, gone: Then) -> Arc<Self> {
         let state = State { once: true, gone: Some(gone), ..State::default() };
-        Arc::new(Self { topic: None, state: Mutex::new(state), read: Notify::new() })
+        Arc::new(Self { topic: None, server, state: Mutex::new(state), read: Notify::new() })
     }
 
     /// A stream that is read once, by somebody who is waited for for as long as it is there.
     pub(crate) fn line() -> Arc<Self> {
         let state = State { once: true, patient: true, ..State::default() };
-        Arc::new(Self { topic: None, state: Mutex::new(state), read: Notify::new() })
+        let state = Mutex::new(state);
+        Arc::new(Self { topic: None, server: None, state, read: Notify::new() })
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -193,6 +196,11 @@ impl Stream {
     /// What it is found by, if it can be taken up again.
     pub(crate) fn number(&self) -> Option<u64> {
         self.topic.as_ref().map(|topic| topic.stream)
+    }
+
+    /// The one server that speaks on it; none if several may.
+    pub(crate) fn server(&self) -> Option<&Arc<str>> {
+        self.server.as_ref()
     }
 
     /// Whether somebody reads it.
@@ -313,6 +321,11 @@ impl Reading {
         self
     }
 
+    /// The stream that is read.
+    pub(crate) fn stream(&self) -> &Stream {
+        &self.stream
+    }
+
     /// What is to be written next; nothing after the end.
     pub(crate) fn next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
         let topic = self.stream.topic.as_ref();
@@ -404,7 +417,7 @@ mod tests {
     async fn who_speaks_waits_for_who_reads() {
         let gone = Arc::new(AtomicBool::new(false));
         let told = gone.clone();
-        let stream = Stream::once(Box::new(move || told.store(true, Ordering::Relaxed)));
+        let stream = Stream::once(None, Box::new(move || told.store(true, Ordering::Relaxed)));
         let mut reading = stream.read_all("/here".to_owned());
         assert_eq!(text(reading.frame().now_or_never()), "event: endpoint\ndata: /here\n\n");
         for _ in 0..2 {

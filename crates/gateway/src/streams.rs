@@ -129,7 +129,8 @@ mod tests {
 
     fn ended(number: u64, bytes: usize) -> Arc<Stream> {
         let session = SessionId::generate(Timestamp::from_millis(1));
-        let stream = Stream::new(Topic { owner: Owner::local(), session, stream: number });
+        let topic = Topic { owner: Owner::local(), session, stream: number };
+        let stream = Stream::new(topic, None);
         stream.push(vec![b'x'; bytes].into());
         stream.end();
         stream
@@ -152,7 +153,7 @@ mod tests {
     fn what_has_not_ended_is_never_forgotten() {
         let streams = Streams::default();
         let session = SessionId::generate(Timestamp::from_millis(1));
-        let live = Stream::new(Topic { owner: Owner::local(), session, stream: 7 });
+        let live = Stream::new(Topic { owner: Owner::local(), session, stream: 7 }, None);
         live.push(vec![b'x'; EACH].into());
         streams.keep(&live);
         for number in 100..200 {

@@ -20,6 +20,14 @@ impl Target {
         }
     }
 
+    /// The one server behind it; none if all are.
+    pub(crate) fn server(&self) -> Option<&Arc<str>> {
+        match self {
+            Self::Server(name) => Some(name),
+            Self::All => None,
+        }
+    }
+
     /// As it is kept with a connection: no server is called nothing.
     pub(crate) fn as_str(&self) -> &str {
         match self {

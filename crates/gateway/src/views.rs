@@ -52,6 +52,15 @@ impl Views {
 }
 
 impl House {
+    /// Whether a request of somebody for this server would get to it: it is there for them, or it was removed for
+    /// everybody and whoever used it is told so.
+    pub(crate) fn leads_to(&self, server: &str, principal: &Principal) -> bool {
+        match self.servers.contains_key(server) {
+            true => self.views.show(server, &principal.owner, &principal.claims),
+            false => self.removed.contains(server),
+        }
+    }
+
     /// The house as somebody sees it; none if that is this one.
     pub(crate) fn seen_by(&self, principal: &Principal) -> Option<Arc<Self>> {
         let (rules, known) = (&self.views.rules, self.views.known.as_ref()?);

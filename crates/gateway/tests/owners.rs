@@ -24,6 +24,8 @@ mod raw;
 mod secrets;
 #[path = "owners/sharing.rs"]
 mod sharing;
+#[path = "owners/streams.rs"]
+mod streams;
 #[path = "owners/whom.rs"]
 mod whom;
 mod world;

@@ -13,7 +13,7 @@ use super::{
     post, sse,
 };
 use crate::{
-    admin,
+    access, admin,
     connection::Connection,
     house::{House, Rules},
     identify::{cookie, path},
@@ -63,7 +63,10 @@ impl Wants {
     ) -> Response<Reply> {
         let house = self.own.as_ref().unwrap_or(house);
         let response = match self.what {
-            What::Post(at) => post::take(house, &at, headers, &body).await,
+            What::Post(at) => {
+                let response = post::take(house, &at, headers, &body).await;
+                access::guard(house, &at.principal, response)
+            }
             // In a box, as all that is rare: every request would have to be as large.
             What::Caller(caller) => Box::pin(sse::take(house, caller, body)).await,
         };
@@ -110,8 +113,11 @@ async fn let_in(house: &Arc<House>, whence: Whence, head: &Head) -> Result<Wants
         return Err(Box::pin(answer).await);
     }
     let own = house.seen_by(&principal);
-    let what = inside(own.as_ref().unwrap_or(house), principal, head).await?;
-    Ok(Wants { own, what })
+    let seen = own.as_ref().unwrap_or(house);
+    match inside(seen, &principal, head).await {
+        Ok(what) => Ok(Wants { own, what }),
+        Err(answer) => Err(access::guard(seen, &principal, answer)),
+    }
 }
 
 /// Who a request is from. What everybody is told is answered here.
@@ -140,7 +146,7 @@ async fn vouched(
 /// Who was let in gets to where it wants to.
 async fn inside(
     house: &Arc<House>,
-    principal: Principal,
+    principal: &Principal,
     head: &Head,
 ) -> Result<What, Response<Reply>> {
     let Head { method, uri, headers, .. } = head;
@@ -152,7 +158,7 @@ async fn inside(
         return Err(reply::unavailable("the gateway is stopping; try again in a moment"));
     }
     if let Some(at) = sse::At::of(path) {
-        return sse::enter(house, (at, principal), head)
+        return sse::enter(house, (at, principal.clone()), head)
             .map(What::Caller)
             .map_err(|answer| *answer);
     }
@@ -168,7 +174,7 @@ async fn inside(
         (None, Some(target)) => (target, true),
         (None, None) => return Err(nowhere(house)),
     };
-    let at = At { target, key, principal };
+    let at = At { target, key, principal: principal.clone() };
     // To whoever was never connected to one that was removed, it is as if it had never been there.
     if was && Box::pin(named(house, &at, headers)).await.is_err() {
         return Err(nowhere(house));
@@ -366,6 +372,8 @@ async fn get(house: &Arc<House>, at: &At, headers: &HeaderMap) -> Response<Reply
     let place = last.and_then(|id| house.ids.open(&connection.owner, connection.session, id).ok());
     if let Some((topic, number)) = place
         && let Some(stream) = connection.streams.get(topic.stream)
+        // What a server said that is not there for the client any more cannot be taken up.
+        && stream.server().is_none_or(|server| house.leads_to(server, &at.principal))
     {
         let ear = connection.ear().is_some_and(|ear| Arc::ptr_eq(&ear, &stream));
         if !ear {
@@ -374,12 +382,13 @@ async fn get(house: &Arc<House>, at: &At, headers: &HeaderMap) -> Response<Reply
         if !stream.has_ended() {
             let session =
                 house.sessions.by_id(&connection.owner, connection.default_session()).await.ok();
+            connection.listens_as(&at.principal);
             listening::resume(house, &connection).await;
             return reply::stream(stream.read_after(number, &house.ids).keeping(session));
         }
     }
     let session = house.sessions.by_id(&connection.owner, connection.default_session()).await.ok();
-    let stream = listening::open(house, &connection, &at.principal.claims).await;
+    let stream = listening::open(house, &connection, &at.principal).await;
     reply::stream(stream.read_after(0, &house.ids).keeping(session))
 }
 

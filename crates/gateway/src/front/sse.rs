@@ -147,13 +147,15 @@ fn open(
     let hash = secret.hash(&principal.owner);
     let (first, latest) = (Arc::downgrade(house), house.latest.clone());
     let runtime = tokio::runtime::Handle::current();
-    let line = Stream::once(Box::new(move || {
+    let server = target.server().cloned();
+    let hang_up = Box::new(move || {
         if let Some(house) = latest.get().or_else(|| first.upgrade())
             && let Some(caller) = house.callers.remove(&hash)
         {
             runtime.spawn(async move { caller.hang_up(&house).await });
         }
-    }));
+    });
+    let line = Stream::once(server, hang_up);
     let endpoint = format!("{}{MESSAGES}?{SESSION}={}", head.uri.path(), secret.expose());
     let progress = Mutex::new(Progress::Called);
     let caller = Caller { principal, target, line: line.clone(), progress };
@@ -336,7 +338,7 @@ impl Caller {
     }
 
     async fn connected(&self, house: &Arc<House>, name: Handle, connection: Arc<Connection>) {
-        connection.speak_on(self.line.clone(), &self.principal.claims);
+        connection.speak_on(self.line.clone(), &self.principal);
         let kept = house.sessions.by_id(&self.principal.owner, connection.session).await.ok();
         let left = {
             let mut progress = self.progress();

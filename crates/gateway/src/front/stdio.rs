@@ -80,7 +80,7 @@ impl Talk {
 
     /// Goes on with a connection of an earlier process.
     pub(crate) async fn resume(&self, connection: Arc<Connection>) {
-        connection.speak_on(self.line.clone(), &self.principal.claims);
+        connection.speak_on(self.line.clone(), &self.principal);
         self.hold(&connection).await;
         let mut state = self.state();
         (state.connection, state.greeted) = (Some(connection), true);
@@ -306,7 +306,7 @@ impl Talk {
                     self.line.push(text);
                 }
             }
-            Reply::Whole(..) | Reply::Stream(_) => {}
+            Reply::Whole(..) | Reply::Stream(_) | Reply::Guarded(_) => {}
         }
         self.hold(&connection).await;
     }
@@ -369,7 +369,7 @@ impl Talk {
         let connection = Connection::new(named, session.id(), target, said).over_stdio();
         let (house, name) = (self.house(), &self.guest.name);
         house.sessions.connect(session, name, &connection.to_bytes()).await?;
-        connection.speak_on(self.line.clone(), &self.principal.claims);
+        connection.speak_on(self.line.clone(), &self.principal);
         let connection = Arc::new(connection);
         house.connections.replace(connection.clone());
         {

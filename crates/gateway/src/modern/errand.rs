@@ -199,6 +199,10 @@ impl Errand {
         self.profile.way().era()
     }
 
+    pub(super) fn server(&self) -> &str {
+        &self.server
+    }
+
     fn listens(&self) -> bool {
         self.method == LISTEN
     }

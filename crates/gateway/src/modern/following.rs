@@ -48,6 +48,11 @@ impl Following {
         Self { errand, call: Some(call), first: None, timer: None, closing }
     }
 
+    /// The name of the server that was called.
+    pub(crate) fn server(&self) -> &str {
+        self.errand.server()
+    }
+
     /// Waits for what comes first: the answer goes out alone, everything else begins a stream.
     pub(super) async fn begin(mut self) -> Response<Reply> {
         let patience = tokio::time::sleep(SIGN_OF_LIFE);

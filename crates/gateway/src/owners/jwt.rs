@@ -11,7 +11,7 @@ use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use serde_json::{Map, Value};
 use stayput_core::{Clock, Owner, Timestamp};
 
-use super::{Claims, Keys, Principal, Stranger, jwk::Algorithm, tokens::TokenHash};
+use super::{Claims, Credential, Keys, Principal, Stranger, jwk::Algorithm, tokens::TokenHash};
 
 /// How long a token that was found good is not checked again. A key that its issuer takes back counts for
 /// so long at most.
@@ -65,12 +65,35 @@ impl Jwt {
             return Err(Stranger::Invalid("the token is not signed by a key of its issuer"));
         }
         let until = self.check(&parts.claims, now)?;
-        let nameless = Stranger::Invalid("the token does not say whose it is");
-        let subject = parts.claims.get(&self.subject).and_then(Value::as_str).ok_or(nameless)?;
-        let owner = Owner::verified(&self.issuer, subject).map_err(|_| nameless)?;
-        let principal = Principal::new(owner, Claims(parts.claims));
+        let owner = self.owner(&parts.claims)?;
+        let credential = Credential::Jwt { keys: self.keys.number() };
+        let principal = Principal::new(owner, Claims(parts.claims), credential);
+        let principal = Principal { until: Some(until), ..principal };
         self.good.insert(hash, principal.clone(), until.min(now.after(TRUSTED)), now);
         Ok(principal)
+    }
+
+    /// The owner that a token names.
+    fn owner(&self, claims: &Map<String, Value>) -> Result<Owner, Stranger> {
+        let nameless = Stranger::Invalid("the token does not say whose it is");
+        let subject = claims.get(&self.subject).and_then(Value::as_str).ok_or(nameless)?;
+        Owner::verified(&self.issuer, subject).map_err(|_| nameless)
+    }
+
+    /// Checks the claims of a token again that was verified with the keys of this number. Under other keys its
+    /// signature would have to be verified again, and the token is not kept for that: it counts as refused.
+    pub(super) fn recheck(
+        &self,
+        principal: &Principal,
+        keys: u64,
+        now: Timestamp,
+    ) -> Option<Principal> {
+        if keys != self.keys.number() {
+            return None;
+        }
+        let claims = &principal.claims.0;
+        let (owner, until) = (self.owner(claims).ok()?, self.check(claims, now).ok()?);
+        Some(Principal { owner, until: Some(until), admin: false, ..principal.clone() })
     }
 
     /// Whether the token is meant for us and for now; until when it is.

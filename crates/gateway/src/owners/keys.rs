@@ -2,7 +2,10 @@
 
 use std::{
     fmt,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
     time::Duration,
 };
 
@@ -45,6 +48,8 @@ pub(crate) enum KeySource {
 pub(crate) struct Keys(Arc<Inner>);
 
 struct Inner {
+    /// Tells them from the keys of another configuration.
+    number: u64,
     source: KeySource,
     client: Client,
     known: Mutex<Known>,
@@ -65,8 +70,15 @@ pub(super) struct Away;
 
 impl Keys {
     pub(crate) fn new(source: KeySource, client: Client) -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let (known, turn) = (Mutex::default(), tokio::sync::Mutex::default());
-        Self(Arc::new(Inner { source, client, known, turn }))
+        Self(Arc::new(Inner { number, source, client, known, turn }))
+    }
+
+    /// A number that only clones of these keys have.
+    pub(super) fn number(&self) -> u64 {
+        self.0.number
     }
 
     /// Whether they are found there.

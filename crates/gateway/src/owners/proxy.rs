@@ -5,7 +5,7 @@ use std::{net::IpAddr, str::FromStr};
 use http::{HeaderMap, HeaderName};
 use stayput_core::Owner;
 
-use super::{Claims, Principal, Stranger};
+use super::{Claims, Credential, Principal, Stranger};
 
 /// Who vouches for whom a proxy names.
 const ISSUER: &str = "proxy";
@@ -25,7 +25,7 @@ impl Proxy {
         from: IpAddr,
         headers: &HeaderMap,
     ) -> Result<Option<Principal>, Stranger> {
-        if !self.from.iter().any(|network| network.has(from)) {
+        if !self.is_at(from) {
             return Ok(None);
         }
         let mut said = headers.get_all(&self.header).iter();
@@ -38,7 +38,12 @@ impl Proxy {
         let wrong = Stranger::Invalid("the header that names you is no name");
         let name = name.to_str().map_err(|_| wrong)?.trim();
         let owner = Owner::verified(ISSUER, name).map_err(|_| wrong)?;
-        Ok(Some(Principal::new(owner, Claims::default().of(name))))
+        Ok(Some(Principal::new(owner, Claims::default().of(name), Credential::Proxy(from))))
+    }
+
+    /// Whether the proxy can be at this address.
+    pub(super) fn is_at(&self, from: IpAddr) -> bool {
+        self.from.iter().any(|network| network.has(from))
     }
 }
 

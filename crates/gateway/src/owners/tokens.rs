@@ -6,7 +6,7 @@ use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use ring::digest::{SHA256, digest};
 use stayput_core::Owner;
 
-use super::{Claims, Principal};
+use super::{Claims, Credential, Principal};
 
 /// What our tokens begin with, so that people and scanners of secrets know one when they see it.
 pub(super) const MARK: &str = "stp_";
@@ -115,13 +115,20 @@ impl Tokens {
     ) -> Result<bool, stayput_core::InvalidText> {
         let owner = Owner::verified(ISSUER, name)?;
         let Bearer { claims, admin } = bearer;
-        let principal = Principal::new(owner, claims.of(name)).running(admin);
+        let credential = Credential::Token { hash, marked: true };
+        let principal = Principal::new(owner, claims.of(name), credential).running(admin);
         Ok(self.0.insert(hash, principal).is_none())
     }
 
     /// Whose token this is. Hashes are looked up, and no token is compared byte by byte: how long that
     /// takes says nothing of a token.
     pub(super) fn principal(&self, token: &str) -> Option<Principal> {
-        self.0.get(&TokenHash::of(token)).cloned()
+        self.recheck(TokenHash::of(token), token.starts_with(MARK))
+    }
+
+    /// The principal of a token with this hash.
+    pub(super) fn recheck(&self, hash: TokenHash, marked: bool) -> Option<Principal> {
+        let principal = self.0.get(&hash)?.clone();
+        Some(Principal { credential: Credential::Token { hash, marked }, ..principal })
     }
 }

@@ -19,15 +19,15 @@ use super::{
     world::{Gateway, gone, mark, stdio},
 };
 
-const AUDIENCE: &str = "https://mcp.example.com";
+pub(super) const AUDIENCE: &str = "https://mcp.example.com";
 
 #[allow(clippy::disallowed_methods, reason = "tokens are of now")]
-fn now() -> u64 {
+pub(super) fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs()
 }
 
 /// What a good token says, for this subject.
-fn claims(issuer: &Issuer, subject: &str) -> Value {
+pub(super) fn claims(issuer: &Issuer, subject: &str) -> Value {
     json!({
         "iss": issuer.url, "aud": AUDIENCE, "sub": subject,
         "iat": now(), "exp": now() + 3600, "chat": "one",
@@ -35,7 +35,7 @@ fn claims(issuer: &Issuer, subject: &str) -> Value {
 }
 
 /// `claims` with one of them changed, or removed if it is null.
-fn but(mut claims: Value, name: &str, value: Value) -> Value {
+pub(super) fn but(mut claims: Value, name: &str, value: Value) -> Value {
     match value {
         Value::Null => drop(claims.as_object_mut().unwrap().remove(name)),
         value => claims[name] = value,

@@ -176,7 +176,7 @@ async fn stream(
     head(&mut out, parts, &end, manner);
     line.give(STALLED);
     let chunked = manner.modern;
-    let mut saying = Saying { body, out, at: 0, chunked, ended: false };
+    let mut saying = Saying { body, out, at: 0, chunked, ended: false, lost: false };
     poll_fn(|cx| saying.poll(line, cx)).await
 }
 
@@ -188,12 +188,18 @@ struct Saying {
     at: usize,
     chunked: bool,
     ended: bool,
+    /// The client has lost access.
+    lost: bool,
 }
 
 impl Saying {
     fn poll(&mut self, line: &mut Line<impl Socket>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         loop {
             let before = self.out.len();
+            if !self.ended && self.body.poll_lost(cx).is_ready() {
+                self.lost = true;
+                self.end();
+            }
             self.take_in(cx);
             if before == 0 && !self.out.is_empty() {
                 line.give(STALLED);
@@ -207,6 +213,10 @@ impl Saying {
             }
             match line.poll_write([&self.out[self.at..], &[]], cx) {
                 Poll::Ready(written) => self.at += written?,
+                // What it did not read in time is not kept for it.
+                Poll::Pending if self.lost => {
+                    return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
+                }
                 Poll::Pending => {
                     ready!(line.poll_hang_up(cx));
                     return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into()));
@@ -220,17 +230,21 @@ impl Saying {
         }
     }
 
+    /// Nothing more is taken in. What is behind the stream is let go of at once: a client that reads slowly does
+    /// not keep a call.
+    fn end(&mut self) {
+        self.ended = true;
+        self.body = Reply::Whole(Bytes::new(), None);
+        if self.chunked {
+            self.out.extend_from_slice(b"0\r\n\r\n");
+        }
+    }
+
     /// Takes in what is said, up to a measure.
     fn take_in(&mut self, cx: &mut Context<'_>) {
         while !self.ended && self.out.len() - self.at < PIECE {
             let Poll::Ready(said) = Pin::new(&mut self.body).poll_frame(cx) else { return };
-            let Some(Ok(frame)) = said else {
-                self.ended = true;
-                if self.chunked {
-                    self.out.extend_from_slice(b"0\r\n\r\n");
-                }
-                return;
-            };
+            let Some(Ok(frame)) = said else { return self.end() };
             let Ok(data) = frame.into_data() else { continue };
             if data.is_empty() {
                 // It would be the end.
