@@ -4,7 +4,7 @@
 //! |---|---|
 //! | listen | `front/`: what clients send over HTTP, or a line each |
 //! | identify | `identify.rs`, `identify/`, `handles.rs`, `session_tools/`, `handshake.rs`, `connection.rs`, `connections.rs`: who it is, and which session that leads to |
-//! | open | `house.rs`, `visit.rs`, `shared.rs`, `keeper.rs`: the session, its link, and what is needed to come back to its servers |
+//! | open | `app.rs`, `visit.rs`, `shared.rs`, `keeper.rs`: the session, its link, and what is needed to come back to its servers |
 //! | route | `target.rs`, `request.rs`, `transparent.rs`, `aggregate.rs`, `heed.rs`: to which server, under which name |
 //! | send | `forward.rs`, `listening.rs`: to the server, and what comes back |
 //! | modern | `modern/`: the same for clients whose protocol has no session |
@@ -19,66 +19,23 @@
 //! write, `demo.rs` is a
 //! small server to try it with, and `story.rs` shows on that server what all of this is for.
 
-mod access;
-mod account;
 mod admin;
-mod admission;
-mod aggregate;
-mod alone;
-mod check;
+mod app;
+mod auth;
+mod call;
+mod catalog;
 mod cli;
+mod commands;
 mod config;
-mod connection;
 mod connections;
-mod crowd;
-mod daemon;
-mod definition;
-mod demo;
-mod event;
-mod forward;
-mod front;
-mod handles;
-mod handshake;
-mod health;
-mod heed;
-mod hello;
-mod holding;
-mod house;
 mod identify;
-mod keeper;
-mod latest;
-mod listening;
-mod lists;
-mod log;
-mod losses;
-mod metrics;
-mod modern;
-mod moment;
-mod names;
-mod nobody;
-mod owners;
-mod pace;
-mod patience;
-mod pipe;
-mod reload;
-mod remote;
+mod listen;
+mod messages;
+mod observe;
 mod reply;
-mod request;
-mod serve;
+mod route;
 mod session_tools;
-mod shared;
-mod sight;
-mod story;
-mod stream;
-mod streams;
-mod subscriptions;
-mod tables;
-mod target;
-mod transparent;
-mod usage;
-mod views;
-mod visit;
-mod watch;
+mod state;
 
 use std::{
     error::Error,
@@ -87,10 +44,10 @@ use std::{
     process::ExitCode,
 };
 
+use crate::commands::tour::Ending;
+use crate::observe::log::Log;
 use clap::Parser as _;
 use cli::{Cli, Command, LogFormat};
-use log::Log;
-use story::Ending;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 fn main() -> ExitCode {
@@ -108,8 +65,8 @@ fn main() -> ExitCode {
         Command::Sessions(args) => sessions(args),
         Command::Call(args) => call(&args),
         Command::Token(args) => token(&args),
-        Command::Daemon { begun: false } => daemon::detach(),
-        Command::Daemon { begun: true } => daemon::run(),
+        Command::Daemon { begun: false } => crate::app::daemon::detach(),
+        Command::Daemon { begun: true } => crate::app::daemon::run(),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
@@ -124,7 +81,7 @@ fn failed(error: &dyn Error) -> ExitCode {
 
 fn story(args: &cli::Demo) -> ExitCode {
     let told = tokio::runtime::Runtime::new().and_then(|runtime| {
-        let told = runtime.block_on(story::tell(args.json));
+        let told = runtime.block_on(crate::commands::tour::tell(args.json));
         runtime.shutdown_background();
         told
     });
@@ -139,16 +96,16 @@ fn story(args: &cli::Demo) -> ExitCode {
 
 fn check(args: &cli::Check) -> ExitCode {
     let checked = tokio::runtime::Runtime::new().and_then(|runtime| {
-        let checked = runtime.block_on(check::run(args));
+        let checked = runtime.block_on(crate::commands::check::run(args));
         runtime.shutdown_background();
         checked
     });
     match checked {
-        Ok(check::Verdict::Well) => ExitCode::SUCCESS,
-        Ok(check::Verdict::Found) => ExitCode::FAILURE,
-        Ok(check::Verdict::Unusable) => ExitCode::from(2),
+        Ok(crate::commands::check::Verdict::Well) => ExitCode::SUCCESS,
+        Ok(crate::commands::check::Verdict::Found) => ExitCode::FAILURE,
+        Ok(crate::commands::check::Verdict::Unusable) => ExitCode::from(2),
         // As a shell says it of a program that Ctrl-C ended.
-        Ok(check::Verdict::Interrupted) => ExitCode::from(130),
+        Ok(crate::commands::check::Verdict::Interrupted) => ExitCode::from(130),
         Err(error) => failed(&error),
     }
 }
@@ -157,7 +114,8 @@ type Done = Result<(), Box<dyn Error>>;
 
 fn demo(args: &cli::DemoServer) -> Done {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let done = runtime.block_on(demo::run(args.http, args.state.as_deref()));
+    let done =
+        runtime.block_on(crate::commands::demo_server::run(args.http, args.state.as_deref()));
     // A read of standard input cannot be cancelled; whoever waits for it waits for ever.
     runtime.shutdown_background();
     Ok(done?)
@@ -166,7 +124,7 @@ fn demo(args: &cli::DemoServer) -> Done {
 fn token(args: &cli::Token) -> Done {
     let name = &args.name;
     stayput_core::Owner::verified("token", name)?;
-    let token = owners::Token::generate()?;
+    let token = crate::auth::Token::generate()?;
     let (hash, token) = (token.hash().to_string(), token.expose());
     // As it goes into the configuration.
     let entry = match args.admin {
@@ -194,14 +152,14 @@ fn asking<T>(asked: impl Future<Output = Result<T, Box<dyn Error>>>) -> Result<T
 fn sessions(args: cli::SessionsArgs) -> Done {
     asking(async {
         let way = args.at.way(&std::env::current_dir()?)?;
-        Ok(remote::sessions::run(&way, args.what, args.at.json).await?)
+        Ok(crate::commands::client::sessions::run(&way, args.what, args.at.json).await?)
     })
 }
 
 fn call(args: &cli::CallArgs) -> Done {
     asking(async {
         let way = args.at.way(&std::env::current_dir()?)?;
-        Ok(remote::call::run(&way, args).await?)
+        Ok(crate::commands::client::call::run(&way, args).await?)
     })
 }
 
@@ -209,8 +167,16 @@ fn stdio(args: cli::Stdio) -> Done {
     let definition = args.definition(&std::env::current_dir()?)?;
     let runtime = tokio::runtime::Runtime::new()?;
     let done = match args.no_daemon {
-        true => runtime.block_on(alone::run(&definition, args.server.as_deref(), args.session)),
-        false => runtime.block_on(pipe::run(definition, args.server, args.session)),
+        true => runtime.block_on(crate::app::standalone::run(
+            &definition,
+            args.server.as_deref(),
+            args.session,
+        )),
+        false => runtime.block_on(crate::commands::stdio_proxy::run(
+            definition,
+            args.server,
+            args.session,
+        )),
     };
     // A read of standard input cannot be cancelled; whoever waits for it waits for ever.
     runtime.shutdown_background();
@@ -218,7 +184,7 @@ fn stdio(args: cli::Stdio) -> Done {
 }
 
 fn serve(args: &cli::Serve) -> Done {
-    let (config, reading) = reload::Reading::begin(args.source(Path::new("."))?)?;
+    let (config, reading) = crate::app::reload::ConfigReader::begin(args.source(Path::new("."))?)?;
     let log = Log { json: args.log_format == LogFormat::Json };
     for warning in &config.warnings {
         log.warn(warning);
@@ -228,8 +194,9 @@ fn serve(args: &cli::Serve) -> Done {
         let mut stop = signal(SignalKind::terminate())?;
         let mut interrupt = signal(SignalKind::interrupt())?;
         let hung_up = hung_up(signal(SignalKind::hangup())?);
-        let plan = serve::Plan { open_to_all: args.open_to_all, ..serve::Plan::of(config)? };
-        let gateway = serve::Gateway::start(plan, log).await?.reading(reading);
+        let plan =
+            crate::app::Plan { open_to_all: args.open_to_all, ..crate::app::Plan::of(config)? };
+        let gateway = crate::app::Gateway::start(plan, log).await?.reading(reading);
         gateway.announce()?;
         let (tell, told) = tokio::sync::oneshot::channel();
         let signals = async {

@@ -11,7 +11,7 @@ use super::{
     Answer, json,
     view::{ErrorView, LinkView},
 };
-use crate::{house::House, nobody::Nobody};
+use crate::{call::sessionless::Sessionless, state::AppState};
 
 /// All of them.
 #[derive(Serialize)]
@@ -44,15 +44,15 @@ struct ProfileView {
     tools: usize,
 }
 
-pub(super) async fn list(house: &Arc<House>) -> Answer {
+pub(super) async fn list(app: &Arc<AppState>) -> Answer {
     let mut reports: BTreeMap<String, Vec<LinkReport>> = BTreeMap::new();
-    for report in house.links.report(|_| true) {
+    for report in app.links.report(|_| true) {
         reports.entry(report.key.server().to_owned()).or_default().push(report);
     }
     let mut servers = Vec::new();
-    for (name, server) in &house.servers {
-        let common = Nobody::new(house, &Owner::local(), false);
-        let profile = house.links.known_profile(server, common.place()).await;
+    for (name, server) in &app.servers {
+        let common = Sessionless::new(app, &Owner::local(), false);
+        let profile = app.links.known_profile(server, common.place()).await;
         let view = ServerView {
             name: name.clone(),
             configured: true,

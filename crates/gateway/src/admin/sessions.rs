@@ -12,7 +12,7 @@ use super::{
     query::{Query, bad},
     view::{LinkView, SessionView, State},
 };
-use crate::{house::House, reply, usage::Usage};
+use crate::{observe::session_stats::SessionStats, reply, state::AppState};
 
 /// How many are shown if nobody says, and at most.
 const PAGE: usize = 100;
@@ -57,9 +57,9 @@ struct Reports {
 }
 
 impl Reports {
-    fn now(house: &House) -> Self {
+    fn now(app: &AppState) -> Self {
         let (mut of_sessions, mut shared) = (HashMap::<_, Vec<_>>::new(), Vec::new());
-        for report in house.links.report(|_| true) {
+        for report in app.links.report(|_| true) {
             match report.key.scope().session() {
                 Some(session) => of_sessions.entry(session).or_default().push(report),
                 None => shared.push(report),
@@ -69,9 +69,9 @@ impl Reports {
     }
 
     /// Those that a session uses: its own, and of what several share the one that it called or counts on.
-    fn of(&self, house: &House, record: &Record) -> Vec<LinkReport> {
-        let held = house.sessions.held_by_id(record.id);
-        let last = held.as_deref().and_then(Usage::of).and_then(Usage::last_server);
+    fn of(&self, app: &AppState, record: &Record) -> Vec<LinkReport> {
+        let held = app.sessions.held_by_id(record.id);
+        let last = held.as_deref().and_then(SessionStats::of).and_then(SessionStats::last_server);
         let uses = |report: &&LinkReport| {
             let server = report.key.server();
             let known = last.as_deref() == Some(server) || record.attachments.get(server).is_some();
@@ -86,7 +86,7 @@ impl Reports {
 }
 
 /// All that are wanted, a page of them.
-pub(super) async fn list(house: &Arc<House>, query: &Query) -> Answer {
+pub(super) async fn list(app: &Arc<AppState>, query: &Query) -> Answer {
     query.only(&["owner", "server", "state", "cursor", "limit", "memory"])?;
     let state = query
         .get("state")
@@ -105,20 +105,20 @@ pub(super) async fn list(house: &Arc<House>, query: &Query) -> Answer {
     };
     let cursor = query.get("cursor").map(|text| text.parse::<SessionId>());
     let cursor = cursor.transpose().map_err(|_| bad("`cursor` is what `next` said"))?;
-    let sessions = page(house, &wanted, cursor, limit).await?;
+    let sessions = page(app, &wanted, cursor, limit).await?;
     Ok(json(&sessions))
 }
 
 async fn page(
-    house: &Arc<House>,
+    app: &Arc<AppState>,
     wanted: &Wanted<'_>,
     mut after: Option<SessionId>,
     limit: usize,
 ) -> Result<Page, Refusal> {
-    let reports = Reports::now(house);
+    let reports = Reports::now(app);
     let mut found = Vec::new();
     loop {
-        let read = house.sessions.list_all(after, READ).await?;
+        let read = app.sessions.list_all(after, READ).await?;
         let last = read.len() < READ;
         for record in read {
             if found.len() == limit {
@@ -130,8 +130,8 @@ async fn page(
             if !wanted.has_owner(&record.owner) {
                 continue;
             }
-            let links = reports.of(house, &record);
-            let view = seen(house, &record, &links);
+            let links = reports.of(app, &record);
+            let view = seen(app, &record, &links);
             if wanted.has(&view) {
                 found.push((view, links));
             }
@@ -143,8 +143,8 @@ async fn page(
     }
 }
 
-fn seen(house: &House, record: &Record, links: &[LinkReport]) -> SessionView {
-    let held = house.sessions.held_by_id(record.id);
+fn seen(app: &AppState, record: &Record, links: &[LinkReport]) -> SessionView {
+    let held = app.sessions.held_by_id(record.id);
     let record = held.as_ref().map_or_else(|| Arc::new(record.clone()), |held| held.record());
     let links = links.iter().map(|report| LinkView::new(report, false)).collect();
     SessionView::new(&record, held.as_deref(), links)
@@ -168,20 +168,20 @@ async fn measured(found: Vec<(SessionView, Vec<LinkReport>)>, measured: bool) ->
 }
 
 /// One session, live or over.
-pub(super) async fn show(house: &Arc<House>, id: &str) -> Answer {
-    let record = record(house, id).await?;
-    let held = house.sessions.held_by_id(record.id).filter(|_| record.is_live());
+pub(super) async fn show(app: &Arc<AppState>, id: &str) -> Answer {
+    let record = record(app, id).await?;
+    let held = app.sessions.held_by_id(record.id).filter(|_| record.is_live());
     let record = held.as_ref().map_or_else(|| Arc::new(record), |held| held.record());
-    let reports = Reports::now(house).of(house, &record);
+    let reports = Reports::now(app).of(app, &record);
     let look = move || reports.iter().map(LinkView::with_words).collect();
     let links = tokio::task::spawn_blocking(look).await.unwrap_or_default();
     Ok(json(&SessionView::new(&record, held.as_deref(), links)))
 }
 
 /// Ends a session for good, with all that it has on servers. What is in flight fails at once.
-pub(super) async fn end(house: &Arc<House>, id: &str) -> Answer {
-    let record = record(house, id).await?;
-    let session = match house.sessions.by_id(&record.owner, record.id).await {
+pub(super) async fn end(app: &Arc<AppState>, id: &str) -> Answer {
+    let record = record(app, id).await?;
+    let session = match app.sessions.by_id(&record.owner, record.id).await {
         Ok(in_use) => in_use.session().clone(),
         Err(OpenError::Over(_) | OpenError::Unknown) => {
             return Err(Refusal::new(StatusCode::GONE, format!("session {id} is over already")));
@@ -191,19 +191,19 @@ pub(super) async fn end(house: &Arc<House>, id: &str) -> Answer {
         }
         Err(error) => return Err(error.into()),
     };
-    let known = house.connections.server_of(record.id);
+    let known = app.connections.server_of(record.id);
     let linked = || record.attachments.keys().next().map(|it| it.as_str());
-    house.end(&session, known.as_deref().or_else(linked)).await?;
+    app.end(&session, known.as_deref().or_else(linked)).await?;
     // Told, its processes are on their way out; one that takes its time keeps nobody waiting.
-    let (links, ended) = (house.links.clone(), record.id);
+    let (links, ended) = (app.links.clone(), record.id);
     tokio::runtime::Handle::current().spawn(async move { links.end(ended).await });
     Ok(reply::status(StatusCode::NO_CONTENT))
 }
 
-async fn record(house: &Arc<House>, id: &str) -> Result<Record, Refusal> {
+async fn record(app: &Arc<AppState>, id: &str) -> Result<Record, Refusal> {
     let parsed = id.parse::<SessionId>();
     let parsed = parsed.map_err(|_| bad("this is not an id of a session; they are in the list"))?;
-    let found = house.sessions.look(parsed).await?;
+    let found = app.sessions.look(parsed).await?;
     found.ok_or_else(|| {
         let sentence = format!("there is no session {id}, and none is remembered");
         Refusal::new(StatusCode::NOT_FOUND, sentence)

@@ -5,7 +5,7 @@ use serde::Serialize;
 use stayput_core::{Clock as _, SystemClock};
 
 use super::json;
-use crate::{house::House, moment, reply::Reply};
+use crate::{observe::time_format, reply::Reply, state::AppState};
 
 #[derive(Serialize)]
 struct Status {
@@ -28,22 +28,22 @@ struct Status {
     in_flight: usize,
 }
 
-pub(super) fn show(house: &House) -> Response<Reply> {
-    let (used, started) = (house.links.used(), house.health.since());
-    let problem = house.health.problem();
+pub(super) fn show(app: &AppState) -> Response<Reply> {
+    let (used, started) = (app.links.used(), app.health.since());
+    let problem = app.health.problem();
     json(&Status {
         version: env!("CARGO_PKG_VERSION"),
         pid: std::process::id(),
-        started: moment::text(started),
+        started: time_format::text(started),
         uptime_seconds: SystemClock.now().since(started).as_secs(),
         ready: problem.is_none(),
         problem,
-        sessions: house.sessions.count(),
-        connections: house.connections.len(),
-        servers: house.servers.len(),
+        sessions: app.sessions.count(),
+        connections: app.connections.len(),
+        servers: app.servers.len(),
         links: used.links,
         processes: used.processes,
         waiting: used.waiting,
-        in_flight: house.links.status().iter().map(|link| link.in_flight).sum(),
+        in_flight: app.links.status().iter().map(|link| link.in_flight).sum(),
     })
 }

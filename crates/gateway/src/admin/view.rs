@@ -4,9 +4,9 @@ use serde::Serialize;
 use stayput_core::{Clock as _, EndReason, Record, Session, SystemClock, Timestamp};
 use stayput_upstream::{LinkReport, Loss, OpenError, Scope, Standing};
 
-use crate::{
-    moment,
-    usage::{self, Usage},
+use crate::observe::{
+    session_stats::{self, SessionStats},
+    time_format,
 };
 
 /// A session.
@@ -102,7 +102,7 @@ impl SessionView {
             Some(_) => State::Idle,
             None => State::Away,
         };
-        let usage = held.and_then(Usage::of);
+        let usage = held.and_then(SessionStats::of);
         let idle = if state == State::Busy { 0 } else { now.since(used).as_secs() };
         let deadline = record.expiry.deadline(record.created, used);
         Self {
@@ -114,15 +114,15 @@ impl SessionView {
             state,
             servers: servers(record, usage, &links),
             generation: record.generation.0,
-            created: moment::text(record.created),
-            last_used: moment::text(if state == State::Busy { now } else { used }),
-            expires: deadline.filter(|_| record.is_live()).map(moment::text),
+            created: time_format::text(record.created),
+            last_used: time_format::text(if state == State::Busy { now } else { used }),
+            expires: deadline.filter(|_| record.is_live()).map(time_format::text),
             age_seconds: now.since(record.created).as_secs(),
             idle_seconds: idle,
-            calls: usage.map_or(0, Usage::calls),
-            failures: usage.map_or(0, Usage::failures),
-            last_tool: usage.and_then(Usage::last_tool),
-            last_error: usage.and_then(Usage::last_failure).map(ErrorView::of_call),
+            calls: usage.map_or(0, SessionStats::calls),
+            failures: usage.map_or(0, SessionStats::failures),
+            last_tool: usage.and_then(SessionStats::last_tool),
+            last_error: usage.and_then(SessionStats::last_failure).map(ErrorView::of_call),
             links,
             ended: record.ended.map(|ended| EndedView::new(ended.at, ended.reason)),
         }
@@ -138,9 +138,9 @@ fn source(record: &Record) -> String {
 }
 
 /// The servers that a session has to do with.
-fn servers(record: &Record, usage: Option<&Usage>, links: &[LinkView]) -> Vec<String> {
+fn servers(record: &Record, usage: Option<&SessionStats>, links: &[LinkView]) -> Vec<String> {
     let attached = record.attachments.keys().map(|name| name.as_str().to_owned());
-    let last = usage.and_then(Usage::last_server).map(|name| name.to_string());
+    let last = usage.and_then(SessionStats::last_server).map(|name| name.to_string());
     let mut all: Vec<String> =
         attached.chain(last).chain(links.iter().map(|link| link.server.clone())).collect();
     all.sort_unstable();
@@ -150,25 +150,25 @@ fn servers(record: &Record, usage: Option<&Usage>, links: &[LinkView]) -> Vec<St
 
 impl EndedView {
     fn new(at: Timestamp, reason: EndReason) -> Self {
-        Self { at: moment::text(at), reason: reason.as_str() }
+        Self { at: time_format::text(at), reason: reason.as_str() }
     }
 }
 
 impl ErrorView {
-    fn of_call(failure: usage::Failure) -> Self {
-        let usage::Failure { at, server, message, stderr } = failure;
-        Self { at: Some(moment::text(at)), server: server.to_string(), message, stderr }
+    fn of_call(failure: session_stats::Failure) -> Self {
+        let session_stats::Failure { at, server, message, stderr } = failure;
+        Self { at: Some(time_format::text(at)), server: server.to_string(), message, stderr }
     }
 
     fn of_open(server: &str, error: &OpenError) -> Self {
         let whole = error.to_string();
         let message = OpenError::without_output(&whole).to_owned();
-        let stderr = usage::tail(&whole[message.len()..]).to_owned();
+        let stderr = session_stats::tail(&whole[message.len()..]).to_owned();
         Self { at: None, server: server.to_owned(), message, stderr }
     }
 
     fn of_loss(server: &str, loss: &Loss) -> Self {
-        let stderr = usage::tail(loss.detail()).to_owned();
+        let stderr = session_stats::tail(loss.detail()).to_owned();
         Self { at: None, server: server.to_owned(), message: loss.to_string(), stderr }
     }
 }
@@ -206,7 +206,7 @@ impl LinkView {
     /// The same with what its process wrote last.
     pub(super) fn with_words(report: &LinkReport) -> Self {
         let words = report.last_words();
-        let stderr = report.pid().map(|_| usage::tail(&words).to_owned());
+        let stderr = report.pid().map(|_| session_stats::tail(&words).to_owned());
         Self { stderr, ..Self::new(report, true) }
     }
 }

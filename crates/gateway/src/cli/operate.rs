@@ -6,7 +6,11 @@ use clap::{Args, Subcommand};
 use stayput_core::Key;
 
 use super::{StartError, StoreUrl, found, stdio};
-use crate::{definition::Definition, holding, remote::Way, serve::ServeError};
+use crate::{
+    app::{ServeError, instance_lock},
+    commands::client::Way,
+    config::command_server::Definition,
+};
 
 const SESSIONS: &str = "\
 Examples:
@@ -94,7 +98,7 @@ impl At {
             Some(StoreUrl(store)) => definition.on(store),
             None => definition,
         };
-        Ok(Way::Socket(holding::folder(&definition.config()?.store)?))
+        Ok(Way::Socket(instance_lock::folder(&definition.config()?.store)?))
     }
 }
 

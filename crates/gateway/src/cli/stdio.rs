@@ -6,7 +6,7 @@ use clap::Args;
 use stayput_core::Key;
 
 use super::{StartError, StoreUrl, found};
-use crate::definition::{Commanded, Definition};
+use crate::config::command_server::{Commanded, Definition};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -93,8 +93,7 @@ mod tests {
     use super::*;
     use crate::{
         cli::{Cli, Command},
-        definition::choose,
-        target::Target,
+        config::{command_server::choose, target::Target},
     };
 
     fn stdio(arguments: &[&str]) -> Result<Stdio, clap::Error> {

@@ -8,7 +8,7 @@ use stayput_config::{For, Problem, Read, Spot, Table, keys as common};
 use stayput_upstream::http::Target;
 
 use super::keys;
-use crate::owners::{Bearer, Claims, KeySource, Network, Proxy, TokenHash, Tokens};
+use crate::auth::{Bearer, Claims, KeySource, Network, Proxy, TokenHash, Tokens};
 
 /// How far the clocks of an issuer and of this machine may be apart.
 const LEEWAY: Duration = Duration::from_secs(60);

@@ -34,7 +34,7 @@ pub(crate) struct Carriers {
     /// The cookie `mcp_session_id`.
     pub(crate) cookie: bool,
     /// Places of others that hold the id of a conversation.
-    pub(crate) also: Vec<Also>,
+    pub(crate) also: Vec<CustomSource>,
 }
 
 impl Default for Carriers {
@@ -53,13 +53,13 @@ impl Default for Carriers {
 
 /// A place that holds the id of a conversation because its operator says so.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Also {
+pub(crate) enum CustomSource {
     /// A header of the request.
     Header(HeaderName),
     /// A member of `_meta`.
     Meta(String),
     /// A claim of the caller's token. There are none without authentication.
-    Claim(String),
+    RequestContext(String),
 }
 
 /// The hosts whose conversation ids count, by the source of their keys.
@@ -139,7 +139,7 @@ fn carriers(spot: &Spot<'_>) -> Read<Carriers> {
     })
 }
 
-fn also(spot: &Spot<'_>) -> Read<Vec<Also>> {
+fn also(spot: &Spot<'_>) -> Read<Vec<CustomSource>> {
     let expected =
         "\"header:NAME\", \"meta:NAME\" or \"claim:NAME\", with a name of at most 64 characters";
     let one = |spot: &Spot<'_>| {
@@ -151,9 +151,9 @@ fn also(spot: &Spot<'_>) -> Read<Vec<Also>> {
             return Err(wrong());
         }
         match kind {
-            "header" => name.parse().map(Also::Header).map_err(|_| wrong()),
-            "meta" => Ok(Also::Meta(name.to_owned())),
-            "claim" => Ok(Also::Claim(name.to_owned())),
+            "header" => name.parse().map(CustomSource::Header).map_err(|_| wrong()),
+            "meta" => Ok(CustomSource::Meta(name.to_owned())),
+            "claim" => Ok(CustomSource::RequestContext(name.to_owned())),
             _ => Err(wrong()),
         }
     };

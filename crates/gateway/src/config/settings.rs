@@ -16,7 +16,7 @@ use super::{
     identify::Identify,
     keys, seal, watch,
 };
-use crate::watch::WatchRules;
+use crate::observe::ObserveRules;
 
 /// How much of everything there may be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,7 +96,7 @@ pub(super) struct Settings {
     pub(super) identify: Identify,
     pub(super) auth: Auth,
     pub(super) public_url: Option<String>,
-    pub(super) watch: WatchRules,
+    pub(super) watch: ObserveRules,
     pub(super) seal: Vec<SealKey>,
 }
 
@@ -112,7 +112,7 @@ impl Default for Settings {
             identify: Identify::default(),
             auth: Auth::default(),
             public_url: None,
-            watch: WatchRules::default(),
+            watch: ObserveRules::default(),
             seal: Vec::new(),
         }
     }

@@ -5,11 +5,11 @@ use stayput_config::{Problem, Read, Spot, Table};
 use stayput_upstream::http::Target;
 
 use super::keys;
-use crate::watch::{AuditRules, AuditTo, SpansRules, WatchRules};
+use crate::observe::{AuditRules, AuditTo, ObserveRules, SpansRules};
 
 /// Reads both.
-pub(super) fn watch(table: &Table<'_>) -> Read<WatchRules> {
-    Ok(WatchRules { audit: table.read("audit", audit)?, spans: table.read("otlp", otlp)? })
+pub(super) fn watch(table: &Table<'_>) -> Read<ObserveRules> {
+    Ok(ObserveRules { audit: table.read("audit", audit)?, spans: table.read("otlp", otlp)? })
 }
 
 fn audit(spot: &Spot<'_>) -> Read<AuditRules> {

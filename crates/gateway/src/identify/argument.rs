@@ -2,7 +2,7 @@
 
 use stayput_wire::{Message, Raw};
 
-use crate::handles::{ARGUMENT, OWN_ARGUMENT};
+use crate::catalog::tool_argument::{ARGUMENT, OWN_ARGUMENT};
 
 /// The arguments of a call that may be ours; which one is, depends on the server.
 #[derive(Clone, Copy, Default)]

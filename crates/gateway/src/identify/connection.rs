@@ -4,48 +4,46 @@ use std::sync::Arc;
 
 use stayput_core::{OpenError, Record, Session, Wish};
 
-use super::{Claim, Found, cookie, open, refusal::Refusal};
-use crate::{connection::Connection, house::House};
+use super::{FoundSession, RequestContext, cookie, open, refusal::Refusal};
+use crate::{connections::connection::Connection, state::AppState};
 
 /// The session that a request means when it names none: that of its connection, if that counts.
 pub(super) async fn session(
-    house: &Arc<House>,
-    claim: &Claim<'_>,
-) -> Result<Option<Found>, Refusal> {
-    let carriers = &house.identify.configured.carriers;
+    app: &Arc<AppState>,
+    claim: &RequestContext<'_>,
+) -> Result<Option<FoundSession>, Refusal> {
+    let carriers = &app.identify.configured.carriers;
     let Some(connection) = claim.connection else {
         return match carriers.cookie {
-            true => Box::pin(cookie::session(house, claim)).await.map(Some),
+            true => Box::pin(cookie::session(app, claim)).await.map(Some),
             false => Ok(None),
         };
     };
     // What everybody shares is the same in every session, so any will do.
-    if !carriers.connection && Box::pin(house.keeps(claim)).await {
+    if !carriers.connection && Box::pin(app.keeps(claim)).await {
         return Ok(None);
     }
-    if let Some(session) = connection.again(&house.sessions) {
-        return Ok(Some(Found::kept(session)));
+    if let Some(session) = connection.again(&app.sessions) {
+        return Ok(Some(FoundSession::kept(session)));
     }
     // In a box, as all that is rare: every call would have to be as large.
-    Box::pin(looked_up(house, claim, connection)).await.map(Some)
+    Box::pin(looked_up(app, claim, connection)).await.map(Some)
 }
 
 /// The same by its name.
 async fn looked_up(
-    house: &Arc<House>,
-    claim: &Claim<'_>,
+    app: &Arc<AppState>,
+    claim: &RequestContext<'_>,
     connection: &Arc<Connection>,
-) -> Result<Found, Refusal> {
+) -> Result<FoundSession, Refusal> {
     let failed = |error: OpenError| Refusal::of(&error, "Begin anew with `initialize`.");
-    match house.session(&connection.owner, connection.default_session()).await {
+    match app.session(&connection.owner, connection.default_session()).await {
         Ok(session) => {
             connection.went_to(session.session());
-            Ok(Found::kept(session))
+            Ok(FoundSession::kept(session))
         }
         // Somebody else ended it, on another connection: this one still is one.
-        Err(OpenError::Over(over)) => {
-            succeed(house, claim, connection, &over).await.map_err(failed)
-        }
+        Err(OpenError::Over(over)) => succeed(app, claim, connection, &over).await.map_err(failed),
         Err(error) => Err(failed(error)),
     }
 }
@@ -53,37 +51,37 @@ async fn looked_up(
 /// What a connection goes on with whose session was ended elsewhere: the next one of that name, or a new one. What
 /// was lost has to be told.
 async fn succeed(
-    house: &Arc<House>,
-    claim: &Claim<'_>,
+    app: &Arc<AppState>,
+    claim: &RequestContext<'_>,
     connection: &Arc<Connection>,
     over: &Record,
-) -> Result<Found, OpenError> {
+) -> Result<FoundSession, OpenError> {
     let session = match &over.key {
-        Some(key) => open::keyed(house, claim, over.agent.clone(), key.clone()).await?.session,
+        Some(key) => open::keyed(app, claim, over.agent.clone(), key.clone()).await?.session,
         None => {
-            let session = house.sessions.open(&Wish::new(claim.owner.clone())).await?.session;
+            let session = app.sessions.open(&Wish::new(claim.owner.clone())).await?.session;
             let lost = |record: &mut Record| record.generation = over.generation.next();
-            house.sessions.change(&session, lost).await?;
+            app.sessions.change(&session, lost).await?;
             session
         }
     };
     let led = connection.succeed(over.id, session.id());
     if led == session.id() {
-        lead(house, claim, &session).await?;
-        return Ok(Found::kept(session));
+        lead(app, claim, &session).await?;
+        return Ok(FoundSession::kept(session));
     }
     // Somebody was quicker. What has a name may be in use.
     if over.key.is_none() {
         let own = session.session().clone();
         drop(session);
-        house.sessions.end(&own).await?;
+        app.sessions.end(&own).await?;
     }
-    house.session(&connection.owner, led).await.map(Found::kept)
+    app.session(&connection.owner, led).await.map(FoundSession::kept)
 }
 
 /// The connection also has to do with this session from now on: what the client is told and says
 /// outside of calls goes there, too.
-pub(super) fn noted(claim: &Claim<'_>, session: &Session) {
+pub(super) fn noted(claim: &RequestContext<'_>, session: &Session) {
     if let Some(connection) = claim.connection {
         connection.uses(session.id());
     }
@@ -91,19 +89,19 @@ pub(super) fn noted(claim: &Claim<'_>, session: &Session) {
 
 /// Leads the connection to another session, and keeps that.
 pub(crate) async fn lead(
-    house: &Arc<House>,
-    claim: &Claim<'_>,
+    app: &Arc<AppState>,
+    claim: &RequestContext<'_>,
     session: &Session,
 ) -> Result<(), OpenError> {
     let Some(connection) = claim.connection else { return Ok(()) };
-    house.sessions.connect(session, connection.name(), &connection.to_bytes()).await?;
+    app.sessions.connect(session, connection.name(), &connection.to_bytes()).await?;
     connection.lead(session.id());
     // Who listens keeps the session that is meant from idling, and not the one before.
     if let Some(ear) = connection.ear()
-        && let Ok(session) = house.sessions.by_id(&connection.owner, session.id()).await
+        && let Ok(session) = app.sessions.by_id(&connection.owner, session.id()).await
     {
         ear.keep(session);
     }
-    crate::listening::resume(house, connection).await;
+    crate::messages::listen_stream::resume(app, connection).await;
     Ok(())
 }

@@ -9,8 +9,8 @@ use http::{HeaderMap, HeaderValue, header};
 use stayput_core::{EndReason, Handle, OpenError, Opened, Session, Wish};
 use stayput_wire::header as mcp;
 
-use super::{Claim, Found, refusal::Refusal};
-use crate::{house::House, names};
+use super::{FoundSession, RequestContext, refusal::Refusal};
+use crate::{identify::header_names, state::AppState};
 
 /// What the cookie of a request says.
 pub(crate) fn read(headers: &HeaderMap) -> Option<&str> {
@@ -20,71 +20,75 @@ pub(crate) fn read(headers: &HeaderMap) -> Option<&str> {
 
 /// The secret name of the connection that a request came on, out of its header or else its cookie.
 /// What cannot be one leads nowhere.
-pub(crate) fn connection(house: &House, headers: &HeaderMap) -> Option<Handle> {
-    let by_header = headers.get(&names::SESSION_ID).map(|id| id.to_str().unwrap_or_default());
-    let by_cookie = || read(headers).filter(|_| is_on(house));
+pub(crate) fn connection(app: &AppState, headers: &HeaderMap) -> Option<Handle> {
+    let by_header =
+        headers.get(&header_names::SESSION_ID).map(|id| id.to_str().unwrap_or_default());
+    let by_cookie = || read(headers).filter(|_| is_on(app));
     by_header.or_else(by_cookie)?.parse().ok()
 }
 
 /// Whether cookies count.
-pub(crate) fn is_on(house: &House) -> bool {
-    house.identify.configured.carriers.cookie
+pub(crate) fn is_on(app: &AppState) -> bool {
+    app.identify.configured.carriers.cookie
 }
 
 /// The session of a client that has no connection: a new one for whoever comes without a cookie.
-pub(super) async fn session(house: &Arc<House>, claim: &Claim<'_>) -> Result<Found, Refusal> {
+pub(super) async fn session(
+    app: &Arc<AppState>,
+    claim: &RequestContext<'_>,
+) -> Result<FoundSession, Refusal> {
     let failed = |error: OpenError| Refusal::of(&error, "Try again: you get a new session.");
     let Some(said) = read(claim.headers) else {
         // Who does not bring it back costs little.
         let wish = Wish::new(claim.owner.clone()).provisional();
-        let opened = house.open(&wish, claim.label()).await;
+        let opened = app.open(&wish, claim.label()).await;
         let Opened { session, origin } = opened.map_err(failed)?;
-        return Ok(Found { session, origin, handle: None });
+        return Ok(FoundSession { session, origin, handle: None });
     };
     let handle: Handle = said.parse().map_err(|_| failed(OpenError::Unknown))?;
-    let found = house.patiently(|| house.sessions.by_handle(claim.owner, &handle)).await;
+    let found = app.patiently(|| app.sessions.by_handle(claim.owner, &handle)).await;
     let found = match found {
         // As for a connection: it begins anew, and the loss is told.
         Err(OpenError::Over(over))
             if over.ended.is_none_or(|it| it.reason != EndReason::Closed) =>
         {
-            house.session(claim.owner, over.id).await
+            app.session(claim.owner, over.id).await
         }
         found => found,
     };
-    found.map(Found::kept).map_err(failed)
+    found.map(FoundSession::kept).map_err(failed)
 }
 
 /// What `Set-Cookie` says on the answer to a client that has no connection, if cookies are on: the
 /// session of this call, or that what the client has is no good.
 pub(crate) async fn given(
-    house: &House,
+    app: &AppState,
     headers: &HeaderMap,
     session: Option<&Session>,
 ) -> Option<HeaderValue> {
-    if !is_on(house) {
+    if !is_on(app) {
         return None;
     }
-    let Some(session) = session else { return line(house, None) };
+    let Some(session) = session else { return line(app, None) };
     let known = read(headers).and_then(|said| said.parse::<Handle>().ok());
     let known = match known {
         Some(handle) => {
-            let led = house.sessions.by_handle(session.owner(), &handle).await;
+            let led = app.sessions.by_handle(session.owner(), &handle).await;
             led.ok().filter(|led| led.id() == session.id()).map(|_| handle)
         }
         None => None,
     };
     match known {
         // Set again, so that it lives on with its session.
-        Some(handle) => line(house, Some(&handle)),
-        None => line(house, Some(&house.sessions.issue_handle(session).await.ok()?)),
+        Some(handle) => line(app, Some(&handle)),
+        None => line(app, Some(&app.sessions.issue_handle(session).await.ok()?)),
     }
 }
 
 /// `Set-Cookie` for a secret, or to forget one. R046, R047: no script reads it, it goes over TLS and to
 /// this machine alone, to no other site, and it ends with the session.
-pub(crate) fn line(house: &House, secret: Option<&Handle>) -> Option<HeaderValue> {
-    let expiry = house.identify.expiry;
+pub(crate) fn line(app: &AppState, secret: Option<&Handle>) -> Option<HeaderValue> {
+    let expiry = app.identify.expiry;
     let age = [expiry.idle, expiry.absolute].into_iter().flatten().min();
     let age = if secret.is_some() { age.map(|age| age.as_secs()) } else { Some(0) };
     let value = secret.map_or("", Handle::expose);

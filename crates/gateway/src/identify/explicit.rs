@@ -6,14 +6,15 @@ use stayput_core::{Agent, Name, NoName, SessionId};
 use stayput_wire::{Message, meta as keys};
 
 use super::{
-    Claim, Rest, also,
+    RequestContext, RequestEdit,
     argument::{self, Ours},
     header,
     meta::{self, Member},
     path,
     refusal::Refusal,
 };
-use crate::{handles::ARGUMENT, house::House, names};
+use crate::identify::custom;
+use crate::{catalog::tool_argument::ARGUMENT, identify::header_names, state::AppState};
 
 /// A name, and where it stands.
 pub(super) struct Placed {
@@ -68,14 +69,14 @@ pub(super) struct Explicit {
 /// # Errors
 /// If something stands where a name is expected, and is none.
 pub(super) async fn read(
-    house: &Arc<House>,
-    claim: &Claim<'_>,
+    app: &Arc<AppState>,
+    claim: &RequestContext<'_>,
     members: &[Member<'_>],
     own: bool,
 ) -> Result<Explicit, Refusal> {
-    let carriers = &house.identify.configured.carriers;
+    let carriers = &app.identify.configured.carriers;
     let mut found = Explicit::default();
-    found.by_argument(house, claim, own).await?;
+    found.by_argument(app, claim, own).await?;
     if carriers.meta {
         for value in meta::session(members) {
             found.meta = true;
@@ -84,7 +85,7 @@ pub(super) async fn read(
         }
     }
     if carriers.header {
-        for value in header::values(claim.headers, &names::STAYPUT_SESSION) {
+        for value in header::values(claim.headers, &header_names::STAYPUT_SESSION) {
             found.must_name("the header Stayput-Session", value.ok().as_deref())?;
         }
     }
@@ -92,7 +93,7 @@ pub(super) async fn read(
         found.add("the path".into(), path::read(key))?;
     }
     for place in &carriers.also {
-        for (place, name) in also::read(place, (claim.headers, claim.claims), members) {
+        for (place, name) in custom::read(place, (claim.headers, claim.claims), members) {
             found.add(place.into(), name)?;
         }
     }
@@ -103,11 +104,11 @@ impl Explicit {
     /// E39: only what has the form of a name is ours; everything else is the tool's own.
     async fn by_argument(
         &mut self,
-        house: &Arc<House>,
-        claim: &Claim<'_>,
+        app: &Arc<AppState>,
+        claim: &RequestContext<'_>,
         own: bool,
     ) -> Result<(), Refusal> {
-        if !(own || house.takes_argument(claim)) {
+        if !(own || app.takes_argument(claim)) {
             return Ok(());
         }
         let Some(ours) = Ours::of(claim.message) else { return Ok(()) };
@@ -115,8 +116,8 @@ impl Explicit {
             true => Some(ARGUMENT),
             // What everybody shares takes no handle.
             false => {
-                let sight = match house.sight_as_known(claim) {
-                    None => Box::pin(house.sight(claim)).await,
+                let sight = match app.sight_as_known(claim) {
+                    None => Box::pin(app.sight(claim)).await,
                     known => known,
                 };
                 let sight = sight.filter(|it| it.kept);
@@ -155,14 +156,14 @@ impl Explicit {
     ///
     /// # Errors
     /// If what has to be taken out stands there in a way that readers do not agree on.
-    pub(super) fn rest(&self, message: &Message<'_>) -> Result<Option<Rest>, Refusal> {
+    pub(super) fn rest(&self, message: &Message<'_>) -> Result<Option<RequestEdit>, Refusal> {
         if self.argument.is_none() && !self.meta {
             return Ok(None);
         }
         // As it nearly always is: one argument, once.
         let alone = self.argument.filter(|_| !self.meta);
         if let Some(cut) = alone.and_then(|argument| message.without_argument(argument)) {
-            return Ok(Some(Rest::Cut(cut)));
+            return Ok(Some(RequestEdit::Cut(cut)));
         }
         let mut edits = message.edit();
         if let Some(argument) = self.argument {
@@ -177,7 +178,7 @@ impl Explicit {
         }
         let text =
             edits.apply().map_err(|error| Refusal::caller(format!("Nothing was run: {error}.")))?;
-        Ok(Some(Rest::Edited(text.into_owned())))
+        Ok(Some(RequestEdit::Edited(text.into_owned())))
     }
 }
 
@@ -186,16 +187,16 @@ impl Explicit {
 /// # Errors
 /// If they do not agree.
 pub(super) async fn one(
-    house: &House,
-    claim: &Claim<'_>,
+    app: &AppState,
+    claim: &RequestContext<'_>,
     said: &[Placed],
 ) -> Result<Name, Refusal> {
     let Some((first, others)) = said.split_first() else {
         return Err(Refusal::caller("Nothing names a session."));
     };
     for other in others.iter().filter(|other| !other.name.is(&first.name)) {
-        let led = led_to(house, claim, &first.name).await;
-        if led.is_none() || led != led_to(house, claim, &other.name).await {
+        let led = led_to(app, claim, &first.name).await;
+        if led.is_none() || led != led_to(app, claim, &other.name).await {
             let (one, other) = (&first.place, &other.place);
             return Err(Refusal::caller(format!(
                 "Nothing was run: {one} and {other} name two different sessions. Name one of them."
@@ -206,10 +207,10 @@ pub(super) async fn one(
 }
 
 /// The session that a name leads to, if there is one already.
-async fn led_to(house: &House, claim: &Claim<'_>, name: &Name) -> Option<SessionId> {
+async fn led_to(app: &AppState, claim: &RequestContext<'_>, name: &Name) -> Option<SessionId> {
     let found = match name {
-        Name::Handle(handle) => house.sessions.by_handle(claim.owner, handle).await,
-        Name::Key(key) => house.sessions.by_key(claim.owner, &Agent::none(), key).await,
+        Name::Handle(handle) => app.sessions.by_handle(claim.owner, handle).await,
+        Name::Key(key) => app.sessions.by_key(claim.owner, &Agent::none(), key).await,
     };
     found.ok().map(|session| session.id())
 }

@@ -22,7 +22,7 @@ mod tests {
     #[test]
     fn values_are_decoded() {
         let mut headers = HeaderMap::new();
-        let name = &crate::names::STAYPUT_SESSION;
+        let name = &crate::identify::header_names::STAYPUT_SESSION;
         for value in ["key:a", "", "=?base64?a2V5OsO8?=", "=?base64?%?="] {
             headers.append(name, value.parse().unwrap());
         }

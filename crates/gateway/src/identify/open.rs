@@ -4,65 +4,70 @@ use std::sync::Arc;
 
 use stayput_core::{Agent, Key, Name, OpenError, Opened, Wish};
 
-use super::{Claim, Found, refusal::Refusal};
-use crate::{house::House, session_tools};
+use super::{FoundSession, RequestContext, refusal::Refusal};
+use crate::{session_tools, state::AppState};
 
 /// The session with this name, if it is held here and nothing has to be waited for: the way of nearly every call.
-pub(super) fn at_hand(house: &House, claim: &Claim<'_>, name: &Name) -> Option<Found> {
-    house.sessions.at_hand(claim.owner, name).map(|session| {
+pub(super) fn at_hand(
+    app: &AppState,
+    claim: &RequestContext<'_>,
+    name: &Name,
+) -> Option<FoundSession> {
+    app.sessions.at_hand(claim.owner, name).map(|session| {
         let handle = match name {
             Name::Handle(handle) => Some(handle.clone()),
             Name::Key(_) => None,
         };
-        Found { handle, ..Found::kept(session) }
+        FoundSession { handle, ..FoundSession::kept(session) }
     })
 }
 
 /// The session with this name. A key that nobody had makes one; a handle leads to what it was given
 /// out for, and nowhere else.
 pub(super) async fn named(
-    house: &Arc<House>,
-    claim: &Claim<'_>,
+    app: &Arc<AppState>,
+    claim: &RequestContext<'_>,
     name: Name,
-) -> Result<Found, Refusal> {
+) -> Result<FoundSession, Refusal> {
     let found = match name {
-        Name::Key(key) => keyed(house, claim, Agent::none(), key).await.map(|opened| {
+        Name::Key(key) => keyed(app, claim, Agent::none(), key).await.map(|opened| {
             let Opened { session, origin } = opened;
-            Found { session, origin, handle: None }
+            FoundSession { session, origin, handle: None }
         }),
         Name::Handle(handle) => {
-            let found = house.patiently(|| house.sessions.by_handle(claim.owner, &handle)).await;
-            found.map(|session| Found { handle: Some(handle), ..Found::kept(session) })
+            let found = app.patiently(|| app.sessions.by_handle(claim.owner, &handle)).await;
+            found
+                .map(|session| FoundSession { handle: Some(handle), ..FoundSession::kept(session) })
         }
     };
     match found {
         Ok(found) => Ok(found),
-        Err(error) => Err(Refusal::of(&error, &way_out(house, claim).await)),
+        Err(error) => Err(Refusal::of(&error, &way_out(app, claim).await)),
     }
 }
 
 /// The session with this key, found or created.
 pub(crate) async fn keyed(
-    house: &Arc<House>,
-    claim: &Claim<'_>,
+    app: &Arc<AppState>,
+    claim: &RequestContext<'_>,
     agent: Agent,
     key: Key,
 ) -> Result<Opened, OpenError> {
     let wish = Wish::keyed(claim.owner.clone(), agent, key);
-    house.open(&wish, claim.label()).await
+    app.open(&wish, claim.label()).await
 }
 
 /// What can be done about a session that is not there.
-pub(crate) async fn way_out(house: &Arc<House>, claim: &Claim<'_>) -> String {
+pub(crate) async fn way_out(app: &Arc<AppState>, claim: &RequestContext<'_>) -> String {
     // Who does not call tools cannot call ours.
     let tool = claim.asked().method == "tools/call";
-    let sight = if tool { house.sight(claim).await.filter(|it| it.kept) } else { None };
+    let sight = if tool { app.sight(claim).await.filter(|it| it.kept) } else { None };
     match sight {
-        Some(sight) if house.shows_tools(claim) => {
+        Some(sight) if app.shows_tools(claim) => {
             let start = session_tools::name("session_start", sight.prefixed);
             format!("Call `{start}` for a new session, and use the session_id that it returns.")
         }
-        Some(sight) if house.takes_argument(claim) => {
+        Some(sight) if app.takes_argument(claim) => {
             let argument = sight.argument.name();
             format!("Leave `{argument}` out once, and use the new one that you are given.")
         }

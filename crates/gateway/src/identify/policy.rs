@@ -6,67 +6,77 @@ use stayput_core::{Agent, Expiry, Handle, Key, OpenError, Opened, Wish};
 use stayput_wire::{Edits, Message, json, meta};
 
 use super::{
-    Claim, Rest, Which,
+    RequestContext, RequestEdit, SessionChoice,
     open::{self, keyed},
     refusal::Refusal,
 };
-use crate::{config::Unidentified, handles, house::House, reply};
+use crate::{catalog::tool_argument, config::Unidentified, reply, state::AppState};
 
 /// How long a session that ends with its call lives if nobody ends it.
 const FLEETING: Duration = Duration::from_secs(2 * 60);
 
 /// Does what is configured for a request without a session.
-pub(super) async fn apply(house: &Arc<House>, claim: &Claim<'_>, text: Option<Rest>) -> Which {
-    let policy = house.identify.configured.unidentified;
+pub(super) async fn apply(
+    app: &Arc<AppState>,
+    claim: &RequestContext<'_>,
+    text: Option<RequestEdit>,
+) -> SessionChoice {
+    let policy = app.identify.configured.unidentified;
     // Only a tool has an argument that can bring a handle back.
     let tool = claim.asked().method == "tools/call";
     let done = match policy {
-        Unidentified::Offer if tool => offer(house, claim).await,
-        Unidentified::Mint if tool => mint(house, claim).await,
-        Unidentified::Offer | Unidentified::Mint => fleeting(house, claim).await,
-        Unidentified::Owner => of_owner(house, claim).await,
-        Unidentified::Refuse => Ok(Which::Answer(refused(house, claim).await)),
+        Unidentified::Offer if tool => offer(app, claim).await,
+        Unidentified::Mint if tool => mint(app, claim).await,
+        Unidentified::Offer | Unidentified::Mint => fleeting(app, claim).await,
+        Unidentified::Owner => of_owner(app, claim).await,
+        Unidentified::Refuse => Ok(SessionChoice::Answer(refused(app, claim).await)),
     };
     match done {
-        Ok(Which::Session { session, origin, given, fleeting, .. }) => {
-            Which::Session { session, origin, text, given, fleeting }
+        Ok(SessionChoice::Session { session, origin, given, fleeting, .. }) => {
+            SessionChoice::Session { session, origin, text, given, fleeting }
         }
         Ok(answer) => answer,
         Err(error) => {
             let refusal = Refusal::of(&error, "Try again later.");
-            Which::Answer(refusal.answer(claim.asked(), claim.era()))
+            SessionChoice::Answer(refusal.answer(claim.asked(), claim.era()))
         }
     }
 }
 
 /// A session that ends soon unless its handle comes back.
-async fn provisional(house: &House, claim: &Claim<'_>) -> Result<(Opened, Handle), OpenError> {
+async fn provisional(
+    app: &AppState,
+    claim: &RequestContext<'_>,
+) -> Result<(Opened, Handle), OpenError> {
     let wish = Wish::new(claim.owner.clone()).provisional();
-    let opened = house.open(&wish, claim.label()).await?;
-    let handle = house.sessions.issue_handle(&opened.session).await?;
+    let opened = app.open(&wish, claim.label()).await?;
+    let handle = app.sessions.issue_handle(&opened.session).await?;
     Ok((opened, handle))
 }
 
 /// Nothing runs and nothing starts: the answer carries a handle to come back with.
-async fn offer(house: &Arc<House>, claim: &Claim<'_>) -> Result<Which, OpenError> {
-    let (_opened, handle) = provisional(house, claim).await?;
+async fn offer(
+    app: &Arc<AppState>,
+    claim: &RequestContext<'_>,
+) -> Result<SessionChoice, OpenError> {
+    let (_opened, handle) = provisional(app, claim).await?;
     let sentence = format!(
         "This call was not run: the server keeps state between calls, and nothing says which session \
          the call belongs to. A session is ready for this conversation: {}. Repeat the call with it, \
          and pass it in every later call of this conversation. Keep it when the conversation is \
          summarised. Never use it for another conversation. The session {}.",
-        how(house, claim, &handle).await,
-        house.identify.lifetime()
+        how(app, claim, &handle).await,
+        app.identify.lifetime()
     );
-    Ok(Which::Answer(offered(claim, &sentence, &handle)))
+    Ok(SessionChoice::Answer(offered(claim, &sentence, &handle)))
 }
 
 /// How a handle is sent along.
-async fn how(house: &Arc<House>, claim: &Claim<'_>, handle: &Handle) -> String {
+async fn how(app: &Arc<AppState>, claim: &RequestContext<'_>, handle: &Handle) -> String {
     let handle = handle.expose();
-    if house.takes_argument(claim) {
-        let sight = house.sight(claim).await;
-        let argument = sight.map_or(handles::ARGUMENT, |sight| sight.argument.name());
+    if app.takes_argument(claim) {
+        let sight = app.sight(claim).await;
+        let argument = sight.map_or(tool_argument::ARGUMENT, |sight| sight.argument.name());
         return format!("`\"{argument}\": \"{handle}\"` in the arguments of the tool");
     }
     format!(
@@ -75,7 +85,7 @@ async fn how(house: &Arc<House>, claim: &Claim<'_>, handle: &Handle) -> String {
     )
 }
 
-fn offered(claim: &Claim<'_>, sentence: &str, handle: &Handle) -> String {
+fn offered(claim: &RequestContext<'_>, sentence: &str, handle: &Handle) -> String {
     let (kind, text) = (reply::kind_of_result(claim.era()), json::quote(sentence));
     let (key, handle) = (json::quote(meta::SESSION), json::quote(handle.expose()));
     let result = format!(
@@ -85,31 +95,37 @@ fn offered(claim: &Claim<'_>, sentence: &str, handle: &Handle) -> String {
 }
 
 /// The call runs at once, and its answer carries the handle.
-async fn mint(house: &Arc<House>, claim: &Claim<'_>) -> Result<Which, OpenError> {
-    let (Opened { session, origin }, handle) = provisional(house, claim).await?;
-    Ok(Which::Session { session, origin, text: None, given: Some(handle), fleeting: false })
+async fn mint(app: &Arc<AppState>, claim: &RequestContext<'_>) -> Result<SessionChoice, OpenError> {
+    let (Opened { session, origin }, handle) = provisional(app, claim).await?;
+    Ok(SessionChoice::Session { session, origin, text: None, given: Some(handle), fleeting: false })
 }
 
 /// A session for this one call.
-async fn fleeting(house: &Arc<House>, claim: &Claim<'_>) -> Result<Which, OpenError> {
+async fn fleeting(
+    app: &Arc<AppState>,
+    claim: &RequestContext<'_>,
+) -> Result<SessionChoice, OpenError> {
     let wish = Wish::new(claim.owner.clone()).expiry(Expiry::idle(FLEETING));
-    let Opened { session, origin } = house.open(&wish, claim.label()).await?;
-    Ok(Which::Session { session, origin, text: None, given: None, fleeting: true })
+    let Opened { session, origin } = app.open(&wish, claim.label()).await?;
+    Ok(SessionChoice::Session { session, origin, text: None, given: None, fleeting: true })
 }
 
 /// One session for all that an owner does without a name.
-async fn of_owner(house: &Arc<House>, claim: &Claim<'_>) -> Result<Which, OpenError> {
+async fn of_owner(
+    app: &Arc<AppState>,
+    claim: &RequestContext<'_>,
+) -> Result<SessionChoice, OpenError> {
     // A source of its own, so that nobody comes upon it by chance.
     let Ok(key) = Key::new("owner", "all") else { return Err(OpenError::Unknown) };
-    let Opened { session, origin } = keyed(house, claim, Agent::none(), key).await?;
-    Ok(Which::Session { session, origin, text: None, given: None, fleeting: false })
+    let Opened { session, origin } = keyed(app, claim, Agent::none(), key).await?;
+    Ok(SessionChoice::Session { session, origin, text: None, given: None, fleeting: false })
 }
 
-async fn refused(house: &Arc<House>, claim: &Claim<'_>) -> String {
+async fn refused(app: &Arc<AppState>, claim: &RequestContext<'_>) -> String {
     let refusal = Refusal::caller(format!(
         "Nothing was run: the server keeps state between calls, and nothing says which session this \
          belongs to. {}",
-        open::way_out(house, claim).await
+        open::way_out(app, claim).await
     ));
     refusal.answer(claim.asked(), claim.era())
 }
@@ -127,7 +143,7 @@ pub(crate) fn give(answer: &str, handle: &Handle) -> Option<String> {
         handle.expose()
     );
     let block = format!(r#"{{"type":"text","text":{}}}"#, json::quote(&sentence));
-    let longer = handles::appended(answer, content, &block);
+    let longer = tool_argument::appended(answer, content, &block);
     let mut edits = Edits::new(&longer);
     edits.set_text(&["result", meta::META, meta::SESSION], handle.expose());
     edits.apply().ok().map(std::borrow::Cow::into_owned)

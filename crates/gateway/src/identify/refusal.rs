@@ -3,7 +3,7 @@
 use stayput_core::{Blame, OpenError};
 use stayput_wire::{Code, Era};
 
-use crate::{reply, visit::Asked};
+use crate::{call::session_link::RequestRef, reply};
 
 /// Why nothing was run.
 #[derive(Debug)]
@@ -44,7 +44,7 @@ impl Refusal {
     }
 
     /// The answer: for a tool what a model can read, for everything else an error.
-    pub(crate) fn answer(&self, asked: Asked<'_>, era: Era) -> String {
+    pub(crate) fn answer(&self, asked: RequestRef<'_>, era: Era) -> String {
         if asked.method == "tools/call" {
             return reply::failure(asked, era, &self.sentence);
         }

@@ -5,8 +5,8 @@ use std::{collections::BTreeMap, fmt};
 use stayput_core::Expiry;
 
 use crate::{
+    catalog::tool_view::ToolViews,
     config::{Handles, Identify, SessionTools},
-    sight::Sights,
 };
 
 /// Over what a client came.
@@ -21,17 +21,17 @@ pub(crate) enum Front {
 }
 
 /// How sessions are told apart here.
-pub(crate) struct Rules {
+pub(crate) struct IdentifyRules {
     pub(crate) configured: Identify,
     /// Of each server.
     pub(crate) handles: BTreeMap<String, Handles>,
     /// How long sessions live.
     pub(crate) expiry: Expiry,
     /// What is known of the tools of each server.
-    pub(crate) sights: Sights,
+    pub(crate) sights: ToolViews,
 }
 
-impl Rules {
+impl IdentifyRules {
     /// Whether the tools of a server take a handle from this client, if its state is kept at all.
     pub(crate) fn takes_argument(&self, server: &str, front: Front) -> bool {
         let carriers = &self.configured.carriers;
@@ -75,8 +75,10 @@ impl Rules {
     }
 }
 
-impl fmt::Debug for Rules {
+impl fmt::Debug for IdentifyRules {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Rules").field("configured", &self.configured).finish_non_exhaustive()
+        f.debug_struct("IdentifyRules")
+            .field("configured", &self.configured)
+            .finish_non_exhaustive()
     }
 }

@@ -5,39 +5,46 @@ use std::sync::Arc;
 use serde_json::json;
 use stayput_core::{OpenError, SessionId, Wish};
 
-use super::told::Told;
+use crate::session_tools::result::ToolReply;
 use crate::{
-    house::House,
-    identify::{self, Claim, Refusal},
+    identify::{self, Refusal, RequestContext},
+    state::AppState,
 };
 
 /// Ends the session of a call, and what it has on servers.
-pub(super) async fn call(house: &Arc<House>, claim: &Claim<'_>) -> Result<Told, Refusal> {
-    let found = identify::current(house, claim).await?;
+pub(super) async fn call(
+    app: &Arc<AppState>,
+    claim: &RequestContext<'_>,
+) -> Result<ToolReply, Refusal> {
+    let found = identify::current(app, claim).await?;
     let session = found.session.session().clone();
     drop(found);
-    let ended = house.end(&session, Some(claim.label())).await;
+    let ended = app.end(&session, Some(claim.label())).await;
     ended.map_err(|error: OpenError| Refusal::of(&error, "Try again."))?;
     let id = session.id();
-    if let Err(error) = replace(house, claim, id).await {
+    if let Err(error) = replace(app, claim, id).await {
         // The next call tries again.
-        house.log.warn(&format!("there is no session yet after session {id}: {error}"));
+        app.log.warn(&format!("there is no session yet after session {id}: {error}"));
     }
     // A child that takes its time keeps nobody waiting.
-    let links = house.links.clone();
+    let links = app.links.clone();
     tokio::runtime::Handle::current().spawn(async move { links.end(id).await });
     let text =
         format!("Session {id} has ended. Its state is gone, and its session_id leads nowhere.");
-    Ok(Told::new(text, json!({ "session": id.to_string(), "ended": true })))
+    Ok(ToolReply::new(text, json!({ "session": id.to_string(), "ended": true })))
 }
 
 /// A connection always has a session: if its own one has ended, it gets another. Not before, so that there is room
 /// for it.
-async fn replace(house: &Arc<House>, claim: &Claim<'_>, ended: SessionId) -> Result<(), OpenError> {
+async fn replace(
+    app: &Arc<AppState>,
+    claim: &RequestContext<'_>,
+    ended: SessionId,
+) -> Result<(), OpenError> {
     let own = claim.connection.filter(|connection| connection.default_session() == ended);
     if own.is_some() {
-        let opened = house.open(&Wish::new(claim.owner.clone()), claim.label()).await?;
-        identify::lead(house, claim, &opened.session).await?;
+        let opened = app.open(&Wish::new(claim.owner.clone()), claim.label()).await?;
+        identify::lead(app, claim, &opened.session).await?;
     }
     Ok(())
 }

@@ -5,23 +5,27 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 use stayput_core::{Record, SessionId};
 
-use super::{argument, told, told::Told};
+use super::argument;
+use crate::session_tools::result::{self, ToolReply};
 use crate::{
-    house::House,
-    identify::{Claim, Front, Refusal},
-    moment,
+    identify::{Front, Refusal, RequestContext},
+    observe::time_format,
+    state::AppState,
 };
 
 /// The most sessions that are told at once.
 const PAGE: usize = 100;
 
 /// The sessions of the owner, or a new handle for one of them.
-pub(super) async fn call(house: &Arc<House>, claim: &Claim<'_>) -> Result<Told, Refusal> {
+pub(super) async fn call(
+    app: &Arc<AppState>,
+    claim: &RequestContext<'_>,
+) -> Result<ToolReply, Refusal> {
     if let Some(id) = argument(claim, "session")? {
-        return issue(house, claim, read(&id)?).await;
+        return issue(app, claim, read(&id)?).await;
     }
     let after = argument(claim, "after")?.map(|id| read(&id)).transpose()?;
-    let page = house.sessions.list(claim.owner, after, PAGE).await;
+    let page = app.sessions.list(claim.owner, after, PAGE).await;
     let page = page.map_err(|error| Refusal::of(&error, "Try again later."))?;
     let more = page.len() == PAGE;
     // Nobody has asked for a provisional one yet.
@@ -36,7 +40,7 @@ pub(super) async fn call(house: &Arc<House>, claim: &Claim<'_>) -> Result<Told, 
     }
     let sessions: Vec<Value> = shown.iter().map(|record| structure(record)).collect();
     let last = page.last().filter(|_| more).map(|record| record.id.to_string());
-    Ok(Told::new(text, json!({ "sessions": sessions, "after": last })))
+    Ok(ToolReply::new(text, json!({ "sessions": sessions, "after": last })))
 }
 
 fn read(id: &str) -> Result<SessionId, Refusal> {
@@ -47,8 +51,8 @@ fn read(id: &str) -> Result<SessionId, Refusal> {
 }
 
 fn line(record: &Record) -> String {
-    let name = told::name(record).map(|name| format!(", name: {name}")).unwrap_or_default();
-    let (created, used) = (moment::text(record.created), moment::text(record.last_used));
+    let name = result::name(record).map(|name| format!(", name: {name}")).unwrap_or_default();
+    let (created, used) = (time_format::text(record.created), time_format::text(record.last_used));
     format!("{}{name}, started {created}, last used {used}", record.id)
 }
 
@@ -56,16 +60,20 @@ fn structure(record: &Record) -> Value {
     let source = record.key.as_ref().map(|key| key.source().to_owned());
     json!({
         "session": record.id.to_string(),
-        "name": told::name(record),
+        "name": result::name(record),
         "source": source,
-        "created": moment::text(record.created),
-        "last_used": moment::text(record.last_used),
-        "expires": record.deadline().map(moment::text),
+        "created": time_format::text(record.created),
+        "last_used": time_format::text(record.last_used),
+        "expires": record.deadline().map(time_format::text),
     })
 }
 
 /// Whoever comes without credentials is anybody: ids are no secrets, so they get no handle for one.
-async fn issue(house: &Arc<House>, claim: &Claim<'_>, id: SessionId) -> Result<Told, Refusal> {
+async fn issue(
+    app: &Arc<AppState>,
+    claim: &RequestContext<'_>,
+    id: SessionId,
+) -> Result<ToolReply, Refusal> {
     let certain = claim.owner.issuer().is_some() || claim.front() == Front::Stdio;
     if !certain {
         return Err(Refusal::caller(
@@ -74,8 +82,8 @@ async fn issue(house: &Arc<House>, claim: &Claim<'_>, id: SessionId) -> Result<T
         ));
     }
     let failed = |error| Refusal::of(&error, "The list has those that there are.");
-    let session = house.sessions.by_id(claim.owner, id).await.map_err(failed)?;
-    let handle = house.sessions.issue_handle(&session).await.map_err(failed)?;
+    let session = app.sessions.by_id(claim.owner, id).await.map_err(failed)?;
+    let handle = app.sessions.issue_handle(&session).await.map_err(failed)?;
     let text = format!("session_id of session {id}: {}", handle.expose());
-    Ok(Told::new(text, json!({ "session": id.to_string(), "session_id": handle.expose() })))
+    Ok(ToolReply::new(text, json!({ "session": id.to_string(), "session_id": handle.expose() })))
 }

@@ -4,49 +4,57 @@ use std::sync::Arc;
 
 use stayput_core::{Agent, Handle, Key, OpenError, Opened, Origin, Wish};
 
-use super::{argument, name, told, told::Told};
+use super::{argument, name};
+use crate::session_tools::result::{self, ToolReply};
 use crate::{
-    handles::ARGUMENT,
-    house::House,
-    identify::{self, Claim, Found, Front, Refusal},
+    catalog::tool_argument::ARGUMENT,
+    identify::{self, FoundSession, Front, Refusal, RequestContext},
+    state::AppState,
 };
 
 /// The session that is asked for, and a handle for it.
-pub(super) async fn call(house: &Arc<House>, claim: &Claim<'_>) -> Result<Told, Refusal> {
+pub(super) async fn call(
+    app: &Arc<AppState>,
+    claim: &RequestContext<'_>,
+) -> Result<ToolReply, Refusal> {
     let found = match argument(claim, "name")? {
         // A session that is named in another way is not looked for: a name is a wish.
-        Some(name) if argument(claim, ARGUMENT)?.is_none() => by_name(house, claim, &name).await?,
-        _ => match identify::named(house, claim, true).await?.found {
+        Some(name) if argument(claim, ARGUMENT)?.is_none() => by_name(app, claim, &name).await?,
+        _ => match identify::named(app, claim, true).await?.found {
             Some(found) => found,
-            None => fresh(house, claim).await?,
+            None => fresh(app, claim).await?,
         },
     };
-    let origin = told::origin(claim, &found);
+    let origin = result::origin(claim, &found);
     let handle = match found.handle {
         Some(handle) => handle,
         None => {
-            let issued = house.sessions.issue_handle(&found.session).await;
+            let issued = app.sessions.issue_handle(&found.session).await;
             issued.map_err(|error| Refusal::of(&error, "Try again."))?
         }
     };
-    let text = text(house, claim, origin, &handle).await;
-    let mut structure = told::session(&found.session, origin);
+    let text = text(app, claim, origin, &handle).await;
+    let mut structure = result::session(&found.session, origin);
     structure["session_id"] = handle.expose().into();
     let then = match origin {
-        Origin::Lost(_) => Some(told::told(house, claim, found.session.session())),
+        Origin::Lost(_) => Some(result::told(app, claim, found.session.session())),
         Origin::Fresh | Origin::Kept => None,
     };
-    Ok(Told { then, ..Told::new(text, structure) })
+    Ok(ToolReply { then, ..ToolReply::new(text, structure) })
 }
 
 /// R148, E31: an id is minted here and never taken over from the caller.
-async fn fresh(house: &Arc<House>, claim: &Claim<'_>) -> Result<Found, Refusal> {
-    let opened = house.open(&Wish::new(claim.owner.clone()), claim.label()).await;
+async fn fresh(app: &Arc<AppState>, claim: &RequestContext<'_>) -> Result<FoundSession, Refusal> {
+    let opened = app.open(&Wish::new(claim.owner.clone()), claim.label()).await;
     found(opened)
 }
 
 /// The session of a name: whoever lost a handle, and is its owner, gets it back by that.
-async fn by_name(house: &Arc<House>, claim: &Claim<'_>, name: &str) -> Result<Found, Refusal> {
+async fn by_name(
+    app: &Arc<AppState>,
+    claim: &RequestContext<'_>,
+    name: &str,
+) -> Result<FoundSession, Refusal> {
     let wrong = |what: &str| {
         Refusal::caller(format!("Nothing was done: `{what}` must have 1 to 128 printable bytes."))
     };
@@ -66,17 +74,22 @@ async fn by_name(house: &Arc<House>, claim: &Claim<'_>, name: &str) -> Result<Fo
             key.map_err(|_| wrong("project"))?
         }
     };
-    found(identify::keyed(house, claim, agent, key).await)
+    found(identify::keyed(app, claim, agent, key).await)
 }
 
-fn found(opened: Result<Opened, OpenError>) -> Result<Found, Refusal> {
+fn found(opened: Result<Opened, OpenError>) -> Result<FoundSession, Refusal> {
     match opened {
-        Ok(Opened { session, origin }) => Ok(Found { session, origin, handle: None }),
+        Ok(Opened { session, origin }) => Ok(FoundSession { session, origin, handle: None }),
         Err(error) => Err(Refusal::of(&error, "Try again later.")),
     }
 }
 
-async fn text(house: &Arc<House>, claim: &Claim<'_>, origin: Origin, handle: &Handle) -> String {
+async fn text(
+    app: &Arc<AppState>,
+    claim: &RequestContext<'_>,
+    origin: Origin,
+    handle: &Handle,
+) -> String {
     let what = match origin {
         Origin::Fresh => "A new session was started.",
         Origin::Kept => "The session is there.",
@@ -85,9 +98,9 @@ async fn text(house: &Arc<House>, claim: &Claim<'_>, origin: Origin, handle: &Ha
              has started afresh. Set up again what you need."
         }
     };
-    let sight = house.sight(claim).await;
+    let sight = app.sight(claim).await;
     let prefixed = sight.as_ref().is_some_and(|sight| sight.prefixed);
-    let how = if house.takes_argument(claim) {
+    let how = if app.takes_argument(claim) {
         let argument = sight.map_or(ARGUMENT, |sight| sight.argument.name());
         format!("Pass it as `{argument}` in every later call of this conversation")
     } else if claim.front() == Front::Modern {
@@ -95,7 +108,7 @@ async fn text(house: &Arc<House>, claim: &Claim<'_>, origin: Origin, handle: &Ha
     } else {
         format!("Call `{}` with it to use it on this connection", name("session_switch", prefixed))
     };
-    let lifetime = house.identify.lifetime();
+    let lifetime = app.identify.lifetime();
     format!(
         "{what} session_id: {}\n{how}, and keep it when the conversation is summarised. The session {lifetime}.",
         handle.expose()

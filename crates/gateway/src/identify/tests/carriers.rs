@@ -5,7 +5,7 @@ use http::HeaderValue;
 use stayput_core::Generation;
 
 use super::*;
-use crate::config::{Also, Hints};
+use crate::config::{CustomSource, Hints};
 
 type Carrier = (&'static str, fn(&mut Request, &str));
 
@@ -43,8 +43,9 @@ fn with(carrier: &Carrier, owner: &Owner, name: &str) -> Request {
 
 async fn world() -> World {
     let mut identify = Identify::default();
-    let chat = Also::Header(http::HeaderName::from_static("x-chat"));
-    identify.carriers.also = vec![chat, Also::Meta("chat".into()), Also::Claim("chat".into())];
+    let chat = CustomSource::Header(http::HeaderName::from_static("x-chat"));
+    identify.carriers.also =
+        vec![chat, CustomSource::Meta("chat".into()), CustomSource::RequestContext("chat".into())];
     World::with(identify, Handles::Auto).await
 }
 
@@ -54,9 +55,9 @@ async fn world() -> World {
 async fn foreign_is_looked_for_as_unknown_is() {
     let world = world().await;
     let (id, handle) = world.handle(&ann()).await;
-    let session = world.house.session(&ann(), id).await.unwrap();
+    let session = world.app.session(&ann(), id).await.unwrap();
     let name: Handle = handle.parse().unwrap();
-    world.house.sessions.connect(&session, &name, b"{}").await.unwrap();
+    world.app.sessions.connect(&session, &name, b"{}").await.unwrap();
     let never = Handle::generate();
     for carrier in &NAMES {
         let mut asked = Vec::new();
@@ -71,9 +72,9 @@ async fn foreign_is_looked_for_as_unknown_is() {
     let mut asked = Vec::new();
     for name in [&name, &never] {
         world.store.asked();
-        assert!(world.house.connection(&eve(), name).await.unwrap().is_none());
+        assert!(world.app.connection(&eve(), name).await.unwrap().is_none());
         asked.push(world.store.asked());
-        assert!(!world.house.disconnect(&eve(), name).await.unwrap());
+        assert!(!world.app.disconnect(&eve(), name).await.unwrap());
         asked.push(world.store.asked());
     }
     assert_eq!(asked[..2], asked[2..]);
@@ -142,7 +143,7 @@ async fn what_is_no_name_makes_no_session() {
         let long = world.ask(&with(carrier, &ann(), &long)).await.refusal();
         assert!(long.contains("1 to 128 printable bytes"), "{long}");
     }
-    assert!(world.house.sessions.held().is_empty());
+    assert!(world.app.sessions.held().is_empty());
     let mut other = with(&NAMES[2], &ann(), "chat-42");
     (other.method, other.params) = ("prompts/get", json!({ "name": "p" }));
     let Answer::Refused(error) = world.ask(&other).await else { panic!() };
@@ -181,8 +182,8 @@ async fn two_names_of_one_session_agree() {
     let world = world().await;
     let keyed = with(&NAMES[3], &ann(), "chat");
     let id = world.ask(&keyed).await.id();
-    let session = world.house.sessions.by_id(&ann(), id).await.unwrap();
-    let handle = world.house.sessions.issue_handle(&session).await.unwrap();
+    let session = world.app.sessions.by_id(&ann(), id).await.unwrap();
+    let handle = world.app.sessions.issue_handle(&session).await.unwrap();
     let mut both = keyed.clone();
     (NAMES[0].1)(&mut both, handle.expose());
     assert_eq!(world.ask(&both).await.id(), id);
@@ -240,8 +241,8 @@ async fn what_only_named_the_session_is_taken_out() {
             format!(r#"{{"jsonrpc":"2.0","id":7, "method":"tools/call","params":{params}}}"#);
         let message = Message::parse(text.as_bytes()).unwrap();
         let request = Request::call(&ann());
-        match which(&world.house, world.claim(&request, &message)).await {
-            Which::Session { text: rest, .. } => rest.map(|rest| {
+        match which(&world.app, world.claim(&request, &message)).await {
+            SessionChoice::Session { text: rest, .. } => rest.map(|rest| {
                 let again = Message::parse(rest.text().as_bytes()).unwrap();
                 let known = rest.message(&message).unwrap();
                 assert_eq!(format!("{known:?}"), format!("{again:?}"));
@@ -249,7 +250,7 @@ async fn what_only_named_the_session_is_taken_out() {
                 let (start, end) = (rest.find(r#""params":"#).unwrap() + 9, rest.len() - 1);
                 rest[start..end].to_owned()
             }),
-            Which::Answer(answer) => panic!("{answer}"),
+            SessionChoice::Answer(answer) => panic!("{answer}"),
         }
     };
     for (params, left) in [
@@ -311,8 +312,8 @@ async fn a_cookie_names_a_session_that_no_model_sees() {
     let world = World::with(identify, Handles::Auto).await;
     let mut request = Request::call(&ann());
     let id = world.ask(&request).await.id();
-    let session = world.house.sessions.by_id(&ann(), id).await.unwrap();
-    let line = cookie::given(&world.house, &request.headers, Some(&session)).await.unwrap();
+    let session = world.app.sessions.by_id(&ann(), id).await.unwrap();
+    let line = cookie::given(&world.app, &request.headers, Some(&session)).await.unwrap();
     let line = line.to_str().unwrap().to_owned();
     for flag in ["HttpOnly", "Secure", "SameSite=Strict", "Max-Age=1800", "Path=/"] {
         assert!(line.contains(flag), "{line}");
@@ -320,14 +321,14 @@ async fn a_cookie_names_a_session_that_no_model_sees() {
     let pair = line.split(';').next().unwrap().to_owned();
     header(&mut request, "cookie", &pair);
     assert_eq!(world.ask(&request).await.id(), id, "known");
-    let again = cookie::given(&world.house, &request.headers, Some(&session)).await.unwrap();
+    let again = cookie::given(&world.app, &request.headers, Some(&session)).await.unwrap();
     assert_eq!(again.to_str().unwrap(), line, "set again as it is");
     drop(session);
     let mut foreign = Request { owner: eve(), ..request.clone() };
     let told = world.ask(&foreign).await.refusal();
     header(&mut foreign, "cookie", "mcp_session_id=sp_nobody");
     assert_eq!(world.ask(&foreign).await.refusal(), told, "unknown and foreign are the same");
-    let gone = cookie::given(&world.house, &foreign.headers, None).await.unwrap();
+    let gone = cookie::given(&world.app, &foreign.headers, None).await.unwrap();
     assert!(gone.to_str().unwrap().starts_with("mcp_session_id=;"), "{gone:?}");
     world.pass(31).await;
     let expired = world.ask(&request).await;

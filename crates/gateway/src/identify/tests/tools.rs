@@ -8,7 +8,7 @@ async fn called(world: &World, owner: &Owner, tool: &str, arguments: Value) -> O
     request.params = json!({ "name": tool, "arguments": arguments });
     let text = request.to_text();
     let message = Message::parse(text.as_bytes()).unwrap();
-    let done = session_tools::call(&world.house, world.claim(&request, &message)).await?;
+    let done = session_tools::call(&world.app, world.claim(&request, &message)).await?;
     let answer: Value = serde_json::from_slice(&done.text).unwrap();
     if let Some(then) = done.then {
         then();
@@ -140,7 +140,7 @@ async fn a_conversation_with_a_hint_starts_its_own_session() {
     request.params["name"] = "session_start".into();
     let text = request.to_text();
     let message = Message::parse(text.as_bytes()).unwrap();
-    let done = session_tools::call(&world.house, world.claim(&request, &message)).await.unwrap();
+    let done = session_tools::call(&world.app, world.claim(&request, &message)).await.unwrap();
     let answer: Value = serde_json::from_slice(&done.text).unwrap();
     assert_eq!(answer["result"]["structuredContent"]["session"], id.to_string());
 }
@@ -181,7 +181,7 @@ async fn tools_are_shown_with_ours_beside_them() {
         (request.method, request.params) = ("tools/list", json!({ "cursor": cursor }));
         let text = request.to_text();
         let message = Message::parse(text.as_bytes()).unwrap();
-        let shown = world.house.shown(&world.claim(&request, &message), page).await?;
+        let shown = world.app.shown(&world.claim(&request, &message), page).await?;
         assert!(shown.ends_with(r#","n":1.10}"#), "{shown}");
         Some(serde_json::from_str::<Value>(&shown).unwrap()["tools"].as_array().unwrap().clone())
     };

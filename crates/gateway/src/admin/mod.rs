@@ -1,0 +1,183 @@
+//! The admin API: what whoever runs the gateway can see and do. It is on the socket of the data folder, and
+//! over HTTP for who has the role `admin`.
+//!
+//! | path | file |
+//! |---|---|
+//! | `/admin/sessions`, `/admin/sessions/{id}` | `sessions.rs` |
+//! | `/admin/servers` | `servers.rs` |
+//! | `/admin/status` | `status.rs` |
+//! | `/admin/openapi.json` | `openapi.json`, which describes all of them |
+
+mod query;
+mod servers;
+mod sessions;
+mod status;
+mod view;
+
+use std::sync::Arc;
+
+use http::{Method, Response, StatusCode, Uri};
+use serde::Serialize;
+
+use crate::{
+    auth::Principal,
+    reply::{self, Reply},
+    state::AppState,
+};
+use query::Query;
+pub(crate) use query::encoded;
+
+/// What all of it is, for programs and for people.
+const OPENAPI: &str = include_str!("openapi.json");
+
+/// Why there is no answer but a sentence.
+struct Refusal {
+    status: StatusCode,
+    sentence: String,
+}
+
+type Answer = Result<Response<Reply>, Refusal>;
+
+impl Refusal {
+    fn new(status: StatusCode, sentence: impl Into<String>) -> Self {
+        Self { status, sentence: sentence.into() }
+    }
+
+    fn response(&self) -> Response<Reply> {
+        let mut response = json(&serde_json::json!({ "error": self.sentence }));
+        *response.status_mut() = self.status;
+        response
+    }
+}
+
+impl From<stayput_core::OpenError> for Refusal {
+    fn from(error: stayput_core::OpenError) -> Self {
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, error.to_string())
+    }
+}
+
+/// Whether a path is of the admin API.
+pub(crate) fn has(path: &str) -> bool {
+    path.strip_prefix("/admin").is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
+/// Answers who runs the gateway, and nobody else.
+pub(crate) async fn answer(
+    app: &Arc<AppState>,
+    principal: &Principal,
+    method: &Method,
+    uri: &Uri,
+) -> Response<Reply> {
+    if !principal.admin {
+        let sentence = "this is for who runs the gateway: come with a token that has the role `admin`, or by \
+                        the socket, as `stayput sessions` does";
+        return Refusal::new(StatusCode::FORBIDDEN, sentence).response();
+    }
+    match route(app, method, uri).await {
+        Ok(response) => response,
+        Err(refusal) => refusal.response(),
+    }
+}
+
+/// What can be asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Route {
+    ListSessions,
+    ShowSession,
+    EndSession,
+    ListServers,
+    ShowStatus,
+    ShowDocument,
+}
+
+/// All there is, as `openapi.json` has it.
+const ROUTES: [(Route, Method, &str); 6] = [
+    (Route::ListSessions, Method::GET, "/admin/sessions"),
+    (Route::ShowSession, Method::GET, "/admin/sessions/{id}"),
+    (Route::EndSession, Method::DELETE, "/admin/sessions/{id}"),
+    (Route::ListServers, Method::GET, "/admin/servers"),
+    (Route::ShowStatus, Method::GET, "/admin/status"),
+    (Route::ShowDocument, Method::GET, "/admin/openapi.json"),
+];
+
+/// What stands for `{id}` in a path of this form; empty if the form has none.
+fn id<'p>(form: &str, path: &'p str) -> Option<&'p str> {
+    match form.strip_suffix("{id}") {
+        Some(before) => path.strip_prefix(before).filter(|id| !id.is_empty() && !id.contains('/')),
+        None => (form == path).then_some(""),
+    }
+}
+
+async fn route(app: &Arc<AppState>, method: &Method, uri: &Uri) -> Answer {
+    let (query, path) = (Query::of(uri)?, uri.path());
+    let here = || ROUTES.iter().filter_map(|it| Some((it.0, &it.1, id(it.2, path)?)));
+    let Some((route, _, id)) = here().find(|(_, known, _)| *known == method) else {
+        let methods: Vec<_> = here().map(|(_, method, _)| method.as_str()).collect();
+        return Err(match methods.is_empty() {
+            true => {
+                let sentence = "there is nothing here; /admin/openapi.json tells what there is";
+                Refusal::new(StatusCode::NOT_FOUND, sentence)
+            }
+            false => only(&methods.join(" and ")),
+        });
+    };
+    if route != Route::ListSessions {
+        query.only(&[])?;
+    }
+    match route {
+        Route::ListSessions => sessions::list(app, &query).await,
+        Route::ShowSession => sessions::show(app, id).await,
+        Route::EndSession => sessions::end(app, id).await,
+        Route::ListServers => servers::list(app).await,
+        Route::ShowStatus => Ok(status::show(app)),
+        Route::ShowDocument => Ok(reply::message(OPENAPI)),
+    }
+}
+
+fn only(methods: &str) -> Refusal {
+    let sentence = format!("there is only {methods} here");
+    Refusal::new(StatusCode::METHOD_NOT_ALLOWED, sentence)
+}
+
+fn json(value: &impl Serialize) -> Response<Reply> {
+    // Maps have text keys, and there is JSON for every number.
+    reply::message(serde_json::to_vec(value).unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::Value;
+
+    use super::*;
+
+    /// Every route is in the document, and nothing else is.
+    #[test]
+    fn the_document_has_the_routes() {
+        let document: Value = serde_json::from_str(OPENAPI).unwrap();
+        assert_eq!(document["openapi"], "3.1.0");
+        let mut described: Vec<(String, String)> = Vec::new();
+        for (path, methods) in document["paths"].as_object().unwrap() {
+            for (method, operation) in methods.as_object().unwrap() {
+                let id = operation["operationId"].as_str().unwrap();
+                assert!(!id.is_empty() && operation["summary"].is_string(), "{path}");
+                described.push((method.to_uppercase(), path.clone()));
+            }
+        }
+        let routes = ROUTES.map(|(_, method, path)| (method.to_string(), path.to_owned()));
+        let mut routes = routes.to_vec();
+        described.sort();
+        routes.sort();
+        assert_eq!(described, routes);
+    }
+
+    #[test]
+    fn a_path_is_of_one_form() {
+        assert_eq!(id("/admin/sessions/{id}", "/admin/sessions/7"), Some("7"));
+        assert_eq!(id("/admin/sessions", "/admin/sessions"), Some(""));
+        for path in ["/admin/sessions/", "/admin/sessions/7/8", "/admin/sessions7"] {
+            assert_eq!(id("/admin/sessions/{id}", path), None, "{path}");
+            assert_eq!(id("/admin/sessions", path), None, "{path}");
+        }
+        assert!(has("/admin") && has("/admin/x") && !has("/administration") && !has("/mcp/admin"));
+    }
+}

@@ -1,0 +1,76 @@
+//! Who holds the sessions of a store on this machine: one process, which others reach at its socket.
+
+use std::{
+    fs,
+    io::{self, Write as _},
+    os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _},
+    path::{Path, PathBuf},
+};
+
+use stayput_core::{Holder, HolderId};
+
+use crate::app::ServeError;
+
+/// Where keys and private folders are: beside a store that is a file, else in the user's data folder.
+pub(crate) fn folder(store: &str) -> Result<PathBuf, ServeError> {
+    let file = store.strip_prefix("sqlite:").filter(|path| !path.is_empty());
+    if let Some(file) = file {
+        let file = Path::new(file.strip_prefix("//").unwrap_or(file));
+        let mut name = file.file_name().unwrap_or_default().to_owned();
+        name.push(".d");
+        return Ok(file.with_file_name(name));
+    }
+    let home = std::env::var_os("XDG_DATA_HOME")
+        .map(PathBuf::from)
+        .or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".local/share")));
+    let home = home.ok_or(ServeError::NoHome)?;
+    // One folder for each store: the name under which sessions are held is in it.
+    let digest = stayput_core::content_digest(store.as_bytes()).to_hex();
+    Ok(home.join("stayput").join(digest.get(..16).unwrap_or_default()))
+}
+
+/// Makes the folder, for nobody else to look into.
+pub(crate) fn prepare(folder: &Path) -> io::Result<()> {
+    fs::create_dir_all(folder)?;
+    fs::set_permissions(folder, fs::Permissions::from_mode(0o700))
+}
+
+/// A file in the folder that one process at a time can lock.
+pub(crate) fn lockable(file: &Path) -> io::Result<fs::File> {
+    let mut options = fs::OpenOptions::new();
+    options.read(true).write(true).create(true).truncate(false).mode(0o600).open(file)
+}
+
+/// The name under which sessions are held, the same after each restart: what an earlier life of this
+/// gateway held is ours at once. The lock makes sure that there is no other one with this name.
+pub(crate) struct InstanceLock {
+    pub(crate) holder: Holder,
+    _lock: fs::File,
+}
+
+impl InstanceLock {
+    pub(crate) fn take(data: &Path) -> Result<Self, ServeError> {
+        let failed = |error| ServeError::Data { path: data.to_owned(), error };
+        prepare(data).map_err(failed)?;
+        let path = data.join("holder");
+        let mut lock = lockable(&path).map_err(failed)?;
+        match lock.try_lock() {
+            Ok(()) => {}
+            Err(fs::TryLockError::WouldBlock) => {
+                return Err(ServeError::Taken { path: data.to_owned() });
+            }
+            Err(fs::TryLockError::Error(error)) => return Err(failed(error)),
+        }
+        let kept = fs::read_to_string(&path).map_err(failed)?;
+        let id = match kept.trim().parse::<HolderId>() {
+            Ok(id) => id,
+            Err(_) => {
+                let id = HolderId::generate();
+                lock.set_len(0).map_err(failed)?;
+                lock.write_all(id.to_string().as_bytes()).map_err(failed)?;
+                id
+            }
+        };
+        Ok(Self { holder: Holder { id, address: String::new() }, _lock: lock })
+    }
+}

@@ -1,0 +1,312 @@
+//! `stayput serve`: from its settings to its end.
+
+mod build;
+pub(crate) mod daemon;
+pub(crate) mod instance_lock;
+mod maintenance;
+mod plan;
+pub(crate) mod reload;
+pub(crate) mod standalone;
+
+use std::{
+    io,
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+
+use stayput_core::{Sessions, Settings, SystemClock};
+use tokio::{net::TcpListener, runtime::Handle, sync::watch, time::Instant};
+
+pub(crate) use self::plan::{Plan, exposed};
+pub(crate) use crate::app::build::owners;
+use crate::{
+    app::{instance_lock::InstanceLock, reload::ConfigReader},
+    listen::{
+        acceptor::Acceptor,
+        unix_socket::{self, Socket},
+        workers::Workers,
+    },
+    observe::{
+        ObserveError,
+        log::{Level, Log},
+    },
+    state::AppState,
+};
+
+/// How long calls may go on after the first signal to stop, if nobody says how long.
+const DRAIN: Duration = Duration::from_secs(10);
+
+/// How long another process has a session after this one was killed. On one machine a restart does not
+/// wait for it: see [`InstanceLock`].
+const LEASE: Duration = Duration::from_secs(15);
+
+/// A gateway that listens.
+pub(crate) struct Gateway {
+    app: Arc<AppState>,
+    /// Where to listen over HTTP, and who serves whoever comes.
+    listener: Option<(TcpListener, Workers)>,
+    socket: Option<Socket>,
+    /// A clone for each who came in by the socket and has not left.
+    guests: Arc<()>,
+    log: Log,
+    /// Its configuration, if that is read anew when it changes.
+    reading: Option<ConfigReader>,
+    stopping: watch::Sender<bool>,
+    _holding: InstanceLock,
+}
+
+/// Why there is no gateway.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ServeError {
+    #[error("cannot listen on {address}: {error}; choose another address with --listen")]
+    Listen { address: SocketAddr, error: io::Error },
+    #[error(
+        "{address} can be reached from other machines, and nobody is asked who they are: configure \
+         `auth`, or listen on 127.0.0.1 or [::1]; if all who can reach it may share everything, say \
+         --open-to-all"
+    )]
+    Exposed { address: SocketAddr },
+    #[error("the folder {} cannot be used: {error}", path.display())]
+    Data { path: PathBuf, error: io::Error },
+    #[error(
+        "another stayput{} has the sessions in {}; stop it, or choose another store", who(path),
+        path.display()
+    )]
+    Taken { path: PathBuf },
+    #[error("the socket in {} cannot be used: {error}", path.display())]
+    Socket { path: PathBuf, error: io::Error },
+    #[error("there are no threads to serve on: {0}")]
+    Threads(io::Error),
+    #[error("the store cannot be opened: {0}")]
+    Open(#[from] stayput_stores::OpenError),
+    #[error("the store cannot be used: {0}")]
+    Store(#[from] stayput_core::StoreError),
+    #[error(
+        "there is no folder for keys: set HOME or XDG_DATA_HOME, or choose a store that is a file"
+    )]
+    NoHome,
+    #[error("the keys of the issuer cannot be asked for: {0}")]
+    Keys(#[from] stayput_upstream::http::ClientError),
+    #[error(transparent)]
+    Seal(#[from] stayput_upstream::SealError),
+    #[error(transparent)]
+    Observers(#[from] ObserveError),
+}
+
+impl Gateway {
+    /// Opens the store, takes the sessions, and listens. Nothing is started yet.
+    pub(crate) async fn start(mut plan: Plan, log: Log) -> Result<Self, ServeError> {
+        let owners = owners(std::mem::take(&mut plan.auth), None)?;
+        plan::warn_if_exposed(&plan, &owners, log)?;
+        let holding = InstanceLock::take(&plan.data)?;
+        let socket = socket(&plan, log)?;
+        let database = stayput_stores::open(&plan.store).await?;
+        let settings = Settings {
+            lease: LEASE,
+            expiry: plan.expiry,
+            sessions: plan.sessions,
+            ..Settings::default()
+        };
+        let clock = Arc::new(SystemClock);
+        let holder = holding.holder.clone();
+        let sessions = Sessions::start(database.store, clock, holder, settings).await?;
+        let listen = plan.listen;
+        let (app, stopping) = crate::app::build::app(plan, (owners, sessions), log)?;
+        let listener = match listen {
+            Some(address) => Some(bind(address).await?),
+            None => None,
+        };
+        let (app, guests) = (Arc::new(app), Arc::default());
+        let reading = None;
+        Ok(Self { app, listener, socket, guests, log, reading, stopping, _holding: holding })
+    }
+
+    /// While it runs, its configuration is read anew when that changes.
+    pub(crate) fn reading(self, reading: ConfigReader) -> Self {
+        Self { reading: Some(reading), ..self }
+    }
+
+    /// Says where it listens, and what to do with that.
+    pub(crate) fn announce(&self) -> io::Result<()> {
+        let Some((listener, _)) = &self.listener else { return Ok(()) };
+        let address = listener.local_addr()?;
+        let url = format!("http://{address}");
+        let fields = [("event", "listening"), ("url", &*url)];
+        self.log.event(Level::Info, &format!("stayput listens on {url}"), &fields);
+        for name in self.app.servers.keys() {
+            let url = format!("http://{address}/mcp/{name}");
+            let fields = [("event", "serving"), ("server", name), ("url", &*url)];
+            self.log.event(Level::Info, &format!("  {name}: {url}"), &fields);
+            self.recommend(name, &url);
+        }
+        if self.app.servers.len() > 1 {
+            let url = format!("http://{address}/mcp");
+            let fields = [("event", "serving"), ("server", "all"), ("url", &*url)];
+            let line = format!("  all of them at once, tools named SERVER__TOOL: {url}");
+            self.log.event(Level::Info, &line, &fields);
+            self.recommend("stayput", &url);
+        }
+        Ok(())
+    }
+
+    /// The house, for whoever comes in by another door.
+    pub(crate) fn app(&self) -> &Arc<AppState> {
+        &self.app
+    }
+
+    /// Takes in whoever connects, each until `stopped`.
+    async fn accept(&self, door: &Acceptor, stopped: &watch::Receiver<bool>) {
+        let Some((listener, lanes)) = &self.listener else { return std::future::pending().await };
+        loop {
+            match listener.accept().await {
+                Ok((socket, _)) => {
+                    door.enter(&self.app.now(), (socket, &lanes.next()), stopped.clone());
+                }
+                // Too many open files, most likely: they come back.
+                Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
+            }
+        }
+    }
+
+    /// Takes in whoever comes by the socket, each until `stopped`.
+    async fn admit(&self, stopped: &watch::Receiver<bool>) {
+        let Some(socket) = &self.socket else { return std::future::pending().await };
+        loop {
+            let stream = socket.accept().await;
+            let (app, guest) = (self.app.now(), self.guests.clone());
+            let served = unix_socket::serve(app, stream, self.listener.is_some(), stopped.clone());
+            Handle::current().spawn(async move {
+                served.await;
+                drop(guest);
+            });
+        }
+    }
+
+    /// Waits until nobody has been here for as long as this, and no session is left.
+    pub(crate) fn idle(&self, grace: Duration) -> impl Future<Output = ()> + use<> {
+        let (app, guests) = (self.app.clone(), self.guests.clone());
+        async move {
+            let mut since = Instant::now();
+            while since.elapsed() < grace {
+                tokio::time::sleep(Duration::from_millis(250)).await;
+                // One is the gateway's, and one is ours.
+                if Arc::strong_count(&guests) > 2 || app.sessions.count() > 0 {
+                    since = Instant::now();
+                }
+            }
+        }
+    }
+
+    /// Waits until whoever came by the socket has left, but not for longer than `until`.
+    async fn farewell(guests: &Arc<()>, until: Instant) {
+        while Arc::strong_count(guests) > 1 && Instant::now() < until {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    /// What to put into which client.
+    fn recommend(&self, name: &str, url: &str) {
+        if self.log.json {
+            // How clients are set up is for people.
+            return;
+        }
+        self.log.info(&format!(
+            "    in a client's mcpServers: \"{name}\": {{ \"type\": \"http\", \"url\": \"{url}\" }}"
+        ));
+        self.log.info(&format!("    Claude Code: claude mcp add --transport http {name} {url}"));
+    }
+
+    /// Serves until `stop`; then lets what is in flight end within a grace period, and lets go of
+    /// everything.
+    pub(crate) async fn run(mut self, stop: impl Future<Output = ()>) {
+        let (app, stopped) = (self.app.clone(), self.stopping.subscribe());
+        let runtime = Handle::current();
+        let renewing = runtime.spawn(crate::app::maintenance::renew(app.clone(), self.log));
+        let ticking = runtime.spawn(crate::app::maintenance::tick(app.clone(), stopped.clone()));
+        let (door, reading) = (Acceptor::default(), self.reading.take());
+        tokio::select! {
+            () = self.accept(&door, &stopped) => {}
+            () = self.admit(&stopped) => {}
+            () = self.reload(reading) => {}
+            () = stop => {}
+        }
+        // Who comes by the socket waits for whoever holds the sessions next.
+        drop(self.socket.take());
+        app.health.stops();
+        let _ = self.stopping.send(true);
+        let end = Instant::now() + app.now().rules.drain.unwrap_or(DRAIN);
+        // Who comes now is told that it stops, and whoever asks for its health, too.
+        let late = Acceptor::default();
+        let (_going_on, never) = watch::channel(false);
+        tokio::select! {
+            () = self.accept(&late, &never) => {}
+            () = drained(&app, end) => {}
+        }
+        // To the end: links live on the lanes.
+        let _lanes = self.listener.take().map(|(_, lanes)| lanes);
+        // Who only listens is told that this is all, and what was answered is written to its end.
+        app.connections.hush();
+        door.empty(end).await;
+        Self::farewell(&self.guests, end).await;
+        let _ = ticking.await;
+        let _ = app.sessions.flush().await;
+        app.links.close(Duration::from_secs(10)).await;
+        // The lease is kept to the end: what was told late is still noted.
+        if let Some(watch) = &app.watch {
+            watch.close().await;
+        }
+        renewing.abort();
+        let _ = app.sessions.close().await;
+        app.latest.clear();
+    }
+
+    /// Reads the configuration anew whenever it changes.
+    async fn reload(&self, reading: Option<ConfigReader>) {
+        if let Some(reading) = reading
+            && let Err(error) = reading.run(&self.app).await
+        {
+            self.log.warn(&format!("the configuration is not read anew: {error}"));
+        }
+        std::future::pending::<()>().await;
+    }
+}
+
+/// Waits for calls in flight, but not for ever.
+async fn drained(app: &AppState, end: Instant) {
+    while Instant::now() < end {
+        let answered = app.links.status().iter().all(|link| link.in_flight == 0);
+        if answered && !app.connections.is_busy() && !app.callers.is_busy() {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+/// Where clients come in, and the threads on which they are served.
+async fn bind(address: SocketAddr) -> Result<(TcpListener, Workers), ServeError> {
+    let failed = |error| ServeError::Listen { address, error };
+    let listener = TcpListener::bind(address).await.map_err(failed)?;
+    Ok((listener, Workers::start().map_err(ServeError::Threads)?))
+}
+
+/// The socket, if it is wanted. Who also listens over HTTP can do without.
+fn socket(plan: &Plan, log: Log) -> Result<Option<Socket>, ServeError> {
+    if !plan.socket {
+        return Ok(None);
+    }
+    match Socket::bind(&plan.data) {
+        Ok(socket) => Ok(Some(socket)),
+        Err(error) if plan.listen.is_some() => {
+            log.warn(&format!("`stayput stdio` cannot come in: {error}"));
+            Ok(None)
+        }
+        Err(error) => Err(ServeError::Socket { path: plan.data.clone(), error }),
+    }
+}
+
+/// Which process has the sessions, if it can be told.
+fn who(data: &Path) -> String {
+    unix_socket::holder(data).map(|pid| format!(" (process {pid})")).unwrap_or_default()
+}

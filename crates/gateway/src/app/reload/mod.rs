@@ -1,0 +1,243 @@
+//! A configuration that is read anew while the gateway runs.
+//!
+//! What it says makes another house, which everybody comes to from then on. Servers that are configured as
+//! before keep their links; of the others each link ends with its last call, and what it had is lost. A
+//! configuration that is wrong changes nothing.
+
+mod changes;
+mod file_watch;
+
+use std::{io, net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
+
+use stayput_core::Owner;
+use stayput_upstream::SealKey;
+
+use tokio::{
+    runtime::Handle,
+    signal::unix::{SignalKind, signal},
+};
+
+use self::changes::Changes;
+use crate::app::reload::file_watch::Watch;
+use crate::{
+    app::{self, Plan, ServeError},
+    auth::{Claims, rate_limit::RateLimiter},
+    cli::StartError,
+    config::{Config, target::Target},
+    observe::{ObserveRules, log::Level},
+    reply::loss::LISTS_CHANGED,
+    state::{AppState, ServerSet},
+};
+
+/// How long calls may go on at a server that is configured otherwise now, if nobody says how long.
+const DRAIN: Duration = Duration::from_secs(30);
+
+/// Where a configuration is read from, and what wins over it.
+#[derive(Clone)]
+pub(crate) struct Source {
+    pub(crate) file: PathBuf,
+    pub(crate) listen: Option<SocketAddr>,
+    /// It can hold a password.
+    pub(crate) store: Option<String>,
+    pub(crate) open_to_all: bool,
+}
+
+impl Source {
+    /// What it says now, and all files that this depends on.
+    pub(crate) fn load(&self) -> (Result<Config, StartError>, Vec<PathBuf>) {
+        let (config, files) = Config::load_with_files(&self.file);
+        let config = config.map(|config| Config {
+            listen: self.listen.unwrap_or(config.listen),
+            store: self.store.clone().unwrap_or(config.store),
+            ..config
+        });
+        (config.map_err(StartError::from), files)
+    }
+}
+
+/// Why a configuration does not hold.
+#[derive(Debug, thiserror::Error)]
+enum ReloadError {
+    #[error(transparent)]
+    Wrong(#[from] StartError),
+    #[error(transparent)]
+    Unusable(#[from] ServeError),
+}
+
+/// A configuration that is read anew whenever it changes.
+pub(crate) struct ConfigReader {
+    source: Source,
+    watch: Watch,
+    /// What was read last does not hold.
+    refused: bool,
+    fixed: Fixed,
+}
+
+/// What cannot change while the gateway runs.
+struct Fixed {
+    listen: SocketAddr,
+    store: String,
+    told: ObserveRules,
+    seal: Vec<SealKey>,
+}
+
+impl ConfigReader {
+    /// Reads the configuration for the first time.
+    ///
+    /// # Errors
+    /// [`StartError`] says what is wrong with it.
+    pub(crate) fn begin(source: Source) -> Result<(Config, Self), StartError> {
+        let begun = crate::app::reload::file_watch::look(std::slice::from_ref(&source.file));
+        let (config, files) = source.load();
+        let config = config?;
+        let fixed = Fixed {
+            listen: config.listen,
+            store: config.store.clone(),
+            told: config.watch.clone(),
+            seal: config.seal.clone(),
+        };
+        let watch = Watch::new(begun, &files);
+        Ok((config, Self { source, watch, refused: false, fixed }))
+    }
+
+    /// Reads it anew whenever one of its files changes, or a SIGHUP comes.
+    ///
+    /// # Errors
+    /// If the system does not tell of signals.
+    pub(crate) async fn run(mut self, first: &Arc<AppState>) -> io::Result<()> {
+        let mut hangups = signal(SignalKind::hangup())?;
+        loop {
+            let asked = tokio::select! {
+                () = self.watch.changed() => false,
+                _ = hangups.recv() => true,
+            };
+            let app = first.now();
+            if asked && !self.refused && self.watch.is_as_before().await {
+                app.metrics.reloaded("unchanged");
+                app.log.info("the configuration is as it was before");
+                continue;
+            }
+            let Some(config) = self.read().await else { continue };
+            let applied = config.and_then(|config| self.apply(&app, config));
+            self.refused = applied.is_err();
+            match applied {
+                Ok(changes) => changes.tell(&app, &app.now()),
+                Err(refused) => {
+                    app.metrics.reloaded("refused");
+                    let sentence = format!(
+                        "the configuration is not taken over, and the one before holds: {refused}"
+                    );
+                    app.log.event(Level::Warn, &sentence, &[("event", "reload_refused")]);
+                }
+            }
+        }
+    }
+
+    /// What the configuration says now.
+    async fn read(&mut self) -> Option<Result<Config, ReloadError>> {
+        let (source, known) = (self.source.clone(), self.watch.files().to_vec());
+        let read = move || {
+            let begun = crate::app::reload::file_watch::look(&known);
+            let (config, files) = source.load();
+            (config, Watch::new(begun, &files))
+        };
+        let (config, watch) = tokio::task::spawn_blocking(read).await.ok()?;
+        self.watch = watch;
+        Some(config.map_err(ReloadError::from))
+    }
+
+    /// Makes a configuration the one that holds.
+    fn apply(&self, before: &Arc<AppState>, config: Config) -> Result<Changes, ReloadError> {
+        let mut warnings = config.warnings.clone();
+        let open_to_all = self.source.open_to_all;
+        let mut plan = Plan { open_to_all, ..Plan::of(config)? };
+        warnings.extend(self.fixed.put_back(&mut plan));
+        let owners = app::owners(std::mem::take(&mut plan.auth), Some(&before.owners))?;
+        app::exposed(&plan, &owners)?;
+        let changes = Changes::between(before, &mut plan.servers);
+        let metrics = before.metrics.with(plan.servers.iter().map(|it| it.server.name()));
+        before.links.set_limits(plan.limits);
+        before.sessions.adjust(plan.expiry, plan.sessions);
+        let furnishing = ServerSet::new(plan.servers, plan.identify, plan.expiry);
+        let app = Arc::new(AppState {
+            metrics: metrics.into(),
+            rules: plan.rules,
+            owners: owners.into(),
+            pace: RateLimiter::new(plan.pace).into(),
+            removed: changes.removed_names(before).into(),
+            latest: before.latest.clone(),
+            number: before.number + 1,
+            ..before.furnished(furnishing)
+        });
+        let (retiring, drain) = (changes.retire(before), app.rules.drain.unwrap_or(DRAIN));
+        before.latest.set(app.clone());
+        // Open streams check their access by themselves.
+        app.connections.recheck(&app);
+        // From here on nobody new is sent to what goes.
+        for retiring in retiring {
+            Handle::current().spawn(retiring.run(drain));
+        }
+        app.metrics.reloaded("applied");
+        warnings.iter().for_each(|warning| app.log.warn(warning));
+        changes.announce(&app);
+        Ok(changes)
+    }
+}
+
+impl Fixed {
+    /// Puts back what cannot change, and says what that is.
+    fn put_back(&self, plan: &mut Plan) -> Vec<String> {
+        let mut warnings = Vec::new();
+        if plan.listen != Some(self.listen) {
+            warnings.push(format!(
+                "it still listens on {}: `listen` holds from the next start on",
+                self.listen
+            ));
+            plan.listen = Some(self.listen);
+        }
+        if plan.store != self.store {
+            let sentence = "sessions stay where they are: `store` holds from the next start on";
+            warnings.push(sentence.to_owned());
+        }
+        for (what, as_before) in [
+            ("audit", plan.watch.audit == self.told.audit),
+            ("otlp", plan.watch.spans == self.told.spans),
+            ("seal", are_same(&plan.seal, &self.seal)),
+        ] {
+            if !as_before {
+                warnings.push(format!("`{what}` is as it was: it holds from the next start on"));
+            }
+        }
+        warnings
+    }
+}
+
+/// Whether these are the same keys, which cannot be looked at: what the one seals the other opens.
+fn are_same(some: &[SealKey], others: &[SealKey]) -> bool {
+    const CONTEXT: &str = "reload";
+    let same = |one: &SealKey, other: &SealKey| {
+        one.seal(CONTEXT, b"").is_ok_and(|sealed| other.open(CONTEXT, &sealed).is_ok())
+    };
+    some.len() == others.len() && some.iter().zip(others).all(|(one, other)| same(one, other))
+}
+
+impl Changes {
+    /// Tells clients that listen which lists are others now: those who see, or saw, a server that is another.
+    fn tell(&self, before: &AppState, now: &AppState) {
+        let sees = |server: &str, owner: &Owner, claims: &Claims| {
+            let shown = |app: &AppState| {
+                app.servers.contains_key(server) && app.views.show(server, owner, claims)
+            };
+            shown(before) || shown(now)
+        };
+        for (_, text) in LISTS_CHANGED {
+            for name in self.differing() {
+                let target = Target::Server(name.into());
+                now.connections.tell(&target, text, |owner, claims| sees(name, owner, claims));
+            }
+            let sees_any =
+                |owner: &Owner, claims: &Claims| self.all().any(|it| sees(it, owner, claims));
+            now.connections.tell(&Target::All, text, sees_any);
+        }
+    }
+}

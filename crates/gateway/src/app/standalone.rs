@@ -1,0 +1,77 @@
+//! `stayput stdio --no-daemon`: one client, and all that is done for it, in one process.
+
+use std::error::Error;
+
+use stayput_core::{Handle, Key};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+use crate::{
+    app::{Gateway, Plan, ServeError},
+    config::command_server::{self, Definition},
+    listen::{
+        lines::Lines,
+        stdio::{StdioClient, StdioConversation},
+    },
+    observe::log::Log,
+};
+
+/// The signals that end a program.
+pub(crate) struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Signals {
+    pub(crate) fn new() -> std::io::Result<Self> {
+        let (terminate, interrupt) = (SignalKind::terminate(), SignalKind::interrupt());
+        Ok(Self { terminate: signal(terminate)?, interrupt: signal(interrupt)? })
+    }
+
+    pub(crate) async fn next(&mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+        }
+    }
+}
+
+/// Speaks with the client at the standard input and output until it leaves, or a signal comes.
+///
+/// # Errors
+/// If there is no server, or others have the sessions.
+pub(crate) async fn run(
+    definition: &Definition,
+    server: Option<&str>,
+    key: Option<Key>,
+) -> Result<(), Box<dyn Error>> {
+    let (config, log) = (definition.config()?, Log::default());
+    for warning in &config.warnings {
+        log.warn(warning);
+    }
+    let target = command_server::choose(config.servers.iter().map(|it| it.server.name()), server)?;
+    let mut signals = Signals::new()?;
+    let plan = Plan { listen: None, socket: false, ..Plan::of(config)? };
+    let gateway = match Gateway::start(plan, log).await {
+        Err(ServeError::Taken { path }) => {
+            return Err(format!(
+                "another stayput has the sessions in {}, and --no-daemon needs them for itself: leave \
+                 --no-daemon out to join it, or choose another store with --store",
+                path.display()
+            )
+            .into());
+        }
+        started => started?,
+    };
+    let (app, name) = (gateway.app().clone(), Handle::generate());
+    let talk = StdioConversation::new(StdioClient { app, target, name, key, forgotten: false });
+    let left = async {
+        let lines = Lines::new(tokio::io::stdin());
+        tokio::select! {
+            _ = talk.run(lines, tokio::io::stdout(), std::future::pending()) => {}
+            () = signals.next() => {}
+        }
+        talk.leave().await;
+    };
+    gateway.run(left).await;
+    Ok(())
+}

@@ -1,0 +1,47 @@
+//! A request that is from nobody known, and what it is told.
+
+use http::{HeaderValue, Response, StatusCode, header};
+use stayput_wire::Code;
+
+use crate::reply::{self, Reply};
+
+/// Why nobody is behind a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum AuthError {
+    /// It has no credentials.
+    Missing,
+    /// They are no good. The sentence says nothing that its bearer does not know.
+    Invalid(&'static str),
+    /// Whether they are good cannot be found out now.
+    Unsure,
+}
+
+impl AuthError {
+    /// The answer. `metadata` is where a client finds out whom to ask for a token.
+    pub(crate) fn answer(self, metadata: Option<&str>) -> Response<Reply> {
+        let (error, sentence) = match self {
+            Self::Missing => {
+                (None, "this gateway wants to know who you are; send `Authorization: Bearer TOKEN`")
+            }
+            Self::Invalid(sentence) => (Some("invalid_token"), sentence),
+            Self::Unsure => {
+                return reply::unavailable(
+                    "the keys that tokens are checked with cannot be fetched now; try again in a moment",
+                );
+            }
+        };
+        let (status, code) = (StatusCode::UNAUTHORIZED, Code::INVALID_REQUEST);
+        let mut answer = reply::refusal(status, None, code, sentence);
+        let mut challenge = "Bearer realm=\"stayput\"".to_owned();
+        if let Some(error) = error {
+            challenge.push_str(&format!(", error=\"{error}\", error_description=\"{sentence}\""));
+        }
+        if let Some(metadata) = metadata {
+            challenge.push_str(&format!(", resource_metadata=\"{metadata}\""));
+        }
+        if let Ok(challenge) = HeaderValue::from_str(&challenge) {
+            answer.headers_mut().insert(header::WWW_AUTHENTICATE, challenge);
+        }
+        answer
+    }
+}

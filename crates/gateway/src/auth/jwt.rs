@@ -1,0 +1,208 @@
+//! Tokens that an issuer of OAuth 2.1 has signed.
+
+use std::{
+    collections::HashMap,
+    fmt,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
+use serde_json::{Map, Value};
+use stayput_core::{Clock, Owner, Timestamp};
+
+use super::{AuthError, Claims, Credential, Keys, Principal, jwk::Algorithm};
+use crate::auth::bearer::TokenHash;
+
+/// How long a token that was found good is not checked again. A key that its issuer takes back counts for
+/// so long at most.
+const TRUSTED: Duration = Duration::from_secs(60);
+
+/// How many of those are remembered.
+const REMEMBERED: usize = 4096;
+
+/// The largest token that is looked at.
+const SIZE: usize = 16 << 10;
+
+/// What makes a token of this issuer good for us.
+pub(crate) struct Jwt {
+    pub(crate) issuer: String,
+    /// Whom a token must be made for: one of these.
+    pub(crate) audiences: Vec<String>,
+    /// The claim that names its bearer.
+    pub(crate) subject: String,
+    /// How far clocks may be apart.
+    pub(crate) leeway: Duration,
+    pub(crate) keys: Keys,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) good: Good,
+}
+
+/// Tokens that were found good, by their hashes, and until when that counts.
+#[derive(Default)]
+pub(crate) struct Good(Mutex<HashMap<TokenHash, (Principal, Timestamp)>>);
+
+/// A token in its parts.
+struct Parts<'a> {
+    signed: &'a [u8],
+    signature: Vec<u8>,
+    algorithm: Algorithm,
+    kid: Option<String>,
+    claims: Map<String, Value>,
+}
+
+impl Jwt {
+    /// Whose token this is.
+    pub(super) async fn principal(&self, token: &str) -> Result<Principal, AuthError> {
+        let (hash, now) = (TokenHash::of(token), self.clock.now());
+        if let Some(principal) = self.good.get(hash, now) {
+            return Ok(principal);
+        }
+        let parts = Parts::of(token).ok_or(AuthError::Invalid("the token is not a signed JWT"))?;
+        let keys = self.keys.find(parts.kid.as_deref()).await.map_err(|_| AuthError::Unsure)?;
+        let by =
+            keys.iter().any(|key| key.has_signed(parts.algorithm, parts.signed, &parts.signature));
+        if !by {
+            return Err(AuthError::Invalid("the token is not signed by a key of its issuer"));
+        }
+        let until = self.check(&parts.claims, now)?;
+        let owner = self.owner(&parts.claims)?;
+        let credential = Credential::Jwt { keys: self.keys.number() };
+        let principal = Principal::new(owner, Claims(parts.claims), credential);
+        let principal = Principal { until: Some(until), ..principal };
+        self.good.insert(hash, principal.clone(), until.min(now.after(TRUSTED)), now);
+        Ok(principal)
+    }
+
+    /// The owner that a token names.
+    fn owner(&self, claims: &Map<String, Value>) -> Result<Owner, AuthError> {
+        let nameless = AuthError::Invalid("the token does not say whose it is");
+        let subject = claims.get(&self.subject).and_then(Value::as_str).ok_or(nameless)?;
+        Owner::verified(&self.issuer, subject).map_err(|_| nameless)
+    }
+
+    /// Checks the claims of a token again that was verified with the keys of this number. Under other keys its
+    /// signature would have to be verified again, and the token is not kept for that: it counts as refused.
+    pub(super) fn recheck(
+        &self,
+        principal: &Principal,
+        keys: u64,
+        now: Timestamp,
+    ) -> Option<Principal> {
+        if keys != self.keys.number() {
+            return None;
+        }
+        let claims = &principal.claims.0;
+        let (owner, until) = (self.owner(claims).ok()?, self.check(claims, now).ok()?);
+        Some(Principal { owner, until: Some(until), admin: false, ..principal.clone() })
+    }
+
+    /// Whether the token is meant for us and for now; until when it is.
+    fn check(&self, claims: &Map<String, Value>, now: Timestamp) -> Result<Timestamp, AuthError> {
+        if claims.get("iss").and_then(Value::as_str) != Some(&self.issuer) {
+            return Err(AuthError::Invalid("the token is of another issuer"));
+        }
+        let ours = |one: &Value| {
+            one.as_str().is_some_and(|one| self.audiences.iter().any(|known| known == one))
+        };
+        let meant = match claims.get("aud") {
+            Some(Value::Array(list)) => list.iter().any(ours),
+            Some(one) => ours(one),
+            None => false,
+        };
+        if !meant {
+            return Err(AuthError::Invalid(
+                "the token is made for somebody else than this gateway",
+            ));
+        }
+        let Some(until) = claims.get("exp").and_then(moment) else {
+            return Err(AuthError::Invalid("the token does not say when it ends"));
+        };
+        let until = until.after(self.leeway);
+        if until <= now {
+            return Err(AuthError::Invalid("the token has expired"));
+        }
+        let begins = |name: &str| match claims.get(name) {
+            Some(value) => moment(value).is_some_and(|at| at <= now.after(self.leeway)),
+            None => true,
+        };
+        if !begins("nbf") || !begins("iat") {
+            return Err(AuthError::Invalid("the token is of the future"));
+        }
+        Ok(until)
+    }
+}
+
+impl fmt::Debug for Jwt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { issuer, audiences, subject, leeway, keys, .. } = self;
+        f.debug_struct("Jwt")
+            .field("issuer", issuer)
+            .field("audiences", audiences)
+            .field("subject", subject)
+            .field("leeway", leeway)
+            .field("keys", keys)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Good {
+    fn get(&self, hash: TokenHash, now: Timestamp) -> Option<Principal> {
+        let good = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        good.get(&hash).filter(|(_, until)| now < *until).map(|(principal, _)| principal.clone())
+    }
+
+    fn insert(&self, hash: TokenHash, principal: Principal, until: Timestamp, now: Timestamp) {
+        let mut good = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if good.len() >= REMEMBERED {
+            good.retain(|_, (_, until)| now < *until);
+        }
+        // Still too many: they are checked each time, which is slower and nothing else.
+        if good.len() < REMEMBERED {
+            good.insert(hash, (principal, until));
+        }
+    }
+}
+
+impl<'a> Parts<'a> {
+    fn of(token: &'a str) -> Option<Self> {
+        if token.len() > SIZE {
+            return None;
+        }
+        let (signed, signature) = token.rsplit_once('.')?;
+        let (head, claims) = signed.split_once('.')?;
+        let object = |part: &str| {
+            let bytes = URL_SAFE_NO_PAD.decode(part).ok()?;
+            serde_json::from_slice::<Map<String, Value>>(&bytes).ok()
+        };
+        let head = object(head)?;
+        let text = |name: &str| head.get(name).and_then(Value::as_str);
+        // What must be understood and is not (RFC 7515 §4.1.11), or is no token for an API.
+        let kind = text("typ").unwrap_or("JWT").to_ascii_lowercase();
+        let kind = kind.strip_prefix("application/").unwrap_or(&kind);
+        if head.contains_key("crit") || !["jwt", "at+jwt"].contains(&kind) {
+            return None;
+        }
+        Some(Self {
+            signed: signed.as_bytes(),
+            signature: URL_SAFE_NO_PAD.decode(signature).ok()?,
+            algorithm: Algorithm::named(text("alg")?)?,
+            kid: text("kid").map(str::to_owned),
+            claims: object(claims)?,
+        })
+    }
+}
+
+/// Seconds since 1970, which may have a fraction.
+fn moment(value: &Value) -> Option<Timestamp> {
+    let millis = value.as_f64()? * 1_000.0;
+    if !(0.0..=9.0e15).contains(&millis) {
+        return None;
+    }
+    #[allow(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "it is neither negative nor larger than that"
+    )]
+    Some(Timestamp::from_millis(millis as u64))
+}

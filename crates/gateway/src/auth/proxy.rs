@@ -1,0 +1,93 @@
+//! A proxy in front of the gateway, which has asked who it is.
+
+use std::{net::IpAddr, str::FromStr};
+
+use http::{HeaderMap, HeaderName};
+use stayput_core::Owner;
+
+use super::{AuthError, Claims, Credential, Principal};
+
+/// Who vouches for whom a proxy names.
+const ISSUER: &str = "proxy";
+
+/// A header that says who a request is from, and from whom that is believed.
+#[derive(Debug)]
+pub(crate) struct Proxy {
+    pub(crate) header: HeaderName,
+    pub(crate) from: Vec<Network>,
+}
+
+impl Proxy {
+    /// Who the proxy says it is; nothing if the request is from somebody else, whose header counts for
+    /// nothing.
+    pub(super) fn principal(
+        &self,
+        from: IpAddr,
+        headers: &HeaderMap,
+    ) -> Result<Option<Principal>, AuthError> {
+        if !self.is_at(from) {
+            return Ok(None);
+        }
+        let mut said = headers.get_all(&self.header).iter();
+        let Some(name) = said.next() else { return Ok(None) };
+        // A proxy that adds its header to one of the client's, instead of replacing it, would let anybody
+        // be anybody.
+        if said.next().is_some() {
+            return Err(AuthError::Invalid("the header that names you is there more than once"));
+        }
+        let wrong = AuthError::Invalid("the header that names you is no name");
+        let name = name.to_str().map_err(|_| wrong)?.trim();
+        let owner = Owner::verified(ISSUER, name).map_err(|_| wrong)?;
+        Ok(Some(Principal::new(owner, Claims::default().of(name), Credential::Proxy(from))))
+    }
+
+    /// Whether the proxy can be at this address.
+    pub(super) fn is_at(&self, from: IpAddr) -> bool {
+        self.from.iter().any(|network| network.has(from))
+    }
+}
+
+/// Addresses with the same first bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Network {
+    first: IpAddr,
+    bits: u32,
+}
+
+impl Network {
+    /// One address.
+    pub(crate) fn host(first: IpAddr) -> Self {
+        Self { first, bits: if first.is_ipv4() { 32 } else { 128 } }
+    }
+
+    fn has(&self, address: IpAddr) -> bool {
+        // An address of the old kind that came in by a socket of the new one.
+        match (self.first, address.to_canonical()) {
+            (IpAddr::V4(first), IpAddr::V4(address)) => {
+                let differ = first.to_bits() ^ address.to_bits();
+                self.bits == 0 || differ >> (32 - self.bits) == 0
+            }
+            (IpAddr::V6(first), IpAddr::V6(address)) => {
+                let differ = first.to_bits() ^ address.to_bits();
+                self.bits == 0 || differ >> (128 - self.bits) == 0
+            }
+            _ => false,
+        }
+    }
+}
+
+impl FromStr for Network {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let wrong = "an address such as \"10.0.0.7\", or a network such as \"10.0.0.0/8\"";
+        let (first, bits) = match text.split_once('/') {
+            Some((first, bits)) => (first, Some(bits)),
+            None => (text, None),
+        };
+        let first: IpAddr = first.parse().map_err(|_| wrong)?;
+        let most = if first.is_ipv4() { 32 } else { 128 };
+        let bits = bits.map_or(Ok(most), |bits| bits.parse().map_err(|_| wrong))?;
+        if bits > most { Err(wrong) } else { Ok(Self { first, bits }) }
+    }
+}

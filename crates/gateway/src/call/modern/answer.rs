@@ -1,0 +1,200 @@
+//! The answer of a server, as a modern client gets it.
+
+use std::borrow::Cow;
+
+use bytes::Bytes;
+use stayput_core::Handle;
+use stayput_upstream::{Answer, Profile};
+use stayput_wire::{Code, Edits, Era, Message, Raw, json, meta};
+
+use crate::{call::modern::bridge, route::modern::lists};
+use crate::{call::session_link::RequestRef, config::Tools, reply};
+
+/// What is done to the answer to a request. What a modern server answers to everybody passes as it is.
+pub(crate) struct Finish<'a> {
+    asked: RequestRef<'a>,
+    profile: &'a Profile,
+    tools: Option<&'a Tools>,
+    /// Of the session that it comes from, as JSON.
+    state: Option<String>,
+    given: Option<&'a Handle>,
+}
+
+impl<'a> Finish<'a> {
+    pub(crate) fn new(asked: RequestRef<'a>, profile: &'a Profile) -> Self {
+        Self { asked, profile, tools: None, state: None, given: None }
+    }
+
+    /// Shows only these tools in lists.
+    pub(crate) fn passing(self, tools: Option<&'a Tools>) -> Self {
+        Self { tools: tools.filter(|_| self.asked.method == "tools/list"), ..self }
+    }
+
+    /// Tells of the session, and gives its handle out.
+    pub(crate) fn telling(self, state: String, given: Option<&'a Handle>) -> Self {
+        Self { state: Some(state), given, ..self }
+    }
+
+    fn is_legacy(&self) -> bool {
+        self.profile.way().era() == Era::Legacy
+    }
+
+    fn listens(&self) -> bool {
+        self.asked.method == "subscriptions/listen"
+    }
+
+    /// The answer, and the code that its status depends on if it is an error.
+    pub(crate) fn answer(&self, answer: Answer) -> (Bytes, Option<Code>) {
+        if let Some(error) = answer.error() {
+            let code = answer.code();
+            return match code {
+                Some(Code::URL_ELICITATION_REQUIRED)
+                    if self.is_legacy() && self.asked.method == "tools/call" =>
+                {
+                    let result = bridge::tool_error(&bridge::visit_first(error));
+                    (reply::result(self.asked.id, &self.result(&result)).into(), None)
+                }
+                _ => recoded(answer, code.filter(|_| self.is_legacy())),
+            };
+        }
+        let edited = self.state.is_some() || self.tools.is_some() || self.is_legacy();
+        if !edited && !self.listens() {
+            return (answer.into_bytes(), None);
+        }
+        let text = answer.into_bytes();
+        let made = Message::parse(&text).ok().and_then(|message| {
+            let mut edits = message.edit();
+            self.edit(&mut edits, message.result()?);
+            Some(Bytes::from(edits.apply().ok()?.into_owned()))
+        });
+        match (made, self.tools) {
+            (Some(made), _) => (made, None),
+            // What cannot be looked through is not shown.
+            (None, Some(_)) => {
+                let sentence = "the server's list of tools cannot be read";
+                (reply::error(self.asked.id, Code::INTERNAL_ERROR, sentence).into(), None)
+            }
+            (None, None) => (text, None),
+        }
+    }
+
+    /// A result that is known without asking.
+    pub(crate) fn result<'r>(&self, result: &'r str) -> Cow<'r, str> {
+        let Ok(raw) = Raw::parse(result) else { return result.into() };
+        let mut edits = Edits::new(result);
+        self.edit(&mut edits, raw);
+        let shown = |_| match self.tools {
+            Some(_) => r#"{"resultType":"complete","tools":[]}"#.into(),
+            None => result.into(),
+        };
+        edits.apply().unwrap_or_else(shown)
+    }
+
+    fn edit(&self, edits: &mut Edits<'_>, result: Raw<'_>) {
+        if self.is_legacy() {
+            self.translate(edits, result);
+        }
+        let told = result.find(&[meta::META, meta::SUBSCRIPTION_ID]);
+        if let Some(told) = told.filter(|_| self.listens()) {
+            // The link listens under a number of its own.
+            edits.replace(told, self.asked.id);
+        }
+        if let Some(state) = &self.state {
+            edits.set_in(result, &[meta::META, meta::STATE], state);
+        }
+        if let Some(given) = self.given {
+            give(edits, result, given);
+        }
+        if let Some((list, shown)) = self.tools.and_then(|tools| tools.shown(result)) {
+            edits.replace(list, &shown);
+        }
+    }
+
+    /// Adds what the modern era wants said.
+    fn translate(&self, edits: &mut Edits<'_>, result: Raw<'_>) {
+        if result.find(&["resultType"]).and_then(Raw::text).is_none() {
+            edits.set_in(result, &["resultType"], r#""complete""#);
+        }
+        let caching = match self.asked.method {
+            "resources/read" => Some((0, r#""private""#)),
+            method if lists::is_list(method) => Some((crate::route::lists::TTL, lists::PUBLIC)),
+            _ => None,
+        };
+        if let Some((ttl, scope)) = caching {
+            edits.set_in(result, &["ttlMs"], &ttl.to_string());
+            edits.set_in(result, &["cacheScope"], scope);
+        }
+        let info = Raw::parse(self.profile.greeting().result()).ok();
+        let info = info.and_then(|greeting| greeting.find(&["serverInfo"]));
+        let told = result.find(&[meta::META, meta::SERVER_INFO]).is_some();
+        if let Some(info) = info.filter(|_| !told) {
+            edits.set_in(result, &[meta::META, meta::SERVER_INFO], info.as_str());
+        }
+    }
+}
+
+/// Gives a handle out: to the host in `_meta`, and to the model in the last words of a tool.
+fn give(edits: &mut Edits<'_>, result: Raw<'_>, given: &Handle) {
+    let handle = given.expose();
+    edits.set_in(result, &[meta::META, meta::SESSION], &json::quote(handle));
+    let Some(content) = result.find(&["content"]).filter(|content| content.is_array()) else {
+        return;
+    };
+    let text = json::quote(&format!(
+        "This call ran in a new session: {handle}. Pass it as the session argument of the tool (`session_id`, \
+         or `stayput_session_id` where the tool has that) in every later call of this conversation, and \
+         keep it when the conversation is summarised; a call without it begins with nothing."
+    ));
+    let said: Vec<_> = content.elements().map(Raw::as_str).collect();
+    let comma = if said.is_empty() { "" } else { "," };
+    let said = said.join(",");
+    edits.replace(content, &format!(r#"[{said}{comma}{{"type":"text","text":{text}}}]"#));
+}
+
+/// An error of a server, under the code that the client knows for it.
+fn recoded(answer: Answer, legacy: Option<Code>) -> (Bytes, Option<Code>) {
+    let Some(code) = legacy.and_then(bridge::code) else {
+        let code = answer.code();
+        return (answer.into_bytes(), code);
+    };
+    let text = answer.into_bytes();
+    let made = Message::parse(&text).ok().and_then(|message| {
+        let mut edits = message.edit();
+        edits.set_in(message.error()?, &["code"], &code.0.to_string());
+        Some(edits.apply().ok()?.into_owned().into())
+    });
+    (made.unwrap_or(text), Some(code))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn given(result: &str, handle: &Handle) -> String {
+        let mut edits = Edits::new(result);
+        let raw = Raw::parse(result).unwrap();
+        edits.set_in(raw, &[meta::META, meta::STATE], "{}");
+        give(&mut edits, raw, handle);
+        edits.apply().unwrap().into_owned()
+    }
+
+    /// R148: the host finds a handle in `_meta`, the model in the last words; what the server said stays.
+    #[test]
+    fn a_handle_is_given_out_behind_what_the_tool_said() {
+        let handle = Handle::generate();
+        let said = r#"{"content":[{"type":"text","text":"a","n":1.10} , {"x":2}],"_meta":{"y":1}}"#;
+        let made = given(said, &handle);
+        let value: serde_json::Value = serde_json::from_str(&made).unwrap();
+        assert!(made.starts_with(r#"{"content":[{"type":"text","text":"a","n":1.10},{"x":2},"#));
+        assert!(value["content"][2]["text"].as_str().unwrap().contains(handle.expose()));
+        assert_eq!(value["_meta"][meta::SESSION], handle.expose());
+        assert_eq!(value["_meta"]["y"], 1);
+        let value: serde_json::Value =
+            serde_json::from_str(&given(r#"{"content":[ ]}"#, &handle)).unwrap();
+        assert_eq!(value["content"].as_array().unwrap().len(), 1);
+        // What is no answer of a tool has no words to add to.
+        let value: serde_json::Value =
+            serde_json::from_str(&given(r#"{"contents":[]}"#, &handle)).unwrap();
+        assert!(value["content"].is_null() && value["_meta"][meta::SESSION].is_string());
+    }
+}

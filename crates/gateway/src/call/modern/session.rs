@@ -1,0 +1,99 @@
+//! Calls to a server whose state is kept: first of all, which session is meant.
+
+use std::sync::Arc;
+
+use http::{Response, header};
+use stayput_core::{Handle, InUse, Origin};
+use stayput_upstream::Profile;
+use stayput_wire::Era;
+
+use crate::{
+    call::modern::{
+        bridge,
+        client_call::{self, CallOwner, ModernCall, OfSession},
+        validate,
+    },
+    route::modern::Request,
+};
+use crate::{
+    call::session_link::SessionLink,
+    identify::{self, EphemeralSession, RequestEdit, SessionChoice, cookie},
+    observe::CallEnd,
+    reply::{self, Reply, loss},
+};
+
+/// A request that depends on the state of a session. Where cookies count, its answer sets one.
+pub(crate) async fn call(request: &Request<'_>, profile: &Arc<Profile>) -> Response<Reply> {
+    let (app, headers) = (request.app, request.headers);
+    let which = identify::which(app, request.claim()).await;
+    let (mut response, cookie) = match which {
+        SessionChoice::Answer(text) => {
+            request.note(None, CallEnd::NoSession);
+            let status = client_call::code(&text).map(validate::status).unwrap_or_default();
+            let mut response = reply::message(text);
+            *response.status_mut() = status;
+            (response, cookie::given(app, headers, None).await)
+        }
+        SessionChoice::Session { session, origin, text, given, fleeting } => {
+            let cookie = cookie::given(app, headers, Some(session.session())).await;
+            let meant = Meant { session, origin, text, given, fleeting };
+            (run(request, profile, meant).await, cookie)
+        }
+    };
+    if let Some(cookie) = cookie {
+        response.headers_mut().insert(header::SET_COOKIE, cookie);
+    }
+    response
+}
+
+/// The session that a request means, see [`SessionChoice::Session`].
+struct Meant {
+    session: InUse,
+    origin: Origin,
+    text: Option<RequestEdit>,
+    given: Option<Handle>,
+    fleeting: bool,
+}
+
+async fn run(request: &Request<'_>, profile: &Arc<Profile>, meant: Meant) -> Response<Reply> {
+    let Request { app, server, message, .. } = request;
+    let Meant { session, origin, text, given, fleeting } = meant;
+    let fleeting = fleeting.then(|| EphemeralSession::of(app, session.session()));
+    let visit =
+        SessionLink { app: (*app).clone(), server: (*server).clone(), session, era: Era::Modern };
+    let note = |outcome| request.note(Some(visit.session.session()), outcome);
+    if let Some(sentence) = visit.busy() {
+        note(CallEnd::Denied);
+        return request.failed(&sentence);
+    }
+    let link = match visit.found() {
+        Some(link) => link,
+        None => match visit.open(&bridge::hello(message)).await {
+            Ok(link) => link,
+            Err(sentence) => {
+                note(CallEnd::NoLink);
+                return request.failed(&sentence);
+            }
+        },
+    };
+    if let Err(sentence) = visit.depend(&link, request.asked()).await {
+        note(CallEnd::NoLink);
+        return request.failed(&sentence);
+    }
+    if let Some(told) = visit.pending_loss(&link, request.asked()) {
+        note(CallEnd::Lost);
+        return reply::message_then(told.text, told.then);
+    }
+    // What was lost was told, or else the call would not be made, though that may not be noted yet.
+    let told = loss::depends_on_state(request.method) && matches!(origin, Origin::Lost(_));
+    let origin = if told { Origin::Kept } else { origin };
+    let behind = CallOwner::Session(Box::new(OfSession { visit, origin, given, fleeting }));
+    let errand = ModernCall::new(request, profile, link, behind);
+    match text {
+        None => errand.send(message).await,
+        Some(rest) => match rest.message(message) {
+            Ok(message) => errand.send(&message).await,
+            Err(error) => request.failed(&error.to_string()),
+        },
+    }
+}

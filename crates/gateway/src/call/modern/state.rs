@@ -1,0 +1,28 @@
+//! What a modern client is told of the session that its answer comes from.
+
+use stayput_core::{Clock as _, Generation, Origin, Session, SystemClock};
+use stayput_wire::json;
+
+use crate::observe::time_format;
+
+/// Whether what an agent remembers of a session is still true, as JSON.
+pub(crate) fn told(session: &Session, origin: Origin, generation: Generation) -> String {
+    let state = match origin {
+        Origin::Fresh => "fresh",
+        Origin::Kept => "kept",
+        Origin::Lost(_) => "lost",
+    };
+    let record = session.record();
+    // The idle clock starts when this call has ended, which is now.
+    let expires = record.expiry.deadline(record.created, SystemClock.now());
+    let expires = expires.map_or("null".to_owned(), |at| json::quote(&time_format::text(at)));
+    format!(
+        r#"{{"session":"{}","state":"{state}","generation":{generation},"expires":{expires}}}"#,
+        session.id()
+    )
+}
+
+/// The same of a state that all share, which belongs to no session.
+pub(crate) fn shared(generation: Generation) -> String {
+    format!(r#"{{"session":null,"state":"kept","generation":{generation},"expires":null}}"#)
+}

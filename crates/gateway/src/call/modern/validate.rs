@@ -1,0 +1,154 @@
+//! What a request of the modern era has to say, and to say twice.
+
+use std::borrow::Cow;
+
+use http::{HeaderMap, HeaderValue, Response, StatusCode};
+use stayput_wire::{Code, Era, Message, ParamHeaders, Raw, Version, header as mcp, json, meta};
+
+use crate::{
+    listen::router::accepts,
+    reply::{self, Reply},
+};
+
+/// A request that is not let in.
+#[derive(Debug)]
+pub(crate) struct InvalidRequest {
+    status: StatusCode,
+    code: Code,
+    sentence: String,
+    /// As JSON.
+    data: Option<String>,
+}
+
+impl InvalidRequest {
+    /// With the status that its code asks for.
+    pub(crate) fn new(code: Code, sentence: &str) -> Self {
+        let (sentence, data) = (sentence.to_owned(), None);
+        Self { status: status(code), code, sentence, data }
+    }
+
+    fn bad(code: Code, sentence: &str) -> Self {
+        Self { status: StatusCode::BAD_REQUEST, ..Self::new(code, sentence) }
+    }
+
+    fn mismatch(header: &str, what: &str) -> Self {
+        Self::new(Code::HEADER_MISMATCH, &format!("the header {header} {what}"))
+    }
+
+    /// The answer to the request with this id.
+    pub(crate) fn response(self, id: Option<&str>) -> Response<Reply> {
+        let (id, code) = (id.unwrap_or("null"), self.code.0);
+        let data = self.data.map(|data| format!(r#","data":{data}"#)).unwrap_or_default();
+        let message = json::quote(&self.sentence);
+        let mut response = reply::message(format!(
+            r#"{{"jsonrpc":"2.0","id":{id},"error":{{"code":{code},"message":{message}{data}}}}}"#
+        ));
+        *response.status_mut() = self.status;
+        response
+    }
+}
+
+/// The status that an error with this code goes out with.
+pub(crate) fn status(code: Code) -> StatusCode {
+    StatusCode::from_u16(code.http_status(Era::Modern)).unwrap_or_default()
+}
+
+/// Whether a request says what every request has to say, in its headers as in its body.
+pub(crate) fn request(headers: &HeaderMap, message: &Message<'_>) -> Result<(), InvalidRequest> {
+    if ![mcp::JSON, mcp::EVENT_STREAM].iter().all(|kind| accepts(headers, kind)) {
+        let sentence = "Accept has to list both application/json and text/event-stream";
+        let refused = InvalidRequest::new(Code::INVALID_REQUEST, sentence);
+        return Err(InvalidRequest { status: StatusCode::NOT_ACCEPTABLE, ..refused });
+    }
+    let version = required(message)?;
+    same(headers, mcp::PROTOCOL_VERSION, Some(&version))?;
+    supported(&version)?;
+    same(headers, mcp::METHOD, message.method())?;
+    let Some(source) = message.method().and_then(mcp::name_source) else { return Ok(()) };
+    let name = message.params().map(|params| params.find_unique(&[source]));
+    let name = name.transpose().map_err(|_| twice(source))?.flatten().and_then(Raw::text);
+    same(headers, mcp::NAME, name.as_deref())
+}
+
+/// Whether a request says what every request has to say, where there are no headers.
+pub(crate) fn body(message: &Message<'_>) -> Result<(), InvalidRequest> {
+    supported(&required(message)?)
+}
+
+/// Whether a version is one of those that are spoken in this way.
+fn supported(version: &str) -> Result<(), InvalidRequest> {
+    let spoken = Version::from(version);
+    match spoken.is_known() && spoken.era() == Era::Modern {
+        true => Ok(()),
+        false => Err(unsupported(version)),
+    }
+}
+
+/// Whether the arguments of a tool that travel as headers say there what they say in the body.
+pub(crate) fn params(
+    headers: &HeaderMap,
+    marks: &ParamHeaders,
+    params: Option<Raw<'_>>,
+) -> Result<(), InvalidRequest> {
+    let arguments = params.map(|params| params.find_unique(&["arguments"])).transpose();
+    let arguments = arguments.map_err(|_| twice("arguments"))?.flatten();
+    let checked = marks.check(arguments, |name| headers.get(name).map(HeaderValue::as_bytes));
+    checked.map_err(|wrong| InvalidRequest::new(Code::HEADER_MISMATCH, &wrong.to_string()))
+}
+
+/// The version that a request names, if it has all that it needs in `_meta`.
+fn required<'a>(message: &Message<'a>) -> Result<Cow<'a, str>, InvalidRequest> {
+    let missing = |key: &str, what: &str| {
+        InvalidRequest::bad(Code::INVALID_PARAMS, &format!("`_meta` needs `{key}`, {what}"))
+    };
+    let meta = message.params().map(|params| params.find_unique(&[meta::META])).transpose();
+    let meta = meta.map_err(|_| twice(meta::META))?.flatten();
+    let find = |key: &str| match meta.map(|meta| meta.find_unique(&[key])).transpose() {
+        Ok(found) => Ok(found.flatten()),
+        Err(_) => Err(twice(key)),
+    };
+    let version = find(meta::PROTOCOL_VERSION)?.and_then(Raw::text);
+    let version = version.ok_or_else(|| {
+        missing(meta::PROTOCOL_VERSION, "a string: the version that the request speaks")
+    })?;
+    let capabilities = find(meta::CLIENT_CAPABILITIES)?.filter(|it| it.is_object());
+    match capabilities {
+        Some(_) => Ok(version),
+        None => Err(missing(meta::CLIENT_CAPABILITIES, "an object: what the client can do")),
+    }
+}
+
+/// What stands there twice says one thing to us and another to the server.
+fn twice(name: &str) -> InvalidRequest {
+    InvalidRequest::bad(Code::INVALID_PARAMS, &format!("`{name}` stands there twice; send it once"))
+}
+
+/// Whether a header says what the body says. What the body does not say, no header says.
+fn same(headers: &HeaderMap, name: &'static str, body: Option<&str>) -> Result<(), InvalidRequest> {
+    let mut all = headers.get_all(name).iter();
+    let said = match (all.next(), all.next()) {
+        (None, _) => None,
+        (Some(said), None) => Some(mcp::decode(said.as_bytes())),
+        (Some(_), Some(_)) => return Err(InvalidRequest::mismatch(name, "stands there twice")),
+    };
+    let said =
+        said.transpose().map_err(|error| InvalidRequest::mismatch(name, &error.to_string()))?;
+    match (said, body) {
+        (None, Some(_)) => Err(InvalidRequest::mismatch(name, "is missing")),
+        (said, body) if said.as_deref() == body => Ok(()),
+        _ => Err(InvalidRequest::mismatch(name, "does not say what the body says")),
+    }
+}
+
+fn unsupported(requested: &str) -> InvalidRequest {
+    let sentence = "this version of the protocol is not spoken here; choose one that is";
+    let supported = versions();
+    let data = format!(r#"{{"supported":[{supported}],"requested":{}}}"#, json::quote(requested));
+    InvalidRequest { data: Some(data), ..InvalidRequest::new(Code::UNSUPPORTED_VERSION, sentence) }
+}
+
+/// All versions that are spoken here, the newest first, as members of a JSON array.
+pub(crate) fn versions() -> String {
+    let all: Vec<_> = Version::KNOWN.iter().rev().map(|it| json::quote(it.as_str())).collect();
+    all.join(",")
+}

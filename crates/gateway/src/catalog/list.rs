@@ -1,0 +1,200 @@
+//! The lists of servers, and how several become one.
+
+use std::borrow::Cow;
+
+use bytes::Bytes;
+use stayput_wire::{Edits, Raw, json};
+
+use crate::catalog::{cursor::Cursor, names::Names};
+
+/// A kind of list.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct List {
+    /// What asks for it.
+    pub(crate) method: &'static str,
+    /// Where its entries stand in a result.
+    pub(crate) member: &'static str,
+    /// What an entry is called by.
+    pub(crate) key: &'static str,
+    /// What a server declares that has it.
+    pub(crate) capability: &'static str,
+}
+
+pub(crate) static TOOLS: List =
+    List { method: "tools/list", member: "tools", key: "name", capability: "tools" };
+pub(crate) static PROMPTS: List =
+    List { method: "prompts/list", member: "prompts", key: "name", capability: "prompts" };
+pub(crate) static RESOURCES: List =
+    List { method: "resources/list", member: "resources", key: "uri", capability: "resources" };
+pub(crate) static TEMPLATES: List = List {
+    method: "resources/templates/list",
+    member: "resourceTemplates",
+    key: "uriTemplate",
+    capability: "resources",
+};
+
+impl List {
+    /// The list that a method asks for.
+    pub(crate) fn of(method: &str) -> Option<&'static Self> {
+        [&TOOLS, &PROMPTS, &RESOURCES, &TEMPLATES].into_iter().find(|list| list.method == method)
+    }
+
+    /// Whether entries are named after their server; URIs stay as they are.
+    pub(crate) fn is_named(&self) -> bool {
+        self.key == "name"
+    }
+
+    /// The entries of a page.
+    pub(crate) fn entries<'a>(&self, page: &'a Bytes) -> impl Iterator<Item = Raw<'a>> {
+        let page = str::from_utf8(page).ok().and_then(|text| Raw::parse(text).ok());
+        page.and_then(|page| page.find(&[self.member])).into_iter().flat_map(Raw::elements)
+    }
+
+    /// What an entry is called; nothing if that cannot be read.
+    pub(crate) fn called<'a>(&self, entry: Raw<'a>) -> Option<Cow<'a, str>> {
+        entry.find(&[self.key])?.text()
+    }
+
+    /// An entry as clients get it: under the name they call it by, every other byte as it was.
+    pub(crate) fn shown<'a>(
+        &self,
+        names: &Names,
+        server: &str,
+        entry: Raw<'a>,
+    ) -> Option<Cow<'a, str>> {
+        let called = self.called(entry)?;
+        if !self.is_named() {
+            return Some(entry.as_str().into());
+        }
+        let mut edits = Edits::new(entry.as_str());
+        edits.set(&[self.key], &json::quote(&names.outer(server, &called)));
+        edits.apply().ok()
+    }
+}
+
+/// A page of one server.
+#[derive(Clone, Debug)]
+pub(crate) struct Page {
+    /// The cursor it was asked for with.
+    pub(crate) asked: Option<String>,
+    /// The result.
+    pub(crate) text: Bytes,
+}
+
+/// What one server gives to a list.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Part {
+    pub(crate) server: String,
+    pub(crate) pages: Vec<Page>,
+    /// Where it goes on, if these are not all.
+    pub(crate) rest: Option<String>,
+}
+
+/// One page of the list of all.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Merged {
+    /// The entries, with commas between them.
+    pub(crate) entries: String,
+    /// Where it goes on.
+    pub(crate) next: Option<Cursor>,
+}
+
+/// Puts parts together, in their order. A page ends before the page of a server with which it would be
+/// longer than `limit`, but has one at least. `show` gives an entry as it is shown, if it is.
+pub(crate) fn merge<'a>(
+    list: &List,
+    parts: &'a [Part],
+    limit: usize,
+    show: impl Fn(&str, Raw<'a>) -> Option<Cow<'a, str>>,
+) -> Merged {
+    let mut entries = String::new();
+    let mut begun = false;
+    for part in parts {
+        let goes_on = |inner: Option<String>| Some(Cursor { server: part.server.clone(), inner });
+        for page in &part.pages {
+            if begun && entries.len() + page.text.len() > limit {
+                return Merged { entries, next: goes_on(page.asked.clone()) };
+            }
+            begun = true;
+            for entry in list.entries(&page.text).filter_map(|entry| show(&part.server, entry)) {
+                if !entries.is_empty() {
+                    entries.push(',');
+                }
+                entries.push_str(&entry);
+            }
+        }
+        if part.rest.is_some() {
+            return Merged { entries, next: goes_on(part.rest.clone()) };
+        }
+    }
+    Merged { entries, next: None }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn page(asked: Option<&str>, text: &'static str) -> Page {
+        Page { asked: asked.map(str::to_owned), text: Bytes::from_static(text.as_bytes()) }
+    }
+
+    fn part(server: &str, pages: Vec<Page>) -> Part {
+        Part { server: server.to_owned(), pages, rest: None }
+    }
+
+    fn parts() -> [Part; 3] {
+        [
+            part(
+                "a",
+                vec![
+                    page(None, r#"{"tools":[{ "n":1.10,"name":"x" }],"nextCursor":"2","z":1}"#),
+                    page(Some("2"), r#"{"tools":[{"name":"y\/"},{"title":"nameless"},7]}"#),
+                ],
+            ),
+            part("b.c", vec![page(None, r#"{"tools":[]}"#)]),
+            part("d", vec![page(None, r#"{"tools":[{"name":"x","name":"w"}]}"#)]),
+        ]
+    }
+
+    /// Invariant 10: nothing of an entry is touched but its name.
+    #[test]
+    fn lists_become_one() {
+        let names = Names::new(["a", "b.c", "d"]);
+        let parts = parts();
+        let show = |server: &str, entry| TOOLS.shown(&names, server, entry);
+        let merged = merge(&TOOLS, &parts, 1 << 20, show);
+        let expected = r#"{ "n":1.10,"name":"a__x" },{"name":"a__y/"},{"name":"d__w"}"#;
+        assert_eq!(merged, Merged { entries: expected.to_owned(), next: None });
+    }
+
+    /// Every entry is on one page, whatever fits on one.
+    #[test]
+    fn pages_are_cut_between_those_of_servers() {
+        let names = Names::new(["a", "b.c", "d"]);
+        let whole = parts();
+        let show = |server: &str, entry| TOOLS.shown(&names, server, entry);
+        let first = merge(&TOOLS, &whole, 10, show);
+        let next = Cursor { server: "a".to_owned(), inner: Some("2".to_owned()) };
+        assert_eq!(first.entries, r#"{ "n":1.10,"name":"a__x" }"#);
+        assert_eq!(first.next, Some(next));
+        let rest = [part("a", whole[0].pages[1..].to_vec()), whole[1].clone(), whole[2].clone()];
+        let second = merge(&TOOLS, &rest, 40, show);
+        assert_eq!(second.next, Some(Cursor { server: "d".to_owned(), inner: None }));
+        let mut cut = parts();
+        cut[1].rest = Some("more".to_owned());
+        let goes_on = Cursor { server: "b.c".to_owned(), inner: Some("more".to_owned()) };
+        assert_eq!(merge(&TOOLS, &cut, 1 << 20, show).next, Some(goes_on));
+    }
+
+    #[test]
+    fn uris_stay_as_they_are() {
+        let names = Names::new(["a"]);
+        let parts =
+            [part("a", vec![page(None, r#"{"resources":[{"uri":"a:\/b", "name":"n"},{}]}"#)])];
+        let merged =
+            merge(&RESOURCES, &parts, 10, |server, it| RESOURCES.shown(&names, server, it));
+        assert_eq!(merged.entries, r#"{"uri":"a:\/b", "name":"n"}"#);
+        assert_eq!(List::of("resources/templates/list"), Some(&TEMPLATES));
+        assert_eq!(List::of("tools/call"), None);
+    }
+}

@@ -1,0 +1,218 @@
+//! One server: started, asked, and two sessions of it at once.
+
+use std::{path::PathBuf, sync::Arc};
+
+use stayput_core::{Owner, SessionId, Timestamp};
+use stayput_upstream::{Asking, Held, Isolation, Links, OpenError, Place, Profile, Server};
+use stayput_wire::{Era, Raw};
+use tokio::time::Instant;
+
+use super::{
+    files,
+    finding::{Finding, Isolated, OfServer},
+};
+use crate::catalog::tool_argument::{self, Argument};
+use crate::commands::check::isolation_probe::{self, Pair, Seen};
+
+/// How many names are told where there may be many.
+const NAMED: usize = 5;
+
+/// A server that is looked at.
+pub(super) struct Probe<'a> {
+    pub(super) links: &'a Links,
+    pub(super) server: &'a Server,
+    /// Whether tools may be called.
+    pub(super) calls: bool,
+}
+
+/// A server that cannot be looked at, because a variable is not set.
+pub(super) fn unset(name: &str, finding: Finding) -> OfServer {
+    let findings = vec![finding];
+    OfServer { name: name.to_owned(), transport: "-", findings, ..OfServer::default() }
+}
+
+impl Probe<'_> {
+    /// What is found of it. What was opened for that is ended again.
+    pub(super) async fn run(&self) -> OfServer {
+        let transport = match (self.server.is_process(), self.server.is_sse()) {
+            (true, _) => "stdio",
+            (_, true) => "sse",
+            _ => "http",
+        };
+        let name = self.server.name().to_owned();
+        let mut found = OfServer { name, transport, ..OfServer::default() };
+        let begun = Instant::now();
+        let place = place(Owner::local());
+        let learned = self.links.profile(self.server, &place).await;
+        let _ = self.links.end(place.session).await;
+        match learned {
+            Ok(profile) => {
+                found.millis = Some(begun.elapsed().as_millis());
+                self.describe(&mut found, &profile);
+                self.pair(&mut found, &profile).await;
+            }
+            Err(error) => found.findings.push(unopened(&error, "")),
+        }
+        found
+    }
+
+    /// What it says of itself.
+    fn describe(&self, found: &mut OfServer, profile: &Profile) {
+        let (greeting, pages) = (profile.greeting(), profile.pages("tools/list"));
+        found.era = Some(match profile.way().era() {
+            Era::Legacy => "legacy",
+            Era::Modern => "modern",
+        });
+        found.version = Some(greeting.version().as_str().to_owned());
+        let names = tools(profile);
+        found.tools = greeting.has("tools").then_some(names.len());
+        if profile.lacks("tools/list") {
+            let what = "it says that it has tools, and does not list them";
+            found.findings.push(Finding::new(what));
+        }
+        let argument = Argument::of(pages);
+        let left = argument.left();
+        if self.isolation(profile) != Isolation::Shared && !left.is_empty() {
+            found.notes.push(format!(
+                "{} of its tools show no argument for a session, because their schemas have no place \
+                 for one ({}); they take it all the same",
+                left.len(),
+                some(left)
+            ));
+        }
+    }
+
+    fn isolation(&self, profile: &Profile) -> Isolation {
+        self.server.isolation(profile.way().era())
+    }
+
+    /// Two sessions at once.
+    async fn pair(&self, found: &mut OfServer, profile: &Profile) {
+        let isolation = self.isolation(profile);
+        if isolation == Isolation::Shared {
+            found.isolation = Isolated::Shared;
+            if profile.way().era() == Era::Legacy {
+                let note = "all sessions share one state, because `isolation` is `shared`";
+                found.notes.push(note.to_owned());
+            }
+            return;
+        }
+        // Sessions of one owner share by choice what is per owner.
+        let owners = match isolation {
+            Isolation::PerOwner => ["one", "two"].map(|name| Owner::verified("check", name)),
+            _ => [Ok(Owner::local()), Ok(Owner::local())],
+        };
+        let [Ok(one), Ok(two)] = owners else { return };
+        let (one, two) = (place(one), place(two));
+        self.both(found, profile, [&one, &two]).await;
+        let _ = tokio::join!(self.links.end(one.session), self.links.end(two.session));
+    }
+
+    async fn both(&self, found: &mut OfServer, profile: &Profile, [one, two]: [&Place; 2]) {
+        let open = |place| self.open(place);
+        let (first, second) = tokio::join!(open(one), open(two));
+        let (first, second) = match (first, second) {
+            (Ok(first), Ok(second)) => (first, second),
+            (Err(error), Err(_)) => {
+                found.findings.push(unopened(&error, ""));
+                return;
+            }
+            (Err(error), _) | (_, Err(error)) => {
+                found.isolation = Isolated::SecondFails;
+                let finding = unopened(&error, "a second session does not work beside a first: ");
+                found.findings.push(finding.remedy(isolation_probe::remedy(&tools(profile))));
+                return;
+            }
+        };
+        found.isolation = match (self.server.is_process(), first.keeps_state()) {
+            (true, _) => Isolated::OwnProcess,
+            (false, true) => Isolated::OwnSession,
+            (false, false) => Isolated::Stateless,
+        };
+        let names = tools(profile);
+        let pair = Pair { first: &first, second: &second };
+        if self.calls
+            && let Some(seen) = isolation_probe::look(&pair, &names).await
+        {
+            judge(found, seen, &names);
+        }
+        if let Some((one, two)) = first.pid().zip(second.pid())
+            && found.findings.is_empty()
+        {
+            let both = tokio::task::spawn_blocking(move || files::written_by_both(one, two)).await;
+            found.note_files(&both.unwrap_or_default());
+        }
+    }
+
+    async fn open(&self, place: &Place) -> Result<Held, Arc<OpenError>> {
+        self.links.open(self.server, place, &Asking::default()).await
+    }
+}
+
+impl OfServer {
+    /// Files that both sessions write to.
+    fn note_files(&mut self, both: &[PathBuf]) {
+        if both.is_empty() {
+            return;
+        }
+        self.isolation = Isolated::Mixed;
+        let files: Vec<String> = both.iter().map(|file| file.display().to_string()).collect();
+        let what = format!("the processes of two sessions both write to {}", some(&files));
+        self.findings.push(Finding::new(what).remedy(isolation_probe::remedy(&[])));
+    }
+}
+
+fn judge(found: &mut OfServer, seen: Seen, tools: &[String]) {
+    match seen {
+        Seen::Apart => found.isolation = Isolated::Apart,
+        Seen::Mixed(what) => {
+            found.isolation = Isolated::Mixed;
+            found.findings.push(Finding::new(what).remedy(isolation_probe::remedy(tools)));
+        }
+        Seen::SecondFails(what) => {
+            found.isolation = Isolated::SecondFails;
+            found.findings.push(Finding::new(what).remedy(isolation_probe::remedy(tools)));
+        }
+        Seen::Fails(what) => found.findings.push(Finding::new(what)),
+    }
+}
+
+/// Why there is no link, and what to do.
+fn unopened(error: &OpenError, before: &str) -> Finding {
+    let finding = Finding::new(format!("{before}{error}"));
+    match error {
+        OpenError::Start { .. } => finding.remedy(
+            "install its program, or write the whole path of it into \"command\"; npx and uvx are \
+             looked for on the PATH",
+        ),
+        OpenError::Exited { .. } => finding.remedy(
+            "start its command by hand to see why it ends; variables of the environment that it needs \
+             stand in \"env\", or their names in \"stayput\": { \"inherit\": […] }",
+        ),
+        OpenError::Silent { .. } => finding.remedy(
+            "if it takes long to start, such as when it is fetched first, raise \"startup_timeout\"",
+        ),
+        OpenError::Unauthorized { .. } => {
+            finding.remedy("put the credentials that it wants into \"headers\"")
+        }
+        OpenError::Http { .. } => finding.remedy("start it, or correct its \"url\""),
+        _ => finding,
+    }
+}
+
+fn place(owner: Owner) -> Place {
+    Place::new(owner, SessionId::generate(Timestamp::from_millis(0)))
+}
+
+/// The names of a server's tools.
+fn tools(profile: &Profile) -> Vec<String> {
+    let pages = profile.pages("tools/list").iter().filter_map(|page| str::from_utf8(page).ok());
+    let tools = pages.filter_map(tool_argument::list).flat_map(Raw::elements);
+    tools.filter_map(|tool| Some(tool.find(&["name"])?.text()?.into_owned())).collect()
+}
+
+/// The first few of many.
+fn some(names: &[String]) -> String {
+    let shown = names.iter().take(NAMED).cloned().collect::<Vec<_>>().join(", ");
+    if names.len() > NAMED { format!("{shown}, …") } else { shown }
+}

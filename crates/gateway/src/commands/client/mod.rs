@@ -1,0 +1,180 @@
+//! A gateway that runs, as `stayput sessions` and `stayput call` ask it: over its socket, or over HTTP.
+
+pub(crate) mod call;
+mod mcp;
+pub(crate) mod sessions;
+mod table;
+
+use std::{fmt, path::PathBuf, time::Duration};
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode, header};
+use http_body_util::{BodyExt as _, Full};
+use hyper_util::rt::TokioIo;
+use serde_json::Value;
+use stayput_upstream::http::{self as upstream, Client, ClientSettings, Target};
+use tokio::runtime::Handle;
+
+use crate::{cli::AtError, listen::unix_socket};
+
+/// The largest answer that is taken.
+const LIMIT: usize = 64 << 20;
+
+/// The way to a gateway.
+pub(crate) enum Way {
+    /// The socket in this data folder.
+    Socket(PathBuf),
+    /// An address, and who comes.
+    Url { client: Box<Client>, base: String, token: Option<String> },
+}
+
+/// Why there is no answer.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum RemoteError {
+    #[error(
+        "no gateway runs on the store whose data folder is {}: start it with `stayput serve`, or say where \
+         it is with --config, --store or --url", .0.display()
+    )]
+    NoGateway(PathBuf),
+    #[error("the socket in {} cannot be used: {error}", data.display())]
+    Socket { data: PathBuf, error: std::io::Error },
+    #[error("the gateway did not answer: {0}")]
+    Broken(String),
+    #[error("the gateway did not answer in time")]
+    Silent,
+    #[error("{0}")]
+    Refused(String),
+    #[error("the answer of the gateway is not understood: {0}")]
+    Strange(String),
+    #[error("{0}")]
+    Wrong(String),
+}
+
+/// What a gateway answered.
+pub(crate) struct Said {
+    status: StatusCode,
+    headers: HeaderMap,
+    body: Bytes,
+}
+
+impl Said {
+    /// The answer, if it is one.
+    fn good(self) -> Result<Self, RemoteError> {
+        if self.status.is_success() {
+            return Ok(self);
+        }
+        let body: Value = serde_json::from_slice(&self.body).unwrap_or_default();
+        let said = [&body["error"], &body["error"]["message"]].into_iter().find_map(Value::as_str);
+        let status = self.status;
+        Err(RemoteError::Refused(match said {
+            Some(sentence) => sentence.to_owned(),
+            None => format!("the gateway answered with HTTP {status}"),
+        }))
+    }
+
+    fn json(self) -> Result<Value, RemoteError> {
+        let said = self.good()?;
+        serde_json::from_slice(&said.body).map_err(|error| RemoteError::Strange(error.to_string()))
+    }
+}
+
+type Headers<'a> = &'a [(HeaderName, HeaderValue)];
+
+impl Way {
+    /// The way to an address.
+    pub(crate) fn url(url: &str, token: Option<String>) -> Result<Self, AtError> {
+        let base = url.trim_end_matches('/').to_owned();
+        Target::parse(&base)?;
+        // Made where there is a runtime; the address is known to be good.
+        let client = Client::new(&ClientSettings::default())?;
+        Ok(Self::Url { client: Box::new(client), base, token })
+    }
+
+    /// Asks, and waits for the whole answer, but not for longer than `limit`.
+    async fn ask(
+        &self,
+        (method, path): (Method, &str),
+        headers: Headers<'_>,
+        body: Bytes,
+        limit: Duration,
+    ) -> Result<Said, RemoteError> {
+        let asked = async {
+            match self {
+                Self::Socket(data) => over_socket(data, (method, path), headers, body).await,
+                Self::Url { client, base, token } => {
+                    let url = Target::parse(&format!("{base}{path}"));
+                    let url = url.map_err(|error| RemoteError::Wrong(error.to_string()))?;
+                    let mut all: HeaderMap = headers.iter().cloned().collect();
+                    if let Some(token) = token {
+                        let bearer = HeaderValue::from_str(&format!("Bearer {token}"));
+                        let bearer = bearer
+                            .map_err(|_| RemoteError::Wrong("the token is not text".to_owned()))?;
+                        all.insert(header::AUTHORIZATION, bearer);
+                    }
+                    let request = upstream::Request {
+                        method,
+                        url,
+                        headers: all,
+                        body,
+                        first_byte: limit,
+                        idle: limit,
+                    };
+                    over_http(client, request).await
+                }
+            }
+        };
+        tokio::time::timeout(limit, asked).await.unwrap_or(Err(RemoteError::Silent))
+    }
+}
+
+async fn over_http(client: &Client, request: upstream::Request) -> Result<Said, RemoteError> {
+    let broken = |error: upstream::HttpError| RemoteError::Broken(error.to_string());
+    let upstream::Response { status, headers, body } =
+        client.send(request).await.map_err(broken)?;
+    Ok(Said { status, headers, body: body.collect(LIMIT).await.map_err(broken)? })
+}
+
+async fn over_socket(
+    data: &std::path::Path,
+    (method, path): (Method, &str),
+    headers: Headers<'_>,
+    body: Bytes,
+) -> Result<Said, RemoteError> {
+    use std::io::ErrorKind::{ConnectionRefused, NotFound};
+    let stream = unix_socket::connect(data).await.map_err(|error| match error.kind() {
+        NotFound | ConnectionRefused => RemoteError::NoGateway(data.to_owned()),
+        _ => RemoteError::Socket { data: data.to_owned(), error },
+    })?;
+    let broken = |error: hyper::Error| RemoteError::Broken(error.to_string());
+    let (mut sender, connection) =
+        hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(broken)?;
+    let connection = Handle::current().spawn(connection);
+    let mut request = Request::new(Full::new(body));
+    *request.method_mut() = method;
+    *request.uri_mut() =
+        path.parse().map_err(|_| RemoteError::Wrong(format!("{path} is no path")))?;
+    request.headers_mut().insert(header::HOST, HeaderValue::from_static("localhost"));
+    request.headers_mut().extend(headers.iter().map(|(name, value)| (name.clone(), value.clone())));
+    let answer = sender.send_request(request).await.map_err(broken)?;
+    let (head, body) = answer.into_parts();
+    let body = http_body_util::Limited::new(body, LIMIT).collect().await;
+    let body = body.map_err(|error| RemoteError::Broken(error.to_string()))?.to_bytes();
+    connection.abort();
+    Ok(Said { status: head.status, headers: head.headers, body })
+}
+
+impl fmt::Debug for Way {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Socket(data) => write!(f, "Way({})", data.display()),
+            Self::Url { base, .. } => write!(f, "Way({base})"),
+        }
+    }
+}
+
+/// Writes to the standard output. Who does not read any more has what it wanted.
+pub(crate) fn say(text: &str) {
+    use std::io::Write as _;
+    let mut output = std::io::stdout().lock();
+    let _ = writeln!(output, "{text}").and_then(|()| output.flush());
+}

@@ -1,0 +1,7 @@
+//! Subcommands of the program beside `serve`.
+
+pub(crate) mod check;
+pub(crate) mod client;
+pub(crate) mod demo_server;
+pub(crate) mod stdio_proxy;
+pub(crate) mod tour;

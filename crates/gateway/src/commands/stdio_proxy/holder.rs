@@ -1,0 +1,185 @@
+//! The way to whoever holds the sessions; if nobody does, somebody is started.
+
+use std::{
+    fs, io, os::unix::fs::OpenOptionsExt as _, path::PathBuf, process::Stdio, time::Duration,
+};
+
+use tokio::{
+    io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader},
+    net::unix::{OwnedReadHalf, OwnedWriteHalf},
+    time::Instant,
+};
+
+use crate::{
+    app::{daemon, instance_lock},
+    listen::{
+        lines::Lines,
+        proxy_handshake::{FORM, ProxyHello, Welcome, line},
+        unix_socket,
+    },
+};
+
+/// How long all of it may take.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// How long a holder that somebody runs is waited for when it is gone.
+const RESTART: Duration = Duration::from_secs(10);
+
+/// How long a holder may take to answer.
+const ANSWER: Duration = Duration::from_secs(30);
+
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// The most bytes of the log of those who were started.
+const LOG_LIMIT: u64 = 1 << 20;
+
+/// Why nobody holds the sessions.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ReachError {
+    #[error("{0}")]
+    Refused(String),
+    #[error("the folder {} cannot be used: {error}", path.display())]
+    Data { path: PathBuf, error: io::Error },
+    #[error("the process that holds the sessions cannot be started: {0}")]
+    Start(String),
+    #[error("whoever holds the sessions in {} does not answer", .0.display())]
+    Silent(PathBuf),
+}
+
+/// Whether there is no use in trying again.
+fn is_final(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::InvalidInput)
+}
+
+/// Whoever holds the sessions.
+pub(super) struct Holder {
+    pub(super) said: Lines<OwnedReadHalf>,
+    pub(super) to: OwnedWriteHalf,
+    pub(super) welcome: Welcome,
+}
+
+/// Where the sessions are, and who comes.
+pub(super) struct Way {
+    pub(super) data: PathBuf,
+    pub(super) hello: ProxyHello,
+    /// The holder before is likely to come back.
+    pub(super) lasting: bool,
+}
+
+impl Way {
+    fn failed(&self, error: io::Error) -> ReachError {
+        ReachError::Data { path: self.data.clone(), error }
+    }
+
+    /// The holder, found or started.
+    pub(super) async fn reach(&self) -> Result<Holder, ReachError> {
+        let begun = Instant::now();
+        while begun.elapsed() < LIMIT {
+            if let Some(holder) = self.found().await? {
+                return Ok(holder);
+            }
+            if self.lasting && begun.elapsed() < RESTART {
+                tokio::time::sleep(5 * PAUSE).await;
+                continue;
+            }
+            if let Some(holder) = self.started(begun + LIMIT).await? {
+                return Ok(holder);
+            }
+        }
+        Err(ReachError::Silent(self.data.clone()))
+    }
+
+    /// The holder, if there is one.
+    async fn found(&self) -> Result<Option<Holder>, ReachError> {
+        let stream = match unix_socket::connect(&self.data).await {
+            Ok(stream) => stream,
+            // Nothing that comes later changes that.
+            Err(error) if is_final(&error) => return Err(self.failed(error)),
+            // Nobody is there, or somebody who is about to go.
+            Err(_) => {
+                tokio::time::sleep(PAUSE).await;
+                return Ok(None);
+            }
+        };
+        let (read, mut to) = stream.into_split();
+        let mut said = Lines::new(read);
+        let hello = line(&self.hello).map_err(|error| self.failed(error))?;
+        if to.write_all(&hello).await.is_err() {
+            return Ok(None);
+        }
+        let answer = tokio::time::timeout(ANSWER, said.next()).await;
+        let answer = answer.map_err(|_| ReachError::Silent(self.data.clone()))?;
+        // It was about to go.
+        let Some(Ok(answer)) = answer else {
+            tokio::time::sleep(PAUSE).await;
+            return Ok(None);
+        };
+        let welcome = serde_json::from_slice::<Welcome>(&answer).ok();
+        match welcome.filter(|welcome| welcome.stayput == FORM) {
+            Some(Welcome { refused: Some(sentence), .. }) => Err(ReachError::Refused(sentence)),
+            Some(welcome) => Ok(Some(Holder { said, to, welcome })),
+            None => Err(ReachError::Refused(
+                "the sessions are held by another version of stayput; stop it, or close its clients".into(),
+            )),
+        }
+    }
+
+    /// The holder, started by whoever comes first; all others wait for it.
+    async fn started(&self, until: Instant) -> Result<Option<Holder>, ReachError> {
+        let failed = |error| self.failed(error);
+        instance_lock::prepare(&self.data).map_err(failed)?;
+        let turn = instance_lock::lockable(&self.data.join("starting")).map_err(failed)?;
+        loop {
+            match turn.try_lock() {
+                Ok(()) => break,
+                Err(fs::TryLockError::WouldBlock) if Instant::now() < until => {
+                    tokio::time::sleep(PAUSE).await;
+                }
+                Err(fs::TryLockError::WouldBlock) => return Ok(None),
+                Err(fs::TryLockError::Error(error)) => return Err(failed(error)),
+            }
+        }
+        // Somebody may have been quicker.
+        if let Some(holder) = self.found().await? {
+            return Ok(Some(holder));
+        }
+        let said = self.start().await.map_err(|error| ReachError::Start(error.to_string()))?;
+        match (self.found().await?, &*said) {
+            (Some(holder), _) => Ok(Some(holder)),
+            (None, daemon::READY) => Ok(None),
+            (None, "") => {
+                let log = self.data.join("daemon.log");
+                Err(ReachError::Start(format!("it ended; {} may say why", log.display())))
+            }
+            (None, said) => Err(ReachError::Start(said.to_owned())),
+        }
+    }
+
+    /// Starts a process that is nobody's child; gives what it says of itself.
+    async fn start(&self) -> io::Result<String> {
+        let mut options = fs::OpenOptions::new();
+        let log =
+            options.append(true).create(true).mode(0o600).open(self.data.join("daemon.log"))?;
+        if log.metadata()?.len() > LOG_LIMIT {
+            log.set_len(0)?;
+        }
+        let mut child = tokio::process::Command::new(std::env::current_exe()?)
+            .arg("daemon")
+            .current_dir("/")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(log)
+            .spawn()?;
+        if let Some(mut stdin) = child.stdin.take() {
+            // What it makes of that it says itself.
+            let _ = stdin.write_all(&line(&self.hello.definition)?).await;
+        }
+        let mut said = String::new();
+        if let Some(stdout) = child.stdout.take() {
+            let mut stdout = BufReader::new(stdout);
+            let _ = tokio::time::timeout(ANSWER, stdout.read_line(&mut said)).await;
+        }
+        child.wait().await?;
+        Ok(said.trim().to_owned())
+    }
+}

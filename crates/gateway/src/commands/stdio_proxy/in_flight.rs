@@ -1,0 +1,191 @@
+//! What is under way between a client and the holder of its session, for when the holder dies.
+
+use std::collections::{HashMap, HashSet};
+
+use stayput_wire::{Batch, Era, Kind, Message};
+
+use crate::{call::session_link::RequestRef, reply, route::modern};
+
+/// What a client asked and was not answered, and what it was asked.
+#[derive(Default)]
+pub(super) struct Flights {
+    /// By the client's id as it was written.
+    asked: HashMap<Box<str>, Flight>,
+    /// Questions of servers, by their ids.
+    questions: HashSet<Box<str>>,
+    /// The client's `initialize`, as it was sent.
+    greeting: Option<Greeting>,
+    /// The answer to a greeting that was sent again, which the client has already.
+    unwanted: Option<Box<str>>,
+}
+
+struct Flight {
+    method: Box<str>,
+    era: Era,
+}
+
+struct Greeting {
+    id: Box<str>,
+    line: Vec<u8>,
+}
+
+/// What a client is told of a call that its holder took along.
+const LOST: &str = "The gateway was restarted while this was under way: it may or may not have been \
+                    carried out. Check before you repeat it.";
+
+impl Flights {
+    /// The client sends a line.
+    pub(super) fn sent(&mut self, line: &[u8]) {
+        each(line, |message| self.sent_one(message));
+    }
+
+    fn sent_one(&mut self, line: &[u8]) {
+        let Ok(message) = Message::parse(line) else { return };
+        match message.kind() {
+            Kind::Request { id, method, .. } => {
+                let modern = modern::is_spoken(&http::HeaderMap::new(), &message);
+                let era = if modern { Era::Modern } else { Era::Legacy };
+                if &**method == "initialize" {
+                    self.greeting = Some(Greeting { id: id.as_str().into(), line: line.to_vec() });
+                }
+                let method = Box::from(&**method);
+                self.asked.insert(id.as_str().into(), Flight { method, era });
+            }
+            Kind::Response { id, .. } | Kind::Error { id: Some(id), .. } => {
+                self.questions.remove(id.as_str());
+            }
+            Kind::Notification { method, params } if &**method == "notifications/cancelled" => {
+                if let Some(id) = params.and_then(|params| params.find(&["requestId"])) {
+                    self.asked.remove(id.as_str());
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// A line comes for the client. Says whether it is for it.
+    pub(super) fn came(&mut self, line: &[u8]) -> bool {
+        let Ok(message) = Message::parse(line) else { return true };
+        match message.kind() {
+            Kind::Response { id, .. } | Kind::Error { id: Some(id), .. } => {
+                if self.unwanted.as_deref() == Some(id.as_str()) {
+                    self.unwanted = None;
+                    return false;
+                }
+                self.asked.remove(id.as_str());
+            }
+            Kind::Request { id, .. } => {
+                self.questions.insert(id.as_str().into());
+            }
+            _ => {}
+        }
+        true
+    }
+
+    /// The holder is gone. What the client is told now: nothing is sent again but its greeting, which
+    /// does nothing that could not be done twice.
+    pub(super) fn lost(&mut self) -> Vec<String> {
+        let greeting = self.greeting.as_ref().map(|greeting| &greeting.id);
+        let (waiting, gone): (Vec<_>, Vec<_>) =
+            self.asked.drain().partition(|(id, _)| Some(id) == greeting);
+        self.asked = waiting.into_iter().collect();
+        self.unwanted = None;
+        let failed = gone.iter().map(|(id, Flight { method, era })| {
+            reply::failure(RequestRef { id, method }, *era, LOST)
+        });
+        let withdrawn = self.questions.drain().map(|id| {
+            format!(
+                r#"{{"jsonrpc":"2.0","method":"notifications/cancelled","params":{{"requestId":{id}}}}}"#
+            )
+        });
+        failed.chain(withdrawn).collect()
+    }
+
+    /// What the next holder has to be told first, if it does not know the client.
+    pub(super) fn again(&mut self, known: bool) -> Option<Vec<u8>> {
+        let Greeting { id, line } = self.greeting.as_ref()?;
+        let waited_for = self.asked.contains_key(id);
+        if known && !waited_for {
+            return None;
+        }
+        if !waited_for {
+            self.unwanted = Some(id.clone());
+        }
+        Some(line.clone())
+    }
+}
+
+/// The messages of a line: one, or several at once as 2025-03-26 had them.
+fn each(line: &[u8], mut with: impl FnMut(&[u8])) {
+    if !Batch::is_batch(line) {
+        return with(line);
+    }
+    for text in Batch::split(line).iter().flat_map(Batch::messages) {
+        with(text.as_bytes());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn sent(flights: &mut Flights, message: &Value) {
+        flights.sent(message.to_string().as_bytes());
+    }
+
+    fn came(flights: &mut Flights, message: &Value) -> bool {
+        flights.came(message.to_string().as_bytes())
+    }
+
+    fn request(id: &Value, method: &str) -> Value {
+        json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": {} })
+    }
+
+    fn answer(id: &Value) -> Value {
+        json!({ "jsonrpc": "2.0", "id": id, "result": {} })
+    }
+
+    #[test]
+    fn what_is_under_way_is_told_and_what_was_answered_is_not() {
+        let mut flights = Flights::default();
+        for (id, method) in [(json!(1), "tools/call"), (json!("1"), "tools/list"), (json!(2), "x")]
+        {
+            sent(&mut flights, &request(&id, method));
+        }
+        sent(&mut flights, &json!([request(&json!(3), "ping"), request(&json!(4), "ping")]));
+        assert!(came(&mut flights, &answer(&json!(2))) && came(&mut flights, &answer(&json!(3))));
+        let back = json!({ "jsonrpc": "2.0", "method": "notifications/cancelled",
+            "params": { "requestId": 4 } });
+        sent(&mut flights, &back);
+        assert!(came(&mut flights, &request(&json!(9), "elicitation/create")));
+        assert!(came(&mut flights, &request(&json!(8), "elicitation/create")));
+        sent(&mut flights, &answer(&json!(8)));
+        let mut told: Vec<Value> =
+            flights.lost().iter().map(|it| serde_json::from_str(it).unwrap()).collect();
+        told.sort_by_key(|it| it["id"].to_string());
+        assert_eq!(told.len(), 3, "{told:?}");
+        assert_eq!(told[0]["id"], "1");
+        assert_eq!(told[0]["error"]["code"], -32_603);
+        assert_eq!((&told[1]["id"], &told[1]["result"]["isError"]), (&json!(1), &json!(true)));
+        assert_eq!(told[2]["params"]["requestId"], 9);
+        assert!(flights.lost().is_empty());
+    }
+
+    #[test]
+    fn a_greeting_is_repeated_and_answered_once() {
+        let mut flights = Flights::default();
+        assert_eq!(flights.again(false), None);
+        let hello = request(&json!(0), "initialize");
+        sent(&mut flights, &hello);
+        assert!(flights.lost().is_empty(), "it is sent again");
+        assert!(flights.again(true).is_some() && came(&mut flights, &answer(&json!(0))));
+        assert!(flights.lost().is_empty());
+        assert_eq!(flights.again(true), None);
+        assert_eq!(flights.again(false), Some(hello.to_string().into_bytes()));
+        assert!(!came(&mut flights, &answer(&json!(0))), "the client has that answer");
+        sent(&mut flights, &request(&json!(0), "ping"));
+        assert!(came(&mut flights, &answer(&json!(0))));
+    }
+}

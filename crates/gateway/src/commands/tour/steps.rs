@@ -1,0 +1,198 @@
+//! What is played.
+
+use std::time::Duration;
+
+use serde_json::json;
+use tokio::time::Instant;
+
+use super::{Seen, chat::Chat};
+use crate::commands::tour::{
+    processes,
+    report::{Reporter, seconds},
+    setup::{NOTES, REMOTE, World},
+};
+
+/// What nobody else should read.
+const SECRET: &str = "Ann's PIN is 4711";
+
+/// The words of a notebook without notes.
+const EMPTY: &str = "There are no notes.";
+
+/// How many calls come at once.
+const AT_ONCE: usize = 50;
+
+/// How long something that should happen may take.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Plays all of it.
+pub(super) async fn play(world: &mut World, teller: &mut Reporter) -> Seen<()> {
+    expect(processes::is_possible(), || {
+        "processes are counted in /proc, which is not here".into()
+    })?;
+    mixed(world, teller).await?;
+    let bob = apart(world, teller).await?;
+    once(world, teller).await?;
+    restart(world, teller, &bob).await
+}
+
+/// Without Stayput two chats read each other's notes.
+async fn mixed(world: &World, teller: &mut Reporter) -> Seen<()> {
+    teller.step("mixed", "Without Stayput: two chats share one server");
+    teller.waits("starting the server");
+    let server = world.shared()?;
+    let (ann, bob) = (Chat::new(&world.links, &server), Chat::new(&world.links, &server));
+    note(&ann, teller).await?;
+    let read = list(&bob, teller).await?;
+    let (one, other) = (process(&ann).await?, process(&bob).await?);
+    expect(one == other, || format!("process {one} and process {other} answered, not one"))?;
+    expect(read.contains(SECRET), || {
+        format!("Bob's chat should have read Ann's note, not {read}")
+    })?;
+    teller.complains(&format!("Process {one} answers both: Bob reads what Ann wrote."));
+    Ok(())
+}
+
+/// With Stayput each has its own.
+async fn apart(world: &mut World, teller: &mut Reporter) -> Seen<Chat> {
+    teller.step("apart", "With Stayput: each chat has a server of its own");
+    teller.waits("starting the gateway");
+    let gateway = world.serve().await?;
+    let (pid, address) = (gateway.pid, gateway.address);
+    teller.did("stayput serve", &format!("process {pid} listens on http://{address}"));
+    teller.waits("connecting");
+    let server = world.behind(NOTES)?;
+    let (ann, bob) = (Chat::new(&world.links, &server), Chat::new(&world.links, &server));
+    note(&ann, teller).await?;
+    let read = list(&bob, teller).await?;
+    expect(read == EMPTY, || format!("Bob's chat should have no notes, but reads: {read}"))?;
+    let own = list_as("Ann", &ann, teller).await?;
+    expect(own.contains(SECRET), || format!("Ann's chat lost its note and reads: {own}"))?;
+    let (one, other) = (process(&ann).await?, process(&bob).await?);
+    expect(one != other, || format!("process {one} answers both"))?;
+    teller.shows(&format!("Process {one} answers Ann, process {other} answers Bob."));
+    Ok(bob)
+}
+
+/// However many come first, they start one process.
+async fn once(world: &World, teller: &mut Reporter) -> Seen<()> {
+    teller.step("once", "Fifty first calls at once");
+    let chat = Chat::new(&world.links, &world.behind(NOTES)?);
+    let _connected = chat.connect().await?;
+    let before = servers(world)?;
+    teller.waits("calling");
+    let said = chat.ask_at_once("count", AT_ONCE).await?;
+    let mut counted: Vec<usize> = said.iter().filter_map(|it| it.parse().ok()).collect();
+    counted.sort_unstable();
+    let all = counted.iter().copied().eq(1..=AT_ONCE);
+    expect(all, || format!("the counts should be 1 to {AT_ONCE}, and are {counted:?}"))?;
+    teller.did("A new chat calls `count` fifty times", &format!("1 to {AT_ONCE}, each once"));
+    let started = servers(world)?.saturating_sub(before);
+    expect(started == 1, || format!("{started} processes were started for them, not 1"))?;
+    teller.shows(&format!("{started} process was started for them."));
+    Ok(())
+}
+
+/// After `kill -9` what can go on goes on, what cannot is told, and nothing is left over.
+async fn restart(world: &mut World, teller: &mut Reporter, bob: &Chat) -> Seen<()> {
+    teller.step("restart", "kill -9 of the gateway, and a new start");
+    let ann = Chat::new(&world.links, &world.behind(REMOTE)?);
+    teller.did("Ann's chat counts, on a server over HTTP", &count(&ann, "1").await?);
+    teller.did("Bob's chat counts, on its process", &count(bob, "1").await?);
+    let left = processes::below(world.gateway()?.pid);
+    expect(!left.is_empty(), || "the gateway has no processes to leave behind".into())?;
+    let pid = world.gateway()?.pid;
+    let killed = Instant::now();
+    world.kill().await?;
+    teller.waits("looking for orphans");
+    until(|| left.iter().all(|it| !it.lives()), "processes of the gateway outlive it").await?;
+    let (count_left, after) = (left.len(), seconds(killed.elapsed()));
+    teller.did(&format!("kill -9 {pid}"), &format!("its {count_left} processes are gone, too"));
+    teller.shows(&format!("No orphans, {after} after the kill."));
+    teller.waits("starting the gateway again");
+    let pid = world.serve().await?.pid;
+    teller.did("stayput serve, on the same store", &format!("process {pid} listens"));
+    reconnect(&[&ann, bob]).await?;
+    teller.did("Ann's chat counts on", &count(&ann, "2").await?);
+    teller.shows("A session on a server over HTTP goes on where it was.");
+    let told = bob.call("count", json!({})).await?;
+    expect(told.lost, || format!("Bob's chat should be told of its loss, not {}", told.text))?;
+    teller.did("Bob's chat counts on", &told.text);
+    let again = after_the_loss(bob).await?;
+    expect(again == "1", || format!("a new process should count 1, not {again}"))?;
+    teller.did("Bob's chat counts again", &again);
+    teller.shows("A process cannot outlive its gateway, so its chat is told, and goes on afresh.");
+    Ok(())
+}
+
+async fn note(ann: &Chat, teller: &mut Reporter) -> Seen<()> {
+    let noted = ann.ask("note_add", json!({ "text": SECRET })).await?;
+    teller.did(&format!("Ann's chat notes \"{SECRET}\""), &noted);
+    Ok(())
+}
+
+async fn list(bob: &Chat, teller: &mut Reporter) -> Seen<String> {
+    list_as("Bob", bob, teller).await
+}
+
+async fn list_as(name: &str, chat: &Chat, teller: &mut Reporter) -> Seen<String> {
+    let read = chat.ask("note_list", json!({})).await?;
+    teller.did(&format!("{name}'s chat lists its notes"), &read);
+    Ok(read)
+}
+
+/// The process that answers a chat.
+async fn process(chat: &Chat) -> Seen<String> {
+    let said = chat.ask("whoami", json!({})).await?;
+    Ok(said.trim_start_matches("process ").to_owned())
+}
+
+async fn count(chat: &Chat, expected: &str) -> Seen<String> {
+    let counted = chat.ask("count", json!({})).await?;
+    expect(counted == expected, || format!("it should count {expected}, and counts {counted}"))?;
+    Ok(counted)
+}
+
+/// How many processes the gateway has started as servers.
+fn servers(world: &World) -> Seen<usize> {
+    let below = processes::below(world.gateway()?.pid);
+    Ok(below.iter().filter(|it| it.has_word("demo-server")).count())
+}
+
+/// The connections of before are dead. Asked for something that may be asked twice, each chat finds out.
+async fn reconnect(chats: &[&Chat]) -> Seen<()> {
+    let end = Instant::now() + PATIENCE;
+    for chat in chats {
+        while let Err(problem) = chat.ping().await {
+            expect(Instant::now() < end, || format!("the gateway cannot be reached: {problem}"))?;
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+    Ok(())
+}
+
+/// That a loss was told is noted behind the answer that told it, so it may be told once more.
+async fn after_the_loss(chat: &Chat) -> Seen<String> {
+    let end = Instant::now() + PATIENCE;
+    loop {
+        let said = chat.call("count", json!({})).await?;
+        if !said.lost {
+            return Ok(said.text);
+        }
+        expect(Instant::now() < end, || "the loss is told without end".into())?;
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+/// Waits until something is so.
+async fn until(is_so: impl Fn() -> bool, otherwise: &str) -> Seen<()> {
+    let end = Instant::now() + PATIENCE;
+    while !is_so() {
+        expect(Instant::now() < end, || format!("{otherwise}, even after {PATIENCE:?}"))?;
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    Ok(())
+}
+
+fn expect(is_so: bool, otherwise: impl FnOnce() -> String) -> Seen<()> {
+    if is_so { Ok(()) } else { Err(otherwise()) }
+}

@@ -1,0 +1,266 @@
+//! What a configuration file means, and what is said about one that means nothing.
+
+mod errors;
+mod files;
+mod mutants;
+mod schema;
+
+use std::path::{Path, PathBuf};
+
+use stayput_config::Environment;
+use stayput_core::{Owner, SessionId, Timestamp};
+use stayput_upstream::{
+    EraChoice, Expansion, Isolation, Launch, Options, Resolved, Scope, process::Grace,
+};
+
+use super::*;
+
+const PROGRAM: &str = "/opt/bin/stayput";
+
+fn environment() -> Environment {
+    let variables = [("HOME", "/home/ann"), ("TOKEN", "s3cret"), ("ODD", "p${session.dir}w")];
+    Environment::of(&variables, PROGRAM)
+}
+
+fn parse(text: &str) -> Result<Config, ConfigError> {
+    Config::parse(text, Path::new("/etc/mcp.json"), environment())
+}
+
+/// The configuration of one server.
+fn server(entry: &str) -> Config {
+    parse(&format!(r#"{{"mcpServers": {{"it": {entry}}}}}"#)).unwrap()
+}
+
+fn options(stayput: &str) -> Options {
+    let config = server(&format!(r#"{{"command": "x", "stayput": {stayput}}}"#));
+    *config.servers[0].server.options()
+}
+
+fn expansion() -> Expansion {
+    let session = SessionId::generate(Timestamp::from_millis(0));
+    let scope = Scope::Session { owner: Owner::local(), session, branch: 0 };
+    Expansion::of(&scope).with_session_dir("/s".into())
+}
+
+fn launch(entry: &str) -> Launch {
+    match server(entry).servers[0].server.resolve(&expansion()).unwrap() {
+        Resolved::Stdio(launch) => launch,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn variable<'l>(launch: &'l Launch, name: &str) -> Option<&'l str> {
+    let found = launch.env.iter().find(|(known, _)| known == name);
+    found.map(|(_, value)| value.to_str().unwrap())
+}
+
+#[test]
+fn a_file_of_another_program_is_understood() {
+    let config = parse(
+        r#"// mine
+        {
+            "$schema": "x", "inputs": [{"a": 1, "a": 2}],
+            "mcpServers": {
+                "files": { "command": "npx", "args": ["-y", "files"], "alwaysAllow": ["x"], },
+                /* the "other" one */
+                "web": { "url": "https://example.com/mcp", "headers": {"X-Key": "k"}, "timeout": 60 },
+                "old": { "type": "sse", "url": "https://example.com/sse" },
+                "off": { "command": "${NOT_SET}", "disabled": true },
+            },
+            "servers": { "code": { "type": "http", "url": "https://example.com/x" } },
+        }"#,
+    )
+    .unwrap();
+    let names: Vec<&str> = config.servers.iter().map(|it| it.server.name()).collect();
+    assert_eq!(names, ["files", "web", "old", "code"]);
+    let processes: Vec<bool> = config.servers.iter().map(|it| it.server.is_process()).collect();
+    assert_eq!(processes, [true, false, false, false]);
+    assert!(config.servers[2].server.is_sse() && !config.servers[3].server.is_sse());
+    assert_eq!(config.warnings, Vec::<String>::new());
+}
+
+#[test]
+fn without_settings_there_are_defaults() {
+    let config = server(r#"{"command": "x"}"#);
+    assert_eq!(config.listen.to_string(), "127.0.0.1:7337");
+    assert_eq!(config.store, "sqlite:/home/ann/.local/share/stayput/stayput.db");
+    assert_eq!(config.expiry, Expiry::default());
+    assert_eq!(config.limits, Limits::default());
+    assert_eq!(config.limits.body, 32 << 20);
+    assert!(config.allowed_hosts.is_empty() && config.allowed_origins.is_empty());
+    let it = &config.servers[0];
+    assert_eq!(*it.server.options(), Options::default());
+    assert_eq!((it.on_loss, &it.tools), (OnLoss::Error, &Tools::default()));
+}
+
+#[test]
+fn the_store_is_in_the_data_folder_of_the_user() {
+    let text = r#"{"mcpServers": {}}"#;
+    let origin = Path::new("/etc/mcp.json");
+    let store = |variables: &[(&str, &str)]| {
+        Config::parse(text, origin, Environment::of(variables, PROGRAM)).unwrap().store
+    };
+    let home = ("HOME", "/home/ann");
+    assert_eq!(store(&[home, ("XDG_DATA_HOME", "/d")]), "sqlite:/d/stayput/stayput.db");
+    let relative = ("XDG_DATA_HOME", "d");
+    assert_eq!(store(&[home, relative]), "sqlite:/home/ann/.local/share/stayput/stayput.db");
+    assert_eq!(store(&[]), "sqlite:/etc/stayput.db");
+}
+
+#[test]
+fn the_gateway_has_settings() {
+    let config = parse(
+        r#"{"mcpServers": {}, "stayput": {
+            "listen": "localhost:80",
+            "store": "sqlite:data/x.db",
+            "allowed_origins": ["https://app.example.com"],
+            "allowed_hosts": ["mcp.example.com:8443"],
+            "expiry": {"idle": "never", "absolute": "7d"},
+            "limits": {"processes": 5, "links": 6, "memory": "2GiB", "body": "1MiB",
+                       "per_owner": {"processes": 2}, "sessions_per_owner": 7}
+        }}"#,
+    )
+    .unwrap();
+    assert_eq!(config.listen.to_string(), "127.0.0.1:80");
+    assert_eq!(config.store, "sqlite:/etc/data/x.db");
+    assert_eq!(config.allowed_origins, ["https://app.example.com"]);
+    assert_eq!(config.allowed_hosts, ["mcp.example.com:8443"]);
+    let day = std::time::Duration::from_secs(24 * 60 * 60);
+    assert_eq!(config.expiry, Expiry { idle: None, absolute: Some(7 * day) });
+    let limits = config.limits;
+    assert_eq!((limits.links.processes, limits.links.links), (5, 6));
+    assert_eq!(limits.links.memory, Some(2 << 30));
+    assert_eq!((limits.links.per_owner.processes, limits.links.per_owner.links), (2, 2_000));
+    assert_eq!((limits.body, limits.sessions.per_owner), (1 << 20, 7));
+    assert!(config.warnings[0].contains("no server"));
+}
+
+#[test]
+fn a_store_elsewhere_is_taken_as_it_is() {
+    for store in ["memory:", "postgres://u:p@h/d", "redis://h:1/0", "sqlite:/x/y.db"] {
+        let text = format!(r#"{{"mcpServers": {{}}, "stayput": {{"store": "{store}"}}}}"#);
+        assert_eq!(parse(&text).unwrap().store, store);
+    }
+    let text = r#"{"mcpServers": {}, "stayput": {"store": "sqlite:~/x.db"}}"#;
+    assert_eq!(parse(text).unwrap().store, "sqlite:/home/ann/x.db");
+}
+
+#[test]
+fn each_server_has_choices() {
+    let chosen = options(
+        r#"{"isolation": "per-owner", "era": "legacy", "timeout": "2h", "startup_timeout": 90,
+            "grace": "5s", "warm": 2}"#,
+    );
+    assert_eq!(chosen.isolation, Some(Isolation::PerOwner));
+    assert_eq!(chosen.era, EraChoice::Legacy);
+    let seconds = std::time::Duration::from_secs;
+    assert_eq!((chosen.timeouts.call, chosen.timeouts.open), (seconds(7_200), seconds(90)));
+    assert_eq!(chosen.timeouts.idle, seconds(7_200), "silence is allowed as long as the call");
+    assert_eq!(chosen.grace, Grace { quit: seconds(5), term: seconds(5) });
+    assert_eq!((chosen.warm.count, chosen.warm.max_age), (2, seconds(600)));
+    assert_eq!(options(r#"{"timeout": "30s"}"#).timeouts.idle, seconds(3_600));
+    let warm = options(r#"{"warm": {"count": 1, "max_age": "1m"}}"#).warm;
+    assert_eq!((warm.count, warm.max_age), (1, seconds(60)));
+
+    let config = server(
+        r#"{"url": "http://127.0.0.1:1/", "stayput": {"on_loss": "restart", "delete_on_end": false,
+            "tools": {"allow": ["a"], "deny": ["b"]}}}"#,
+    );
+    let it = &config.servers[0];
+    assert_eq!(it.on_loss, OnLoss::Restart);
+    assert_eq!(it.tools, Tools { allow: Some(vec!["a".into()]), deny: vec!["b".into()] });
+    assert!(!it.server.options().delete_on_end);
+}
+
+#[test]
+fn how_requests_are_told_apart_can_be_chosen() {
+    let own = server(r#"{"command": "x"}"#);
+    assert_eq!(own.identify, Identify::default());
+    assert_eq!(own.servers[0].handles, Handles::Auto);
+    assert_eq!(own.identify.unidentified, Unidentified::Offer);
+    assert!(own.identify.carriers.connection && !own.identify.carriers.cookie);
+    assert_eq!(own.identify.hints.0.len(), 6);
+    let config = parse(
+        r#"{"mcpServers": {"it": {"command": "x", "stayput": {"handles": "never"}}}, "stayput": {
+            "identify": {"meta": false, "cookie": true,
+                "also": ["header:X-Chat-Id", "meta:chat", "claim:conversation"]},
+            "hints": ["vscode"], "unidentified": "mint", "session_tools": "all"}}"#,
+    )
+    .unwrap();
+    let Identify { carriers, hints, unidentified, session_tools } = config.identify;
+    assert!(!carriers.meta && carriers.cookie && carriers.header);
+    let header = CustomSource::Header(http::HeaderName::from_static("x-chat-id"));
+    assert_eq!(
+        carriers.also,
+        [
+            header,
+            CustomSource::Meta("chat".into()),
+            CustomSource::RequestContext("conversation".into())
+        ]
+    );
+    assert_eq!(hints.0, ["vscode"]);
+    assert_eq!((unidentified, session_tools), (Unidentified::Mint, SessionTools::All));
+    assert_eq!(config.servers[0].handles, Handles::Never);
+}
+
+#[test]
+fn values_are_filled_in_everywhere() {
+    let it = launch(
+        r#"{"command": "${stayput}", "args": ["-t", "${env:TOKEN}", "${NO:-d}", "${session.dir}/p"],
+            "env": {"A": "Bearer ${TOKEN}", "ODD": "${ODD}", "PLAIN": "$${X}"},
+            "cwd": "${session.dir}", "stayput": {"inherit": ["CARGO_MANIFEST_DIR"]}}"#,
+    );
+    assert_eq!(it.command, PROGRAM);
+    assert_eq!(it.args, ["-t", "s3cret", "d", "/s/p"]);
+    assert_eq!(variable(&it, "A"), Some("Bearer s3cret"));
+    assert_eq!(variable(&it, "ODD"), Some("p${session.dir}w"), "a value is not a template");
+    assert_eq!(variable(&it, "PLAIN"), Some("${X}"));
+    assert_eq!(it.cwd.as_deref(), Some(Path::new("/s")));
+    assert!(variable(&it, "CARGO_MANIFEST_DIR").is_some(), "it is inherited");
+
+    let config = server(r#"{"url": "https://h/${TOKEN}", "headers": {"X": "${TOKEN:-x}"}}"#);
+    let Resolved::Http(endpoint) = config.servers[0].server.resolve(&expansion()).unwrap() else {
+        panic!()
+    };
+    assert_eq!(endpoint.url.as_str(), "https://h/s3cret");
+    assert_eq!(endpoint.headers["x"], "s3cret");
+    let timeout = options(r#"{"timeout": "${NO:-5m}"}"#).timeouts.call;
+    assert_eq!(timeout, std::time::Duration::from_secs(300));
+}
+
+#[test]
+fn folders_are_those_of_the_user_and_of_the_file() {
+    let it = launch(r#"{"command": "~/bin/x", "cwd": "~/work"}"#);
+    assert_eq!(it.command, "/home/ann/bin/x");
+    assert_eq!(it.cwd.as_deref(), Some(Path::new("/home/ann/work")));
+    let it = launch(r#"{"command": "./x", "cwd": "work"}"#);
+    assert_eq!(it.command, "./x");
+    assert_eq!(it.cwd.as_deref(), Some(Path::new("/etc/work")));
+    let it = launch(r#"{"command": "~x", "cwd": "/abs"}"#);
+    assert_eq!(it.command, "~x");
+    assert_eq!(it.cwd.as_deref(), Some(Path::new("/abs")));
+}
+
+#[test]
+fn stayput_itself_is_left_out() {
+    for entry in [
+        r#"{"command": "stayput", "args": ["stdio"], "env": {"X": "${NOT_SET}"}}"#,
+        r#"{"command": "/usr/bin/stayput", "args": ["serve", "--listen", "x"]}"#,
+        r#"{"command": "${stayput}", "args": ["stdio"]}"#,
+        r#"{"command": "uvx", "args": ["stayput", "stdio"]}"#,
+    ] {
+        let config = server(entry);
+        assert!(config.servers.is_empty(), "{entry}");
+        assert!(config.warnings[0].contains("\"it\" is Stayput itself"), "{:?}", config.warnings);
+    }
+    let demo = server(r#"{"command": "${stayput}", "args": ["demo-server"]}"#);
+    assert_eq!((demo.servers.len(), demo.warnings.len()), (1, 0));
+}
+
+#[test]
+fn a_choice_without_an_effect_is_a_warning() {
+    let url = server(r#"{"url": "http://h/", "stayput": {"inherit": ["X"], "grace": 1}}"#);
+    assert_eq!(url.warnings.len(), 2, "{:?}", url.warnings);
+    let process = server(r#"{"command": "x", "stayput": {"delete_on_end": true}}"#);
+    assert!(process.warnings[0].contains("delete_on_end"), "{:?}", process.warnings);
+}

@@ -1,0 +1,153 @@
+//! What a client wants to hear from every link.
+
+use std::{borrow::Cow, collections::BTreeMap};
+
+use serde::{Deserialize, Serialize};
+use stayput_wire::{Message, Raw};
+
+use super::Connection;
+
+/// The most subscriptions that are remembered of one client.
+const SUBSCRIPTIONS: usize = 1_000;
+
+/// The most bytes of all that is remembered of one client: it is kept for as long as its session.
+const BYTES: usize = 256 << 10;
+
+/// What a client asked for that holds for every link it gets. It is kept with the connection.
+#[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct ClientPreferences {
+    /// The parameters of `logging/setLevel`.
+    #[serde(default)]
+    pub(crate) log_level: Option<String>,
+    /// The parameters of `resources/subscribe`, by what is subscribed to.
+    #[serde(default)]
+    pub(crate) subscriptions: BTreeMap<String, String>,
+}
+
+impl ClientPreferences {
+    /// How many bytes it takes to remember them.
+    fn size(&self) -> usize {
+        let level = self.log_level.as_ref().map_or(0, String::len);
+        self.subscriptions.iter().fold(level, |sum, (uri, params)| sum + uri.len() + params.len())
+    }
+
+    /// From which level on the client wants to hear log messages, if it said so.
+    pub(crate) fn level(&self) -> Option<String> {
+        let params = Raw::parse(self.log_level.as_deref()?).ok()?;
+        params.find(&["level"])?.text().map(Cow::into_owned)
+    }
+}
+
+impl Connection {
+    /// Whether the client asked for something that a link has to be told.
+    pub(crate) fn has_wishes(&self) -> bool {
+        let under_way = self.under_way();
+        under_way.rare.as_ref().is_some_and(|rare| rare.wishes != ClientPreferences::default())
+    }
+
+    /// Notes what the client asks for in a request that holds for every link; says whether it is one.
+    pub(crate) fn wish(&self, message: &Message<'_>) -> bool {
+        let method = message.method();
+        let known = ["logging/setLevel", "resources/subscribe", "resources/unsubscribe"];
+        if !method.is_some_and(|method| known.contains(&method)) {
+            return false;
+        }
+        let Some(params) = message.params() else { return false };
+        let uri = params.find(&["uri"]).and_then(|uri| uri.text().map(Cow::into_owned));
+        let mut under_way = self.under_way();
+        let wishes = &mut under_way.rare().wishes;
+        let more = params.as_str().len() + uri.as_ref().map_or(0, String::len);
+        if method != Some("resources/unsubscribe") && wishes.size() + more > BYTES {
+            return false;
+        }
+        match (method, uri) {
+            (Some("logging/setLevel"), _) => wishes.log_level = Some(params.as_str().to_owned()),
+            (Some("resources/subscribe"), Some(uri)) => {
+                let full = wishes.subscriptions.len() >= SUBSCRIPTIONS;
+                if full && !wishes.subscriptions.contains_key(&uri) {
+                    return false;
+                }
+                wishes.subscriptions.insert(uri, params.as_str().to_owned());
+            }
+            (Some("resources/unsubscribe"), Some(uri)) => {
+                wishes.subscriptions.remove(&uri);
+            }
+            _ => return false,
+        }
+        true
+    }
+
+    /// Notes that the client subscribes to a resource over the link in this place, or unsubscribes from it.
+    pub(crate) fn note_subscription(&self, place: u64, message: &Message<'_>) {
+        let uri = || message.params()?.find(&["uri"])?.text().map(Cow::into_owned);
+        match message.method() {
+            Some("resources/subscribe") => {
+                if let Some(uri) = uri() {
+                    self.subscribe(place, uri);
+                }
+            }
+            Some("resources/unsubscribe") => {
+                let mut under_way = self.under_way();
+                if let Some((rare, uri)) = under_way.rare.as_mut().zip(uri()) {
+                    rare.subscribed.remove(&(place, uri));
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// The client subscribes to this resource over the link in this place. One that has too many is not told of
+    /// more.
+    pub(crate) fn subscribe(&self, place: u64, uri: String) {
+        let mut under_way = self.under_way();
+        let subscribed = &mut under_way.rare().subscribed;
+        let size: usize = subscribed.iter().map(|(_, uri)| uri.len()).sum();
+        if subscribed.len() < SUBSCRIPTIONS && size + uri.len() <= BYTES {
+            subscribed.insert((place, uri));
+        }
+    }
+
+    /// Whether the client subscribed to this resource over the link in this place.
+    pub(crate) fn is_subscribed(&self, place: u64, uri: &str) -> bool {
+        let under_way = self.under_way();
+        let rare = under_way.rare.as_ref();
+        rare.is_some_and(|rare| rare.subscribed.contains(&(place, uri.to_owned())))
+    }
+
+    pub(crate) fn wishes(&self) -> ClientPreferences {
+        let under_way = self.under_way();
+        under_way.rare.as_ref().map(|rare| rare.wishes.clone()).unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use stayput_core::{Handle, Owner, SessionId, Timestamp};
+    use stayput_upstream::Hello;
+    use stayput_wire::Version;
+
+    use super::*;
+    use crate::config::target::Target;
+
+    /// R062: what is remembered of a client has a limit, however much it says.
+    #[test]
+    fn wishes_have_a_limit() {
+        let session = SessionId::generate(Timestamp::from_millis(0));
+        let named = (Owner::local(), Handle::generate());
+        let said = (Version::LATEST_LEGACY, Hello::default());
+        let connection = Connection::new(named, session, Target::All, said);
+        let wish = |method: &str, uri: &str| {
+            let text = format!(
+                r#"{{"jsonrpc":"2.0","id":1,"method":"{method}","params":{{"uri":"{uri}"}}}}"#
+            );
+            connection.wish(&Message::parse(text.as_bytes()).unwrap())
+        };
+        let long = |number: usize| format!("{number}{}", "x".repeat(50_000));
+        let noted = (0..10).filter(|it| wish("resources/subscribe", &long(*it))).count();
+        assert_eq!(noted, 2);
+        assert!(!wish("logging/setLevel", &long(0)));
+        assert!(wish("resources/unsubscribe", &long(0)));
+        assert!(wish("resources/subscribe", &long(9)));
+        assert!(connection.wishes().size() <= BYTES);
+    }
+}

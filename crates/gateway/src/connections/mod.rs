@@ -1,0 +1,6 @@
+//! Connections of clients: their protocol state, open streams and pending questions.
+
+pub(crate) mod connection;
+pub(crate) mod event_stream;
+pub(crate) mod registry;
+pub(crate) mod stream_cache;

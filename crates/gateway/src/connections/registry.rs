@@ -1,0 +1,349 @@
+//! All connections of clients.
+
+use std::{
+    borrow::Borrow,
+    collections::{HashMap, HashSet},
+    fmt,
+    hash::{Hash, Hasher},
+    sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard},
+};
+
+use bytes::Bytes;
+use stayput_core::{BuildQuick, Handle, HandleHash, OpenError, Owner, Session, SessionId};
+use tokio::time::Instant;
+
+use crate::{
+    auth::Claims, config::target::Target, connections::connection::Connection,
+    messages::subscriptions, observe::events::Event, reply::loss::LossNotices, state::AppState,
+};
+
+/// The most connections of a session that are remembered here while nothing is under way on them.
+const OF_SESSION: usize = 64;
+
+/// The connections that are known here. Others may be known to the store.
+#[derive(Default)]
+pub(crate) struct Connections(RwLock<HashSet<Known, BuildQuick>>);
+
+/// A connection by what it is found by. That lies in the connection itself, which whoever finds it reads anyway: the
+/// table of very many is then so small that it stays at hand.
+struct Known(Arc<Connection>);
+
+impl Borrow<HandleHash> for Known {
+    fn borrow(&self) -> &HandleHash {
+        self.0.name_hash()
+    }
+}
+
+impl Hash for Known {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.0.name_hash().hash(state);
+    }
+}
+
+impl PartialEq for Known {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.name_hash() == other.0.name_hash()
+    }
+}
+
+impl Eq for Known {}
+
+impl Connections {
+    fn get(&self, hash: &HandleHash) -> Option<Arc<Connection>> {
+        let found = self.read().get(hash).map(|Known(known)| known.clone())?;
+        found.note_use();
+        Some(found)
+    }
+
+    fn read(&self) -> RwLockReadGuard<'_, HashSet<Known, BuildQuick>> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, HashSet<Known, BuildQuick>> {
+        self.0.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn insert(&self, connection: Arc<Connection>) {
+        self.write().replace(Known(connection));
+    }
+
+    fn restore(&self, connection: Arc<Connection>) -> Arc<Connection> {
+        let mut all = self.write();
+        // Two requests may have restored it at once: both use the first.
+        let first = all.get(connection.name_hash()).map(|Known(first)| first.clone());
+        let known = first.unwrap_or_else(|| {
+            all.insert(Known(connection.clone()));
+            connection
+        });
+        known.note_use();
+        known
+    }
+
+    /// The connections of whose use the store is to be told now.
+    fn due(&self, now: Instant) -> Vec<HandleHash> {
+        let all = self.read();
+        all.iter().filter(|Known(it)| it.is_due(now)).map(|Known(it)| *it.name_hash()).collect()
+    }
+
+    /// The store was told of the use of these.
+    fn noted(&self, names: &[HandleHash], now: Instant) {
+        let all = self.read();
+        names.iter().filter_map(|name| all.get(name)).for_each(|Known(it)| it.set_noted(now));
+    }
+
+    /// The connection with this name is another one now.
+    pub(crate) fn replace(&self, connection: Arc<Connection>) {
+        let before = self.write().replace(Known(connection));
+        if let Some(Known(before)) = before {
+            before.fall_silent();
+            before.close();
+        }
+    }
+
+    /// Whether a connection with this name is known here.
+    pub(crate) fn has(&self, hash: &HandleHash) -> bool {
+        self.read().contains(hash)
+    }
+
+    fn remove(&self, hash: &HandleHash) {
+        let gone = self.write().take(hash);
+        drop(gone);
+    }
+
+    /// Takes out the connections of a session that is over, unless something is under way on one: it may
+    /// be for another session. The store still knows them: whoever comes back is told of the loss.
+    pub(crate) fn forget_session(&self, session: SessionId) {
+        self.forget(|it| it.default_session() == session && it.is_idle());
+    }
+
+    /// The server of a session, if a connection to it is known.
+    pub(crate) fn server_of(&self, session: SessionId) -> Option<Arc<str>> {
+        let all = self.read();
+        let found = all.iter().find(|Known(it)| it.session == session);
+        found.map(|Known(it)| it.target.label().into())
+    }
+
+    /// Takes out connections that nobody uses, of the sessions that `held` does not know.
+    pub(crate) fn forget_idle(&self, held: impl Fn(SessionId) -> bool) {
+        // Whoever has just found one holds it: here nobody can find one meanwhile.
+        self.forget(|it| Arc::strong_count(it) == 1 && !held(it.default_session()) && it.is_idle());
+    }
+
+    /// Takes out connections of sessions that have very many, as those of hosts that connect for each call: of each
+    /// so many stay. `sessions` is how many there are.
+    pub(crate) fn forget_surplus(&self, sessions: usize) {
+        if self.len() <= 2 * sessions + OF_SESSION {
+            return;
+        }
+        let mut counts = HashMap::<SessionId, usize>::new();
+        self.forget(|it| {
+            let count = counts.entry(it.session).or_default();
+            *count += 1;
+            *count > OF_SESSION && Arc::strong_count(it) == 1 && it.is_as_kept()
+        });
+    }
+
+    /// Takes out connections, and ends what is under way on them.
+    fn forget(&self, mut which: impl FnMut(&Arc<Connection>) -> bool) {
+        let gone: Vec<_> = self.write().extract_if(|Known(it)| which(it)).collect();
+        for Known(connection) in gone {
+            connection.close();
+        }
+    }
+
+    /// Tells something to all who are connected to `target` and listen, and are one of these.
+    pub(crate) fn tell(
+        &self,
+        target: &Target,
+        text: &'static str,
+        which: impl Fn(&Owner, &Claims) -> bool,
+    ) {
+        let ears: Vec<_> = {
+            let all = self.read();
+            let own = all.iter().filter(|Known(it)| it.target == *target);
+            own.filter_map(|Known(it)| it.ear_of(&which)).collect()
+        };
+        for ear in ears {
+            ear.push(Bytes::from_static(text.as_bytes()));
+        }
+    }
+
+    /// Tells all who have to do with a session of its loss on a server, if they listen.
+    pub(crate) fn tell_loss(&self, session: SessionId, server: &str, beside: &LossNotices) {
+        let known = self.all();
+        let concerned = known.iter().filter(|it| it.target.has(server));
+        for connection in concerned.filter(|it| it.sessions().contains(&session)) {
+            let Some(ear) = connection.ear() else { continue };
+            let level = connection.wishes().level();
+            beside.messages(level.as_deref()).for_each(|text| ear.push(text));
+        }
+    }
+
+    /// Checks against the configuration that holds now which servers each of them listens to.
+    pub(crate) fn recheck(&self, app: &AppState) {
+        self.all().iter().for_each(|connection| connection.recheck(app));
+    }
+
+    /// All that are known here.
+    pub(crate) fn all(&self) -> Vec<Arc<Connection>> {
+        self.read().iter().map(|Known(it)| it.clone()).collect()
+    }
+
+    /// Whether a call of any of them has not been answered.
+    pub(crate) fn is_busy(&self) -> bool {
+        self.all().iter().any(|connection| connection.has_calls())
+    }
+
+    /// Nobody is told anything more outside of calls.
+    pub(crate) fn hush(&self) {
+        for ear in self.all().iter().filter_map(|connection| connection.ear()) {
+            ear.end();
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.read().len()
+    }
+}
+
+impl fmt::Debug for Connections {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Connections({})", self.len())
+    }
+}
+
+impl AppState {
+    /// The connection of `owner` with this name, from memory or from the store.
+    pub(crate) async fn connection(
+        &self,
+        owner: &Owner,
+        name: &Handle,
+    ) -> Result<Option<Arc<Connection>>, OpenError> {
+        let hash = name.hash(owner);
+        if let Some(known) = self.connections.get(&hash) {
+            return Ok(Some(known));
+        }
+        let Some((session, body)) = self.sessions.connection(owner, name).await? else {
+            return Ok(None);
+        };
+        let named = (owner.clone(), name.clone());
+        let Some(restored) = Connection::from_bytes(named, session, &body) else {
+            return Ok(None);
+        };
+        let restored = Arc::new(restored);
+        let known = self.connections.restore(restored.clone());
+        if Arc::ptr_eq(&known, &restored) {
+            self.note(session, Event::Resumed { server: known.target.label() });
+        }
+        Ok(Some(known))
+    }
+
+    /// Keeps what a connection has become.
+    pub(crate) async fn keep(&self, connection: &Connection) -> Result<(), OpenError> {
+        let session = self.session(&connection.owner, connection.default_session()).await?;
+        self.sessions.connect(&session, connection.name(), &connection.to_bytes()).await
+    }
+
+    /// Tells the store which connections are used: of many that lead to one session it forgets those that
+    /// nobody used for long. What it was not told now it is told next time.
+    pub(crate) async fn note_uses(&self, now: Instant) {
+        let due = self.connections.due(now);
+        if !due.is_empty() && self.sessions.used(&due).await.is_ok() {
+            self.connections.noted(&due, now);
+        }
+    }
+
+    /// Ends a connection, and the session that was made with it, if nothing else ever named that.
+    pub(crate) async fn disconnect(&self, owner: &Owner, name: &Handle) -> Result<bool, OpenError> {
+        let Some(connection) = self.connection(owner, name).await? else { return Ok(false) };
+        // The sessions first: whatever happens after that, nothing of them lives on.
+        let mut own = vec![connection.session, connection.default_session()];
+        own.dedup();
+        let mut ended = Vec::new();
+        for session in own {
+            if self.end_unless_known(&connection, session).await? {
+                ended.push(session);
+            }
+        }
+        self.sessions.disconnect(owner, name).await?;
+        self.connections.remove(connection.name_hash());
+        let wishes = connection.wishes();
+        connection.close();
+        for session in ended {
+            let _ = self.links.end(session).await;
+        }
+        // At those links that others go on with.
+        subscriptions::give_up(self, &connection, &wishes);
+        Ok(true)
+    }
+
+    /// Ends a session of a connection; says whether it is over.
+    async fn end_unless_known(
+        &self,
+        connection: &Connection,
+        id: SessionId,
+    ) -> Result<bool, OpenError> {
+        match self.sessions.by_id(&connection.owner, id).await {
+            Ok(session) if is_known_elsewhere(&session) => return Ok(false),
+            Ok(session) => {
+                let own = session.session().clone();
+                drop(session);
+                self.end(&own, Some(connection.target.label())).await?;
+            }
+            Err(OpenError::Unknown | OpenError::Over(_)) => {}
+            Err(error) => return Err(error),
+        }
+        Ok(true)
+    }
+}
+
+/// Whether somebody beside the connection it was made with may count on a session.
+fn is_known_elsewhere(session: &Session) -> bool {
+    let record = session.record();
+    record.key.is_some() || record.named
+}
+
+#[cfg(test)]
+mod tests {
+    use stayput_core::{Connection as InStore, Wish};
+    use stayput_upstream::Hello;
+    use stayput_wire::Version;
+
+    use super::*;
+    use crate::identify::tests::{World, ann};
+
+    /// R062: the store hears which connections are used, so that it forgets others; not with each call, and not
+    /// of those that nobody uses.
+    #[tokio::test]
+    async fn the_store_is_told_which_connections_are_used() {
+        let World { app, store, .. } = &World::new().await;
+        let session = app.sessions.open(&Wish::new(ann())).await.unwrap().session;
+        let (name, version) = (Handle::generate(), Version::LATEST_LEGACY);
+        let (named, said) = ((ann(), name.clone()), (version, Hello::default()));
+        let made = Connection::new(named, session.id(), Target::All, said);
+        app.keep(&made).await.unwrap();
+        app.connections.insert(Arc::new(made));
+        let uses = async || app.connection(&ann(), &name).await.unwrap().unwrap();
+        let mut now = Instant::now();
+        let told = async |now| {
+            store.asked();
+            app.note_uses(now).await;
+            store.asked() == ["touch_connections"]
+        };
+        uses().await;
+        assert!(!told(now).await, "it was kept just now");
+        now += 2 * InStore::NOTED;
+        assert!(told(now).await);
+        now += 2 * InStore::NOTED;
+        assert!(!told(now).await, "nobody used it since");
+        let listens = uses().await;
+        assert!(told(now).await);
+        now += 2 * InStore::NOTED;
+        assert!(told(now).await, "whoever listens uses it");
+        drop(listens);
+        // What is not remembered here may be forgotten again before it is used the next time.
+        app.connections.remove(&name.hash(&ann()));
+        uses().await;
+        assert!(told(now).await);
+    }
+}

@@ -1,0 +1,232 @@
+//! Which session a request of a client without a connection means, carrier by carrier.
+
+mod carriers;
+mod policies;
+mod tools;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
+
+use serde_json::{Value, json};
+use stayput_core::{
+    EventIds, Expiry, Holder, ManualClock, MemoryStore, SessionId, Sessions, Settings, Timestamp,
+};
+use stayput_testkit::faulty::Faulty;
+use stayput_upstream::{
+    Folders, LinkSettings, Links, Place, Profile, SealKey, Stdio, process::Processes,
+};
+
+use super::*;
+use crate::{
+    auth::Claims,
+    catalog::tool_view::ToolViews,
+    config::{Handles, Identify},
+    connections::{registry::Connections, stream_cache::StreamCache},
+    listen::legacy_sse::LegacyClients,
+    observe::{log::Log, metrics::Metrics},
+    reply::loss::LossAcknowledgements,
+    route::aggregate::Aggregate,
+    state::health::Health,
+};
+
+/// A gateway in memory, with one server that is known and never started.
+pub(crate) struct World {
+    pub(crate) app: Arc<AppState>,
+    pub(crate) clock: Arc<ManualClock>,
+    pub(crate) server: Server,
+    /// What it was asked is known.
+    pub(crate) store: Arc<Faulty>,
+    _folder: tempfile::TempDir,
+}
+
+/// What a request brings along.
+#[derive(Clone, Debug)]
+pub(crate) struct Request {
+    pub(crate) owner: Owner,
+    pub(crate) claims: Claims,
+    pub(crate) headers: HeaderMap,
+    pub(crate) path: Option<String>,
+    pub(crate) method: &'static str,
+    pub(crate) params: Value,
+}
+
+impl Request {
+    /// A call of a tool that names no session.
+    pub(crate) fn call(owner: &Owner) -> Self {
+        Self {
+            owner: owner.clone(),
+            claims: Claims::default(),
+            headers: HeaderMap::new(),
+            path: None,
+            method: "tools/call",
+            params: json!({ "name": "count", "arguments": {} }),
+        }
+    }
+
+    pub(crate) fn to_text(&self) -> String {
+        let params = &self.params;
+        format!(r#"{{"jsonrpc":"2.0","id":7,"method":"{}","params":{params}}}"#, self.method)
+    }
+}
+
+/// What became of it.
+#[derive(Debug)]
+pub(crate) enum Answer {
+    Session {
+        id: SessionId,
+        origin: Origin,
+        text: Option<String>,
+        given: Option<String>,
+        fleeting: bool,
+    },
+    Refused(Value),
+}
+
+impl Answer {
+    pub(crate) fn id(&self) -> SessionId {
+        match self {
+            Self::Session { id, .. } => *id,
+            Self::Refused(value) => panic!("{value}"),
+        }
+    }
+
+    pub(crate) fn origin(&self) -> Origin {
+        match self {
+            Self::Session { origin, .. } => *origin,
+            Self::Refused(value) => panic!("{value}"),
+        }
+    }
+
+    /// The words of a tool error.
+    pub(crate) fn refusal(&self) -> String {
+        let Self::Refused(value) = self else { panic!("{self:?}") };
+        assert_eq!(value["result"]["isError"], true, "{value}");
+        assert_eq!(value["result"]["resultType"], "complete", "{value}");
+        value["result"]["content"][0]["text"].as_str().unwrap().to_owned()
+    }
+}
+
+pub(crate) fn ann() -> Owner {
+    Owner::verified("https://id.example.com", "ann").unwrap()
+}
+
+pub(crate) fn eve() -> Owner {
+    Owner::verified("https://id.example.com", "eve").unwrap()
+}
+
+/// The tools of a server, in the form of a profile.
+pub(crate) fn profile(tools: &Value) -> Profile {
+    let text = json!({
+        "way": "legacy", "version": "2025-11-25", "greeting": { "capabilities": { "tools": {} } },
+        "lists": [["tools/list", [{ "tools": tools }]]],
+    });
+    Profile::from_text(&text.to_string()).unwrap()
+}
+
+impl World {
+    pub(crate) async fn new() -> Self {
+        Self::with(Identify::default(), Handles::Auto).await
+    }
+
+    pub(crate) async fn with(configured: Identify, handles: Handles) -> Self {
+        let tools = json!([{ "name": "count", "inputSchema": { "type": "object" } }]);
+        Self::of(configured, handles, &tools).await
+    }
+
+    pub(crate) async fn of(configured: Identify, handles: Handles, tools: &Value) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let clock = Arc::new(ManualClock::at(Timestamp::from_millis(1_800_000_000_000)));
+        let settings = Settings { lease: Duration::MAX, ..Settings::default() };
+        let store = Arc::new(Faulty::new(Arc::new(MemoryStore::new(clock.clone()))));
+        let sessions =
+            Sessions::start(store.clone(), clock.clone(), Holder::unreachable(), settings);
+        let runtime = tokio::runtime::Handle::current();
+        let folders = Folders::new(&folder.path().join("folders")).unwrap();
+        let links = LinkSettings::new(Processes::local(runtime.clone()), folders);
+        let server = Server::new("test", Stdio::new("/no/such/program")).unwrap();
+        let identify = IdentifyRules {
+            configured,
+            handles: BTreeMap::from([("test".to_owned(), handles)]),
+            expiry: Expiry::default(),
+            sights: ToolViews::default(),
+        };
+        let app = AppState {
+            owners: Arc::default(),
+            servers: BTreeMap::from([("test".to_owned(), server.clone())]),
+            tools: BTreeMap::new(),
+            views: Arc::default(),
+            pace: crate::auth::rate_limit::RateLimiter::new(None).into(),
+            crowd: Arc::default(),
+            sessions: sessions.await.unwrap().into(),
+            links: Links::new(links, runtime),
+            connections: Connections::default().into(),
+            restarting: BTreeSet::new(),
+            callers: LegacyClients::default().into(),
+            telling: LossAcknowledgements::default().into(),
+            generations: Arc::default(),
+            aggregate: Aggregate::new(["test"]).into(),
+            shelf: StreamCache::default().into(),
+            life: String::new(),
+            metrics: Metrics::new(["test"].into_iter()).into(),
+            health: Health::default().into(),
+            closing: tokio::sync::watch::channel(false).1,
+            removed: Arc::default(),
+            latest: Arc::default(),
+            number: 0,
+            ids: EventIds::new(&[0; 32]),
+            seal: SealKey::at(&folder.path().join("key")).unwrap(),
+            rules: crate::state::RequestRules::default(),
+            identify: identify.into(),
+            log: Log::default(),
+            watch: None,
+        };
+        let place = Place::new(ann(), SessionId::generate(Timestamp::from_millis(0)));
+        app.links.set_profile(&server, &place, profile(tools)).await;
+        Self { app: Arc::new(app), clock, server, store, _folder: folder }
+    }
+
+    pub(crate) async fn ask(&self, request: &Request) -> Answer {
+        let text = request.to_text();
+        let message = Message::parse(text.as_bytes()).unwrap();
+        match which(&self.app, self.claim(request, &message)).await {
+            SessionChoice::Session { session, origin, text, given, fleeting } => {
+                let given = given.map(|handle| handle.expose().to_owned());
+                let text = text.map(|rest| rest.text().to_owned());
+                Answer::Session { id: session.id(), origin, text, given, fleeting }
+            }
+            SessionChoice::Answer(text) => Answer::Refused(serde_json::from_str(&text).unwrap()),
+        }
+    }
+
+    pub(crate) fn claim<'a>(
+        &'a self,
+        request: &'a Request,
+        message: &'a Message<'a>,
+    ) -> RequestContext<'a> {
+        RequestContext {
+            owner: &request.owner,
+            claims: &request.claims,
+            server: Some(&self.server),
+            headers: &request.headers,
+            path_key: request.path.as_deref(),
+            message,
+            connection: None,
+        }
+    }
+
+    /// A handle of a new session of `owner`.
+    pub(crate) async fn handle(&self, owner: &Owner) -> (SessionId, String) {
+        let wish = stayput_core::Wish::new(owner.clone());
+        let opened = self.app.sessions.open(&wish).await.unwrap();
+        let handle = self.app.sessions.issue_handle(&opened.session).await.unwrap();
+        (opened.session.id(), handle.expose().to_owned())
+    }
+
+    /// Time goes by, and what is over ends.
+    pub(crate) async fn pass(&self, minutes: u64) {
+        self.clock.advance(Duration::from_secs(minutes * 60));
+        let _ = self.app.sessions.sweep().await;
+    }
+}

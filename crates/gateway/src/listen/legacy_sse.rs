@@ -1,0 +1,390 @@
+//! The transport of 2024-11-05: the client opens a stream, posts beside it, and hears everything there.
+//! The stream is the session. When it ends, the session ends.
+
+use std::{
+    collections::HashMap,
+    fmt,
+    pin::Pin,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError, RwLock,
+        atomic::{AtomicUsize, Ordering},
+    },
+    task::Poll,
+};
+
+use bytes::Bytes;
+use http::{HeaderMap, Method, Response, StatusCode};
+use stayput_core::{Handle, HandleHash, InUse, Owner};
+use stayput_wire::{Batch, Code, Kind, Message, header as mcp};
+
+use crate::listen::{
+    http1::Head,
+    router::{accepts, nowhere, only, server},
+};
+use crate::{
+    auth::Principal,
+    call::CallOutcome,
+    config::target::Target,
+    connections::{connection::Connection, event_stream::EventStream},
+    messages::notifications::heed,
+    reply::{self, Reply},
+    route::{
+        self, RequestParts,
+        admission::{Refusal, admit},
+        initialize,
+    },
+    state::AppState,
+};
+
+/// What the address to post to ends with.
+const MESSAGES: &str = "/messages";
+
+/// What names the caller in that address.
+const SESSION: &str = "session";
+
+/// A path of this transport, with the name of the server.
+pub(super) enum At {
+    Stream(String),
+    Messages(String),
+}
+
+impl At {
+    /// Reads a path; `None` if it is not of this transport.
+    pub(super) fn of(path: &str) -> Option<Self> {
+        let rest = path.strip_prefix("/sse/")?;
+        Some(match rest.strip_suffix(MESSAGES) {
+            Some(name) => Self::Messages(name.to_owned()),
+            None => Self::Stream(rest.to_owned()),
+        })
+    }
+}
+
+/// All who called and have not hung up, by their secret.
+#[derive(Default)]
+pub(crate) struct LegacyClients {
+    all: RwLock<HashMap<HandleHash, Arc<LegacyClient>>>,
+    /// Counts the messages that are being heeded.
+    heeding: AtomicUsize,
+}
+
+impl LegacyClients {
+    fn get(&self, hash: &HandleHash) -> Option<Arc<LegacyClient>> {
+        self.all.read().unwrap_or_else(PoisonError::into_inner).get(hash).cloned()
+    }
+
+    fn insert(&self, hash: HandleHash, caller: Arc<LegacyClient>) {
+        self.all.write().unwrap_or_else(PoisonError::into_inner).insert(hash, caller);
+    }
+
+    fn remove(&self, hash: &HandleHash) -> Option<Arc<LegacyClient>> {
+        self.all.write().unwrap_or_else(PoisonError::into_inner).remove(hash)
+    }
+
+    /// Whether something that was posted is still being heeded.
+    pub(crate) fn is_busy(&self) -> bool {
+        self.heeding.load(Ordering::Acquire) > 0
+    }
+}
+
+impl fmt::Debug for LegacyClients {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "LegacyClients({})",
+            self.all.read().unwrap_or_else(PoisonError::into_inner).len()
+        )
+    }
+}
+
+/// A client with its stream, from the moment it called.
+pub(super) struct LegacyClient {
+    principal: Principal,
+    target: Target,
+    line: Arc<EventStream>,
+    progress: Mutex<Progress>,
+}
+
+/// How far a caller has come.
+enum Progress {
+    Called,
+    /// It has sent `initialize`.
+    Greeting,
+    Connected {
+        /// The secret name of the connection, which is told to nobody.
+        name: Handle,
+        connection: Arc<Connection>,
+        /// While the stream is open, the session does not idle.
+        kept: Option<InUse>,
+    },
+    HungUp,
+}
+
+/// A request of this transport: who it is from if it brings messages, or its answer.
+pub(super) fn enter(
+    app: &Arc<AppState>,
+    (at, principal): (At, Principal),
+    head: &Head,
+) -> Result<Arc<LegacyClient>, Box<Response<Reply>>> {
+    let (At::Stream(name) | At::Messages(name)) = &at;
+    let removed = || app.removed.get(name).map(|name| Target::Server(name.as_str().into()));
+    // Who still listens to a server that was removed is told so; nobody begins to.
+    let posts = matches!(at, At::Messages(_));
+    let target = server(app, name).or_else(|| removed().filter(|_| posts));
+    let Some(target) = target else { return Err(nowhere(app).into()) };
+    match (&at, &head.method) {
+        (At::Stream(_), &Method::GET) => Err(open(app, (target, principal), head).into()),
+        (At::Stream(_), _) => Err(only("GET").into()),
+        (At::Messages(_), &Method::POST) => caller(app, (&target, &principal.owner), head),
+        (At::Messages(_), _) => Err(only("POST").into()),
+    }
+}
+
+/// A client calls. What is made for it goes when it hangs up.
+fn open(
+    app: &Arc<AppState>,
+    (target, principal): (Target, Principal),
+    head: &Head,
+) -> Response<Reply> {
+    if !accepts(&head.headers, mcp::EVENT_STREAM) {
+        return reply::status(StatusCode::NOT_ACCEPTABLE);
+    }
+    let secret = Handle::generate();
+    let hash = secret.hash(&principal.owner);
+    let (first, latest) = (Arc::downgrade(app), app.latest.clone());
+    let runtime = tokio::runtime::Handle::current();
+    let server = target.server().cloned();
+    let hang_up = Box::new(move || {
+        if let Some(app) = latest.get().or_else(|| first.upgrade())
+            && let Some(caller) = app.callers.remove(&hash)
+        {
+            runtime.spawn(async move { caller.hang_up(&app).await });
+        }
+    });
+    let line = EventStream::once(server, hang_up);
+    let endpoint = format!("{}{MESSAGES}?{SESSION}={}", head.uri.path(), secret.expose());
+    let progress = Mutex::new(Progress::Called);
+    let caller = LegacyClient { principal, target, line: line.clone(), progress };
+    app.callers.insert(hash, Arc::new(caller));
+    reply::stream(line.read_all(endpoint))
+}
+
+/// The caller whose messages come.
+fn caller(
+    app: &Arc<AppState>,
+    (target, owner): (&Target, &Owner),
+    head: &Head,
+) -> Result<Arc<LegacyClient>, Box<Response<Reply>>> {
+    let query = head.uri.query().unwrap_or_default();
+    let mut pairs = query.split('&').filter_map(|pair| pair.split_once('='));
+    let secret =
+        pairs.find(|(name, _)| *name == SESSION).and_then(|(_, it)| it.parse::<Handle>().ok());
+    let caller = secret.and_then(|secret| app.callers.get(&secret.hash(owner)));
+    // On another path it is as good as unknown.
+    caller.filter(|it| it.target == *target).ok_or_else(|| {
+        let sentence =
+            "Session not found: its stream has ended, or never was; open a new one by GET";
+        reply::refusal(StatusCode::NOT_FOUND, None, Code::INVALID_REQUEST, sentence).into()
+    })
+}
+
+/// Takes in what a caller posts. The answer to it comes on the stream.
+pub(super) async fn take(
+    app: &Arc<AppState>,
+    caller: Arc<LegacyClient>,
+    body: Bytes,
+) -> Response<Reply> {
+    match messages(app, &caller, &body) {
+        Ok(messages) => {
+            for message in messages {
+                begin(caller.clone().take(app.clone(), message)).await;
+            }
+            reply::status(StatusCode::ACCEPTED)
+        }
+        Err(answer) => {
+            let mut response = reply::message(answer);
+            *response.status_mut() = StatusCode::BAD_REQUEST;
+            response
+        }
+    }
+}
+
+/// The messages of a body, or what is wrong with them.
+fn messages(app: &AppState, caller: &LegacyClient, body: &Bytes) -> Result<Vec<Bytes>, String> {
+    if !Batch::is_batch(body) {
+        let message = Message::parse(body).map_err(|error| error.answer())?;
+        // The answer to a request comes on the stream, also if it is refused.
+        if message.id().is_none() {
+            caller.admit(app, &message).map_err(|refusal| refusal.text)?;
+        }
+        return Ok(vec![body.clone()]);
+    }
+    if !caller.connection().is_some_and(|it| it.version.has_batches()) {
+        let sentence = "this version of the protocol has no batches; send each message alone";
+        return Err(reply::error("null", Code::INVALID_REQUEST, sentence));
+    }
+    let batch = Batch::split(body).map_err(|error| error.answer())?;
+    let texts = batch.messages().map(|text| Bytes::copy_from_slice(text.as_bytes()));
+    Ok(texts.collect())
+}
+
+/// Begins something at once, so that what comes after it finds it begun, and lets it go on by itself.
+async fn begin(task: impl Future<Output = ()> + Send + 'static) {
+    let mut task: Pin<Box<dyn Future<Output = ()> + Send>> = Box::pin(task);
+    let begun = std::future::poll_fn(|cx| Poll::Ready(task.as_mut().poll(cx))).await;
+    if begun.is_pending() {
+        tokio::runtime::Handle::current().spawn(task);
+    }
+}
+
+impl LegacyClient {
+    /// What comes along with its messages.
+    fn along<'a>(&'a self, headers: &'a HeaderMap) -> RequestParts<'a> {
+        let principal = &self.principal;
+        RequestParts { principal, headers, path_key: None, streams: true, stdio: None }
+    }
+
+    /// Refuses a message that must not reach a server.
+    fn admit(&self, app: &AppState, message: &Message<'_>) -> Result<(), Refusal> {
+        admit(app, (&self.principal.owner, &self.target), message, &HeaderMap::new())
+    }
+
+    fn progress(&self) -> MutexGuard<'_, Progress> {
+        self.progress.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What it shook hands for.
+    fn connection(&self) -> Option<Arc<Connection>> {
+        match &*self.progress() {
+            Progress::Connected { connection, .. } => Some(connection.clone()),
+            _ => None,
+        }
+    }
+
+    /// One message of the client.
+    async fn take(self: Arc<Self>, app: Arc<AppState>, text: Bytes) {
+        app.callers.heeding.fetch_add(1, Ordering::AcqRel);
+        self.heed(&app, text).await;
+        app.callers.heeding.fetch_sub(1, Ordering::AcqRel);
+    }
+
+    async fn heed(&self, app: &Arc<AppState>, text: Bytes) {
+        let message = match Message::parse(&text) {
+            Ok(message) => message,
+            // Alone, it would have been refused; of several, the others count.
+            Err(error) => return self.say(error.answer()).await,
+        };
+        if let Err(refusal) = self.admit(app, &message) {
+            return self.say(refusal.text).await;
+        }
+        let is_request = matches!(message.kind(), Kind::Request { .. });
+        if is_request && message.method() == Some("initialize") {
+            return self.greet(app, &message).await;
+        }
+        let Some(connection) = self.connection() else {
+            if is_request {
+                self.say(early(&message)).await;
+            }
+            return;
+        };
+        if !is_request {
+            return heed(app, &connection, &message);
+        }
+        // A stream is the line itself: the answer comes there by itself.
+        let headers = HeaderMap::new();
+        let along = self.along(&headers);
+        if let CallOutcome::Done(done) = route::answer(app, &connection, &message, along).await {
+            self.line.room().await;
+            self.line.push_then(done.text, done.then);
+        }
+    }
+
+    async fn say(&self, text: impl Into<Bytes>) {
+        self.line.room().await;
+        self.line.push(text.into());
+    }
+
+    /// `initialize`: a connection and a session, for as long as the stream is open.
+    async fn greet(&self, app: &Arc<AppState>, message: &Message<'_>) {
+        if !self.may_greet() {
+            let id = message.id().map_or("null", |id| id.as_str());
+            let sentence = "`initialize` was sent before; open a new stream to begin anew";
+            return self.say(reply::error(id, Code::INVALID_REQUEST, sentence)).await;
+        }
+        let greeted = {
+            let headers = HeaderMap::new();
+            let along = self.along(&headers);
+            initialize::initialize(app, &self.principal.owner, &self.target, message, along).await
+        };
+        let made = match greeted.name {
+            Some(name) => match app.connection(&self.principal.owner, &name).await {
+                Ok(Some(connection)) => Some((name, connection)),
+                _ => None,
+            },
+            None => None,
+        };
+        match made {
+            Some((name, connection)) => self.connected(app, name, connection).await,
+            // It may try again.
+            None => self.back(),
+        }
+        self.say(greeted.answer).await;
+    }
+
+    fn may_greet(&self) -> bool {
+        let mut progress = self.progress();
+        let may = matches!(*progress, Progress::Called);
+        if may {
+            *progress = Progress::Greeting;
+        }
+        may
+    }
+
+    fn back(&self) {
+        let mut progress = self.progress();
+        if matches!(*progress, Progress::Greeting) {
+            *progress = Progress::Called;
+        }
+    }
+
+    async fn connected(&self, app: &Arc<AppState>, name: Handle, connection: Arc<Connection>) {
+        connection.speak_on(self.line.clone(), &self.principal);
+        let kept = app.sessions.by_id(&self.principal.owner, connection.session).await.ok();
+        let left = {
+            let mut progress = self.progress();
+            if matches!(*progress, Progress::HungUp) {
+                Some(name)
+            } else {
+                *progress = Progress::Connected { name, connection, kept };
+                None
+            }
+        };
+        // It did not wait for the answer.
+        if let Some(name) = left {
+            let _ = app.disconnect(&self.principal.owner, &name).await;
+        }
+    }
+
+    /// The stream is over: so is the session, and what is in flight is cancelled.
+    async fn hang_up(&self, app: &Arc<AppState>) {
+        let before = std::mem::replace(&mut *self.progress(), Progress::HungUp);
+        let Progress::Connected { name, connection, kept } = before else { return };
+        drop(kept);
+        if let Err(error) = app.disconnect(&self.principal.owner, &name).await {
+            // What the store still has of it idles out; what runs here ends now.
+            app.log
+                .warn(&format!("the end of session {} was not kept: {error}", connection.session));
+            app.connections.forget_session(connection.session);
+            let _ = app.links.end(connection.session).await;
+        }
+    }
+}
+
+/// What is answered before `initialize`.
+fn early(message: &Message<'_>) -> String {
+    let id = message.id().map_or("null", |id| id.as_str());
+    if message.method() == Some("ping") {
+        return reply::result(id, "{}");
+    }
+    let sentence = "begin with `initialize`, and wait for its answer";
+    reply::error(id, Code::INVALID_REQUEST, sentence)
+}

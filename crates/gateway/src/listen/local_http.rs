@@ -1,0 +1,30 @@
+//! HTTP over the socket in the data folder: for the user of this machine, who runs the gateway.
+
+use std::{io, sync::Arc};
+
+use rustix::net::{RecvFlags, recv};
+use tokio::{io::Interest, net::UnixStream, sync::watch};
+
+use crate::listen::{http1, router::Whence};
+use crate::state::AppState;
+
+/// Whether HTTP is spoken on a socket: the lines of `stayput stdio` begin with a brace. Nothing is taken out
+/// of it.
+pub(super) async fn is_spoken(stream: &UnixStream) -> io::Result<bool> {
+    let mut first = [0; 1];
+    let look = || Ok(recv(stream, &mut first, RecvFlags::PEEK)?);
+    let (seen, _) = stream.async_io(Interest::READABLE, look).await?;
+    Ok(seen > 0 && first != *b"{")
+}
+
+/// Answers until the other side leaves, or until `stopped`.
+pub(super) async fn serve(
+    app: Arc<AppState>,
+    stream: UnixStream,
+    mut stopped: watch::Receiver<bool>,
+) {
+    let stop = async move {
+        let _ = stopped.wait_for(|stopped| *stopped).await;
+    };
+    http1::speak(app, (stream, Whence::Here), stop).await;
+}

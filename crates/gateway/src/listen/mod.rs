@@ -1,0 +1,15 @@
+//! Where clients come in.
+
+pub(crate) mod acceptor;
+pub(crate) mod access;
+mod http1;
+pub(crate) mod legacy_sse;
+pub(crate) mod lines;
+mod local_http;
+mod post;
+pub(crate) mod proxy_handshake;
+pub(crate) mod router;
+pub(crate) mod stdio;
+pub(crate) mod unix_socket;
+mod well_known;
+pub(crate) mod workers;

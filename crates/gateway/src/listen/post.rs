@@ -1,0 +1,184 @@
+//! What clients post.
+
+use std::{sync::Arc, time::Duration};
+
+use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
+use stayput_core::Handle;
+use stayput_wire::{Batch, Code, Era, Kind, Message, Version, header as mcp};
+
+use tokio::time::Instant;
+
+use crate::listen::router::{At, accepts, named};
+use crate::{
+    auth::rate_limit::RateLimited,
+    call::{self, CallOutcome, ReplyText, session_link::RequestRef},
+    identify::{cookie, header_names},
+    messages::notifications::heed,
+    reply::{self, Reply},
+    route::{
+        self, RequestParts,
+        admission::admit,
+        initialize::{self, Greeted},
+        modern,
+    },
+    state::AppState,
+};
+
+/// Takes in the body of a POST.
+pub(super) async fn take(
+    app: &Arc<AppState>,
+    at: &At,
+    headers: &HeaderMap,
+    body: &[u8],
+) -> Response<Reply> {
+    if Batch::is_batch(body) && modern::is_named(headers) {
+        let sentence = "this version of the protocol has no batches; send each message alone";
+        let status = StatusCode::BAD_REQUEST;
+        return reply::refusal(status, None, Code::INVALID_REQUEST, sentence);
+    }
+    let streams = accepts(headers, mcp::EVENT_STREAM);
+    let (principal, path_key) = (&at.principal, at.key.as_deref());
+    let along = RequestParts { principal, headers, path_key, streams, stdio: None };
+    if Batch::is_batch(body) {
+        return Box::pin(take_batch(app, at, along, body)).await;
+    }
+    let message = match Message::parse(body) {
+        Ok(message) => message,
+        Err(error) => return bad(error.answer()),
+    };
+    if let Err(refusal) = admit(app, at.whom(), &message, headers) {
+        return refusal.response();
+    }
+    if modern::is_spoken(headers, &message) {
+        return Box::pin(modern::take(app, &at.target, &message, along)).await;
+    }
+    if message.method() == Some("initialize") && message.id().is_some() {
+        let owner = &at.principal.owner;
+        let done = initialize::initialize(app, owner, &at.target, &message, along);
+        return greeted(app, Box::pin(done).await);
+    }
+    if let Some(refused) = unknown_version(headers) {
+        return refused;
+    }
+    let connection = match named(app, at, headers).await {
+        Ok(connection) => connection,
+        Err(refused) => return refused,
+    };
+    if !matches!(message.kind(), Kind::Request { .. }) {
+        heed(app, &connection, &message);
+        return reply::status(StatusCode::ACCEPTED);
+    }
+    let outcome = route::answer(app, &connection, &message, along).await;
+    let mut response = call::respond(app, outcome);
+    if cookie::is_on(app) {
+        cookied(app, cookie::connection(app, headers).as_ref(), &mut response);
+    }
+    response
+}
+
+fn greeted(app: &AppState, Greeted { answer, name, later }: Greeted) -> Response<Reply> {
+    let mut response = reply::message(answer);
+    if let Some(status) = later {
+        *response.status_mut() = status;
+        return reply::later(response, reply::AWHILE);
+    }
+    let Some(name) = name else { return response };
+    if let Ok(id) = HeaderValue::from_str(name.expose()) {
+        response.headers_mut().insert(mcp::SESSION_ID, id);
+    }
+    cookied(app, Some(&name), &mut response);
+    response
+}
+
+/// R046: the cookie is set with every answer, so that it lives as long as what it names.
+fn cookied(app: &AppState, name: Option<&Handle>, response: &mut Response<Reply>) {
+    if let Some(line) =
+        name.filter(|_| cookie::is_on(app)).and_then(|it| cookie::line(app, Some(it)))
+    {
+        response.headers_mut().insert(header::SET_COOKIE, line);
+    }
+}
+
+fn bad(answer: String) -> Response<Reply> {
+    let mut response = reply::message(answer);
+    *response.status_mut() = StatusCode::BAD_REQUEST;
+    response
+}
+
+fn unknown_version(headers: &HeaderMap) -> Option<Response<Reply>> {
+    let said = headers.get(&header_names::PROTOCOL_VERSION)?.to_str().unwrap_or("?");
+    if Version::from(said).is_known() {
+        return None;
+    }
+    let sentence = "MCP-Protocol-Version names a version that is not known here";
+    Some(reply::refusal(StatusCode::BAD_REQUEST, None, Code::INVALID_REQUEST, sentence))
+}
+
+/// Each request of a batch counts: what is too much is not run.
+fn too_fast(message: &Message<'_>, wait: Duration) -> String {
+    let id = message.id().map_or("null", |id| id.as_str());
+    let asked = RequestRef { id, method: message.method().unwrap_or_default() };
+    let sentence = format!(
+        "Nothing was run: these are more requests than `limits.per_owner.requests_per_second` allows. Try \
+         again in {} s.",
+        reply::whole_seconds(wait)
+    );
+    reply::failure(asked, Era::Legacy, &sentence)
+}
+
+/// Several messages at once, as 2025-03-26 had them: their answers come together.
+async fn take_batch(
+    app: &Arc<AppState>,
+    at: &At,
+    along: RequestParts<'_>,
+    body: &[u8],
+) -> Response<Reply> {
+    let connection = match named(app, at, along.headers).await {
+        Ok(connection) => connection,
+        Err(refused) => return refused,
+    };
+    let batch = match Batch::split(body) {
+        Ok(batch) if connection.version.has_batches() => batch,
+        Ok(_) => {
+            let sentence = "this version of the protocol has no batches; send each message alone";
+            let status = StatusCode::BAD_REQUEST;
+            return reply::refusal(status, None, Code::INVALID_REQUEST, sentence);
+        }
+        Err(error) => return bad(error.answer()),
+    };
+    let whole = RequestParts { streams: false, ..along };
+    let mut answers: Vec<ReplyText> = Vec::new();
+    for text in batch.messages() {
+        let message = match Message::parse(text.as_bytes()) {
+            Ok(message) => message,
+            Err(error) => {
+                answers.push(ReplyText::new(error.answer()));
+                continue;
+            }
+        };
+        if let Err(refusal) = admit(app, at.whom(), &message, along.headers) {
+            answers.push(ReplyText::new(refusal.text));
+        } else if !matches!(message.kind(), Kind::Request { .. }) {
+            heed(app, &connection, &message);
+        } else if let Err(RateLimited(wait)) = app.pace.admit(&connection.owner, Instant::now()) {
+            answers.push(ReplyText::new(too_fast(&message, wait)));
+        } else if let CallOutcome::Done(done) =
+            route::answer(app, &connection, &message, whole).await
+        {
+            answers.push(done);
+        }
+    }
+    if answers.is_empty() {
+        return reply::status(StatusCode::ACCEPTED);
+    }
+    let mut all = vec![b'['];
+    for (at, done) in answers.iter().enumerate() {
+        if at > 0 {
+            all.push(b',');
+        }
+        all.extend_from_slice(&done.text);
+    }
+    all.push(b']');
+    let then: Vec<_> = answers.into_iter().filter_map(|done| done.then).collect();
+    reply::message_then(all, Some(Box::new(move || then.into_iter().for_each(|then| then()))))
+}

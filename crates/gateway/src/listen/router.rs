@@ -1,0 +1,423 @@
+//! The HTTP front: one path for each server, and one for all.
+
+use std::{net::IpAddr, sync::Arc};
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header};
+use stayput_core::Owner;
+use stayput_wire::{Code, header as mcp};
+
+use super::post;
+use crate::listen::{
+    http1::{Head, NoBody, SLOWEST},
+    legacy_sse, well_known,
+};
+use crate::{
+    admin,
+    auth::Principal,
+    config::target::Target,
+    connections::connection::Connection,
+    identify::{cookie, header_names, path},
+    listen::access,
+    messages::listen_stream,
+    reply::{self, Reply},
+    route::modern,
+    state::{AppState, RequestRules},
+};
+
+/// Where a request comes from.
+#[derive(Clone, Copy)]
+pub(super) enum Whence {
+    /// An address. Whoever it is says so in the request.
+    Address(IpAddr),
+    /// The socket in the data folder. The system has asked who it is: the user that runs the gateway.
+    Here,
+}
+
+/// What becomes of a request, once its head is known.
+pub(super) enum Step {
+    Answer(Box<Response<Reply>>),
+    /// It cannot be told without its body.
+    Body(Wants),
+}
+
+/// Whose a body is.
+pub(super) struct Wants {
+    /// The house as the client sees it, if that is another one.
+    own: Option<Arc<AppState>>,
+    what: What,
+}
+
+enum What {
+    /// That of what stands at a path.
+    Post(At),
+    /// That of a client of 2024-11-05.
+    LegacyClient(Arc<legacy_sse::LegacyClient>),
+}
+
+impl Wants {
+    /// The answer to a whole request.
+    pub(super) async fn take(
+        self,
+        app: &Arc<AppState>,
+        headers: &HeaderMap,
+        body: Bytes,
+    ) -> Response<Reply> {
+        let app = self.own.as_ref().unwrap_or(app);
+        let response = match self.what {
+            What::Post(at) => {
+                let response = post::take(app, &at, headers, &body).await;
+                access::guard(app, &at.principal, response)
+            }
+            // In a box, as all that is rare: every request would have to be as large.
+            What::LegacyClient(caller) => Box::pin(legacy_sse::take(app, caller, body)).await,
+        };
+        count_refusal(app, response.status());
+        response
+    }
+}
+
+/// What becomes of a request.
+pub(super) async fn enter(app: &Arc<AppState>, whence: Whence, head: &Head) -> Step {
+    if let Some(health) = health(app, head.uri.path()) {
+        return Step::Answer(health.into());
+    }
+    match let_in(app, whence, head).await {
+        Ok(wants) => Step::Body(wants),
+        Err(response) => {
+            count_refusal(app, response.status());
+            Step::Answer(response.into())
+        }
+    }
+}
+
+/// How it goes. Whoever asks for that may call us by any name: there is nothing to be learned from it.
+fn health(app: &AppState, path: &str) -> Option<Response<Reply>> {
+    let problem = match path {
+        "/healthz" => None,
+        "/readyz" => app.health.problem(),
+        _ => return None,
+    };
+    Some(match problem {
+        None => reply::text(StatusCode::OK, "ok"),
+        Some(problem) => reply::text(StatusCode::SERVICE_UNAVAILABLE, problem),
+    })
+}
+
+/// Who is not from elsewhere, and says who it is, gets to its server. What has no body is answered here.
+async fn let_in(
+    app: &Arc<AppState>,
+    whence: Whence,
+    head: &Head,
+) -> Result<Wants, Response<Reply>> {
+    let principal = match whence {
+        Whence::Address(from) => vouched(app, from, head).await?,
+        Whence::Here => Principal::local(),
+    };
+    if admin::has(head.uri.path()) {
+        let answer = admin::answer(app, &principal, &head.method, &head.uri);
+        return Err(Box::pin(answer).await);
+    }
+    let own = app.seen_by(&principal);
+    let seen = own.as_ref().unwrap_or(app);
+    match inside(seen, &principal, head).await {
+        Ok(what) => Ok(Wants { own, what }),
+        Err(answer) => Err(access::guard(seen, &principal, answer)),
+    }
+}
+
+/// Who a request is from. What everybody is told is answered here.
+async fn vouched(
+    app: &Arc<AppState>,
+    from: IpAddr,
+    head: &Head,
+) -> Result<Principal, Response<Reply>> {
+    let (path, headers) = (head.uri.path(), &head.headers);
+    if let Some(refusal) = foreign(&app.rules, head) {
+        return Err(refusal);
+    }
+    if let Some(metadata) = well_known::of(app, path) {
+        return Err(metadata);
+    }
+    let principal = match app.owners.principal(from, headers).await {
+        Ok(principal) => principal,
+        Err(stranger) => return Err(stranger.answer(well_known::url(app, path).as_deref())),
+    };
+    match app.pace.admit_now(&principal.owner) {
+        Ok(()) => Ok(principal),
+        Err(too_fast) => Err(reply::too_fast(too_fast)),
+    }
+}
+
+/// Who was let in gets to where it wants to.
+async fn inside(
+    app: &Arc<AppState>,
+    principal: &Principal,
+    head: &Head,
+) -> Result<What, Response<Reply>> {
+    let Head { method, uri, headers, .. } = head;
+    let path = uri.path();
+    if path == "/metrics" {
+        return Err(reply::metrics(app.metrics_page()));
+    }
+    if app.health.is_stopping() {
+        return Err(reply::unavailable("the gateway is stopping; try again in a moment"));
+    }
+    if let Some(at) = legacy_sse::At::of(path) {
+        return legacy_sse::enter(app, (at, principal.clone()), head)
+            .map(What::LegacyClient)
+            .map_err(|answer| *answer);
+    }
+    let path::Split { path, key } = match split(app, path) {
+        Ok(split) => split,
+        Err(error) => {
+            let (status, sentence) = (StatusCode::BAD_REQUEST, error.to_string());
+            return Err(reply::refusal(status, None, Code::INVALID_REQUEST, &sentence));
+        }
+    };
+    let (target, was) = match (target(app, path), removed(app, path)) {
+        (Some(target), _) => (target, false),
+        (None, Some(target)) => (target, true),
+        (None, None) => return Err(nowhere(app)),
+    };
+    let at = At { target, key, principal: principal.clone() };
+    // To whoever was never connected to one that was removed, it is as if it had never been there.
+    if was && Box::pin(named(app, &at, headers)).await.is_err() {
+        return Err(nowhere(app));
+    }
+    Err(match *method {
+        Method::POST => return Ok(What::Post(at)),
+        // What a modern client has to say it posts.
+        _ if modern::is_named(headers) => only("POST"),
+        Method::GET => Box::pin(get(app, &at, headers)).await,
+        Method::DELETE => Box::pin(delete(app, &at, headers)).await,
+        _ => only("GET, POST, DELETE"),
+    })
+}
+
+/// What is answered to something that is no request.
+pub(super) fn refuse(app: &AppState, status: StatusCode, sentence: &str) -> Response<Reply> {
+    count_refusal(app, status);
+    reply::refusal(status, None, Code::INVALID_REQUEST, sentence)
+}
+
+/// What is answered to a request whose body could not be read.
+pub(super) fn unread(app: &AppState, why: &NoBody, limit: usize) -> Response<Reply> {
+    let (status, sentence) = match why {
+        NoBody::TooLarge => {
+            let sentence = format!("the body has more than {limit} bytes, which is `limits.body`");
+            (StatusCode::PAYLOAD_TOO_LARGE, sentence)
+        }
+        NoBody::Late => {
+            let sentence = format!(
+                "nothing more of the body came for {} s, or it came slower than {} KiB/s; send the whole request at \
+                 once",
+                reply::whole_seconds(app.rules.stall),
+                SLOWEST >> 10,
+            );
+            (StatusCode::REQUEST_TIMEOUT, sentence)
+        }
+        NoBody::Broken | NoBody::Gone => {
+            let sentence = "the body is not in chunks, though Transfer-Encoding says so";
+            (StatusCode::BAD_REQUEST, sentence.to_owned())
+        }
+    };
+    refuse(app, status, &sentence)
+}
+
+/// There is no such path.
+pub(super) fn nowhere(app: &AppState) -> Response<Reply> {
+    let known: Vec<_> = app.servers.keys().map(|name| format!("/mcp/{name}")).collect();
+    let sentence = match known.is_empty() {
+        true => "there is nothing here, and no server is configured".to_owned(),
+        false => {
+            let known = known.join(", ");
+            format!("there is nothing here; servers are at {known}, and all at /mcp")
+        }
+    };
+    reply::refusal(StatusCode::NOT_FOUND, None, Code::INVALID_REQUEST, &sentence)
+}
+
+/// The method is not one of these.
+pub(super) fn only(methods: &'static str) -> Response<Reply> {
+    let mut refused = reply::status(StatusCode::METHOD_NOT_ALLOWED);
+    refused.headers_mut().insert(header::ALLOW, HeaderValue::from_static(methods));
+    refused
+}
+
+/// Where a request goes.
+pub(super) struct At {
+    pub(super) target: Target,
+    /// The session in the path.
+    pub(super) key: Option<String>,
+    /// Who it is from.
+    pub(super) principal: Principal,
+}
+
+impl At {
+    /// The owner of the request, and where it goes.
+    pub(super) fn whom(&self) -> (&Owner, &Target) {
+        (&self.principal.owner, &self.target)
+    }
+}
+
+/// A path, and the session in it, if a path can name one.
+fn split<'a>(app: &AppState, path: &'a str) -> Result<path::Split<'a>, path::NoKey> {
+    match app.identify.configured.carriers.path {
+        true => path::split(path),
+        false => Ok(path::Split { path, key: None }),
+    }
+}
+
+/// Where a path leads; nowhere if there is no such server.
+fn target(app: &AppState, path: &str) -> Option<Target> {
+    if path == "/mcp" {
+        return Some(Target::All);
+    }
+    server(app, path.strip_prefix("/mcp/")?)
+}
+
+/// One server; nothing if there is none of this name.
+pub(super) fn server(app: &AppState, name: &str) -> Option<Target> {
+    app.servers.get(name).map(|server| Target::Server(server.shared_name()))
+}
+
+/// Counts a request that is answered with a status that says no.
+fn count_refusal(app: &AppState, status: StatusCode) {
+    let why = match status {
+        StatusCode::BAD_REQUEST => "malformed",
+        StatusCode::UNAUTHORIZED => "unauthorized",
+        StatusCode::FORBIDDEN => "foreign",
+        StatusCode::NOT_FOUND => "not_found",
+        StatusCode::METHOD_NOT_ALLOWED => "method",
+        StatusCode::NOT_ACCEPTABLE => "not_acceptable",
+        StatusCode::PAYLOAD_TOO_LARGE => "too_large",
+        StatusCode::TOO_MANY_REQUESTS => "too_many",
+        StatusCode::SERVICE_UNAVAILABLE => "unavailable",
+        other if other.is_client_error() || other.is_server_error() => "other",
+        _ => return,
+    };
+    app.metrics.refused(why);
+}
+
+/// A page of somebody else, open in a browser on this machine, must not reach us by a name of its own.
+fn foreign(rules: &RequestRules, head: &Head) -> Option<Response<Reply>> {
+    fn text(value: &HeaderValue) -> &str {
+        value.to_str().unwrap_or("?")
+    }
+    let host = head.headers.get(header::HOST).map(text).unwrap_or_default();
+    // A path that is a whole URL says it, too.
+    let hosts = [Some(host), head.uri.authority().map(http::uri::Authority::as_str)];
+    let allowed =
+        |host: &&str| is_local(host) || rules.allowed_hosts.iter().any(|allowed| allowed == host);
+    if !hosts.iter().flatten().all(allowed) {
+        let sentence = "this Host is not allowed; add it to `allowed_hosts`";
+        return Some(reply::refusal(StatusCode::FORBIDDEN, None, Code::INVALID_REQUEST, sentence));
+    }
+    let allowed = |origin: &HeaderValue| {
+        let origin = text(origin);
+        let of = origin.split_once("://").map_or(origin, |(_, host)| host);
+        is_local(of) || rules.allowed_origins.iter().any(|allowed| allowed == origin)
+    };
+    (!head.headers.get_all(header::ORIGIN).iter().all(allowed)).then(|| {
+        let sentence = "this Origin is not allowed; add it to `allowed_origins`";
+        reply::refusal(StatusCode::FORBIDDEN, None, Code::INVALID_REQUEST, sentence)
+    })
+}
+
+fn is_local(host: &str) -> bool {
+    let names = ["localhost", "127.0.0.1", "[::1]"];
+    let Some(rest) = names.iter().find_map(|name| host.strip_prefix(name)) else { return false };
+    // What follows is a port and nothing else.
+    rest.is_empty() || rest.strip_prefix(':').is_some_and(|port| port.parse::<u16>().is_ok())
+}
+
+/// A server that was there before the configuration was read anew: who is still connected to it is told.
+fn removed(app: &AppState, path: &str) -> Option<Target> {
+    let name = app.removed.get(path.strip_prefix("/mcp/")?)?;
+    Some(Target::Server(name.as_str().into()))
+}
+
+/// The connection that a request names; what to answer if it names none that is known.
+pub(super) async fn named(
+    app: &Arc<AppState>,
+    at: &At,
+    headers: &HeaderMap,
+) -> Result<Arc<Connection>, Response<Reply>> {
+    let by_cookie = cookie::is_on(app) && cookie::read(headers).is_some();
+    if !by_cookie && !headers.contains_key(&header_names::SESSION_ID) {
+        let sentence = "Mcp-Session-Id is missing: begin with `initialize`, and send the id that its \
+                        answer carries";
+        let status = StatusCode::BAD_REQUEST;
+        return Err(reply::refusal(status, None, Code::INVALID_REQUEST, sentence));
+    }
+    let unknown = || {
+        let sentence = "Session not found: it was ended, or never was; begin with `initialize`";
+        reply::refusal(StatusCode::NOT_FOUND, None, Code::INVALID_REQUEST, sentence)
+    };
+    let name = cookie::connection(app, headers).ok_or_else(unknown)?;
+    let found = match app.connection(&at.principal.owner, &name).await {
+        Ok(found) => found,
+        Err(error) => {
+            return Err(reply::unavailable(&error.to_string()));
+        }
+    };
+    // On another path it is as good as unknown.
+    found.filter(|it| it.target == at.target).ok_or_else(unknown)
+}
+
+async fn get(app: &Arc<AppState>, at: &At, headers: &HeaderMap) -> Response<Reply> {
+    if !accepts(headers, mcp::EVENT_STREAM) {
+        return reply::status(StatusCode::NOT_ACCEPTABLE);
+    }
+    let connection = match named(app, at, headers).await {
+        Ok(connection) => connection,
+        Err(refused) => return refused,
+    };
+    let last = headers.get(mcp::LAST_EVENT_ID).and_then(|id| id.to_str().ok());
+    let place = last.and_then(|id| app.ids.open(&connection.owner, connection.session, id).ok());
+    if let Some((topic, number)) = place
+        && let Some(stream) = connection.streams.get(topic.stream)
+        // What a server said that is not there for the client any more cannot be taken up.
+        && stream.server().is_none_or(|server| app.leads_to(server, &at.principal))
+    {
+        let ear = connection.ear().is_some_and(|ear| Arc::ptr_eq(&ear, &stream));
+        if !ear {
+            return reply::stream(stream.read_after(number, &app.ids));
+        }
+        if !stream.has_ended() {
+            let session =
+                app.sessions.by_id(&connection.owner, connection.default_session()).await.ok();
+            connection.listens_as(&at.principal);
+            listen_stream::resume(app, &connection).await;
+            return reply::stream(stream.read_after(number, &app.ids).keeping(session));
+        }
+    }
+    let session = app.sessions.by_id(&connection.owner, connection.default_session()).await.ok();
+    let stream = listen_stream::open(app, &connection, &at.principal).await;
+    reply::stream(stream.read_after(0, &app.ids).keeping(session))
+}
+
+async fn delete(app: &Arc<AppState>, at: &At, headers: &HeaderMap) -> Response<Reply> {
+    if let Err(refused) = named(app, at, headers).await {
+        return refused;
+    }
+    let Some(name) = cookie::connection(app, headers) else {
+        return reply::status(StatusCode::NOT_FOUND);
+    };
+    // In a task of its own: a client that does not wait for the answer has said goodbye all the same.
+    let (leaving, owner) = (app.clone(), at.principal.owner.clone());
+    let left = tokio::runtime::Handle::current()
+        .spawn(async move { leaving.disconnect(&owner, &name).await });
+    match left.await.unwrap_or(Ok(true)) {
+        Ok(true) => reply::status(StatusCode::OK),
+        Ok(false) => reply::status(StatusCode::NOT_FOUND),
+        Err(error) => reply::unavailable(&error.to_string()),
+    }
+}
+
+pub(crate) fn accepts(headers: &HeaderMap, kind: &str) -> bool {
+    let said = headers.get_all(header::ACCEPT);
+    said.iter()
+        .any(|said| said.to_str().is_ok_and(|said| said.contains(kind) || said.contains("*/*")))
+}

@@ -1,0 +1,451 @@
+//! A client over lines: standard input and output, or a socket that stands for them.
+//!
+//! The process is the connection, in either era. Its session is made with it, and ends with it unless
+//! it has a key.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use bytes::Bytes;
+use http::HeaderMap;
+use stayput_core::{Agent, Handle, InUse, Key, OpenError, Opened, Origin, Wish};
+use stayput_upstream::{Hello, Place};
+use stayput_wire::{Batch, Code, Era, Kind, Message, Version};
+use tokio::{
+    io::{AsyncRead, AsyncWrite, AsyncWriteExt as _},
+    sync::mpsc,
+    task::{AbortHandle, JoinSet},
+};
+
+use super::lines::Lines;
+use crate::{
+    auth::Principal,
+    call::{CallOutcome, session_link::RequestRef},
+    config::target::Target,
+    connections::{
+        connection::Connection,
+        event_stream::{EventStream, StreamReader},
+    },
+    messages::notifications::heed,
+    reply::{self, Reply},
+    route::{
+        self, RequestParts,
+        admission::admit,
+        initialize::{self, UnclaimedSession},
+        modern,
+    },
+    state::AppState,
+};
+
+/// How many lines are taken in ahead of what is being done, so that the end of the input is noticed.
+const AHEAD: usize = 16;
+
+/// Who comes, and what for.
+pub(crate) struct StdioClient {
+    pub(crate) app: Arc<AppState>,
+    pub(crate) target: Target,
+    /// The secret name of the connection, which is told to no client.
+    pub(crate) name: Handle,
+    /// What its session is found by when it comes again.
+    pub(crate) key: Option<Key>,
+    /// It was here before, and nobody remembers: whatever it had is lost.
+    pub(crate) forgotten: bool,
+}
+
+/// A client from its first line to its last.
+pub(crate) struct StdioConversation {
+    guest: StdioClient,
+    principal: Principal,
+    line: Arc<EventStream>,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    connection: Option<Arc<Connection>>,
+    /// It was made by `initialize`, not by a request that came without one.
+    greeted: bool,
+    /// While the client is there, its session does not idle.
+    kept: Option<InUse>,
+    /// What is being done for it.
+    tasks: JoinSet<()>,
+    /// Requests of the modern era, by the client's id as it was written: to stop one is to cancel it.
+    modern: HashMap<Box<str>, AbortHandle>,
+}
+
+impl StdioConversation {
+    pub(crate) fn new(guest: StdioClient) -> Arc<Self> {
+        let (principal, line) = (Principal::local(), EventStream::line());
+        Arc::new(Self { guest, principal, line, state: Mutex::default() })
+    }
+
+    /// Goes on with a connection of an earlier process.
+    pub(crate) async fn resume(&self, connection: Arc<Connection>) {
+        connection.speak_on(self.line.clone(), &self.principal);
+        self.hold(&connection).await;
+        let mut state = self.state();
+        (state.connection, state.greeted) = (Some(connection), true);
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The house it came to. What differs from one to the next is looked for in [`StdioConversation::present`].
+    fn app(&self) -> &Arc<AppState> {
+        &self.guest.app
+    }
+
+    /// The house as it is furnished now.
+    fn present(&self) -> Arc<AppState> {
+        self.guest.app.now()
+    }
+
+    /// Takes in lines and answers them, until either side closes, or until `stop`: then what is under
+    /// way is answered to its end, which the house tells, and the client can come back. Says whether it
+    /// was the client that left.
+    pub(crate) async fn run<R, W>(
+        self: &Arc<Self>,
+        mut lines: Lines<R>,
+        output: W,
+        stop: impl Future<Output = ()>,
+    ) -> bool
+    where
+        R: AsyncRead + Unpin,
+        W: AsyncWrite + Unpin,
+    {
+        let (ahead, mut line) = mpsc::channel(AHEAD);
+        let reading = async {
+            while let Some(line) = lines.next().await {
+                if ahead.send(line).await.is_err() {
+                    break;
+                }
+            }
+        };
+        let heeding = async {
+            while let Some(line) = line.recv().await {
+                // Who does not read what it is told does not get to say more.
+                self.line.room().await;
+                match line {
+                    Ok(text) => self.take(text.into()).await,
+                    Err(error) => self.say(unread(&error.to_string())),
+                }
+            }
+            std::future::pending::<()>().await;
+        };
+        let writing = write(self.line.read_lines(), output);
+        tokio::pin!(writing);
+        tokio::select! {
+            () = reading => return true,
+            () = heeding => return true,
+            () = &mut writing => return true,
+            () = stop => {}
+        }
+        if self.state().connection.is_none() {
+            return false;
+        }
+        writing.await;
+        false
+    }
+
+    /// The client is gone: what is in flight is cancelled, and its session ends, unless something else
+    /// leads to it.
+    pub(crate) async fn leave(&self) {
+        let State { connection, kept, mut tasks, .. } = std::mem::take(&mut *self.state());
+        tasks.abort_all();
+        while tasks.join_next().await.is_some() {}
+        drop(kept);
+        let (app, Some(connection)) = (self.app(), connection) else { return };
+        if let Err(error) = app.disconnect(&self.principal.owner, &self.guest.name).await {
+            // What the store still has of it idles out; what runs here ends now.
+            let session = connection.default_session();
+            app.log.warn(&format!("the end of session {session} was not kept: {error}"));
+            connection.close();
+            if self.guest.key.is_none() {
+                let _ = app.links.end(session).await;
+            }
+        }
+    }
+
+    fn say(&self, text: impl Into<Bytes>) {
+        self.line.push(text.into());
+    }
+
+    /// One line of the client.
+    async fn take(self: &Arc<Self>, text: Bytes) {
+        if !Batch::is_batch(&text) {
+            return self.heed(text).await;
+        }
+        let connection = self.state().connection.clone();
+        if !connection.is_some_and(|it| it.version.has_batches()) {
+            let sentence = "this version of the protocol has no batches; send each message alone";
+            return self.say(reply::error("null", Code::INVALID_REQUEST, sentence));
+        }
+        match Batch::split(&text) {
+            Ok(batch) => {
+                for message in batch.messages() {
+                    self.heed(Bytes::copy_from_slice(message.as_bytes())).await;
+                }
+            }
+            Err(error) => self.say(error.answer()),
+        }
+    }
+
+    /// One message of the client. What takes long goes on by itself.
+    async fn heed(self: &Arc<Self>, text: Bytes) {
+        let message = match Message::parse(&text) {
+            Ok(message) => message,
+            Err(error) => return self.say(error.answer()),
+        };
+        let headers = HeaderMap::new();
+        let whom = (&self.principal.owner, &self.guest.target);
+        if let Err(refusal) = admit(&self.present(), whom, &message, &headers) {
+            return self.say(refusal.text);
+        }
+        let modern = modern::is_spoken(&headers, &message);
+        let id = match message.kind() {
+            Kind::Request { id, .. } => id.as_str(),
+            _ => return self.listen(&message, modern),
+        };
+        match message.method() {
+            Some("initialize") if !modern => {
+                let answer = self.greet(id, &message).await;
+                return self.say(answer);
+            }
+            // To ask whether somebody is there makes no session.
+            Some("ping") if !modern => return self.say(reply::result(id, "{}")),
+            _ => {}
+        }
+        let connection = match self.connection().await {
+            Ok(connection) => connection,
+            Err(error) => {
+                let asked = RequestRef { id, method: message.method().unwrap_or_default() };
+                let era = if modern { Era::Modern } else { Era::Legacy };
+                return self.say(reply::failure(asked, era, &error.to_string()));
+            }
+        };
+        let (talk, id) = (self.clone(), Box::from(id));
+        match modern {
+            false => {
+                let task = async move { talk.answer(connection, text).await };
+                self.begin(task).await;
+            }
+            true => {
+                let task = async move { talk.answer_modern(connection, text).await };
+                if let Some(running) = self.begin(task).await {
+                    let mut state = self.state();
+                    state.modern.retain(|_, running| !running.is_finished());
+                    state.modern.insert(id, running);
+                }
+            }
+        }
+    }
+
+    /// Begins something at once, so that what comes after it finds it begun, and lets it go on by itself.
+    async fn begin(&self, task: impl Future<Output = ()> + Send + 'static) -> Option<AbortHandle> {
+        let mut task = Box::pin(task);
+        let begun = std::future::poll_fn(|cx| std::task::Poll::Ready(task.as_mut().poll(cx))).await;
+        begun.is_pending().then(|| {
+            let tasks = &mut self.state().tasks;
+            while tasks.try_join_next().is_some() {}
+            tasks.spawn_on(task, &tokio::runtime::Handle::current())
+        })
+    }
+
+    /// What the client says without asking.
+    fn listen(&self, message: &Message<'_>, modern: bool) {
+        let (connection, running) = {
+            let state = self.state();
+            let taken_back = message.params().and_then(|params| params.find(&["requestId"]));
+            let taken_back =
+                taken_back.filter(|_| message.method() == Some("notifications/cancelled"));
+            let running = taken_back.and_then(|id| state.modern.get(id.as_str()).cloned());
+            (state.connection.clone(), running)
+        };
+        match (running, connection) {
+            (Some(running), _) => running.abort(),
+            // What a modern client tells concerns no server.
+            (None, Some(connection)) if !modern => heed(&self.present(), &connection, message),
+            _ => {}
+        }
+    }
+
+    async fn answer(&self, connection: Arc<Connection>, text: Bytes) {
+        let Ok(message) = Message::parse(&text) else { return };
+        let headers = HeaderMap::new();
+        let (principal, stdio) = (&self.principal, Some(&connection));
+        let along =
+            RequestParts { principal, headers: &headers, path_key: None, streams: true, stdio };
+        let outcome = route::answer(&self.present(), &connection, &message, along).await;
+        // A stream is the line itself: the answer comes there by itself.
+        if let CallOutcome::Done(done) = outcome {
+            self.line.room().await;
+            self.line.push_then(done.text, done.then);
+        }
+        self.hold(&connection).await;
+    }
+
+    async fn answer_modern(&self, connection: Arc<Connection>, text: Bytes) {
+        let Ok(message) = Message::parse(&text) else { return };
+        let id = message.id().map_or("null", |id| id.as_str());
+        let Some(_in_flight) = connection.begin(&id.into()) else {
+            let sentence = "a request with this id is in flight; each needs an id of its own";
+            return self.say(reply::error(id, Code::INVALID_REQUEST, sentence));
+        };
+        let headers = HeaderMap::new();
+        let (principal, stdio) = (&self.principal, Some(&connection));
+        let along =
+            RequestParts { principal, headers: &headers, path_key: None, streams: true, stdio };
+        let app = self.present();
+        let response = modern::take(&app, &self.guest.target, &message, along).await;
+        match response.into_body() {
+            Reply::Whole(text, then) if !text.is_empty() => {
+                self.line.room().await;
+                self.line.push_then(text, then);
+            }
+            Reply::Call(mut call) => {
+                while let Some(text) = std::future::poll_fn(|cx| call.poll_next(cx)).await {
+                    self.line.room().await;
+                    self.line.push(text);
+                }
+            }
+            Reply::Whole(..) | Reply::Stream(_) | Reply::Guarded(_) => {}
+        }
+        self.hold(&connection).await;
+    }
+
+    /// Keeps the session of the connection from idling, whichever it is now.
+    async fn hold(&self, connection: &Connection) {
+        let session = connection.default_session();
+        if self.state().kept.as_ref().is_some_and(|kept| kept.id() == session) {
+            return;
+        }
+        let kept = self.app().sessions.by_id(&self.principal.owner, session).await.ok();
+        let before = std::mem::replace(&mut self.state().kept, kept);
+        drop(before);
+    }
+
+    /// The session that the client comes for, new or found by its key.
+    async fn session(&self) -> Result<(InUse, UnclaimedSession<'_>), OpenError> {
+        let app = self.app();
+        let wish = match &self.guest.key {
+            Some(key) => Wish::keyed(self.principal.owner.clone(), Agent::none(), key.clone()),
+            None => Wish::new(self.principal.owner.clone()),
+        };
+        let wish = wish.expiry(app.identify.expiry);
+        let Opened { session, origin } = app.open(&wish, self.guest.target.label()).await?;
+        if self.guest.forgotten && origin == Origin::Fresh {
+            let lost = |record: &mut stayput_core::Record| {
+                record.generation = record.generation.next();
+            };
+            app.sessions.change(&session, lost).await?;
+        }
+        let unclaimed = match self.guest.key {
+            Some(_) => UnclaimedSession::kept(app, &self.guest.target),
+            None => UnclaimedSession::of(app, &self.guest.target, &session),
+        };
+        Ok((session, unclaimed))
+    }
+
+    /// The connection. R052: whoever asks for something before `initialize` has one by that.
+    async fn connection(&self) -> Result<Arc<Connection>, OpenError> {
+        let known = self.state().connection.clone();
+        if let Some(connection) = known {
+            return Ok(connection);
+        }
+        let (session, unclaimed) = self.session().await?;
+        let said = (Version::LATEST_LEGACY, Hello::default());
+        let connection = self.connect(&session, said, false).await?;
+        unclaimed.claim();
+        Ok(connection)
+    }
+
+    /// A connection that leads to this session takes the place of the one there was.
+    async fn connect(
+        &self,
+        session: &InUse,
+        said: (Version, Hello),
+        greeted: bool,
+    ) -> Result<Arc<Connection>, OpenError> {
+        let named = (self.principal.owner.clone(), self.guest.name.clone());
+        let target = self.guest.target.clone();
+        let connection = Connection::new(named, session.id(), target, said).over_stdio();
+        let (app, name) = (self.app(), &self.guest.name);
+        app.sessions.connect(session, name, &connection.to_bytes()).await?;
+        connection.speak_on(self.line.clone(), &self.principal);
+        let connection = Arc::new(connection);
+        app.connections.replace(connection.clone());
+        {
+            let mut state = self.state();
+            (state.connection, state.greeted) = (Some(connection.clone()), greeted);
+        }
+        self.hold(&connection).await;
+        Ok(connection)
+    }
+
+    /// `initialize`. R053: a second one begins anew.
+    async fn greet(&self, id: &str, message: &Message<'_>) -> String {
+        let said = match initialize::said(message) {
+            Ok(said) => said,
+            Err(sentence) => return reply::error(id, Code::INVALID_PARAMS, &sentence),
+        };
+        match self.greeted(said).await {
+            Ok(greeting) => reply::result(id, &greeting),
+            Err(sentence) => {
+                self.app().metrics.refused("no_session");
+                reply::error(id, Code::INTERNAL_ERROR, &sentence)
+            }
+        }
+    }
+
+    async fn greeted(&self, (version, hello): (Version, Hello)) -> Result<String, String> {
+        let (app, target) = (self.app(), &self.guest.target);
+        let told = |error: OpenError| error.to_string();
+        let (before, greeted) = {
+            let state = self.state();
+            (state.connection.clone(), state.greeted)
+        };
+        let (session, unclaimed) = match before {
+            // What was made in passing is what is greeted now.
+            Some(before) if !greeted => {
+                let session = app.session(&self.principal.owner, before.default_session()).await;
+                (session.map_err(told)?, UnclaimedSession::kept(app, &self.guest.target))
+            }
+            Some(before) => {
+                self.begin_anew(&before).await.map_err(told)?;
+                self.session().await.map_err(told)?
+            }
+            None => self.session().await.map_err(told)?,
+        };
+        let place = Place::new(self.principal.owner.clone(), session.id());
+        let present = self.present();
+        let greeting = initialize::greeting(&present, target, &place, (&version, &hello)).await?;
+        self.connect(&session, (version, hello), true).await.map_err(told)?;
+        unclaimed.claim();
+        Ok(greeting)
+    }
+
+    /// What there was ends, as if the client had left and come again.
+    async fn begin_anew(&self, before: &Connection) -> Result<(), OpenError> {
+        before.fall_silent();
+        let State { kept, .. } = std::mem::take(&mut *self.state());
+        drop(kept);
+        self.app().disconnect(&self.principal.owner, &self.guest.name).await.map(|_| ())
+    }
+}
+
+/// What is answered to a line that was too long to be read.
+pub(crate) fn unread(sentence: &str) -> String {
+    reply::error("null", Code::PARSE_ERROR, sentence)
+}
+
+/// Writes lines until there are none, or nobody takes them.
+async fn write(mut lines: StreamReader, mut output: impl AsyncWrite + Unpin) {
+    while let Some(line) = std::future::poll_fn(|cx| lines.next(cx)).await {
+        if output.write_all(&line).await.is_err() || output.flush().await.is_err() {
+            return;
+        }
+    }
+}

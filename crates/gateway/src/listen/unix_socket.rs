@@ -1,0 +1,206 @@
+//! The socket of whoever holds the sessions: `stayput stdio` comes in here with its lines, and whoever runs
+//! the gateway with HTTP.
+
+use std::{
+    fs, io,
+    os::{fd::AsRawFd as _, unix::fs::PermissionsExt as _},
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+
+use stayput_core::{Handle, Key};
+use tokio::{
+    io::AsyncWriteExt as _,
+    net::{UnixListener, UnixStream},
+    sync::watch,
+};
+
+use super::{
+    lines::Lines,
+    stdio::{StdioClient, StdioConversation},
+};
+use crate::listen::local_http;
+use crate::{
+    auth::Principal,
+    config::command_server,
+    connections::connection::Connection,
+    listen::proxy_handshake::{FORM, ProxyHello, Welcome, line},
+    state::{AppState, ServerSet},
+};
+
+/// What it is called in the data folder.
+const NAME: &str = "socket";
+
+/// The longest path that an address of a socket has room for everywhere.
+const PATH_LIMIT: usize = 100;
+
+/// How long the first line may take.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Where the socket is. A path that is too long is gone around by the folder, which is held open.
+struct Address {
+    path: PathBuf,
+    _folder: Option<fs::File>,
+}
+
+impl Address {
+    fn of(data: &Path) -> io::Result<Self> {
+        let path = data.join(NAME);
+        if path.as_os_str().len() <= PATH_LIMIT || !cfg!(target_os = "linux") {
+            return Ok(Self { path, _folder: None });
+        }
+        let folder = fs::File::open(data)?;
+        let path = format!("/proc/self/fd/{}/{NAME}", folder.as_raw_fd()).into();
+        Ok(Self { path, _folder: Some(folder) })
+    }
+}
+
+/// Reaches whoever holds the sessions in this folder.
+///
+/// # Errors
+/// If nobody does, or somebody else than this user.
+pub(crate) async fn connect(data: &Path) -> io::Result<UnixStream> {
+    let stream = UnixStream::connect(&Address::of(data)?.path).await?;
+    check(&stream)?;
+    Ok(stream)
+}
+
+/// Nobody but this user is spoken to, whatever the permissions of the file are.
+fn check(stream: &UnixStream) -> io::Result<()> {
+    if stream.peer_cred()?.uid() == rustix::process::geteuid().as_raw() {
+        return Ok(());
+    }
+    let sentence = "the process at the other end of the socket is of another user";
+    Err(io::Error::new(io::ErrorKind::PermissionDenied, sentence))
+}
+
+/// The process that holds the sessions in this folder, if it takes anybody in.
+pub(crate) fn holder(data: &Path) -> Option<i32> {
+    let stream = std::os::unix::net::UnixStream::connect(Address::of(data).ok()?.path).ok()?;
+    let peer = rustix::net::sockopt::socket_peercred(&stream).ok()?;
+    Some(peer.pid.as_raw_nonzero().get())
+}
+
+/// A socket that is listened on. Whoever has it holds the sessions, so that what is there is left over
+/// from one who does not any more.
+#[derive(Debug)]
+pub(crate) struct Socket {
+    listener: UnixListener,
+    path: PathBuf,
+}
+
+impl Socket {
+    pub(crate) fn bind(data: &Path) -> io::Result<Self> {
+        let (path, address) = (data.join(NAME), Address::of(data)?);
+        match fs::remove_file(&path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        let listener = UnixListener::bind(&address.path)?;
+        // The folder is closed to others, so that nobody has come in between.
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600))?;
+        Ok(Self { listener, path })
+    }
+
+    /// The next one who comes.
+    pub(crate) async fn accept(&self) -> UnixStream {
+        loop {
+            match self.listener.accept().await {
+                Ok((stream, _)) if check(&stream).is_ok() => return stream,
+                Ok(_) => {}
+                // Too many open files, most likely: they come back.
+                Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
+            }
+        }
+    }
+}
+
+impl Drop for Socket {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+/// Speaks with one client until it leaves, or until `stopped`. `lasting`: this holder is likely to come
+/// back when it is gone.
+pub(crate) async fn serve(
+    app: Arc<AppState>,
+    stream: UnixStream,
+    lasting: bool,
+    mut stopped: watch::Receiver<bool>,
+) {
+    match tokio::time::timeout(PATIENCE, local_http::is_spoken(&stream)).await {
+        Ok(Ok(false)) => {}
+        Ok(Ok(true)) => return local_http::serve(app, stream, stopped).await,
+        Ok(Err(_)) | Err(_) => return,
+    }
+    let (read, mut write) = stream.into_split();
+    let mut lines = Lines::new(read);
+    let Ok(Some(Ok(first))) = tokio::time::timeout(PATIENCE, lines.next()).await else { return };
+    let (talk, welcome) = match enter(&app, &first).await {
+        Ok((talk, known)) => {
+            let welcome = Welcome { stayput: FORM, known, lasting, refused: None };
+            (Some(talk), welcome)
+        }
+        // Who comes back too early is told nothing, and tries again: the next holder knows better.
+        Err(_) if *stopped.borrow() => return,
+        Err(sentence) => (None, Welcome::refusing(sentence)),
+    };
+    let Ok(welcome) = line(&welcome) else { return };
+    let written = write.write_all(&welcome).await;
+    let Some(talk) = talk else { return };
+    let stop = async move {
+        let _ = stopped.wait_for(|stopped| *stopped).await;
+    };
+    if written.is_err() || talk.run(lines, write, stop).await {
+        talk.leave().await;
+    }
+}
+
+/// Lets somebody in: what is said to it from now on, and whether its connection is known from before.
+async fn enter(
+    app: &Arc<AppState>,
+    first: &[u8],
+) -> Result<(Arc<StdioConversation>, bool), String> {
+    let hello: ProxyHello = serde_json::from_slice(first)
+        .map_err(|_| "this is another version of stayput; stop the one that holds the sessions")?;
+    if hello.stayput != FORM {
+        let own = env!("CARGO_PKG_VERSION");
+        return Err(format!(
+            "the sessions are held by stayput {own}, which does not understand stayput {}; stop it, or \
+             close its clients",
+            hello.version
+        ));
+    }
+    let app = match hello.definition.has_servers() {
+        false => app.clone(),
+        true => {
+            let config = hello.definition.config().map_err(|error| error.to_string())?;
+            let furnishing = ServerSet::new(config.servers, config.identify, config.expiry);
+            Arc::new(app.furnished(furnishing))
+        }
+    };
+    let known = app.servers.keys().map(String::as_str);
+    let target = command_server::choose(known, hello.server.as_deref())?;
+    let name: Handle = hello.name.parse().map_err(|_| "the connection has no name")?;
+    let key = hello.session.as_deref().map(Key::named).transpose();
+    let key = key.map_err(|error| error.to_string())?;
+    let before = if hello.again { kept(&app, &name).await? } else { None };
+    let before = before.filter(|before| before.target == target);
+    let (known, forgotten) = (before.is_some(), hello.again && before.is_none());
+    let talk = StdioConversation::new(StdioClient { app, target, name, key, forgotten });
+    if let Some(before) = before {
+        talk.resume(before).await;
+    }
+    Ok((talk, known))
+}
+
+/// The connection of before, as it was kept.
+async fn kept(app: &AppState, name: &Handle) -> Result<Option<Arc<Connection>>, String> {
+    let owner = Principal::local().owner;
+    if app.connections.has(&name.hash(&owner)) {
+        return Err("this connection is in use".to_owned());
+    }
+    app.connection(&owner, name).await.map_err(|error| error.to_string())
+}

@@ -1,0 +1,89 @@
+//! What servers say outside any call, to a client that listens.
+
+use std::{collections::HashSet, sync::Arc};
+
+use stayput_upstream::{Held, Incoming, LinkKey, Listener, Place};
+
+use crate::{
+    auth::Principal,
+    call::{Over, new_stream, say},
+    connections::{connection::Connection, event_stream::EventStream},
+    state::AppState,
+};
+
+/// What a modern server is asked to tell.
+const INTEREST: &str =
+    r#"{"toolsListChanged":true,"promptsListChanged":true,"resourcesListChanged":true}"#;
+
+/// The client listens from now on.
+pub(crate) async fn open(
+    app: &Arc<AppState>,
+    connection: &Arc<Connection>,
+    principal: &Principal,
+) -> Arc<EventStream> {
+    let stream = new_stream(connection, connection.target.server().cloned(), true);
+    connection.listen(stream.clone(), principal);
+    resume(app, connection).await;
+    stream
+}
+
+/// The client listens again, or for the first time: every link that is there is heard.
+pub(crate) async fn resume(app: &Arc<AppState>, connection: &Arc<Connection>) {
+    for link in links(app, connection) {
+        start(app, connection, &link).await;
+    }
+}
+
+/// The links that are there, of all sessions that a client has to do with.
+pub(crate) fn links(app: &AppState, connection: &Connection) -> Vec<Held> {
+    let servers = app.servers.values().filter(|server| connection.target.has(server.name()));
+    let servers: Vec<_> = servers.collect();
+    let (mut known, mut links) = (HashSet::new(), Vec::new());
+    for session in connection.sessions() {
+        let place = Place::new(connection.owner.clone(), session);
+        let found = servers.iter().filter_map(|server| app.links.find(server, &place));
+        // Several sessions may share one.
+        links.extend(found.filter(|link| known.insert(link.key().clone())));
+    }
+    links
+}
+
+/// Passes on what comes over this link, while the client listens.
+pub(crate) async fn start(app: &AppState, connection: &Arc<Connection>, link: &Held) {
+    let Some(stream) = connection.ear() else { return };
+    let declares = connection.declares;
+    let Ok(listener) = link.listen(INTEREST, declares).await else { return };
+    let from = (link.key().clone(), link.slot(), link.is_shared());
+    let hearing = hear(connection.clone(), from, stream, listener);
+    let task = tokio::runtime::Handle::current().spawn(hearing);
+    connection.hear(link.key().clone(), task.abort_handle());
+    // A configuration that was read meanwhile did not find this one when it took servers away.
+    if let Some(newer) = app.newer() {
+        connection.recheck(&newer);
+    }
+}
+
+async fn hear(
+    connection: Arc<Connection>,
+    (key, place, shared): (LinkKey, u64, bool),
+    stream: Arc<EventStream>,
+    mut listener: Listener,
+) {
+    let speaker = stream.clone();
+    let abandoned = stream.abandoned();
+    tokio::pin!(abandoned);
+    loop {
+        tokio::select! {
+            incoming = listener.next() => match incoming {
+                Some(Incoming::Answer(_)) | None => return,
+                Some(incoming) => {
+                    speaker.room().await;
+                    let over = Over { key: &key, place, shared };
+                    say(&connection, over, &speaker, incoming);
+                }
+            },
+            // Nobody reads any more: the server need not speak.
+            () = &mut abandoned => return,
+        }
+    }
+}

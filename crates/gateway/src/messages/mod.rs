@@ -1,0 +1,5 @@
+//! Messages that belong to no call: notifications of clients, messages of servers, subscriptions.
+
+pub(crate) mod listen_stream;
+pub(crate) mod notifications;
+pub(crate) mod subscriptions;

@@ -1,0 +1,287 @@
+//! A line for each call.
+
+use std::{
+    fs::{File, OpenOptions},
+    io::{self, Write},
+    os::unix::fs::OpenOptionsExt as _,
+    path::{Path, PathBuf},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, AtomicUsize, Ordering},
+        mpsc::{Receiver, SyncSender, TryRecvError, sync_channel},
+    },
+};
+
+use stayput_core::{Clock as _, SystemClock};
+
+use super::ObserveError;
+use crate::observe::{log::Log, time_format};
+
+/// How many lines wait to be written. More are dropped: a full disk stops no call.
+const WAITING: usize = 8_192;
+
+/// How many bytes of them. Lines with arguments may be as long as what clients send.
+const WAITING_BYTES: usize = 64 << 20;
+
+/// How much is written at once.
+const BATCH: usize = 64 << 10;
+
+/// Where the lines go, and what is in them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct AuditRules {
+    pub(crate) to: AuditTo,
+    /// Whether the arguments of calls are written down.
+    pub(crate) arguments: bool,
+}
+
+/// Where lines go.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum AuditTo {
+    Stderr,
+    File(PathBuf),
+}
+
+/// Hands lines to the thread that writes them, and never waits for it.
+#[derive(Debug)]
+pub(crate) struct Audit {
+    orders: SyncSender<Order>,
+    counts: Arc<Counts>,
+    pub(super) arguments: bool,
+}
+
+#[derive(Debug, Default)]
+struct Counts {
+    /// All that were dropped.
+    dropped: AtomicU64,
+    /// Those of them that the audit itself does not tell of yet.
+    untold: AtomicU64,
+    /// Bytes that wait to be written.
+    waiting: AtomicUsize,
+}
+
+impl Counts {
+    fn lose(&self, lines: u64) {
+        self.dropped.fetch_add(lines, Ordering::Relaxed);
+        self.untold.fetch_add(lines, Ordering::Relaxed);
+    }
+}
+
+enum Order {
+    Line(String),
+    Reopen,
+    Flush(tokio::sync::oneshot::Sender<()>),
+}
+
+impl Audit {
+    /// Opens the file, and starts who writes it.
+    pub(super) fn start(rules: AuditRules, log: Log) -> Result<Self, ObserveError> {
+        let AuditRules { to, arguments } = rules;
+        let file = match &to {
+            AuditTo::Stderr => None,
+            AuditTo::File(path) => Some(
+                open(path).map_err(|error| ObserveError::Audit { path: path.clone(), error })?,
+            ),
+        };
+        let (orders, received) = sync_channel(WAITING);
+        let counts = Arc::<Counts>::default();
+        let writer = Writer { to, file, counts: counts.clone(), log, failing: false };
+        let thread = std::thread::Builder::new().name("audit".to_owned());
+        thread.spawn(move || writer.run(&received)).map_err(ObserveError::Thread)?;
+        Ok(Self { orders, counts, arguments })
+    }
+
+    /// Takes a line, if there is room for it.
+    pub(super) fn line(&self, line: String) {
+        let length = line.len();
+        let before = self.counts.waiting.fetch_add(length, Ordering::Relaxed);
+        let room = before < WAITING_BYTES;
+        if !room || self.orders.try_send(Order::Line(line)).is_err() {
+            self.counts.waiting.fetch_sub(length, Ordering::Relaxed);
+            self.counts.lose(1);
+        }
+    }
+
+    /// Begins the file anew that has its name now.
+    pub(super) fn reopen(&self) {
+        let _ = self.orders.try_send(Order::Reopen);
+    }
+
+    pub(super) fn dropped(&self) -> u64 {
+        self.counts.dropped.load(Ordering::Relaxed)
+    }
+
+    /// Waits until all that was taken is written.
+    pub(super) async fn flush(&self) {
+        let (tell, written) = tokio::sync::oneshot::channel();
+        let mut order = Order::Flush(tell);
+        // Full for a moment: who writes makes room.
+        while let Err(std::sync::mpsc::TrySendError::Full(again)) = self.orders.try_send(order) {
+            order = again;
+            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+        }
+        let _ = written.await;
+    }
+}
+
+fn open(path: &Path) -> io::Result<File> {
+    if let Some(folder) = path.parent() {
+        std::fs::create_dir_all(folder)?;
+    }
+    // What calls were made is nobody else's business.
+    OpenOptions::new().append(true).create(true).mode(0o600).open(path)
+}
+
+/// The thread that writes.
+struct Writer {
+    to: AuditTo,
+    file: Option<File>,
+    counts: Arc<Counts>,
+    log: Log,
+    failing: bool,
+}
+
+impl Writer {
+    fn run(mut self, orders: &Receiver<Order>) {
+        while let Ok(first) = orders.recv() {
+            let (mut text, mut lines, mut next) = (String::new(), 0, Some(first));
+            let mut written = Vec::new();
+            while let Some(order) = next.take() {
+                match order {
+                    Order::Line(line) => {
+                        self.counts.waiting.fetch_sub(line.len(), Ordering::Relaxed);
+                        text.push_str(&line);
+                        text.push('\n');
+                        lines += 1;
+                    }
+                    Order::Reopen => {
+                        self.write(&mut text, &mut lines);
+                        self.reopen();
+                    }
+                    Order::Flush(tell) => written.push(tell),
+                }
+                next = match orders.try_recv() {
+                    Ok(order) if text.len() < BATCH => Some(order),
+                    Ok(Order::Line(line)) => {
+                        self.write(&mut text, &mut lines);
+                        Some(Order::Line(line))
+                    }
+                    Ok(order) => Some(order),
+                    Err(TryRecvError::Empty | TryRecvError::Disconnected) => None,
+                };
+            }
+            self.write(&mut text, &mut lines);
+            for tell in written {
+                let _ = tell.send(());
+            }
+        }
+    }
+
+    /// Writes what has come. What cannot be written is counted, and said once.
+    fn write(&mut self, text: &mut String, lines: &mut u64) {
+        let untold = self.counts.untold.swap(0, Ordering::Relaxed);
+        if untold > 0 {
+            let at = time_format::precise(SystemClock.now());
+            text.push_str(&format!(r#"{{"at":"{at}","event":"dropped","lines":{untold}}}"#));
+            text.push('\n');
+            self.log.warn(&format!(
+                "{untold} lines of the audit were dropped: it is not written fast enough"
+            ));
+        }
+        if text.is_empty() {
+            return;
+        }
+        let wrote = match &mut self.file {
+            Some(file) => file.write_all(text.as_bytes()),
+            None => io::stderr().lock().write_all(text.as_bytes()),
+        };
+        match wrote {
+            Ok(()) if self.failing => {
+                self.log.info("the audit is written again");
+                self.failing = false;
+            }
+            Ok(()) => {}
+            Err(error) => {
+                self.counts.lose(*lines + untold);
+                if !std::mem::replace(&mut self.failing, true) {
+                    self.log.warn(&format!("the audit cannot be written: {error}"));
+                }
+            }
+        }
+        text.clear();
+        *lines = 0;
+    }
+
+    fn reopen(&mut self) {
+        let AuditTo::File(path) = &self.to else { return };
+        match open(path) {
+            Ok(file) => self.file = Some(file),
+            // The old file is better than none.
+            Err(error) => {
+                self.log
+                    .warn(&format!("the audit cannot be written to {}: {error}", path.display()));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rules(path: &Path) -> AuditRules {
+        AuditRules { to: AuditTo::File(path.to_owned()), arguments: false }
+    }
+
+    #[tokio::test]
+    async fn a_file_that_was_moved_away_is_begun_anew() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, moved) = (folder.path().join("new/audit.jsonl"), folder.path().join("old"));
+        let audit = Audit::start(rules(&path), Log::default()).unwrap();
+        audit.line("1".to_owned());
+        audit.flush().await;
+        std::fs::rename(&path, &moved).unwrap();
+        audit.line("2".to_owned());
+        audit.reopen();
+        audit.line("3".to_owned());
+        audit.flush().await;
+        assert_eq!(std::fs::read_to_string(&moved).unwrap(), "1\n2\n");
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "3\n");
+    }
+
+    /// Who writes slowly keeps nobody waiting: what does not fit is counted, and the audit says so itself.
+    #[tokio::test]
+    async fn what_does_not_fit_is_dropped_and_told() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("pipe");
+        // Nobody reads it yet, so that nothing can be written to it.
+        let made = std::process::Command::new("mkfifo").arg(&path).status().unwrap();
+        assert!(made.success());
+        let reader = OpenOptions::new().read(true).write(true).open(&path).unwrap();
+        let audit = Audit::start(rules(&path), Log::default()).unwrap();
+        let line = "x".repeat(1 << 10);
+        for _ in 0..3 * WAITING {
+            audit.line(line.clone());
+        }
+        assert!(audit.dropped() > 0);
+        let mut reader = io::BufReader::new(reader);
+        let reading = std::thread::spawn(move || {
+            use std::io::BufRead as _;
+            let (mut lines, mut line) = (0_u64, String::new());
+            loop {
+                line.clear();
+                reader.read_line(&mut line).unwrap();
+                match line.strip_prefix('{') {
+                    None => lines += 1,
+                    Some(told) => return (lines, told.to_owned()),
+                }
+            }
+        });
+        // The next one that is written tells.
+        while !reading.is_finished() {
+            audit.line(line.clone());
+            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        }
+        let (lines, told) = reading.join().unwrap();
+        assert!(lines > 0 && told.contains(r#""event":"dropped","lines":"#), "{lines} {told}");
+    }
+}

@@ -1,0 +1,182 @@
+//! One call, noted for those who want to know of every call. It is told when it is dropped.
+
+use std::sync::{Arc, OnceLock};
+
+use http::HeaderMap;
+use serde_json::{Map, Value};
+use stayput_core::{Clock as _, Handle, Owner, SessionId, SystemClock, Timestamp};
+use stayput_wire::Message;
+use tokio::time::Instant;
+
+use super::{Observers, spans::Span};
+use crate::observe::time_format;
+use crate::observe::traceparent::Trace;
+
+/// The most bytes of a name that are noted. The protocol wants none to be longer.
+const NAME: usize = 128;
+
+/// How a call ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum CallEnd {
+    /// With a result.
+    Ok,
+    /// With a result in which the tool says that it failed.
+    ToolError,
+    /// With an error of the server.
+    Error,
+    /// There is no answer: the server could not be reached, or took too long.
+    Failed,
+    /// State is gone, and the client was told so.
+    Lost,
+    /// No session of the owner is meant, or none that can be had.
+    NoSession,
+    /// There is no link to the server.
+    NoLink,
+    /// The configuration does not let it be made: the tool is not to be called, or a limit is reached.
+    Denied,
+    /// Nobody waits for it any more.
+    Cancelled,
+}
+
+impl CallEnd {
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::Ok => "ok",
+            Self::ToolError => "tool_error",
+            Self::Error => "error",
+            Self::Failed => "failed",
+            Self::Lost => "lost",
+            Self::NoSession => "no_session",
+            Self::NoLink => "no_link",
+            Self::Denied => "denied",
+            Self::Cancelled => "cancelled",
+        }
+    }
+
+    /// Whether somebody should look at it.
+    pub(super) fn is_bad(self) -> bool {
+        !matches!(self, Self::Ok | Self::Cancelled)
+    }
+}
+
+/// A call that was made.
+#[derive(Debug)]
+pub(crate) struct CallObservation {
+    watch: Arc<Observers>,
+    pub(super) owner: Owner,
+    pub(super) session: Option<SessionId>,
+    /// None for a tool of ours.
+    pub(super) server: Option<Arc<str>>,
+    pub(super) method: String,
+    pub(super) tool: Option<String>,
+    /// As they were written, if they are wanted.
+    arguments: Option<String>,
+    pub(super) at: Timestamp,
+    begun: Instant,
+    outcome: OnceLock<CallEnd>,
+    trace: Option<Trace>,
+}
+
+/// Whose call it is, and where it goes.
+pub(crate) struct CallSubject<'a> {
+    pub(crate) owner: &'a Owner,
+    pub(crate) session: Option<SessionId>,
+    pub(crate) server: Option<Arc<str>>,
+    pub(crate) headers: &'a HeaderMap,
+}
+
+impl CallObservation {
+    /// Notes that a call begins.
+    pub(crate) fn new(watch: &Arc<Observers>, of: CallSubject<'_>, message: &Message<'_>) -> Self {
+        let params = message.params();
+        let call = message.method() == Some("tools/call");
+        let member = |name: &str| params.filter(|_| call)?.find(&[name]);
+        let wanted = watch.audit.as_ref().is_some_and(|audit| audit.arguments);
+        Self {
+            owner: of.owner.clone(),
+            session: of.session,
+            server: of.server,
+            method: brief(message.method().unwrap_or_default()),
+            tool: member("name").and_then(|name| Some(brief(&name.text()?))),
+            arguments: member("arguments").filter(|_| wanted).map(|it| it.as_str().to_owned()),
+            at: SystemClock.now(),
+            begun: Instant::now(),
+            outcome: OnceLock::new(),
+            trace: watch.spans.as_ref().map(|_| Trace::of(message, of.headers)),
+            watch: watch.clone(),
+        }
+    }
+
+    /// It was of this session.
+    pub(crate) fn was_of(&mut self, session: SessionId) {
+        self.session = Some(session);
+    }
+
+    /// It came to this; what is said first counts.
+    pub(crate) fn came_to(&self, outcome: CallEnd) {
+        let _ = self.outcome.set(outcome);
+    }
+
+    /// The message with the trace that it is a part of, if traces are wanted.
+    pub(crate) fn traced(&self, message: &Message<'_>) -> Option<String> {
+        self.trace.as_ref()?.onto(message)
+    }
+
+    fn line(&self, outcome: CallEnd, micros: u128) -> String {
+        let mut line = Map::new();
+        line.insert("at".to_owned(), time_format::precise(self.at).into());
+        line.insert("owner".to_owned(), self.owner.as_str().into());
+        line.insert("session".to_owned(), self.session.map(|id| id.to_string()).into());
+        line.insert("server".to_owned(), self.server.as_deref().into());
+        line.insert("method".to_owned(), (&*self.method).into());
+        line.insert("tool".to_owned(), self.tool.clone().into());
+        line.insert("outcome".to_owned(), outcome.as_str().into());
+        let micros = u32::try_from(micros).unwrap_or(u32::MAX);
+        line.insert("ms".to_owned(), (f64::from(micros) / 1_000.0).into());
+        if let Some(trace) = &self.trace {
+            line.insert("trace".to_owned(), crate::observe::traceparent::hex(&trace.id).into());
+        }
+        if let Some(arguments) = &self.arguments {
+            let mut read = serde_json::from_str::<Value>(arguments).unwrap_or_default();
+            veil(&mut read);
+            line.insert("arguments".to_owned(), read);
+        }
+        Value::Object(line).to_string()
+    }
+}
+
+/// What is noted of a name. Whatever is longer is none.
+fn brief(name: &str) -> String {
+    let mut length = name.len().min(NAME);
+    while !name.is_char_boundary(length) {
+        length -= 1;
+    }
+    name.get(..length).unwrap_or_default().to_owned()
+}
+
+/// Handles are shown in part, as everywhere.
+fn veil(value: &mut Value) {
+    match value {
+        Value::String(text) => {
+            if let Ok(handle) = text.parse::<Handle>() {
+                *text = format!("{handle:?}");
+            }
+        }
+        Value::Array(all) => all.iter_mut().for_each(veil),
+        Value::Object(all) => all.values_mut().for_each(veil),
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
+    }
+}
+
+impl Drop for CallObservation {
+    fn drop(&mut self) {
+        let outcome = self.outcome.get().copied().unwrap_or(CallEnd::Cancelled);
+        let took = self.begun.elapsed();
+        if let Some(audit) = &self.watch.audit {
+            audit.line(self.line(outcome, took.as_micros()));
+        }
+        if let (Some(spans), Some(trace)) = (&self.watch.spans, self.trace.take()) {
+            spans.add(Span::of(self, trace, outcome, took));
+        }
+    }
+}

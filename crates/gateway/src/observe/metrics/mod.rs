@@ -1,0 +1,302 @@
+//! What is counted, for whoever watches the gateway.
+//!
+//! Labels are few: the servers of the configuration, and words of ours. Nothing of a client is one.
+
+mod histogram;
+mod labelled_counter;
+mod page;
+
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use stayput_core::EndReason;
+use tokio::time::Instant;
+
+use self::{histogram::Histogram, page::Page};
+use crate::observe::metrics::labelled_counter::Tally;
+use crate::{config::target::Target, observe::Observers, state::AppState};
+
+/// Why a session is over.
+const ENDED: [&str; 4] = ["closed", "idle", "age", "evicted"];
+
+/// Why state is gone: the words of links, and one for sessions that were over.
+const LOST: [&str; 8] = [
+    "exited",
+    "verdict",
+    "disconnected",
+    "released",
+    "evicted",
+    "restarted",
+    "reconfigured",
+    "expired",
+];
+
+/// Why a request was not passed on.
+const REFUSED: [&str; 15] = [
+    "malformed",
+    "unauthorized",
+    "foreign",
+    "not_found",
+    "method",
+    "not_acceptable",
+    "too_large",
+    "too_many",
+    "busy",
+    "unavailable",
+    "no_session",
+    "no_link",
+    "denied_tool",
+    "duplicate_id",
+    "other",
+];
+
+/// What became of a configuration that was read anew.
+const RELOADED: [&str; 3] = ["applied", "unchanged", "refused"];
+
+/// All counters.
+#[derive(Debug)]
+pub(crate) struct Metrics {
+    /// By server, and for what stands for all.
+    opened: BTreeMap<String, Arc<AtomicU64>>,
+    servers: BTreeMap<String, Arc<OfServer>>,
+    total: Arc<Total>,
+}
+
+/// What is counted for all servers together.
+#[derive(Debug)]
+struct Total {
+    resumed: AtomicU64,
+    ended: Tally,
+    refused: Tally,
+    reloaded: Tally,
+}
+
+/// What is counted for each server.
+#[derive(Debug)]
+struct OfServer {
+    lost: Tally,
+    calls: Histogram,
+}
+
+/// A call that is timed until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Timing {
+    server: Arc<OfServer>,
+    begun: Instant,
+}
+
+impl Drop for Timing {
+    fn drop(&mut self) {
+        self.server.calls.observe(self.begun.elapsed());
+    }
+}
+
+impl Metrics {
+    /// Nothing so far, for these servers.
+    pub(crate) fn new<'a>(servers: impl Iterator<Item = &'a str>) -> Self {
+        let of_server = |name: &str| {
+            let of_server = OfServer { lost: Tally::new(&LOST), calls: Histogram::default() };
+            (name.to_owned(), Arc::new(of_server))
+        };
+        let servers: BTreeMap<_, _> = servers.map(of_server).collect();
+        let labels = servers.keys().map(String::as_str).chain([Target::All.label()]);
+        let total = Total {
+            resumed: AtomicU64::default(),
+            ended: Tally::new(&ENDED),
+            refused: Tally::new(&REFUSED),
+            reloaded: Tally::new(&RELOADED),
+        };
+        Self {
+            opened: labels.map(|label| (label.to_owned(), Arc::default())).collect(),
+            servers,
+            total: total.into(),
+        }
+    }
+
+    /// The same counters, and others for servers that were not there before. Those of servers that are gone
+    /// stay: what was counted does not shrink.
+    pub(crate) fn with<'a>(&self, servers: impl Iterator<Item = &'a str>) -> Self {
+        let mut all = Self { total: self.total.clone(), ..Self::new(servers) };
+        let kept = |(name, it): (&String, &Arc<_>)| (name.clone(), Arc::clone(it));
+        all.opened.extend(self.opened.iter().map(kept));
+        all.servers.extend(self.servers.iter().map(|(name, it)| (name.clone(), it.clone())));
+        all
+    }
+
+    pub(crate) fn opened(&self, server: &str) {
+        if let Some(opened) = self.opened.get(server) {
+            opened.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    pub(crate) fn resumed(&self) {
+        self.total.resumed.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn ended(&self, reason: EndReason) {
+        self.total.ended.add(reason.as_str());
+    }
+
+    pub(crate) fn lost(&self, server: &str, reason: &str) {
+        if let Some(server) = self.servers.get(server) {
+            server.lost.add(reason);
+        }
+    }
+
+    pub(crate) fn refused(&self, reason: &str) {
+        self.total.refused.add(reason);
+    }
+
+    /// A configuration was read anew, and this became of it.
+    pub(crate) fn reloaded(&self, outcome: &str) {
+        self.total.reloaded.add(outcome);
+    }
+
+    /// A call was sent to a server. It is timed until what is returned is dropped.
+    pub(crate) fn call(&self, server: &str) -> Option<Timing> {
+        let server = self.servers.get(server)?.clone();
+        Some(Timing { server, begun: Instant::now() })
+    }
+}
+
+impl AppState {
+    /// All that is counted, as Prometheus reads it, for the servers that can be seen here.
+    pub(crate) fn metrics_page(&self) -> String {
+        let Metrics { opened, servers, total } = &*self.metrics;
+        let Total { resumed, ended, refused, reloaded } = &**total;
+        let mut page = Page::default();
+        page.family("stayput_sessions_opened_total");
+        let visible = |name: &str| self.servers.contains_key(name) || name == Target::All.label();
+        for (name, opened) in opened.iter().filter(|(name, _)| visible(name)) {
+            page.sample(&[("server", name)], opened.load(Ordering::Relaxed));
+        }
+        page.family("stayput_sessions_resumed_total");
+        page.sample(&[], resumed.load(Ordering::Relaxed));
+        page.family("stayput_sessions_ended_total");
+        for (reason, count) in ended.counts() {
+            page.sample(&[("reason", reason)], count);
+        }
+        page.family("stayput_losses_total");
+        for (name, server) in servers.iter().filter(|(name, _)| visible(name)) {
+            for (reason, count) in server.lost.counts() {
+                page.sample(&[("server", name), ("reason", reason)], count);
+            }
+        }
+        page.family("stayput_requests_refused_total");
+        for (reason, count) in refused.counts() {
+            page.sample(&[("reason", reason)], count);
+        }
+        page.family("stayput_reloads_total");
+        for (outcome, count) in reloaded.counts() {
+            page.sample(&[("outcome", outcome)], count);
+        }
+        self.gauges(&mut page);
+        page.family("stayput_call_seconds");
+        for (name, server) in servers.iter().filter(|(name, _)| visible(name)) {
+            server.calls.write(&mut page, name);
+        }
+        let dropped = |of: fn(&Observers) -> u64| self.watch.as_deref().map_or(0, of);
+        page.family("stayput_audit_dropped_total");
+        page.sample(&[], dropped(Observers::audit_dropped));
+        page.family("stayput_spans_dropped_total");
+        page.sample(&[], dropped(Observers::spans_dropped));
+        page.into_text()
+    }
+
+    fn gauges(&self, page: &mut Page) {
+        let number = |count: usize| u64::try_from(count).unwrap_or(u64::MAX);
+        page.family("stayput_sessions");
+        page.sample(&[], number(self.sessions.count()));
+        page.family("stayput_connections");
+        page.sample(&[], number(self.connections.len()));
+        page.family("stayput_links");
+        let links = self.links.status();
+        for name in self.servers.keys() {
+            let live = |it: &&stayput_upstream::LinkStatus| {
+                it.key.server() == name && it.generation.is_some()
+            };
+            page.sample(&[("server", name)], number(links.iter().filter(live).count()));
+        }
+        page.family("stayput_processes");
+        page.sample(&[], number(self.links.used().processes));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use stayput_upstream::LossReason;
+
+    use super::*;
+
+    /// No word that is counted falls under another one.
+    #[test]
+    fn every_reason_has_a_word_of_its_own() {
+        let ends = [EndReason::Closed, EndReason::Idle, EndReason::Age, EndReason::Evicted];
+        assert!(ends.iter().all(|reason| ENDED.contains(&reason.as_str())));
+        for reason in [
+            LossReason::Verdict,
+            LossReason::Disconnected,
+            LossReason::Released,
+            LossReason::Evicted,
+            LossReason::Restarted,
+            LossReason::Reconfigured,
+        ] {
+            assert!(LOST.contains(&reason.as_str()), "{reason:?}");
+        }
+    }
+
+    /// What is not configured is no label.
+    #[test]
+    fn unknown_servers_are_not_counted() {
+        let metrics = Metrics::new(["notes"].into_iter());
+        metrics.opened("notes");
+        metrics.opened("other");
+        assert!(metrics.call("other").is_none());
+        drop(metrics.call("notes"));
+        assert_eq!(metrics.servers.len(), 1);
+        assert_eq!(metrics.opened["notes"].load(Ordering::Relaxed), 1);
+        assert_eq!(metrics.opened.len(), 2);
+    }
+
+    /// What was counted before a configuration was read anew is still counted.
+    #[test]
+    fn counters_outlive_a_configuration() {
+        let first = Metrics::new(["old", "kept"].into_iter());
+        ["old", "kept", "kept"].iter().for_each(|server| first.opened(server));
+        first.reloaded("applied");
+        let next = first.with(["kept", "new"].into_iter());
+        ["kept", "new"].iter().for_each(|server| next.opened(server));
+        let opened = |name: &str| next.opened[name].load(Ordering::Relaxed);
+        assert_eq!((opened("old"), opened("kept"), opened("new")), (1, 3, 1));
+        assert_eq!(next.servers.len(), 3);
+        assert_eq!(first.total.reloaded.counts().next(), Some(("applied", 1)));
+    }
+
+    /// R145: what the documentation says is counted is what is counted.
+    #[test]
+    fn the_documentation_names_what_is_counted() {
+        let text = include_str!("../../../../../docs/operations.md");
+        let rows = text.lines().filter_map(|line| line.strip_prefix("| `stayput_"));
+        let documented: Vec<_> = rows
+            .map(|row| {
+                let mut cells = row.split('|').map(str::trim);
+                let name = cells.next().unwrap().trim_end_matches('`');
+                let (kind, labels) = (cells.next().unwrap(), cells.next().unwrap());
+                (format!("stayput_{name}"), kind.to_owned(), labels.replace('`', ""))
+            })
+            .collect();
+        let counted: Vec<_> = page::FAMILIES
+            .iter()
+            .map(|it| (it.name.to_owned(), it.kind.to_owned(), it.labels.join(", ")))
+            .collect();
+        assert_eq!(documented, counted);
+        for word in ENDED.iter().chain(&LOST).chain(&REFUSED).chain(&RELOADED) {
+            assert!(text.contains(&format!("`{word}`")), "{word} is not explained");
+        }
+    }
+}

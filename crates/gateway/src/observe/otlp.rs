@@ -1,0 +1,125 @@
+//! OTLP over HTTP, in JSON: the form in which collectors of traces take spans.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{HeaderValue, Method, StatusCode, header};
+use serde_json::{Value, json};
+use stayput_upstream::http::{Client, Request};
+
+use super::spans::{Span, SpansRules};
+use crate::observe::log::Log;
+use crate::observe::traceparent::hex;
+
+/// How long a collector may take.
+const LIMIT: Duration = Duration::from_secs(10);
+
+/// How long is waited before each further attempt.
+const PAUSES: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(5)];
+
+/// `SPAN_KIND_SERVER` and `STATUS_CODE_ERROR` of the specification.
+const KIND: u8 = 2;
+const BAD: u8 = 2;
+
+/// Sends spans.
+pub(super) struct Exporter {
+    client: Client,
+    rules: SpansRules,
+    log: Log,
+    /// Whether the last ones could not be sent; that is said once.
+    failing: bool,
+}
+
+impl Exporter {
+    pub(super) fn new(client: Client, rules: SpansRules, log: Log) -> Self {
+        Self { client, rules, log, failing: false }
+    }
+
+    /// Sends a batch, and again if the collector asks for patience, unless it is the `last` one. Says whether
+    /// it was taken.
+    pub(super) async fn send(&mut self, batch: &[Span], last: bool) -> bool {
+        let body = Bytes::from(encoded(batch).to_string());
+        let mut pauses = PAUSES.iter().filter(|_| !last);
+        let failure = loop {
+            match self.once(body.clone()).await {
+                Ok(()) => break None,
+                Err((sentence, worth_it)) => match pauses.next().filter(|_| worth_it) {
+                    Some(pause) => tokio::time::sleep(*pause).await,
+                    None => break Some(sentence),
+                },
+            }
+        };
+        let before = std::mem::replace(&mut self.failing, failure.is_some());
+        match &failure {
+            Some(sentence) if !before => {
+                self.log.warn(&format!("spans cannot be sent: {sentence}"));
+            }
+            None if before => self.log.info("spans can be sent again"),
+            _ => {}
+        }
+        failure.is_none()
+    }
+
+    /// One attempt: why it failed, and whether it is worth another one.
+    async fn once(&self, body: Bytes) -> Result<(), (String, bool)> {
+        let mut headers: http::HeaderMap = self.rules.headers.iter().cloned().collect();
+        let json = HeaderValue::from_static("application/json");
+        headers.insert(header::CONTENT_TYPE, json);
+        let (method, url) = (Method::POST, self.rules.url.clone());
+        let request = Request { method, url, headers, body, first_byte: LIMIT, idle: LIMIT };
+        let answer = self.client.send(request).await;
+        let answer = answer.map_err(|error| (error.to_string(), true))?;
+        let status = answer.status;
+        // Read, so that the connection can be used again.
+        let _ = answer.body.collect(64 << 10).await;
+        if status.is_success() {
+            return Ok(());
+        }
+        let later = [
+            StatusCode::TOO_MANY_REQUESTS,
+            StatusCode::BAD_GATEWAY,
+            StatusCode::SERVICE_UNAVAILABLE,
+            StatusCode::GATEWAY_TIMEOUT,
+        ];
+        Err((format!("the collector answered with HTTP {status}"), later.contains(&status)))
+    }
+}
+
+/// A batch as `ExportTraceServiceRequest`.
+fn encoded(batch: &[Span]) -> Value {
+    let version = env!("CARGO_PKG_VERSION");
+    let resource = [("service.name", "stayput"), ("service.version", version)];
+    let resource: Vec<_> = resource.iter().map(|(key, value)| attribute(key, value)).collect();
+    let spans: Vec<_> = batch.iter().map(span).collect();
+    json!({ "resourceSpans": [{
+        "resource": { "attributes": resource },
+        "scopeSpans": [{ "scope": { "name": "stayput", "version": version }, "spans": spans }],
+    }]})
+}
+
+fn span(span: &Span) -> Value {
+    let begun = u128::from(span.at) * 1_000_000;
+    let attributes: Vec<_> =
+        span.attributes.iter().map(|(key, value)| attribute(key, value)).collect();
+    let mut value = json!({
+        "traceId": hex(&span.trace.id),
+        "spanId": hex(&span.trace.span),
+        "name": span.name,
+        "kind": KIND,
+        // Numbers of 64 bits are texts in this form.
+        "startTimeUnixNano": begun.to_string(),
+        "endTimeUnixNano": (begun + span.took.as_nanos()).to_string(),
+        "attributes": attributes,
+    });
+    if let Some(parent) = &span.trace.parent {
+        value["parentSpanId"] = hex(parent).into();
+    }
+    if span.outcome.is_bad() {
+        value["status"] = json!({ "code": BAD, "message": span.outcome.as_str() });
+    }
+    value
+}
+
+fn attribute(key: &str, value: &str) -> Value {
+    json!({ "key": key, "value": { "stringValue": value } })
+}

@@ -1,0 +1,148 @@
+//! Calls as spans, on their way to whoever collects them.
+
+use std::{
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use http::{HeaderName, HeaderValue};
+use stayput_upstream::http::{Client, ClientError, ClientSettings, Target};
+use tokio::{
+    runtime::Handle,
+    sync::{mpsc, oneshot},
+    time::Instant,
+};
+
+use super::otlp::Exporter;
+use crate::observe::log::Log;
+use crate::observe::{
+    call_observation::{CallEnd, CallObservation},
+    traceparent::Trace,
+};
+
+/// How many spans wait to be sent. More are dropped: who collects traces stops no call.
+const WAITING: usize = 4_096;
+
+/// How many are sent at once, and how long the first of them waits for the others.
+const BATCH: usize = 512;
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// Where spans go.
+#[derive(Clone, PartialEq)]
+pub(crate) struct SpansRules {
+    pub(crate) url: Target,
+    /// They may be credentials.
+    pub(crate) headers: Vec<(HeaderName, HeaderValue)>,
+}
+
+/// One call, as it is collected.
+#[derive(Debug)]
+pub(super) struct Span {
+    pub(super) trace: Trace,
+    pub(super) name: String,
+    /// In milliseconds since 1970.
+    pub(super) at: u64,
+    pub(super) took: Duration,
+    pub(super) outcome: CallEnd,
+    pub(super) attributes: Vec<(&'static str, String)>,
+}
+
+impl Span {
+    pub(super) fn of(
+        noted: &CallObservation,
+        trace: Trace,
+        outcome: CallEnd,
+        took: Duration,
+    ) -> Self {
+        let CallObservation { method, tool, server, session, at, .. } = noted;
+        let name = match tool {
+            Some(tool) => format!("{method} {tool}"),
+            None => method.clone(),
+        };
+        let mut attributes = vec![
+            ("mcp.method.name", method.clone()),
+            ("stayput.outcome", outcome.as_str().to_owned()),
+        ];
+        attributes.extend(server.iter().map(|server| ("stayput.server", server.to_string())));
+        attributes.extend(tool.iter().map(|tool| ("gen_ai.tool.name", tool.clone())));
+        attributes.extend(session.iter().map(|id| ("stayput.session", id.to_string())));
+        Self { trace, name, at: at.as_millis(), took, outcome, attributes }
+    }
+}
+
+/// Hands spans to the task that sends them, and never waits for it.
+#[derive(Debug)]
+pub(crate) struct Spans {
+    orders: mpsc::Sender<Order>,
+    dropped: Arc<AtomicU64>,
+}
+
+#[derive(Debug)]
+enum Order {
+    Span(Box<Span>),
+    Flush(oneshot::Sender<()>),
+}
+
+impl Spans {
+    pub(super) fn start(rules: SpansRules, log: Log) -> Result<Self, ClientError> {
+        let client = Client::new(&ClientSettings::default())?;
+        let exporter = Exporter::new(client, rules, log);
+        let (orders, received) = mpsc::channel(WAITING);
+        let dropped = Arc::<AtomicU64>::default();
+        Handle::current().spawn(send(received, exporter, dropped.clone()));
+        Ok(Self { orders, dropped })
+    }
+
+    /// Takes a span, if there is room for it and whoever began its trace wants it.
+    pub(super) fn add(&self, span: Span) {
+        if span.trace.sampled && self.orders.try_send(Order::Span(Box::new(span))).is_err() {
+            self.dropped.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    pub(super) fn dropped(&self) -> u64 {
+        self.dropped.load(Ordering::Relaxed)
+    }
+
+    /// Waits until all that was taken is sent, or cannot be.
+    pub(super) async fn flush(&self) {
+        let (tell, sent) = oneshot::channel();
+        if self.orders.send(Order::Flush(tell)).await.is_ok() {
+            let _ = sent.await;
+        }
+    }
+}
+
+async fn send(mut orders: mpsc::Receiver<Order>, mut exporter: Exporter, dropped: Arc<AtomicU64>) {
+    while let Some(first) = orders.recv().await {
+        let (mut batch, mut flushed, mut next) = (Vec::new(), None, Some(first));
+        let until = Instant::now() + PAUSE;
+        while let Some(order) = next.take() {
+            match order {
+                Order::Span(span) => batch.push(*span),
+                Order::Flush(tell) => flushed = Some(tell),
+            }
+            if batch.len() < BATCH && flushed.is_none() {
+                next = tokio::time::timeout_at(until, orders.recv()).await.ok().flatten();
+            }
+        }
+        if !batch.is_empty() && !exporter.send(&batch, flushed.is_some()).await {
+            let lost = u64::try_from(batch.len()).unwrap_or(u64::MAX);
+            dropped.fetch_add(lost, Ordering::Relaxed);
+        }
+        if let Some(tell) = flushed {
+            let _ = tell.send(());
+        }
+    }
+}
+
+impl fmt::Debug for SpansRules {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let headers: Vec<_> = self.headers.iter().map(|(name, _)| name).collect();
+        f.debug_struct("SpansRules").field("url", &self.url).field("headers", &headers).finish()
+    }
+}

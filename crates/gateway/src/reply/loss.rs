@@ -1,0 +1,169 @@
+//! Telling a client that what it remembers is not true any more.
+
+use std::{
+    collections::HashMap,
+    sync::{Mutex, MutexGuard, PoisonError},
+};
+
+use bytes::Bytes;
+use stayput_core::{Generation, SessionId};
+use stayput_upstream::{Delivery, Greeting, LossReason};
+use stayput_wire::{Code, Era, json, meta};
+
+use crate::{call::session_link::RequestRef, reply};
+
+/// Losses that clients were told of, while that is being noted in the store: who calls meanwhile is not
+/// told again.
+#[derive(Debug, Default)]
+pub(crate) struct LossAcknowledgements(Mutex<HashMap<(SessionId, String), Generation>>);
+
+impl LossAcknowledgements {
+    fn lock(&self) -> MutexGuard<'_, HashMap<(SessionId, String), Generation>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// An answer that tells is being written. Says whether it is the first one.
+    pub(crate) fn begin(&self, session: SessionId, server: &str, generation: Generation) -> bool {
+        let mut all = self.lock();
+        let told = all.entry((session, server.to_owned())).or_default();
+        let first = *told < generation;
+        *told = generation.max(*told);
+        first
+    }
+
+    /// It is noted, or cannot be.
+    pub(crate) fn end(&self, session: SessionId, server: &str, generation: Generation) {
+        let mut all = self.lock();
+        let key = (session, server.to_owned());
+        if all.get(&key).is_some_and(|told| *told <= generation) {
+            all.remove(&key);
+        }
+    }
+
+    /// Whether a client was just told of this loss.
+    pub(crate) fn has(&self, session: SessionId, server: &str, generation: Generation) -> bool {
+        let told = self.lock().get(&(session, server.to_owned())).copied();
+        told.is_some_and(|told| told >= generation)
+    }
+}
+
+/// A loss, as a client is told of it.
+pub(crate) struct LossReport<'a> {
+    pub(crate) server: &'a str,
+    /// Whose it was, if it was one session's alone.
+    pub(crate) session: Option<String>,
+    pub(crate) generation: Generation,
+    pub(crate) reason: &'a str,
+    /// Whether the call that gets this answer can have run.
+    pub(crate) delivery: Delivery,
+}
+
+impl LossReport<'_> {
+    /// The answer to a call.
+    pub(crate) fn answer(&self, RequestRef { id, method }: RequestRef<'_>, era: Era) -> String {
+        let state = state(self.session.as_deref(), self.generation);
+        if method == "tools/call" {
+            let text = json::quote(&self.sentence());
+            let key = json::quote(meta::STATE);
+            return format!(
+                r#"{{"jsonrpc":"2.0","id":{id},"result":{{{}"content":[{{"type":"text","text":{text}}}],"isError":true,"_meta":{{{key}:{state}}}}}}}"#,
+                reply::kind_of_result(era)
+            );
+        }
+        let data = format!(
+            r#"{{"server":{},"generation":{},"may_have_run":{},"reason":{}}}"#,
+            json::quote(self.server),
+            self.generation,
+            self.delivery.may_have_run(),
+            json::quote(self.reason)
+        );
+        let (code, message) = (Code::STATE_LOST.0, json::quote(&self.sentence()));
+        format!(
+            r#"{{"jsonrpc":"2.0","id":{id},"error":{{"code":{code},"message":{message},"data":{data}}}}}"#
+        )
+    }
+
+    fn sentence(&self) -> String {
+        let ran = if self.delivery.may_have_run() {
+            "This call may or may not have been carried out; check before you repeat it."
+        } else {
+            "This call was not carried out."
+        };
+        format!(
+            "The state of `{}` was lost ({}): whatever was open, logged in or noted there is gone, and \
+             it has started afresh. {ran} Set up again what you need, then go on.",
+            self.server, self.reason
+        )
+    }
+}
+
+/// What clients with a handshake hear beside the answer that tells of a loss: what they know of the server's lists may
+/// not be true any more, and whoever reads logs is warned.
+#[derive(Debug, Default)]
+pub(crate) struct LossNotices {
+    changed: Vec<&'static str>,
+    warning: Option<String>,
+}
+
+impl LossNotices {
+    /// For a loss on a server that said this of itself. Who does not log is not heard to log.
+    pub(crate) fn of(greeting: &Greeting, server: &str, why: Option<LossReason>) -> Self {
+        let changed = LISTS_CHANGED.iter().filter(|(kind, _)| greeting.has(kind));
+        let warning = greeting.has("logging").then(|| {
+            let why = reason(why);
+            let data = json::quote(&format!("the state of `{server}` was lost ({why})"));
+            format!(
+                r#"{{"jsonrpc":"2.0","method":"notifications/message","params":{{"level":"warning","logger":"stayput","data":{data}}}}}"#
+            )
+        });
+        Self { changed: changed.map(|(_, text)| *text).collect(), warning }
+    }
+
+    /// All of it, for a client that wants to hear log messages from this level on.
+    pub(crate) fn messages(&self, level: Option<&str>) -> impl Iterator<Item = Bytes> {
+        let quiet = level.is_some_and(|it| LOUDER.contains(&it));
+        let warning = self.warning.as_ref().filter(|_| !quiet);
+        let changed = self.changed.iter().map(|text| Bytes::from_static(text.as_bytes()));
+        changed.chain(warning.map(|text| text.clone().into()))
+    }
+}
+
+/// The levels of logging above a warning.
+const LOUDER: [&str; 4] = ["error", "critical", "alert", "emergency"];
+
+/// What clients are told that lists of this kind changed with.
+pub(crate) const LISTS_CHANGED: [(&str, &str); 3] = [
+    ("tools", r#"{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}"#),
+    ("prompts", r#"{"jsonrpc":"2.0","method":"notifications/prompts/list_changed"}"#),
+    ("resources", r#"{"jsonrpc":"2.0","method":"notifications/resources/list_changed"}"#),
+];
+
+/// What became of a session's state, for programs.
+pub(crate) fn state(session: Option<&str>, generation: Generation) -> String {
+    let session = session.map_or("null".to_owned(), json::quote);
+    format!(r#"{{"session":{session},"state":"lost","generation":{generation}}}"#)
+}
+
+/// Why, in a few words for a model. No link is known of which something was lost if the session was over.
+pub(crate) fn reason(reason: Option<LossReason>) -> &'static str {
+    match reason {
+        Some(LossReason::Exited(_)) => "its process ended",
+        Some(LossReason::Verdict) => "the server forgot the session",
+        Some(LossReason::Disconnected) => "the connection broke",
+        Some(LossReason::Evicted) => "it was idle and made room for others",
+        Some(LossReason::Restarted) => "it was restarted",
+        Some(LossReason::Reconfigured) => "its configuration changed",
+        Some(_) => "the gateway was restarted",
+        None => "it expired or was ended, or the gateway was restarted",
+    }
+}
+
+/// The same in one word for programs.
+pub(crate) fn word(reason: Option<LossReason>) -> &'static str {
+    reason.map_or("expired", LossReason::as_str)
+}
+
+/// Whether a call of this method depends on state, and so has to hear of its loss first.
+pub(crate) fn depends_on_state(method: &str) -> bool {
+    matches!(method, "tools/call" | "prompts/get" | "resources/read")
+}

@@ -1,0 +1,217 @@
+//! What goes back to a client.
+
+pub(crate) mod loss;
+
+use std::{
+    convert::Infallible,
+    fmt,
+    pin::Pin,
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use http::{HeaderValue, Response, StatusCode, header};
+use hyper::body::{Body, Frame, SizeHint};
+use stayput_wire::{Code, Era, header as mcp, json};
+
+use crate::{
+    auth::rate_limit::RateLimited, call::session_link::RequestRef,
+    connections::event_stream::StreamReader, listen::access::Guarded,
+    route::modern::ModernCallStream,
+};
+
+/// What is to be done when an answer has been written.
+pub(crate) type AfterWrite = Box<dyn FnOnce() + Send>;
+
+/// The body of an answer.
+pub(crate) enum Reply {
+    /// All of it, and what follows when it is taken to be written. Where no header says what it is, it is a message
+    /// of JSON-RPC: nearly all are, and need no headers of their own.
+    Whole(Bytes, Option<AfterWrite>),
+    /// A stream that can be taken up again.
+    Stream(StreamReader),
+    /// A stream that is its call: who closes it cancels the call.
+    Call(Box<ModernCallStream>),
+    /// A stream that ends when its client loses access.
+    Guarded(Box<Guarded>),
+}
+
+impl Reply {
+    /// Ready when the client of a stream has lost access.
+    pub(crate) fn poll_lost(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        match self {
+            Self::Guarded(guarded) => guarded.access.poll_lost(cx),
+            _ => Poll::Pending,
+        }
+    }
+}
+
+impl Body for Reply {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        match self.get_mut() {
+            Self::Whole(bytes, then) => {
+                let bytes = std::mem::take(bytes);
+                if let Some(then) = then.take() {
+                    then();
+                }
+                Poll::Ready((!bytes.is_empty()).then(|| Ok(Frame::data(bytes))))
+            }
+            Self::Stream(reading) => Pin::new(reading).poll_frame(cx),
+            Self::Call(following) => Pin::new(&mut **following).poll_frame(cx),
+            Self::Guarded(guarded) => Pin::new(&mut guarded.stream).poll_frame(cx),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        matches!(self, Self::Whole(bytes, _) if bytes.is_empty())
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            Self::Whole(bytes, _) => SizeHint::with_exact(bytes.len() as u64),
+            Self::Stream(_) | Self::Call(_) | Self::Guarded(_) => SizeHint::default(),
+        }
+    }
+}
+
+impl fmt::Debug for Reply {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Whole(bytes, _) => write!(f, "Reply({} bytes)", bytes.len()),
+            Self::Stream(_) | Self::Call(_) | Self::Guarded(_) => f.write_str("Reply(stream)"),
+        }
+    }
+}
+
+/// A message of JSON-RPC.
+pub(crate) fn message(text: impl Into<Bytes>) -> Response<Reply> {
+    message_then(text, None)
+}
+
+/// A message of JSON-RPC, and what follows when it has been written.
+pub(crate) fn message_then(text: impl Into<Bytes>, then: Option<AfterWrite>) -> Response<Reply> {
+    Response::new(Reply::Whole(text.into(), then))
+}
+
+/// A stream of events that can be taken up again.
+pub(crate) fn stream(reading: StreamReader) -> Response<Reply> {
+    events(Reply::Stream(reading))
+}
+
+/// A stream of events.
+pub(crate) fn events(body: Reply) -> Response<Reply> {
+    let mut response = Response::new(body);
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(mcp::EVENT_STREAM));
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    headers.insert(mcp::ACCEL_BUFFERING, HeaderValue::from_static("no"));
+    response
+}
+
+/// Nothing but a status.
+pub(crate) fn status(status: StatusCode) -> Response<Reply> {
+    let mut response = Response::new(Reply::Whole(Bytes::new(), None));
+    *response.status_mut() = status;
+    response
+}
+
+/// A status and a sentence.
+pub(crate) fn text(status: StatusCode, sentence: &str) -> Response<Reply> {
+    let mut response = plain(format!("{sentence}\n"), "text/plain; charset=utf-8");
+    *response.status_mut() = status;
+    response
+}
+
+/// A page of numbers for Prometheus.
+pub(crate) fn metrics(page: String) -> Response<Reply> {
+    plain(page, "text/plain; version=0.0.4; charset=utf-8")
+}
+
+fn plain(body: String, kind: &'static str) -> Response<Reply> {
+    let mut response = Response::new(Reply::Whole(body.into(), None));
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
+    response
+}
+
+/// A status with an error of JSON-RPC that belongs to no request, or to the one with this id.
+pub(crate) fn refusal(
+    status: StatusCode,
+    id: Option<&str>,
+    code: Code,
+    sentence: &str,
+) -> Response<Reply> {
+    let mut response = message(error(id.unwrap_or("null"), code, sentence));
+    *response.status_mut() = status;
+    response
+}
+
+/// Something of ours is away for a moment.
+pub(crate) fn unavailable(sentence: &str) -> Response<Reply> {
+    later(refusal(StatusCode::SERVICE_UNAVAILABLE, None, Code::INTERNAL_ERROR, sentence), AWHILE)
+}
+
+/// When to try again what cannot be had now.
+pub(crate) const AWHILE: Duration = Duration::from_secs(5);
+
+/// An owner asks faster than it may.
+pub(crate) fn too_fast(RateLimited(wait): RateLimited) -> Response<Reply> {
+    let seconds = whole_seconds(wait);
+    let sentence = format!(
+        "you make more requests than `limits.per_owner.requests_per_second` allows, and this one was not \
+         looked at; try again in {seconds} s, and ask less often"
+    );
+    let status = StatusCode::TOO_MANY_REQUESTS;
+    later(refusal(status, None, Code::INTERNAL_ERROR, &sentence), wait)
+}
+
+/// An answer that asks to try again when this time is over.
+pub(crate) fn later(mut response: Response<Reply>, wait: Duration) -> Response<Reply> {
+    response.headers_mut().insert(header::RETRY_AFTER, whole_seconds(wait).into());
+    response
+}
+
+/// Seconds, of which a part counts as a whole one.
+pub(crate) fn whole_seconds(wait: Duration) -> u64 {
+    wait.as_secs() + u64::from(wait.subsec_nanos() > 0)
+}
+
+/// An error of JSON-RPC.
+pub(crate) fn error(id: &str, code: Code, sentence: &str) -> String {
+    let message = json::quote(sentence);
+    format!(r#"{{"jsonrpc":"2.0","id":{id},"error":{{"code":{},"message":{message}}}}}"#, code.0)
+}
+
+/// A result of JSON-RPC.
+pub(crate) fn result(id: &str, result: &str) -> String {
+    format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{result}}}"#)
+}
+
+/// A failure that a model can read, for a tool; an error for everything else.
+pub(crate) fn failure(
+    RequestRef { id, method }: RequestRef<'_>,
+    era: Era,
+    sentence: &str,
+) -> String {
+    if method == "tools/call" {
+        let (kind, text) = (kind_of_result(era), json::quote(sentence));
+        let content =
+            format!(r#"{{{kind}"content":[{{"type":"text","text":{text}}}],"isError":true}}"#);
+        return result(id, &content);
+    }
+    error(id, Code::INTERNAL_ERROR, sentence)
+}
+
+/// What a result begins with: the modern era says of each what kind it is.
+pub(crate) fn kind_of_result(era: Era) -> &'static str {
+    match era {
+        Era::Legacy => "",
+        Era::Modern => r#""resultType":"complete","#,
+    }
+}

@@ -1,0 +1,173 @@
+//! Messages of clients that are not passed on, because the server may read them in another way than the gateway.
+//!
+//! The method and the name in a request decide whether it is allowed and what the audit says. So what is called has to
+//! be a request, and its method and its name have to be texts that every reader compares in the same way.
+
+use http::{HeaderMap, Response, StatusCode};
+use stayput_core::Owner;
+use stayput_wire::{Code, Era, Kind, Message, header as mcp};
+
+use crate::{
+    config::target::Target,
+    observe::call_record::{CallRecord, CallStart},
+    reply::{self, Reply},
+    state::AppState,
+};
+
+/// Prefix of everything that a client may say without an id.
+pub(crate) const NOTIFICATIONS: &str = "notifications/";
+
+/// Defect of a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Defect {
+    /// It has no id, and is no notification.
+    NoId,
+    /// Its method has control characters, or white space around it.
+    Method,
+    /// The same holds for the tool or prompt that it names.
+    Name,
+    /// Readers can find different names in it.
+    AmbiguousName,
+}
+
+impl Defect {
+    fn code(self) -> Code {
+        match self {
+            Self::NoId | Self::Method => Code::INVALID_REQUEST,
+            Self::Name | Self::AmbiguousName => Code::INVALID_PARAMS,
+        }
+    }
+
+    fn sentence(self) -> &'static str {
+        match self {
+            Self::NoId => {
+                "a message without an id has a method that begins with `notifications/`; requests need an id"
+            }
+            Self::Method => "the method has control characters, or white space around it",
+            Self::Name => "`name` is no text, or has control characters or white space around it",
+            Self::AmbiguousName => "`name` stands there twice, or in another letter case",
+        }
+    }
+}
+
+/// Refusal of a message, noted already.
+#[derive(Debug)]
+pub(crate) struct Refusal {
+    code: Code,
+    /// The error that answers it.
+    pub(crate) text: String,
+}
+
+impl Refusal {
+    /// The refusal as the answer to a POST.
+    pub(crate) fn response(self) -> Response<Reply> {
+        let status = self.code.http_status(Era::Legacy);
+        let mut response = reply::message(self.text);
+        *response.status_mut() = StatusCode::from_u16(status).unwrap_or(StatusCode::BAD_REQUEST);
+        response
+    }
+}
+
+/// Refuses a message that must not reach a server: counts it, and writes it to the audit.
+///
+/// # Errors
+/// If it has a defect.
+pub(crate) fn admit(
+    app: &AppState,
+    (owner, target): (&Owner, &Target),
+    message: &Message<'_>,
+    headers: &HeaderMap,
+) -> Result<(), Refusal> {
+    let Some(defect) = find_defect(message) else { return Ok(()) };
+    let server = match target {
+        Target::Server(name) => app.servers.get(&**name),
+        Target::All => None,
+    };
+    app.metrics.refused("invalid_message");
+    CallRecord::denied(app, CallStart { owner, session: None, server, message, headers });
+    let (id, code) = (message.id(), defect.code());
+    let text = reply::error(id.map_or("null", |id| id.as_str()), code, defect.sentence());
+    Err(Refusal { code, text })
+}
+
+fn find_defect(message: &Message<'_>) -> Option<Defect> {
+    let method = message.method()?;
+    if !is_plain(method) {
+        return Some(Defect::Method);
+    }
+    if matches!(message.kind(), Kind::Notification { .. }) && !method.starts_with(NOTIFICATIONS) {
+        return Some(Defect::NoId);
+    }
+    if mcp::name_source(method) != Some("name") {
+        return None;
+    }
+    if message.has_ambiguous_name() {
+        return Some(Defect::AmbiguousName);
+    }
+    // What is no string at all names no tool: the server says so, or the list of allowed tools.
+    let name = message.name().filter(|name| name.as_str().starts_with('"'))?;
+    (!name.text().is_some_and(|name| is_plain(&name))).then_some(Defect::Name)
+}
+
+/// Whether nobody reads a text as another one by cutting it at a control character or trimming it.
+fn is_plain(text: &str) -> bool {
+    // JavaScript trims the byte order mark.
+    let is_blank = |c: char| c.is_whitespace() || c == '\u{feff}';
+    text.bytes().all(|byte| byte.is_ascii_graphic())
+        || !(text.contains(char::is_control)
+            || text.starts_with(is_blank)
+            || text.ends_with(is_blank))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn defect(rest: &str) -> Option<Defect> {
+        let text = format!(r#"{{"jsonrpc":"2.0",{rest}}}"#);
+        find_defect(&Message::parse(text.as_bytes()).unwrap())
+    }
+
+    #[test]
+    fn what_every_reader_reads_alike_has_no_defect() {
+        for rest in [
+            r#""method":"notifications/progress""#,
+            r#""id":1,"method":"tools/call","params":{"name":"a tool é-\ud83d\ude00"}"#,
+            r#""id":1,"method":"t\u006fols\/call","params":{"n\u0061me":"a"}"#,
+            r#""id":1,"method":"tools/call","params":{"name":["a"]}"#,
+            r#""id":1,"method":"x/y","params":{"name":"a\u0000","Name":1}"#,
+            r#""id":1,"result":{}"#,
+            r#""error":{}"#,
+        ] {
+            assert_eq!(defect(rest), None, "{rest}");
+        }
+    }
+
+    #[test]
+    fn what_a_server_may_read_otherwise_has_a_defect() {
+        for method in [
+            "tools/call",
+            "t\\u006fols\\/call",
+            "ping",
+            "initialize",
+            "notifications",
+            "Notifications/x",
+            "",
+        ] {
+            assert_eq!(defect(&format!(r#""method":"{method}""#)), Some(Defect::NoId), "{method}");
+        }
+        let ends = ["\\u0000", "\\n", "\\u007f", "\\u0085", " ", "\\u00a0", "\\u2003", "\\ufeff"];
+        let dirty = ends.iter().flat_map(|end| [format!("x{end}"), format!("{end}x")]);
+        for name in dirty.chain(["x\\u0000y".to_owned(), "x\\ty".to_owned()]) {
+            assert_eq!(defect(&format!(r#""method":"{name}""#)), Some(Defect::Method), "{name}");
+            for method in ["tools/call", "prompts/get"] {
+                let rest = format!(r#""id":1,"method":"{method}","params":{{"name":"{name}"}}"#);
+                assert_eq!(defect(&rest), Some(Defect::Name), "{rest}");
+            }
+        }
+        let lone = r#""id":1,"method":"tools/call","params":{"name":"x\ud800"}"#;
+        assert_eq!(defect(lone), Some(Defect::Name));
+        let twice = r#""id":1,"method":"tools/call","params":{"name":"x","Name":"y"}"#;
+        assert_eq!(defect(twice), Some(Defect::AmbiguousName));
+    }
+}

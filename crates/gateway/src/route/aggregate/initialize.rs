@@ -1,0 +1,147 @@
+//! What all servers together say of themselves.
+
+use std::fmt::Write as _;
+
+use stayput_wire::{Raw, Version, json};
+
+use crate::{
+    catalog::names::{Names, SEPARATOR},
+    route::aggregate::roster::{Present, Roster},
+};
+
+/// The result of `initialize`, for a client that speaks `version`.
+pub(crate) fn result(version: &Version, roll: &Roster, names: &Names) -> String {
+    format!(
+        r#"{{"protocolVersion":{},"capabilities":{},"serverInfo":{{"name":"stayput","version":{}}},"instructions":{}}}"#,
+        json::quote(version.as_str()),
+        capabilities(roll),
+        json::quote(env!("CARGO_PKG_VERSION")),
+        json::quote(&instructions(roll, names))
+    )
+}
+
+/// What any of the servers can do. What a server can do that is not there yet is not known; so that it
+/// is not missed when it comes, lists are promised, and that they may change.
+pub(crate) fn capabilities(roll: &Roster) -> String {
+    let open = !roll.absent.is_empty();
+    let mut all = Vec::new();
+    for (kind, details) in [
+        ("tools", &["listChanged"][..]),
+        ("prompts", &["listChanged"]),
+        ("resources", &["subscribe", "listChanged"]),
+    ] {
+        if open || any(roll, |present| present.profile.greeting().has(kind)) {
+            let able = details.iter().filter(|detail| {
+                (open && **detail == "listChanged") || any(roll, |it| is_able(it, &[kind, detail]))
+            });
+            let able: Vec<_> = able.map(|detail| format!(r#""{detail}":true"#)).collect();
+            all.push(format!(r#""{kind}":{{{}}}"#, able.join(",")));
+        }
+    }
+    for kind in ["logging", "completions"] {
+        if any(roll, |present| present.profile.greeting().has(kind)) {
+            all.push(format!(r#""{kind}":{{}}"#));
+        }
+    }
+    format!("{{{}}}", all.join(","))
+}
+
+fn any(roll: &Roster, which: impl Fn(&Present) -> bool) -> bool {
+    roll.present.iter().any(which)
+}
+
+fn is_able(present: &Present, path: &[&str]) -> bool {
+    let declared = present.profile.greeting().capabilities();
+    let found = declared.and_then(|text| Raw::parse(text).ok()?.find(path)?.boolean());
+    found == Some(true)
+}
+
+/// What a model has to know: how names are made, what each server says, and which are not there.
+pub(crate) fn instructions(roll: &Roster, names: &Names) -> String {
+    let mut text = format!(
+        "Several servers are behind this one. What a tool or prompt is called begins with its server: \
+         SERVER{SEPARATOR}NAME."
+    );
+    for Present { name, profile } in &roll.present {
+        let said = Raw::parse(profile.greeting().result()).ok();
+        let said = said.and_then(|said| said.find(&["instructions"])?.text());
+        if let Some(said) = said.filter(|said| !said.trim().is_empty()) {
+            let _ = write!(text, "\n\n# {}\n\n{}", heading(name, names), said.trim());
+        }
+    }
+    for absent in &roll.absent {
+        let _ = write!(
+            text,
+            "\n\n# {}\n\nThis server is not available now, so what it has is not listed: {}.",
+            heading(&absent.name, names),
+            absent.reason.trim_end_matches('.')
+        );
+    }
+    text
+}
+
+/// A server, and what its names begin with if that is something else.
+fn heading(server: &str, names: &Names) -> String {
+    match names.prefix(server) {
+        prefix if prefix == server => server.to_owned(),
+        prefix => format!("{server} ({prefix}{SEPARATOR}…)"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use serde_json::{Value, json};
+    use stayput_upstream::Profile;
+
+    use super::*;
+    use crate::route::aggregate::roster::Absent;
+
+    fn present(name: &str, greeting: &Value) -> Present {
+        let kept = json!({ "way": "legacy", "version": "2025-11-25", "greeting": greeting,
+            "lists": [] });
+        let profile = Arc::new(Profile::from_text(&kept.to_string()).unwrap());
+        Present { name: name.to_owned(), profile }
+    }
+
+    fn roll() -> Roster {
+        let one = json!({ "capabilities": { "tools": {}, "resources": { "subscribe": true } },
+            "instructions": "Be \"kind\".\n" });
+        let two = json!({ "capabilities": { "tools": { "listChanged": true }, "logging": {},
+            "prompts": { "listChanged": false }, "x": {} } });
+        Roster { present: vec![present("one", &one), present("t.wo", &two)], absent: Vec::new() }
+    }
+
+    #[test]
+    fn all_can_do_what_any_can() {
+        let capabilities: Value = serde_json::from_str(&capabilities(&roll())).unwrap();
+        let expected = json!({ "tools": { "listChanged": true }, "prompts": {},
+            "resources": { "subscribe": true }, "logging": {} });
+        assert_eq!(capabilities, expected);
+        assert_eq!(super::capabilities(&Roster::default()), "{}");
+    }
+
+    #[test]
+    fn a_server_that_is_not_there_is_named_and_waited_for() {
+        let mut roll = roll();
+        let reason = "the server `b.d` could not be started: no such program".to_owned();
+        roll.absent.push(Absent { name: "b.d".to_owned(), reason });
+        let names = Names::new(["one", "t.wo", "b.d"]);
+        let result = result(&Version::V2025_06_18, &roll, &names);
+        let result: Value = serde_json::from_str(&result).unwrap();
+        assert_eq!(result["protocolVersion"], "2025-06-18");
+        assert_eq!(result["serverInfo"]["name"], "stayput");
+        assert_eq!(result["capabilities"]["prompts"]["listChanged"], true);
+        let said = result["instructions"].as_str().unwrap();
+        assert!(said.contains("# one\n\nBe \"kind\"."), "{said}");
+        assert!(!said.contains("t.wo"), "{said}");
+        assert!(
+            said.ends_with(
+                "# b.d (b_d__…)\n\nThis server is not available now, so what it has \
+             is not listed: the server `b.d` could not be started: no such program."
+            ),
+            "{said}"
+        );
+    }
+}

@@ -1,0 +1,318 @@
+//! A client's `initialize`.
+
+use std::sync::Arc;
+
+use http::StatusCode;
+use stayput_core::{Handle, InUse, OpenError, Owner, Session, Wish};
+use stayput_upstream::{Hello, Place};
+use stayput_wire::{Code, Era, Message, Version};
+
+use crate::{
+    call::session_link::RequestRef,
+    config::target::Target,
+    connections::connection::Connection,
+    identify::{self, Refusal, RequestContext},
+    reply,
+    route::{RequestParts, aggregate, lists},
+    state::{AppState, snapshot},
+};
+
+/// How a client was greeted.
+pub(crate) struct Greeted {
+    pub(crate) answer: String,
+    /// The secret name of the new connection, if there is one.
+    pub(crate) name: Option<Handle>,
+    /// It can be tried again: where sessions are kept is away for a moment, or the owner has too many.
+    pub(crate) later: Option<StatusCode>,
+}
+
+impl Greeted {
+    fn refused(answer: String) -> Self {
+        Self { answer, name: None, later: None }
+    }
+}
+
+/// Why nobody can be greeted.
+enum HandshakeError {
+    /// What the client says of its session leads nowhere.
+    Named(Refusal),
+    /// It cannot be had here, or not now.
+    Here { sentence: String, later: Option<StatusCode> },
+}
+
+impl From<OpenError> for HandshakeError {
+    fn from(error: OpenError) -> Self {
+        let later = match error {
+            OpenError::Store(_) | OpenError::LeaseLost => Some(StatusCode::SERVICE_UNAVAILABLE),
+            OpenError::AtCapacity { .. } => Some(StatusCode::TOO_MANY_REQUESTS),
+            _ => None,
+        };
+        Self::Here { sentence: error.to_string(), later }
+    }
+}
+
+impl From<String> for HandshakeError {
+    fn from(sentence: String) -> Self {
+        Self::Here { sentence, later: None }
+    }
+}
+
+/// Shakes hands: a new connection, and behind it a new session or the one that the client names. Both are
+/// kept before the answer leaves.
+pub(crate) async fn initialize(
+    app: &Arc<AppState>,
+    owner: &Owner,
+    target: &Target,
+    message: &Message<'_>,
+    along: RequestParts<'_>,
+) -> Greeted {
+    let id = message.id().map_or("null".to_owned(), |id| id.as_str().to_owned());
+    let said = match said(message) {
+        Ok(said) => said,
+        Err(sentence) => {
+            return Greeted::refused(reply::error(&id, Code::INVALID_PARAMS, &sentence));
+        }
+    };
+    let server = match target {
+        Target::Server(name) => app.servers.get(&**name),
+        Target::All => None,
+    };
+    let RequestParts { principal, headers, path_key, .. } = along;
+    let claims = &*principal.claims;
+    let claim =
+        RequestContext { owner, claims, server, headers, path_key, message, connection: None };
+    match open(app, (target, &claim), said).await {
+        Ok((name, greeting)) => {
+            let answer = reply::result(&id, &greeting);
+            Greeted { answer, name: Some(name), later: None }
+        }
+        Err(HandshakeError::Named(refusal)) => {
+            app.metrics.refused("no_session");
+            let asked = RequestRef { id: &id, method: "initialize" };
+            Greeted::refused(refusal.answer(asked, Era::Legacy))
+        }
+        Err(HandshakeError::Here { sentence, later }) => {
+            app.metrics.refused("no_session");
+            let answer = reply::error(&id, Code::INTERNAL_ERROR, &sentence);
+            Greeted { later, ..Greeted::refused(answer) }
+        }
+    }
+}
+
+/// The most bytes that a client may say of itself: it is remembered for as long as the connection.
+const HELLO: usize = 64 << 10;
+
+/// What a client is taken for that says nothing of itself.
+pub(crate) const NOBODY: &str = r#"{"name":"unknown","version":"0"}"#;
+
+/// What a client says of itself, and what is spoken with it; or what is wrong with that.
+pub(crate) fn said(message: &Message<'_>) -> Result<(Version, Hello), String> {
+    let params = message.params();
+    let find = |name: &str| params.and_then(|params| params.find(&[name]));
+    let said = find("protocolVersion").and_then(|version| version.text().map(|it| it.into_owned()));
+    let said = said.ok_or("`initialize` needs a protocolVersion")?;
+    let capabilities = find("capabilities").map_or("{}", |it| it.as_str());
+    let info = find("clientInfo").map_or(NOBODY, |it| it.as_str());
+    if info.len() + capabilities.len() > HELLO {
+        let sentence = format!("`clientInfo` and `capabilities` have more than {HELLO} bytes");
+        return Err(sentence);
+    }
+    let hello = Hello::new(info, capabilities).map_err(|error| error.to_string())?;
+    Ok((spoken(&said), hello))
+}
+
+/// What is spoken with a client that asks for this version.
+fn spoken(said: &str) -> Version {
+    let version = Version::from(said);
+    if version.is_known() && version.era() == Era::Legacy {
+        version
+    } else {
+        Version::LATEST_LEGACY
+    }
+}
+
+async fn open(
+    app: &Arc<AppState>,
+    (target, claim): (&Target, &RequestContext<'_>),
+    (version, hello): (Version, Hello),
+) -> Result<(Handle, String), HandshakeError> {
+    let (owner, handle) = (claim.owner, Handle::generate());
+    let found = identify::greeted(app, claim).await.map_err(HandshakeError::Named)?;
+    let is_new = found.is_none();
+    let (session, unclaimed) = match found {
+        Some(found) => (found.session, UnclaimedSession::kept(app, target)),
+        None => {
+            let bytes = Connection::new_bytes(target, (&version, &hello));
+            let wish = Wish::new(owner.clone()).connected(handle.clone(), bytes);
+            let session = app.open(&wish, target.label()).await?.session;
+            let unclaimed = UnclaimedSession::of(app, target, &session);
+            (session, unclaimed)
+        }
+    };
+    let named = (owner.clone(), handle.clone());
+    let connection = Connection::new(named, session.id(), target.clone(), (version, hello));
+    let place = Place::new(owner.clone(), session.id());
+    let said = (&connection.version, &connection.hello);
+    let greeting = greeting(app, target, &place, said).await?;
+    if !is_new {
+        app.sessions.connect(&session, &handle, &connection.to_bytes()).await?;
+    }
+    app.connections.insert(Arc::new(connection));
+    unclaimed.claim();
+    Ok((handle, greeting))
+}
+
+/// What is behind a path says of itself.
+pub(crate) async fn greeting(
+    app: &Arc<AppState>,
+    target: &Target,
+    place: &Place,
+    (version, hello): (&Version, &Hello),
+) -> Result<String, String> {
+    let Target::Server(name) = target else {
+        return Ok(aggregate::greet(app, place, version).await);
+    };
+    let server = app.servers.get(&**name).ok_or_else(|| snapshot::gone(name))?;
+    let profile = app.links.profile_for(server, place, hello).await;
+    let profile = profile.map_err(|error| app.blame(&error))?;
+    Ok(lists::greeting(&profile, version))
+}
+
+/// A session that no client knows of yet. Dropped, because its client went away or its server cannot be asked, it
+/// ends, and nothing of it is kept.
+pub(crate) struct UnclaimedSession<'a> {
+    app: &'a Arc<AppState>,
+    target: &'a Target,
+    session: Option<Arc<Session>>,
+}
+
+impl<'a> UnclaimedSession<'a> {
+    /// For a session that was made just now.
+    pub(crate) fn of(app: &'a Arc<AppState>, target: &'a Target, session: &InUse) -> Self {
+        Self { app, target, session: Some(session.session().clone()) }
+    }
+
+    /// For one that is kept, whatever comes of it.
+    pub(crate) fn kept(app: &'a Arc<AppState>, target: &'a Target) -> Self {
+        Self { app, target, session: None }
+    }
+
+    pub(crate) fn claim(mut self) {
+        self.session = None;
+    }
+}
+
+impl Drop for UnclaimedSession<'_> {
+    fn drop(&mut self) {
+        let Some(session) = self.session.take() else { return };
+        let (app, target) = (self.app.clone(), self.target.clone());
+        tokio::runtime::Handle::current().spawn(async move {
+            // If this fails, it idles out, or is forgotten later.
+            let _ = app.forget(&session, target.label()).await;
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use serde_json::json;
+    use stayput_core::{Store, Timestamp};
+    use stayput_testkit::faulty::Faulty;
+    use stayput_upstream::{Server, Stdio};
+
+    use super::*;
+    use crate::identify::tests::{Request, World, ann};
+
+    /// Ann's `initialize` at a server.
+    async fn opened(
+        world: &World,
+        app: &Arc<AppState>,
+        server: &str,
+    ) -> Result<Handle, HandshakeError> {
+        let params = json!({ "protocolVersion": "2025-11-25" });
+        let request = Request { method: "initialize", params, ..Request::call(&ann()) };
+        let text = request.to_text();
+        let message = Message::parse(text.as_bytes()).unwrap();
+        let (target, claim) = (Target::Server(server.into()), world.claim(&request, &message));
+        let opened = open(app, (&target, &claim), said(&message).unwrap()).await;
+        opened.map(|(name, _)| name)
+    }
+
+    /// Waits until nothing is held, and looks whether anything of any session is left.
+    async fn leaves_nothing(world: &World) {
+        for _ in 0..1_000 {
+            tokio::task::yield_now().await;
+            let _swept = world.app.sessions.sweep().await;
+            if world.app.sessions.held().is_empty() {
+                break;
+            }
+        }
+        let store: &Faulty = &world.store;
+        assert!(store.list(None, None, 9).await.unwrap().is_empty());
+        let far = Timestamp::from_millis(9_000_000_000_000);
+        assert_eq!(store.purge(far, 9).await.unwrap(), 0, "a tombstone is left");
+    }
+
+    /// Invariant 6: an `initialize` whose client goes away while the store is asked leaves no session and no
+    /// connection.
+    #[tokio::test]
+    async fn a_cancelled_initialize_leaves_nothing() {
+        let world = World::new().await;
+        for steps in 1..100 {
+            let opening = opened(&world, &world.app, "test");
+            if let Some(done) = world.store.cut(steps, opening).await {
+                let name = done.map_err(drop).unwrap();
+                assert!(steps > 2, "there was nothing to cancel it at");
+                assert!(world.app.sessions.connection(&ann(), &name).await.unwrap().is_some());
+                return;
+            }
+            leaves_nothing(&world).await;
+        }
+        panic!("it never ends");
+    }
+
+    /// The same while the server is asked, which does not answer.
+    #[tokio::test]
+    async fn an_initialize_that_waits_for_its_server_leaves_nothing() {
+        let world = World::new().await;
+        let server = Server::new("slow", Stdio::new("sleep").args(["60"])).unwrap();
+        let servers = [("slow".to_owned(), server)].into();
+        let app = Arc::new(AppState { servers, ..AppState::clone(&world.app) });
+        let asked = async {
+            while app.links.used().processes == 0 {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        tokio::select! {
+            _ = opened(&world, &app, "slow") => panic!("nobody answered it"),
+            () = asked => {}
+        }
+        assert!(world.store.asked().contains(&"insert"));
+        leaves_nothing(&world).await;
+        let _closed = app.links.close(Duration::from_secs(5)).await;
+    }
+
+    /// A server that cannot be asked leaves nothing of the session that was made for it.
+    #[tokio::test]
+    async fn a_refused_initialize_leaves_nothing() {
+        let world = World::new().await;
+        let refused = opened(&world, &world.app, "gone").await;
+        assert!(matches!(refused, Err(HandshakeError::Here { .. })));
+        leaves_nothing(&world).await;
+    }
+
+    /// A new session and the connection that leads to it are one step of the store: it is the longest part of an
+    /// `initialize`.
+    #[tokio::test]
+    async fn an_initialize_is_one_step_of_the_store() {
+        let world = World::new().await;
+        world.store.asked();
+        let name = opened(&world, &world.app, "test").await.map_err(drop).unwrap();
+        assert_eq!(world.store.asked(), ["insert"]);
+        let kept = world.app.sessions.connection(&ann(), &name).await.unwrap();
+        let known = world.app.connection(&ann(), &name).await.unwrap().unwrap();
+        assert_eq!(kept, Some((known.default_session(), known.to_bytes())));
+    }
+}

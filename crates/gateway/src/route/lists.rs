@@ -1,0 +1,138 @@
+//! What is answered out of a server's profile, without a link.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use stayput_upstream::{CallOptions, Held, Isolation, Place, Profile, Server, Way};
+use stayput_wire::{Edits, Era, Message, Raw, Version, json, meta};
+
+use crate::{connections::connection::Connection, state::AppState};
+
+/// How long what a legacy server lists may be kept, in milliseconds.
+pub(crate) const TTL: u64 = 60_000;
+
+/// How long a modern server says that a result may be kept, in milliseconds.
+pub(crate) fn ttl(result: Raw<'_>) -> u64 {
+    let ttl = result.find(&["ttlMs"]).and_then(Raw::integer);
+    ttl.and_then(|ttl| u64::try_from(ttl).ok()).unwrap_or_default()
+}
+
+/// Whether what a server once said may still be passed on to who does not keep it longer than it may. A modern
+/// server that can be asked on a link that is there anyway says itself for how long.
+pub(crate) fn is_fresh(server: &Server, profile: &Profile, result: &str) -> bool {
+    let era = profile.way().era();
+    if era == Era::Legacy || server.isolation(era) == Isolation::PerSession {
+        return true;
+    }
+    let ttl = Raw::parse(result).map(ttl).unwrap_or_default();
+    profile.age().is_some_and(|age| age < Duration::from_millis(ttl))
+}
+
+/// The result of `initialize` for a client that speaks `version`.
+pub(crate) fn greeting(profile: &Profile, version: &Version) -> String {
+    let said = profile.greeting().result();
+    let version = json::quote(version.as_str());
+    if profile.way() == Way::Modern {
+        return of_discovery(said, &version);
+    }
+    let mut edits = Edits::new(said);
+    edits.set(&["protocolVersion"], &version);
+    edits.apply().map_or_else(|_| said.to_owned(), std::borrow::Cow::into_owned)
+}
+
+/// A modern server says the same in other places.
+fn of_discovery(said: &str, version: &str) -> String {
+    let raw = Raw::parse(said).ok();
+    let find = |path: &[&str]| raw.and_then(|raw| raw.find(path)).map(Raw::as_str);
+    let capabilities = find(&["capabilities"]).unwrap_or("{}");
+    let info = find(&[meta::META, meta::SERVER_INFO]).or_else(|| find(&["serverInfo"]));
+    let info = info.unwrap_or(r#"{"name":"server","version":"0"}"#);
+    let mut result = format!(
+        r#"{{"protocolVersion":{version},"capabilities":{capabilities},"serverInfo":{info}"#
+    );
+    if let Some(instructions) = find(&["instructions"]) {
+        result.push_str(r#","instructions":"#);
+        result.push_str(instructions);
+    }
+    result.push('}');
+    result
+}
+
+/// How long a server may take for a list that it said had changed.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// The page of a list that a request asks for, as far as no link has to be opened for it. What a server lists is
+/// known until it says that it changed; from then on whoever has a link is told there.
+pub(crate) async fn known(
+    app: &AppState,
+    server: &Server,
+    connection: &Connection,
+    message: &Message<'_>,
+) -> Option<String> {
+    let (place, method) = (connection.place(), message.method()?);
+    let link = linked(app, server, connection);
+    if let Some(link) = link.as_ref().filter(|link| link.lists_changed() > 0) {
+        return asked(link, message).await;
+    }
+    let known = app.links.current_profile(server, &place).await;
+    if let Some(link) = link.filter(|_| known.is_some_and(|it| it.is_relearned()))
+        && let Some(page) = asked(&link, message).await
+    {
+        return Some(page);
+    }
+    let profile = app.links.profile_for(server, &place, &connection.hello).await.ok()?;
+    page(&profile, method, message.params()).map(str::to_owned)
+}
+
+/// The link by which a client can be told what a server lists for it: one on which something changed, or else that
+/// of its own session, or the one it used last.
+pub(crate) fn linked(app: &AppState, server: &Server, connection: &Connection) -> Option<Held> {
+    let mut sessions = connection.sessions();
+    // Its own stands first, then those that were named, the latest last.
+    if let Some(named) = sessions.get_mut(1..) {
+        named.reverse();
+    }
+    let find = |session| app.links.find(server, &Place::new(connection.owner.clone(), session));
+    let mut links: Vec<Held> = sessions.into_iter().filter_map(find).collect();
+    let changed = links.iter().position(|link| link.lists_changed() > 0).unwrap_or_default();
+    (!links.is_empty()).then(|| links.swap_remove(changed))
+}
+
+/// The page that the server itself gives, on a link that is there.
+async fn asked(link: &Held, message: &Message<'_>) -> Option<String> {
+    let method = message.method()?;
+    let options = CallOptions { limit: Some(PATIENCE), ..CallOptions::default() };
+    let params = message.params().map(Raw::as_str);
+    let answer = link.call(method, params, options).await.ok()?.answer().await.ok()?;
+    let result = answer.result()?;
+    if method == "tools/list" {
+        link.learn_tools(result);
+    }
+    Some(result.to_owned())
+}
+
+/// The page of a list that a request asks for; `None` if it has to be asked for.
+pub(crate) fn page<'a>(
+    profile: &'a Profile,
+    method: &str,
+    params: Option<Raw<'_>>,
+) -> Option<&'a str> {
+    let pages = profile.pages(method);
+    let cursor = params.and_then(|params| params.find(&["cursor"])).filter(|it| !it.is_null());
+    let at = match cursor {
+        None => position(pages, None),
+        Some(cursor) => position(pages, Some(&cursor.text()?)),
+    };
+    str::from_utf8(pages.get(at?)?).ok()
+}
+
+/// Which of these pages is asked for with `cursor`.
+pub(crate) fn position(pages: &[Bytes], cursor: Option<&str>) -> Option<usize> {
+    let Some(cursor) = cursor else { return (!pages.is_empty()).then_some(0) };
+    let leads = |page: &Bytes| {
+        let next = Raw::parse(str::from_utf8(page).ok()?).ok()?.find(&["nextCursor"])?;
+        Some(next.text()? == cursor)
+    };
+    let before = pages.iter().position(|page| leads(page) == Some(true))?;
+    Some(before + 1).filter(|at| *at < pages.len())
+}

@@ -1,0 +1,108 @@
+//! All servers at once, for clients of the modern era.
+
+use std::sync::Arc;
+
+use http::{HeaderMap, Response};
+use stayput_core::Owner;
+use stayput_wire::{Code, Era, Message};
+
+use super::{REMOVED, Request, discover};
+use crate::call::modern::{
+    client_call,
+    validate::{self, InvalidRequest},
+};
+use crate::{
+    auth::Claims,
+    connections::connection::Connection,
+    identify::RequestContext,
+    reply::{self, Reply},
+    route::aggregate::{self, Refusal, Routed, roster::Roster},
+    session_tools,
+    state::AppState,
+};
+
+/// One request to all servers, and what it came with.
+pub(crate) struct ToAll<'a> {
+    pub(crate) app: &'a Arc<AppState>,
+    pub(crate) owner: Owner,
+    pub(crate) claims: &'a Claims,
+    pub(crate) headers: &'a HeaderMap,
+    /// The session in the path.
+    pub(crate) path_key: Option<&'a str>,
+    /// The connection of a client that has one, because it speaks over standard input and output.
+    pub(crate) stdio: Option<&'a Arc<Connection>>,
+    pub(crate) message: &'a Message<'a>,
+    /// The client's id as it was written.
+    pub(crate) id: &'a str,
+    pub(crate) method: &'a str,
+}
+
+impl ToAll<'_> {
+    pub(crate) async fn answer(&self) -> Response<Reply> {
+        if REMOVED.contains(&self.method) {
+            let sentence = format!("this version of the protocol has no `{}`", self.method);
+            return InvalidRequest::new(Code::METHOD_NOT_FOUND, &sentence).response(Some(self.id));
+        }
+        let (app, owner, headers, message) = (self.app, &self.owner, self.headers, self.message);
+        let (path_key, connection) = (self.path_key, self.stdio);
+        let claim = RequestContext {
+            owner,
+            claims: self.claims,
+            server: None,
+            headers,
+            path_key,
+            message,
+            connection,
+        };
+        if self.method == "server/discover" {
+            let roll = Roster::call(app, owner, None).await;
+            let said = discover::of_all(&roll, &app.aggregate.names);
+            return reply::message(reply::result(self.id, &said));
+        }
+        if let Some(listed) = aggregate::listed(app, &claim).await {
+            return match listed {
+                Ok(listed) => {
+                    let info = discover::of_stayput();
+                    let keeping = listed.kept.members();
+                    let head = format!(r#""resultType":"complete",{keeping}{info},"#);
+                    reply::message(reply::result(self.id, &listed.result(&head)))
+                }
+                Err(refusal) => self.refused(&refusal),
+            };
+        }
+        if let Some(done) = session_tools::call(app, claim).await {
+            return reply::message_then(done.text, done.then);
+        }
+        match aggregate::route(app, &claim).await {
+            Some(Ok(routed)) => self.pass(routed).await,
+            Some(Err(refusal)) => self.refused(&refusal),
+            None => self.refused(&Refusal::elsewhere(self.method)),
+        }
+    }
+
+    fn refused(&self, refusal: &Refusal) -> Response<Reply> {
+        let text = refusal.answer(self.id, Era::Modern);
+        let status = client_call::code(&text).map(validate::status).unwrap_or_default();
+        let mut response = reply::message(text);
+        *response.status_mut() = status;
+        response
+    }
+
+    /// Passes it on to its server, under the name that it has there.
+    async fn pass(&self, Routed { server, text }: Routed<'_>) -> Response<Reply> {
+        let Self { app, claims, headers, path_key, stdio, id, method, .. } = *self;
+        let inner = text.as_deref().map(|text| Message::parse(text.as_bytes()));
+        let message = match &inner {
+            None => self.message,
+            Some(Ok(message)) => message,
+            Some(Err(error)) => {
+                let sentence = error.to_string();
+                return InvalidRequest::new(Code::INVALID_PARAMS, &sentence).response(Some(id));
+            }
+        };
+        let owner = self.owner.clone();
+        Request { app, server, headers, path_key, stdio, message, owner, claims, id, method }
+            .pass()
+            .await
+    }
+}

@@ -1,0 +1,114 @@
+//! What a server can do, for clients of the modern era.
+
+use std::borrow::Cow;
+
+use http::Response;
+use stayput_upstream::Profile;
+use stayput_wire::{Edits, Era, Raw, json, meta};
+
+use super::{Request, lists};
+use crate::call::modern::validate;
+use crate::{
+    catalog::names::Names,
+    reply::{self, Reply},
+    route::aggregate::{cache_ttl::CacheTtl, initialize, roster::Roster},
+};
+
+/// What of a legacy server works for a modern client without a bridge between the eras.
+const WORKS: [&str; 4] = ["tools", "prompts", "resources", "completions"];
+
+/// What of it does not: the client would wait for something that never comes.
+const WAITS: [&str; 2] = ["listChanged", "subscribe"];
+
+/// Whether a legacy server offers this method to a modern client.
+pub(crate) fn advertises(profile: &Profile, method: &str) -> bool {
+    let capability = match method {
+        "server/discover" => return true,
+        "tools/list" | "tools/call" => "tools",
+        "prompts/list" | "prompts/get" => "prompts",
+        "resources/list" | "resources/templates/list" | "resources/read" => "resources",
+        "completion/complete" => "completions",
+        _ => return false,
+    };
+    profile.greeting().has(capability)
+}
+
+/// The answer to `server/discover` as far as it is known: what the server itself said, or what follows from
+/// its handshake.
+pub(crate) fn known(request: &Request<'_>, profile: &Profile) -> Option<Response<Reply>> {
+    let said = match profile.way().era() {
+        Era::Legacy => Cow::Owned(built(profile)),
+        Era::Modern => Cow::Borrowed(profile.greeting().result()),
+    };
+    let fresh = crate::route::lists::is_fresh(request.server, profile, &said);
+    fresh.then(|| reply::message(reply::result(request.id, &said)))
+}
+
+/// The answer to `server/discover` of all servers at once.
+pub(crate) fn of_all(roll: &Roster, names: &Names) -> String {
+    let said = initialize::capabilities(roll);
+    let capabilities = Raw::parse(&said).map(capabilities).unwrap_or_default();
+    let (versions, keeping) = (validate::versions(), CacheTtl::new(roll).members());
+    let instructions = json::quote(&initialize::instructions(roll, names));
+    format!(
+        r#"{{"resultType":"complete",{keeping}"supportedVersions":[{versions}],"capabilities":{{{capabilities}}},"instructions":{instructions},{}}}"#,
+        of_stayput()
+    )
+}
+
+/// Who answers for all servers, as the member of a result.
+pub(crate) fn of_stayput() -> String {
+    let (meta, key, version) = (meta::META, meta::SERVER_INFO, env!("CARGO_PKG_VERSION"));
+    format!(r#""{meta}":{{"{key}":{{"name":"stayput","version":"{version}"}}}}"#)
+}
+
+/// What a legacy server said of itself, as a modern one says it.
+fn built(profile: &Profile) -> String {
+    let greeting = Raw::parse(profile.greeting().result()).ok();
+    let find = |name: &str| greeting.and_then(|it| it.find(&[name])).filter(|it| !it.is_null());
+    let capabilities = find("capabilities").map(capabilities).unwrap_or_default();
+    let (versions, ttl, kept) = (validate::versions(), crate::route::lists::TTL, lists::PUBLIC);
+    let mut result = format!(
+        r#"{{"resultType":"complete","supportedVersions":[{versions}],"capabilities":{{{capabilities}}},"ttlMs":{ttl},"cacheScope":{kept}"#
+    );
+    if let Some(instructions) = find("instructions") {
+        result.push_str(r#","instructions":"#);
+        result.push_str(instructions.as_str());
+    }
+    if let Some(info) = find("serverInfo") {
+        let (meta, key) = (meta::META, meta::SERVER_INFO);
+        result.push_str(&format!(r#","{meta}":{{"{key}":{}}}"#, info.as_str()));
+    }
+    result.push('}');
+    result
+}
+
+/// The capabilities that stay, without braces.
+fn capabilities(said: Raw<'_>) -> String {
+    let works = |name: Raw<'_>| name.text().is_some_and(|name| WORKS.contains(&&*name));
+    let stay = said.members().filter(|(name, value)| works(*name) && value.is_object());
+    let stay = stay.map(|(name, value)| {
+        let mut edits = Edits::new(value.as_str());
+        WAITS.iter().for_each(|name| {
+            edits.remove(&[name]);
+        });
+        let value = edits.apply().unwrap_or_else(|_| "{}".into());
+        format!("{}:{value}", name.as_str())
+    });
+    stay.collect::<Vec<_>>().join(",")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_needs_a_bridge_is_not_offered() {
+        let said = r#"{"tools":{"listChanged":true,"x":1.0},"logging":{},"tasks":{},
+            "resources":{"subscribe":true,"listChanged":false},"prompts":{}, "completions": {}}"#;
+        assert_eq!(
+            capabilities(Raw::parse(said).unwrap()),
+            r#""tools":{"x":1.0},"resources":{},"prompts":{},"completions":{}"#
+        );
+    }
+}

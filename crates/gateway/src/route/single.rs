@@ -1,0 +1,162 @@
+//! Requests to one server, whose names and results pass as they are.
+
+use std::{borrow::Cow, collections::HashMap, sync::Arc};
+
+use stayput_upstream::{Place, Server};
+use stayput_wire::{Code, Era, Message};
+
+use crate::{
+    call::{self, CallOutcome, ClientCall, ReplyText, session_link::RequestRef},
+    config::Tools,
+    connections::connection::Connection,
+    identify::RequestContext,
+    messages::subscriptions,
+    observe::call_record::CallRecord,
+    reply,
+    route::{RequestParts, aggregate, lists},
+    session_tools,
+    state::{AppState, snapshot},
+};
+
+/// One request of a client, to its server.
+pub(crate) async fn request(
+    app: &Arc<AppState>,
+    connection: &Arc<Connection>,
+    name: &str,
+    message: &Message<'_>,
+    along: RequestParts<'_>,
+) -> CallOutcome {
+    let id = message.id().map(|id| id.as_str()).unwrap_or_default();
+    let method = message.method().unwrap_or_default();
+    let Some(server) = app.servers.get(name) else {
+        let asked = RequestRef { id, method };
+        let sentence = snapshot::gone(name);
+        return CallOutcome::Done(ReplyText::new(reply::failure(asked, Era::Legacy, &sentence)));
+    };
+    let claim = along.claim(connection, Some(server), message);
+    // In a box, as all that is rare: every call would have to be as large.
+    if session_tools::may_be(&claim)
+        && let Some(done) = Box::pin(session_tools::call(app, claim)).await
+    {
+        return CallOutcome::Done(done);
+    }
+    let tools = app.tools.get(name).filter(|tools| !tools.passes_all());
+    if let Some(tools) = tools.filter(|_| method == "tools/call")
+        && !named_tool(message).is_some_and(|name| tools.allows(&name))
+    {
+        app.metrics.refused("denied_tool");
+        CallRecord::denied(app, claim.begun());
+        // As for one that is not there.
+        let sentence = "Unknown tool";
+        return CallOutcome::Done(ReplyText::new(reply::error(id, Code::INVALID_PARAMS, sentence)));
+    }
+    if method == "logging/setLevel" {
+        return Box::pin(set_level(app, connection, server, (message, along))).await;
+    }
+    if method.ends_with("/list")
+        && let Some(page) = Box::pin(known(app, connection, claim, tools)).await
+    {
+        return CallOutcome::Done(ReplyText::new(reply::result(id, &page)));
+    }
+    let added = app.takes_argument(&claim) || app.shows_tools(&claim);
+    if method != "tools/list" || (tools.is_none() && !added) {
+        let outcome = ClientCall::run(app, connection, server, message, along).await;
+        if connection.wish(message) {
+            Box::pin(keep_wish(app, connection)).await;
+            if method == "resources/unsubscribe" {
+                Box::pin(subscriptions::renew(app, connection, message)).await;
+            }
+        }
+        return outcome;
+    }
+    // At once and not on a stream, so that it can be looked through.
+    let whole = RequestParts { streams: false, ..along };
+    let listed = Box::pin(ClientCall::run(app, connection, server, message, whole)).await;
+    Box::pin(edited(app, claim, tools, listed)).await
+}
+
+/// A list as it is known, and as it is to be shown.
+async fn known(
+    app: &Arc<AppState>,
+    connection: &Connection,
+    claim: RequestContext<'_>,
+    tools: Option<&Tools>,
+) -> Option<String> {
+    let page = lists::known(app, claim.server?, connection, claim.message).await?;
+    Some(match claim.asked().method {
+        "tools/list" => shown(app, claim, tools, &page).await.into_owned(),
+        _ => page,
+    })
+}
+
+/// Keeps what a client wants from every link, before it is told that it will get it.
+pub(crate) async fn wish(app: &AppState, connection: &Connection, message: &Message<'_>) {
+    if connection.wish(message) {
+        keep_wish(app, connection).await;
+    }
+}
+
+async fn keep_wish(app: &AppState, connection: &Connection) {
+    if let Err(error) = app.keep(connection).await {
+        app.log.warn(&format!("what a client wants to hear was not kept: {error}"));
+    }
+}
+
+/// A page of tools without those that are not passed on, and with what we add.
+async fn shown<'a>(
+    app: &Arc<AppState>,
+    claim: RequestContext<'_>,
+    tools: Option<&Tools>,
+    page: &'a str,
+) -> Cow<'a, str> {
+    let page = tools.map_or(page.into(), |tools| tools.filter(page));
+    app.shown(&claim, &page).await.map_or(page, Cow::Owned)
+}
+
+/// The level holds for every session of the connection. Where there is no link yet, it is told when
+/// there is one.
+async fn set_level(
+    app: &Arc<AppState>,
+    connection: &Arc<Connection>,
+    server: &Server,
+    (message, along): (&Message<'_>, RequestParts<'_>),
+) -> CallOutcome {
+    wish(app, connection, message).await;
+    let own = connection.default_session();
+    let find = |session| app.links.find(server, &Place::new(connection.owner.clone(), session));
+    let others = connection.sessions().into_iter().filter(|it| *it != own).filter_map(find);
+    // Several sessions may share one.
+    let others: HashMap<_, _> = others.map(|link| (link.key().clone(), link)).collect();
+    aggregate::all(others.values().map(|link| call::tell_level(connection, link))).await;
+    if find(own).is_some() {
+        return ClientCall::run(app, connection, server, message, along).await;
+    }
+    let id = message.id().map_or("null", |id| id.as_str());
+    CallOutcome::Done(ReplyText::new(reply::result(id, "{}")))
+}
+
+/// The tool that a call names; none if it names two.
+fn named_tool(message: &Message<'_>) -> Option<String> {
+    let name = message.params()?.find_unique(&["name"]).ok()??;
+    name.text().map(Cow::into_owned)
+}
+
+/// An answer to `tools/list` as it is to be shown.
+async fn edited(
+    app: &Arc<AppState>,
+    claim: RequestContext<'_>,
+    tools: Option<&Tools>,
+    outcome: CallOutcome,
+) -> CallOutcome {
+    let CallOutcome::Done(done) = outcome else { return outcome };
+    let Some(answer) = Message::parse(&done.text).ok() else { return CallOutcome::Done(done) };
+    let Some(result) = answer.result() else { return CallOutcome::Done(done) };
+    let page = shown(app, claim, tools, result.as_str()).await;
+    let mut edits = answer.edit();
+    edits.replace(result, &page);
+    let text = edits.apply().ok().map(Cow::into_owned);
+    match text {
+        Some(text) => CallOutcome::Done(ReplyText { text: text.into(), ..done }),
+        None => CallOutcome::Done(done),
+    }
+}

@@ -1,0 +1,116 @@
+//! What one of our tools answers.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+use stayput_core::{Clock as _, Generation, Origin, Record, Session, SessionId, SystemClock};
+
+use crate::{
+    call::ReplyText,
+    identify::{FoundSession, RequestContext},
+    observe::time_format,
+    reply::{self, AfterWrite},
+    state::AppState,
+};
+
+/// A result: the same for a model to read and for a program.
+pub(super) struct ToolReply {
+    pub(super) text: String,
+    pub(super) structure: Value,
+    pub(super) then: Option<AfterWrite>,
+}
+
+impl ToolReply {
+    pub(super) fn new(text: String, structure: Value) -> Self {
+        Self { text, structure, then: None }
+    }
+
+    /// The session that it is about, if it is about one.
+    pub(super) fn session(&self) -> Option<SessionId> {
+        self.structure["session"].as_str()?.parse().ok()
+    }
+
+    /// As the answer to a call.
+    pub(super) fn done(self, claim: &RequestContext<'_>) -> ReplyText {
+        let kind = reply::kind_of_result(claim.era());
+        let content = json!([{ "type": "text", "text": self.text }]);
+        let result =
+            format!(r#"{{{kind}"content":{content},"structuredContent":{}}}"#, self.structure);
+        ReplyText { text: reply::result(claim.asked().id, &result).into(), then: self.then }
+    }
+}
+
+/// What there is to say of a session that somebody uses.
+pub(super) fn session(session: &Session, origin: Origin) -> Value {
+    let record = session.record();
+    let (state, generation) = match origin {
+        Origin::Fresh => ("fresh", record.generation),
+        Origin::Kept => ("kept", record.generation),
+        Origin::Lost(generation) => ("lost", generation),
+    };
+    let expires = record.expiry.deadline(record.created, SystemClock.now()).map(time_format::text);
+    let mut told = json!({
+        "session": session.id().to_string(),
+        "state": state,
+        "generation": generation.0,
+        "created": time_format::text(record.created),
+        "expires": expires,
+    });
+    if let Some(name) = name(&record) {
+        told["name"] = name.into();
+    }
+    told
+}
+
+/// The name that somebody chose for a session. What a host calls it stays between the host and us.
+pub(super) fn name(record: &Record) -> Option<&str> {
+    let key = record.key.as_ref()?;
+    matches!(key.source(), "name" | "project").then(|| key.value())
+}
+
+/// Whether what a client remembers of a session can still be true on what its request is for. What another
+/// server lost is told there.
+pub(super) fn origin(claim: &RequestContext<'_>, found: &FoundSession) -> Origin {
+    let lost = match claim.server {
+        Some(server) => found.session.lost_on(server.name()),
+        None => found.session.lost(),
+    };
+    match (lost, found.origin) {
+        (Some(generation), _) => Origin::Lost(generation),
+        (None, Origin::Lost(_)) => Origin::Kept,
+        (None, origin) => origin,
+    }
+}
+
+/// Notes that a loss was told, once the answer that tells it was written: on the server that the request was for, or
+/// on all.
+pub(super) fn told(
+    app: &Arc<AppState>,
+    claim: &RequestContext<'_>,
+    session: &Arc<Session>,
+) -> AfterWrite {
+    let (app, session) = (app.clone(), session.clone());
+    let record = session.record();
+    let servers: Vec<String> = match claim.server {
+        Some(server) => vec![server.name().to_owned()],
+        None => app.servers.keys().cloned().collect(),
+    };
+    let lost = servers.into_iter().filter_map(|it| Some((record.lost_on(&it)?, it)));
+    let lost: Vec<(Generation, String)> = lost.collect();
+    let runtime = tokio::runtime::Handle::current();
+    Box::new(move || {
+        for (generation, server) in &lost {
+            app.telling.begin(session.id(), server, *generation);
+        }
+        runtime.spawn(async move {
+            // Not noted, it is told once more, which does no harm.
+            let noted = app.sessions.change(&session, |record| {
+                lost.iter().for_each(|(generation, server)| record.tell(server, *generation));
+            });
+            let _ = noted.await;
+            for (generation, server) in &lost {
+                app.telling.end(session.id(), server, *generation);
+            }
+        });
+    })
+}
