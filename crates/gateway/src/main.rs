@@ -44,8 +44,7 @@ use std::{
     process::ExitCode,
 };
 
-use crate::commands::tour::Ending;
-use crate::observe::log::Log;
+use crate::{commands::tour::Ending, observe::log::Log};
 use clap::Parser as _;
 use cli::{Cli, Command, LogFormat};
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -65,8 +64,8 @@ fn main() -> ExitCode {
         Command::Sessions(args) => sessions(args),
         Command::Call(args) => call(&args),
         Command::Token(args) => token(&args),
-        Command::Daemon { begun: false } => crate::app::daemon::detach(),
-        Command::Daemon { begun: true } => crate::app::daemon::run(),
+        Command::Daemon { begun: false } => app::daemon::detach(),
+        Command::Daemon { begun: true } => app::daemon::run(),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
@@ -81,7 +80,7 @@ fn failed(error: &dyn Error) -> ExitCode {
 
 fn story(args: &cli::Demo) -> ExitCode {
     let told = tokio::runtime::Runtime::new().and_then(|runtime| {
-        let told = runtime.block_on(crate::commands::tour::tell(args.json));
+        let told = runtime.block_on(commands::tour::tell(args.json));
         runtime.shutdown_background();
         told
     });
@@ -96,16 +95,16 @@ fn story(args: &cli::Demo) -> ExitCode {
 
 fn check(args: &cli::Check) -> ExitCode {
     let checked = tokio::runtime::Runtime::new().and_then(|runtime| {
-        let checked = runtime.block_on(crate::commands::check::run(args));
+        let checked = runtime.block_on(commands::check::run(args));
         runtime.shutdown_background();
         checked
     });
     match checked {
-        Ok(crate::commands::check::Verdict::Well) => ExitCode::SUCCESS,
-        Ok(crate::commands::check::Verdict::Found) => ExitCode::FAILURE,
-        Ok(crate::commands::check::Verdict::Unusable) => ExitCode::from(2),
+        Ok(commands::check::Verdict::Well) => ExitCode::SUCCESS,
+        Ok(commands::check::Verdict::Found) => ExitCode::FAILURE,
+        Ok(commands::check::Verdict::Unusable) => ExitCode::from(2),
         // As a shell says it of a program that Ctrl-C ended.
-        Ok(crate::commands::check::Verdict::Interrupted) => ExitCode::from(130),
+        Ok(commands::check::Verdict::Interrupted) => ExitCode::from(130),
         Err(error) => failed(&error),
     }
 }
@@ -114,8 +113,7 @@ type Done = Result<(), Box<dyn Error>>;
 
 fn demo(args: &cli::DemoServer) -> Done {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let done =
-        runtime.block_on(crate::commands::demo_server::run(args.http, args.state.as_deref()));
+    let done = runtime.block_on(commands::demo_server::run(args.http, args.state.as_deref()));
     // A read of standard input cannot be cancelled; whoever waits for it waits for ever.
     runtime.shutdown_background();
     Ok(done?)
@@ -124,7 +122,7 @@ fn demo(args: &cli::DemoServer) -> Done {
 fn token(args: &cli::Token) -> Done {
     let name = &args.name;
     stayput_core::Owner::verified("token", name)?;
-    let token = crate::auth::Token::generate()?;
+    let token = auth::Token::generate()?;
     let (hash, token) = (token.hash().to_string(), token.expose());
     // As it goes into the configuration.
     let entry = match args.admin {
@@ -152,14 +150,14 @@ fn asking<T>(asked: impl Future<Output = Result<T, Box<dyn Error>>>) -> Result<T
 fn sessions(args: cli::SessionsArgs) -> Done {
     asking(async {
         let way = args.at.way(&std::env::current_dir()?)?;
-        Ok(crate::commands::client::sessions::run(&way, args.what, args.at.json).await?)
+        Ok(commands::client::sessions::run(&way, args.what, args.at.json).await?)
     })
 }
 
 fn call(args: &cli::CallArgs) -> Done {
     asking(async {
         let way = args.at.way(&std::env::current_dir()?)?;
-        Ok(crate::commands::client::call::run(&way, args).await?)
+        Ok(commands::client::call::run(&way, args).await?)
     })
 }
 
@@ -167,16 +165,14 @@ fn stdio(args: cli::Stdio) -> Done {
     let definition = args.definition(&std::env::current_dir()?)?;
     let runtime = tokio::runtime::Runtime::new()?;
     let done = match args.no_daemon {
-        true => runtime.block_on(crate::app::standalone::run(
+        true => runtime.block_on(app::standalone::run(
             &definition,
             args.server.as_deref(),
             args.session,
         )),
-        false => runtime.block_on(crate::commands::stdio_proxy::run(
-            definition,
-            args.server,
-            args.session,
-        )),
+        false => {
+            runtime.block_on(commands::stdio_proxy::run(definition, args.server, args.session))
+        }
     };
     // A read of standard input cannot be cancelled; whoever waits for it waits for ever.
     runtime.shutdown_background();
@@ -184,7 +180,7 @@ fn stdio(args: cli::Stdio) -> Done {
 }
 
 fn serve(args: &cli::Serve) -> Done {
-    let (config, reading) = crate::app::reload::ConfigReader::begin(args.source(Path::new("."))?)?;
+    let (config, reading) = app::reload::ConfigReader::begin(args.source(Path::new("."))?)?;
     let log = Log { json: args.log_format == LogFormat::Json };
     for warning in &config.warnings {
         log.warn(warning);
@@ -194,9 +190,8 @@ fn serve(args: &cli::Serve) -> Done {
         let mut stop = signal(SignalKind::terminate())?;
         let mut interrupt = signal(SignalKind::interrupt())?;
         let hung_up = hung_up(signal(SignalKind::hangup())?);
-        let plan =
-            crate::app::Plan { open_to_all: args.open_to_all, ..crate::app::Plan::of(config)? };
-        let gateway = crate::app::Gateway::start(plan, log).await?.reading(reading);
+        let plan = app::Plan { open_to_all: args.open_to_all, ..app::Plan::of(config)? };
+        let gateway = app::Gateway::start(plan, log).await?.reading(reading);
         gateway.announce()?;
         let (tell, told) = tokio::sync::oneshot::channel();
         let signals = async {

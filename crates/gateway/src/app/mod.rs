@@ -113,7 +113,7 @@ impl Gateway {
         let holder = holding.holder.clone();
         let sessions = Sessions::start(database.store, clock, holder, settings).await?;
         let listen = plan.listen;
-        let (app, stopping) = crate::app::build::app(plan, (owners, sessions), log)?;
+        let (app, stopping) = build::app(plan, (owners, sessions), log)?;
         let listener = match listen {
             Some(address) => Some(bind(address).await?),
             None => None,
@@ -223,8 +223,8 @@ impl Gateway {
     pub(crate) async fn run(mut self, stop: impl Future<Output = ()>) {
         let (app, stopped) = (self.app.clone(), self.stopping.subscribe());
         let runtime = Handle::current();
-        let renewing = runtime.spawn(crate::app::maintenance::renew(app.clone(), self.log));
-        let ticking = runtime.spawn(crate::app::maintenance::tick(app.clone(), stopped.clone()));
+        let renewing = runtime.spawn(maintenance::renew(app.clone(), self.log));
+        let ticking = runtime.spawn(maintenance::tick(app.clone(), stopped.clone()));
         let (door, reading) = (Acceptor::default(), self.reading.take());
         tokio::select! {
             () = self.accept(&door, &stopped) => {}

@@ -168,7 +168,7 @@ impl Authenticator {
             return Ok(principal);
         }
         let token = bearer(headers)?;
-        if token.starts_with(crate::auth::bearer::MARK) || self.jwt.is_none() {
+        if token.starts_with(bearer::MARK) || self.jwt.is_none() {
             return self
                 .tokens
                 .principal(token)

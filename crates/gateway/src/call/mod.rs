@@ -1,6 +1,7 @@
 //! A request on its way to a server, and what comes back.
 
 pub(crate) mod attachment_sink;
+pub(crate) mod context;
 pub(crate) mod modern;
 pub(crate) mod session_link;
 pub(crate) mod sessionless;
@@ -10,23 +11,20 @@ use std::{borrow::Cow, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use http::Response;
-use stayput_core::{Generation, Handle, InUse, Topic};
-use stayput_upstream::{Call, CallError, CallOptions, Held, Incoming, LinkKey, LossReason, Server};
+use stayput_core::{Generation, Handle, InUse};
+use stayput_upstream::{Call, CallError, CallOptions, Held, Incoming, LossReason, Server};
 use stayput_wire::{Code, Era, Message};
 
 use crate::{
-    call::{
-        session_link::{RequestRef, SessionLink},
-        stream_after::StreamDeadline,
-    },
+    call::{context::RequestParts, session_link::SessionLink, stream_after::StreamDeadline},
     connections::{
         connection::{ClientPreferences, Connection, InFlight},
+        deliver::{Over, new_stream, say},
         event_stream::EventStream,
     },
     identify::{self, EphemeralSession, RequestEdit, SessionChoice},
     observe::{CallEnd, call_record::CallRecord},
-    reply::{self, AfterWrite, Reply, loss},
-    route::RequestParts,
+    reply::{self, Reply, ReplyText, RequestRef, loss},
     state::AppState,
 };
 
@@ -49,18 +47,6 @@ pub(crate) struct ClientCall {
     given: Option<Handle>,
     /// Ends a session that was for this call alone. Behind the visit, which uses it.
     _fleeting: Option<EphemeralSession>,
-}
-
-/// How a request ended, before it has become bytes.
-pub(crate) struct ReplyText {
-    pub(crate) text: Bytes,
-    pub(crate) then: Option<AfterWrite>,
-}
-
-impl ReplyText {
-    pub(crate) fn new(text: impl Into<Bytes>) -> Self {
-        Self { text: text.into(), then: None }
-    }
 }
 
 /// What a request has come to.
@@ -98,7 +84,7 @@ impl ClientCall {
         let claim = along.claim(connection, Some(server), message);
         let (session, text, given, fleeting) = match identify::which(app, claim).await {
             SessionChoice::Answer(text) => {
-                CallRecord::begin(app, claim.begun()).came_to(CallEnd::NoSession);
+                CallRecord::begin(app.watch.as_ref(), claim.begun()).came_to(CallEnd::NoSession);
                 return CallOutcome::Done(ReplyText::new(text));
             }
             SessionChoice::Session { session, text, given, fleeting, .. } => {
@@ -106,7 +92,7 @@ impl ClientCall {
                 (session, text, given, fleeting)
             }
         };
-        let account = CallRecord::begin(app, along.begun(&session, server, message));
+        let account = CallRecord::begin(app.watch.as_ref(), along.begun(&session, server, message));
         let visit = visit(app, server, session);
         let failed = |sentence: &str| {
             CallOutcome::Done(ReplyText::new(reply::failure(asked, Era::Legacy, sentence)))
@@ -159,7 +145,7 @@ impl ClientCall {
         streams: bool,
     ) -> CallOutcome {
         let options = CallOptions { declares: self.connection.declares, ..CallOptions::default() };
-        self.account.sent(&self.visit.app, self.visit.server.name());
+        self.account.sent(&self.visit.app.metrics, self.visit.server.name());
         let traced = self.account.traced(message);
         let traced = traced.as_deref().and_then(|text| Message::parse(text.as_bytes()).ok());
         let message = traced.as_ref().unwrap_or(message);
@@ -408,28 +394,6 @@ impl Drop for CallFuture {
     }
 }
 
-/// A new stream of a connection on which one server speaks, or several; kept or not so that it can be taken up again.
-pub(crate) fn new_stream(
-    connection: &Connection,
-    server: Option<Arc<str>>,
-    keep: bool,
-) -> Arc<EventStream> {
-    let mut bytes = [0; 8];
-    // Without randomness numbers could meet; the seal of an id still says whose it is.
-    let _ = getrandom::fill(&mut bytes);
-    let topic = Topic {
-        owner: connection.owner.clone(),
-        session: connection.session,
-        // Stores have signed numbers.
-        stream: u64::from_be_bytes(bytes) >> 1,
-    };
-    let stream = EventStream::new(topic, server);
-    if keep {
-        connection.streams.keep(&stream);
-    }
-    stream
-}
-
 /// A call whose answer goes to a stream, whoever reads it.
 struct DetachedCall {
     errand: ClientCall,
@@ -481,79 +445,6 @@ impl DetachedCall {
             drop(self.errand.connection.asked(number));
         }
     }
-}
-
-/// The link that a message came over.
-#[derive(Clone, Copy)]
-pub(crate) struct Over<'a> {
-    pub(crate) key: &'a LinkKey,
-    /// See [`Held::slot`].
-    pub(crate) place: u64,
-    /// Whether several clients may use it.
-    pub(crate) shared: bool,
-}
-
-impl<'a> Over<'a> {
-    fn link(link: &'a Held) -> Self {
-        Self { key: link.key(), place: link.slot(), shared: link.is_shared() }
-    }
-}
-
-/// Passes on what a server says or asks, as far as it is for this client; gives the number of a question.
-pub(crate) fn say(
-    connection: &Connection,
-    over: Over<'_>,
-    stream: &EventStream,
-    incoming: Incoming,
-) -> Option<u64> {
-    match incoming {
-        Incoming::Notification(text) => {
-            if let Some(text) = passed(connection, over, text) {
-                stream.push(text);
-            }
-        }
-        Incoming::Request(asked) => {
-            let text = asked.text().clone();
-            let number = connection.ask(over.key, asked)?;
-            stream.push(numbered(text, number));
-            return Some(number);
-        }
-        _ => {}
-    }
-    None
-}
-
-/// A question under an id of ours: servers do not agree on theirs.
-fn numbered(text: Bytes, number: u64) -> Bytes {
-    let Ok(message) = Message::parse(&text) else { return text };
-    let mut edits = message.edit();
-    if let Some(id) = message.id() {
-        edits.replace(id.raw(), &number.to_string());
-    }
-    edits.apply().map_or_else(|_| text.clone(), |edited| edited.into_owned().into())
-}
-
-/// A notification as the client gets it, if it is for this client.
-fn passed(connection: &Connection, over: Over<'_>, text: Bytes) -> Option<Bytes> {
-    let Ok(message) = Message::parse(&text) else { return Some(text) };
-    match message.method() {
-        Some("notifications/cancelled") => withdrawn(connection, over.key, &message),
-        // All who share a link hear the same, whoever subscribed.
-        Some("notifications/resources/updated") if over.shared => {
-            let uri = message.params()?.find(&["uri"])?.text()?;
-            connection.is_subscribed(over.place, &uri).then(|| text.clone())
-        }
-        _ => Some(text),
-    }
-}
-
-/// A question that the server takes back is named by the id that the client knows. Who was not asked is not told.
-fn withdrawn(connection: &Connection, link: &LinkKey, message: &Message<'_>) -> Option<Bytes> {
-    let id = message.params().and_then(|params| params.find(&["requestId"]))?;
-    let number = connection.withdraw(link, id.as_str())?;
-    let mut edits = message.edit();
-    edits.replace(id, &number.to_string());
-    edits.apply().ok().map(|edited| edited.into_owned().into())
 }
 
 /// An outcome as an answer of HTTP.

@@ -11,10 +11,10 @@ use stayput_upstream::{
 use stayput_wire::{Era, Message, meta};
 
 use crate::{
-    call::{ReplyText, attachment_sink::RecordKeeper},
+    call::attachment_sink::RecordKeeper,
     observe::{events::Event, session_stats::SessionStats},
     reply::{
-        self, AfterWrite,
+        self, AfterWrite, ReplyText, RequestRef,
         loss::{self, LossNotices, LossReport},
     },
     state::AppState,
@@ -27,14 +27,6 @@ pub(crate) struct SessionLink {
     pub(crate) session: InUse,
     /// How the client is spoken to.
     pub(crate) era: Era,
-}
-
-/// The request that an answer is for.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct RequestRef<'a> {
-    /// Its id as it was written.
-    pub(crate) id: &'a str,
-    pub(crate) method: &'a str,
 }
 
 impl SessionLink {

@@ -7,6 +7,17 @@ use stayput_wire::{Edits, Raw, json};
 
 use crate::catalog::{cursor::Cursor, names::Names};
 
+/// How long what a legacy server lists may be kept, in milliseconds.
+pub(crate) const TTL: u64 = 60_000;
+
+/// It is the same for everybody.
+pub(crate) const PUBLIC: &str = r#""public""#;
+
+/// Whether a method asks for a list.
+pub(crate) fn is_list(method: &str) -> bool {
+    matches!(method, "tools/list" | "prompts/list" | "resources/list" | "resources/templates/list")
+}
+
 /// A kind of list.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct List {

@@ -4,7 +4,8 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 
-use super::{StartError, file};
+use super::file;
+use crate::app::reload::StartError;
 
 const ABOUT: &str = "\
 Each server is started and asked what it is and what it has, as `stayput serve`

@@ -2,7 +2,7 @@
 
 mod check;
 mod operate;
-mod stdio;
+pub(crate) mod stdio;
 
 use std::{
     convert::Infallible,
@@ -16,15 +16,12 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 pub(crate) use self::{
     check::Check,
-    operate::{AtError, CallArgs, End, Filter, SessionsArgs, SessionsCommand},
+    operate::{At, CallArgs, End, Filter, SessionsArgs, SessionsCommand},
     stdio::Stdio,
 };
 #[cfg(test)]
 use crate::config::Config;
-use crate::{
-    app::reload::Source,
-    config::{self, ConfigError},
-};
+use crate::{app::reload::Source, app::reload::StartError, config};
 
 /// Where a configuration is looked for if none is named. Our own name comes first.
 const FILES: [&str; 3] = ["stayput.json", ".mcp.json", "mcp.json"];
@@ -176,7 +173,7 @@ pub(crate) enum LogFormat {
 /// The URL of a store. It is checked where it is opened: an argument that clap refuses is repeated
 /// in the error, and this one may hold a password.
 #[derive(Clone, PartialEq, Eq)]
-struct StoreUrl(String);
+pub(crate) struct StoreUrl(pub(crate) String);
 
 impl FromStr for StoreUrl {
     type Err = Infallible;
@@ -206,29 +203,6 @@ impl fmt::Debug for StoreUrl {
 
 fn address(text: &str) -> Result<SocketAddr, &'static str> {
     config::address(text).ok_or("write address and port, such as 127.0.0.1:7337")
-}
-
-/// Why the gateway has nothing to begin with.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum StartError {
-    /// No file was named, and none is where one is looked for.
-    #[error(
-        "there is no configuration: name one with --config FILE, or put stayput.json, .mcp.json or \
-         mcp.json into {0:?}"
-    )]
-    NoConfig(PathBuf),
-    /// A file that is named cannot be read.
-    #[error("{} cannot be read: {error}", file.display())]
-    File { file: PathBuf, error: std::io::Error },
-    /// A secret where everybody can read it.
-    #[error(
-        "the URL of --store has a password, and a command line can be read by everybody on this machine; \
-         write \"store\": \"${{STAYPUT_STORE}}\" into the configuration, and set that variable"
-    )]
-    Password,
-    /// The file is wrong.
-    #[error(transparent)]
-    Config(#[from] ConfigError),
 }
 
 impl Serve {
@@ -264,7 +238,7 @@ fn file(named: Option<&Path>, folder: &Path) -> Result<PathBuf, StartError> {
 }
 
 /// The configuration of a folder, if there is one.
-fn found(folder: &Path) -> Option<PathBuf> {
+pub(crate) fn found(folder: &Path) -> Option<PathBuf> {
     FILES.into_iter().map(|name| folder.join(name)).find(|file| file.is_file())
 }
 

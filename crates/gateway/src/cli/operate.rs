@@ -1,16 +1,11 @@
 //! The command line of `stayput sessions` and `stayput call`.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 use stayput_core::Key;
 
-use super::{StartError, StoreUrl, found, stdio};
-use crate::{
-    app::{ServeError, instance_lock},
-    commands::client::Way,
-    config::command_server::Definition,
-};
+use super::{StoreUrl, stdio};
 
 const SESSIONS: &str = "\
 Examples:
@@ -44,62 +39,19 @@ the socket as the user of this machine, with --url as who the token is for.";
 pub(crate) struct At {
     /// The configuration of the gateway [default: stayput.json, .mcp.json or mcp.json in the current folder]
     #[arg(long, short, value_name = "FILE", global = true, conflicts_with = "url")]
-    config: Option<PathBuf>,
+    pub(crate) config: Option<PathBuf>,
     /// The store of the gateway: sqlite:PATH, memory:, postgres://… or redis://…
     #[arg(long, value_name = "URL", global = true, conflicts_with = "url")]
-    store: Option<StoreUrl>,
+    pub(crate) store: Option<StoreUrl>,
     /// The address of a gateway, instead of the one that runs here
     #[arg(long, value_name = "URL", global = true)]
-    url: Option<String>,
+    pub(crate) url: Option<String>,
     /// A file with a token for it
     #[arg(long, value_name = "FILE", global = true, requires = "url")]
-    token_file: Option<PathBuf>,
+    pub(crate) token_file: Option<PathBuf>,
     /// JSON for programs, instead of lines for people
     #[arg(long, global = true)]
     pub(crate) json: bool,
-}
-
-/// Why it is not known where the gateway is.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum AtError {
-    #[error(transparent)]
-    Start(#[from] StartError),
-    #[error(transparent)]
-    Config(#[from] crate::config::ConfigError),
-    #[error(transparent)]
-    Folder(#[from] ServeError),
-    #[error("the token cannot be read from {}: {error}", file.display())]
-    Token { file: PathBuf, error: std::io::Error },
-    #[error("--url: {0}")]
-    Url(#[from] stayput_upstream::http::TargetError),
-    #[error("no request can be sent: {0}")]
-    Client(#[from] stayput_upstream::http::ClientError),
-}
-
-impl At {
-    /// The way to the gateway.
-    ///
-    /// # Errors
-    /// [`AtError`] says what to name.
-    pub(crate) fn way(&self, folder: &Path) -> Result<Way, AtError> {
-        if let Some(url) = &self.url {
-            let token = self.token_file.as_ref().map(|file| {
-                let read = std::fs::read_to_string(file);
-                read.map_err(|error| AtError::Token { file: file.clone(), error })
-            });
-            let token = token.transpose()?.map(|token| token.trim().to_owned());
-            return Way::url(url, token);
-        }
-        let definition = match self.config.clone().or_else(|| found(folder)) {
-            Some(file) => stdio::read(&file, folder)?,
-            None => Definition::new(None, Path::new("stayput.json"), folder),
-        };
-        let definition = match &self.store {
-            Some(StoreUrl(store)) => definition.on(store),
-            None => definition,
-        };
-        Ok(Way::Socket(instance_lock::folder(&definition.config()?.store)?))
-    }
 }
 
 /// What is done with sessions.

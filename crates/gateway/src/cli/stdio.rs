@@ -5,8 +5,11 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use stayput_core::Key;
 
-use super::{StartError, StoreUrl, found};
-use crate::config::command_server::{Commanded, Definition};
+use super::{StoreUrl, found};
+use crate::{
+    app::reload::StartError,
+    config::command_server::{Commanded, Definition},
+};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -80,7 +83,7 @@ impl Stdio {
     }
 }
 
-pub(super) fn read(file: &Path, folder: &Path) -> Result<Definition, StartError> {
+pub(crate) fn read(file: &Path, folder: &Path) -> Result<Definition, StartError> {
     let text = std::fs::read_to_string(folder.join(file));
     let text = text.map_err(|error| StartError::File { file: file.to_owned(), error })?;
     Ok(Definition::new(Some(text), file, folder))

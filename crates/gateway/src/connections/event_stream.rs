@@ -15,7 +15,7 @@ use stayput_core::{EventIds, InUse, Topic};
 use stayput_wire::sse;
 use tokio::sync::Notify;
 
-use crate::reply::AfterWrite;
+use crate::reply::{AfterWrite, EventBody};
 
 /// The most bytes that are kept of one stream. A client that reads is far from it.
 const KEPT: usize = 4 << 20;
@@ -321,11 +321,6 @@ impl StreamReader {
         self
     }
 
-    /// The stream that is read.
-    pub(crate) fn stream(&self) -> &EventStream {
-        &self.stream
-    }
-
     /// What is to be written next; nothing after the end.
     pub(crate) fn next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
         let topic = self.stream.topic.as_ref();
@@ -374,6 +369,12 @@ impl Drop for StreamReader {
                 gone();
             }
         }
+    }
+}
+
+impl EventBody for StreamReader {
+    fn server(&self) -> Option<Arc<str>> {
+        self.stream.server.clone()
     }
 }
 

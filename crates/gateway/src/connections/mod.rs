@@ -1,6 +1,8 @@
 //! Connections of clients: their protocol state, open streams and pending questions.
 
 pub(crate) mod connection;
+pub(crate) mod deliver;
 pub(crate) mod event_stream;
+pub(crate) mod legacy_clients;
 pub(crate) mod registry;
 pub(crate) mod stream_cache;

@@ -9,12 +9,12 @@ use std::{
 };
 
 use bytes::Bytes;
-use stayput_core::{BuildQuick, Handle, HandleHash, OpenError, Owner, Session, SessionId};
+use stayput_core::{BuildQuick, HandleHash, Owner, SessionId};
 use tokio::time::Instant;
 
 use crate::{
     auth::Claims, config::target::Target, connections::connection::Connection,
-    messages::subscriptions, observe::events::Event, reply::loss::LossNotices, state::AppState,
+    reply::loss::LossNotices,
 };
 
 /// The most connections of a session that are remembered here while nothing is under way on them.
@@ -49,7 +49,7 @@ impl PartialEq for Known {
 impl Eq for Known {}
 
 impl Connections {
-    fn get(&self, hash: &HandleHash) -> Option<Arc<Connection>> {
+    pub(crate) fn get(&self, hash: &HandleHash) -> Option<Arc<Connection>> {
         let found = self.read().get(hash).map(|Known(known)| known.clone())?;
         found.note_use();
         Some(found)
@@ -67,7 +67,7 @@ impl Connections {
         self.write().replace(Known(connection));
     }
 
-    fn restore(&self, connection: Arc<Connection>) -> Arc<Connection> {
+    pub(crate) fn restore(&self, connection: Arc<Connection>) -> Arc<Connection> {
         let mut all = self.write();
         // Two requests may have restored it at once: both use the first.
         let first = all.get(connection.name_hash()).map(|Known(first)| first.clone());
@@ -80,13 +80,13 @@ impl Connections {
     }
 
     /// The connections of whose use the store is to be told now.
-    fn due(&self, now: Instant) -> Vec<HandleHash> {
+    pub(crate) fn due(&self, now: Instant) -> Vec<HandleHash> {
         let all = self.read();
         all.iter().filter(|Known(it)| it.is_due(now)).map(|Known(it)| *it.name_hash()).collect()
     }
 
     /// The store was told of the use of these.
-    fn noted(&self, names: &[HandleHash], now: Instant) {
+    pub(crate) fn noted(&self, names: &[HandleHash], now: Instant) {
         let all = self.read();
         names.iter().filter_map(|name| all.get(name)).for_each(|Known(it)| it.set_noted(now));
     }
@@ -105,7 +105,7 @@ impl Connections {
         self.read().contains(hash)
     }
 
-    fn remove(&self, hash: &HandleHash) {
+    pub(crate) fn remove(&self, hash: &HandleHash) {
         let gone = self.write().take(hash);
         drop(gone);
     }
@@ -179,11 +179,6 @@ impl Connections {
         }
     }
 
-    /// Checks against the configuration that holds now which servers each of them listens to.
-    pub(crate) fn recheck(&self, app: &AppState) {
-        self.all().iter().for_each(|connection| connection.recheck(app));
-    }
-
     /// All that are known here.
     pub(crate) fn all(&self) -> Vec<Arc<Connection>> {
         self.read().iter().map(|Known(it)| it.clone()).collect()
@@ -209,141 +204,5 @@ impl Connections {
 impl fmt::Debug for Connections {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Connections({})", self.len())
-    }
-}
-
-impl AppState {
-    /// The connection of `owner` with this name, from memory or from the store.
-    pub(crate) async fn connection(
-        &self,
-        owner: &Owner,
-        name: &Handle,
-    ) -> Result<Option<Arc<Connection>>, OpenError> {
-        let hash = name.hash(owner);
-        if let Some(known) = self.connections.get(&hash) {
-            return Ok(Some(known));
-        }
-        let Some((session, body)) = self.sessions.connection(owner, name).await? else {
-            return Ok(None);
-        };
-        let named = (owner.clone(), name.clone());
-        let Some(restored) = Connection::from_bytes(named, session, &body) else {
-            return Ok(None);
-        };
-        let restored = Arc::new(restored);
-        let known = self.connections.restore(restored.clone());
-        if Arc::ptr_eq(&known, &restored) {
-            self.note(session, Event::Resumed { server: known.target.label() });
-        }
-        Ok(Some(known))
-    }
-
-    /// Keeps what a connection has become.
-    pub(crate) async fn keep(&self, connection: &Connection) -> Result<(), OpenError> {
-        let session = self.session(&connection.owner, connection.default_session()).await?;
-        self.sessions.connect(&session, connection.name(), &connection.to_bytes()).await
-    }
-
-    /// Tells the store which connections are used: of many that lead to one session it forgets those that
-    /// nobody used for long. What it was not told now it is told next time.
-    pub(crate) async fn note_uses(&self, now: Instant) {
-        let due = self.connections.due(now);
-        if !due.is_empty() && self.sessions.used(&due).await.is_ok() {
-            self.connections.noted(&due, now);
-        }
-    }
-
-    /// Ends a connection, and the session that was made with it, if nothing else ever named that.
-    pub(crate) async fn disconnect(&self, owner: &Owner, name: &Handle) -> Result<bool, OpenError> {
-        let Some(connection) = self.connection(owner, name).await? else { return Ok(false) };
-        // The sessions first: whatever happens after that, nothing of them lives on.
-        let mut own = vec![connection.session, connection.default_session()];
-        own.dedup();
-        let mut ended = Vec::new();
-        for session in own {
-            if self.end_unless_known(&connection, session).await? {
-                ended.push(session);
-            }
-        }
-        self.sessions.disconnect(owner, name).await?;
-        self.connections.remove(connection.name_hash());
-        let wishes = connection.wishes();
-        connection.close();
-        for session in ended {
-            let _ = self.links.end(session).await;
-        }
-        // At those links that others go on with.
-        subscriptions::give_up(self, &connection, &wishes);
-        Ok(true)
-    }
-
-    /// Ends a session of a connection; says whether it is over.
-    async fn end_unless_known(
-        &self,
-        connection: &Connection,
-        id: SessionId,
-    ) -> Result<bool, OpenError> {
-        match self.sessions.by_id(&connection.owner, id).await {
-            Ok(session) if is_known_elsewhere(&session) => return Ok(false),
-            Ok(session) => {
-                let own = session.session().clone();
-                drop(session);
-                self.end(&own, Some(connection.target.label())).await?;
-            }
-            Err(OpenError::Unknown | OpenError::Over(_)) => {}
-            Err(error) => return Err(error),
-        }
-        Ok(true)
-    }
-}
-
-/// Whether somebody beside the connection it was made with may count on a session.
-fn is_known_elsewhere(session: &Session) -> bool {
-    let record = session.record();
-    record.key.is_some() || record.named
-}
-
-#[cfg(test)]
-mod tests {
-    use stayput_core::{Connection as InStore, Wish};
-    use stayput_upstream::Hello;
-    use stayput_wire::Version;
-
-    use super::*;
-    use crate::identify::tests::{World, ann};
-
-    /// R062: the store hears which connections are used, so that it forgets others; not with each call, and not
-    /// of those that nobody uses.
-    #[tokio::test]
-    async fn the_store_is_told_which_connections_are_used() {
-        let World { app, store, .. } = &World::new().await;
-        let session = app.sessions.open(&Wish::new(ann())).await.unwrap().session;
-        let (name, version) = (Handle::generate(), Version::LATEST_LEGACY);
-        let (named, said) = ((ann(), name.clone()), (version, Hello::default()));
-        let made = Connection::new(named, session.id(), Target::All, said);
-        app.keep(&made).await.unwrap();
-        app.connections.insert(Arc::new(made));
-        let uses = async || app.connection(&ann(), &name).await.unwrap().unwrap();
-        let mut now = Instant::now();
-        let told = async |now| {
-            store.asked();
-            app.note_uses(now).await;
-            store.asked() == ["touch_connections"]
-        };
-        uses().await;
-        assert!(!told(now).await, "it was kept just now");
-        now += 2 * InStore::NOTED;
-        assert!(told(now).await);
-        now += 2 * InStore::NOTED;
-        assert!(!told(now).await, "nobody used it since");
-        let listens = uses().await;
-        assert!(told(now).await);
-        now += 2 * InStore::NOTED;
-        assert!(told(now).await, "whoever listens uses it");
-        drop(listens);
-        // What is not remembered here may be forgotten again before it is used the next time.
-        app.connections.remove(&name.hash(&ann()));
-        uses().await;
-        assert!(told(now).await);
     }
 }

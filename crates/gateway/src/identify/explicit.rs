@@ -13,8 +13,11 @@ use super::{
     path,
     refusal::Refusal,
 };
-use crate::identify::custom;
-use crate::{catalog::tool_argument::ARGUMENT, identify::header_names, state::AppState};
+use crate::{
+    catalog::tool_argument::ARGUMENT,
+    identify::{custom, header_names},
+    state::AppState,
+};
 
 /// A name, and where it stands.
 pub(super) struct Placed {

@@ -19,9 +19,9 @@ pub(crate) mod path;
 mod policy;
 mod refusal;
 mod request_edit;
-mod rules;
 #[cfg(test)]
 pub(crate) mod tests;
+mod tool_view;
 
 use std::sync::Arc;
 
@@ -31,17 +31,15 @@ use stayput_upstream::{Place, Server};
 use stayput_wire::{Era, Message};
 
 use self::explicit::Said;
-pub(crate) use self::{
-    connection::lead,
-    open::keyed,
-    policy::give,
-    refusal::Refusal,
-    rules::{Front, IdentifyRules},
-};
+pub(crate) use self::{connection::lead, open::keyed, policy::give, refusal::Refusal};
 pub(crate) use crate::identify::{ephemeral::EphemeralSession, request_edit::RequestEdit};
 use crate::{
-    auth::Claims, call::session_link::RequestRef, config::target::Target,
-    connections::connection::Connection, observe::call_record::CallStart, state::AppState,
+    auth::Claims,
+    config::target::Target,
+    connections::connection::Connection,
+    observe::call_record::CallStart,
+    reply::RequestRef,
+    state::{AppState, identify_rules::Front},
 };
 
 /// What a request brings along to say which session it means.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use stayput_core::{Agent, Key, Name, OpenError, Opened, Wish};
 
 use super::{FoundSession, RequestContext, refusal::Refusal};
-use crate::{session_tools, state::AppState};
+use crate::{catalog::session_tool_names, state::AppState};
 
 /// The session with this name, if it is held here and nothing has to be waited for: the way of nearly every call.
 pub(super) fn at_hand(
@@ -64,7 +64,7 @@ pub(crate) async fn way_out(app: &Arc<AppState>, claim: &RequestContext<'_>) -> 
     let sight = if tool { app.sight(claim).await.filter(|it| it.kept) } else { None };
     match sight {
         Some(sight) if app.shows_tools(claim) => {
-            let start = session_tools::name("session_start", sight.prefixed);
+            let start = session_tool_names::name("session_start", sight.prefixed);
             format!("Call `{start}` for a new session, and use the session_id that it returns.")
         }
         Some(sight) if app.takes_argument(claim) => {

@@ -3,7 +3,7 @@
 use stayput_core::{Blame, OpenError};
 use stayput_wire::{Code, Era};
 
-use crate::{call::session_link::RequestRef, reply};
+use crate::reply::{self, RequestRef};
 
 /// Why nothing was run.
 #[derive(Debug)]

@@ -16,8 +16,7 @@ use tokio::{
     time::Instant,
 };
 
-use crate::listen::http1;
-use crate::state::AppState;
+use crate::{listen::http1, state::AppState};
 
 /// How many are told at once that there is no room. Whoever comes then is not told.
 const TURNED_AWAY: usize = 128;

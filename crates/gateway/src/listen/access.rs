@@ -16,18 +16,12 @@ use tokio::time::Sleep;
 
 use crate::{
     auth::Principal,
-    reply::Reply,
+    reply::{Access, Guarded, Reply},
     state::{AppState, snapshot::CurrentSnapshot},
 };
 
-/// A stream together with the access of its client.
-pub(crate) struct Guarded {
-    pub(crate) stream: Reply,
-    pub(crate) access: Access,
-}
-
 /// The access of a client to what it reads.
-pub(crate) struct Access {
+struct StreamAccess {
     principal: Principal,
     /// The one server that speaks on the stream; none if several may.
     server: Option<Arc<str>>,
@@ -51,14 +45,14 @@ pub(crate) fn guard(
     response: Response<Reply>,
 ) -> Response<Reply> {
     let server = match response.body() {
-        Reply::Stream(reading) => reading.stream().server().cloned(),
-        Reply::Call(following) => Some(following.server().into()),
+        Reply::Stream(events) => events.server(),
+        Reply::Call(call) => call.server(),
         Reply::Whole(..) | Reply::Guarded(_) => return response,
     };
     if principal.is_local() {
         return response;
     }
-    let access = Access {
+    let access = StreamAccess {
         principal: principal.clone(),
         server,
         latest: app.latest.clone(),
@@ -68,13 +62,13 @@ pub(crate) fn guard(
         timer: None,
         lost: false,
     };
-    response.map(|stream| Reply::Guarded(Box::new(Guarded { stream, access })))
+    response.map(|stream| Reply::Guarded(Box::new(Guarded { stream, access: Box::new(access) })))
 }
 
-impl Access {
+impl Access for StreamAccess {
     /// Ready when access is lost: the credential has expired or is refused by the configuration that holds now,
     /// or the server is not there for this client any more.
-    pub(crate) fn poll_lost(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+    fn poll_lost(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         while !self.lost {
             if self.poll_expired(cx).is_ready() {
                 self.lost = true;
@@ -89,7 +83,9 @@ impl Access {
         }
         Poll::Ready(())
     }
+}
 
+impl StreamAccess {
     /// Ready when the credential has expired. The clock is read as well as the timer, which stands still while
     /// the machine sleeps: a silent stream is polled for its signs of life.
     fn poll_expired(&mut self, cx: &mut Context<'_>) -> Poll<()> {
@@ -126,8 +122,8 @@ impl Access {
     }
 }
 
-impl fmt::Debug for Access {
+impl fmt::Debug for StreamAccess {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Access({:?} to {:?})", self.principal.owner, self.server)
+        write!(f, "StreamAccess({:?} to {:?})", self.principal.owner, self.server)
     }
 }

@@ -2,34 +2,33 @@
 //! The stream is the session. When it ends, the session ends.
 
 use std::{
-    collections::HashMap,
-    fmt,
     pin::Pin,
-    sync::{
-        Arc, Mutex, MutexGuard, PoisonError, RwLock,
-        atomic::{AtomicUsize, Ordering},
-    },
+    sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::Ordering},
     task::Poll,
 };
 
 use bytes::Bytes;
 use http::{HeaderMap, Method, Response, StatusCode};
-use stayput_core::{Handle, HandleHash, InUse, Owner};
+use stayput_core::{Handle, Owner};
 use stayput_wire::{Batch, Code, Kind, Message, header as mcp};
 
-use crate::listen::{
-    http1::Head,
-    router::{accepts, nowhere, only, server},
-};
 use crate::{
     auth::Principal,
-    call::CallOutcome,
+    call::{CallOutcome, context::RequestParts},
     config::target::Target,
-    connections::{connection::Connection, event_stream::EventStream},
+    connections::{
+        connection::Connection,
+        event_stream::EventStream,
+        legacy_clients::{LegacyClient, Progress},
+    },
+    listen::{
+        http1::Head,
+        router::{nowhere, only, server},
+    },
     messages::notifications::heed,
-    reply::{self, Reply},
+    reply::{self, Reply, accept::accepts},
     route::{
-        self, RequestParts,
+        self,
         admission::{Refusal, admit},
         initialize,
     },
@@ -57,66 +56,6 @@ impl At {
             None => Self::Stream(rest.to_owned()),
         })
     }
-}
-
-/// All who called and have not hung up, by their secret.
-#[derive(Default)]
-pub(crate) struct LegacyClients {
-    all: RwLock<HashMap<HandleHash, Arc<LegacyClient>>>,
-    /// Counts the messages that are being heeded.
-    heeding: AtomicUsize,
-}
-
-impl LegacyClients {
-    fn get(&self, hash: &HandleHash) -> Option<Arc<LegacyClient>> {
-        self.all.read().unwrap_or_else(PoisonError::into_inner).get(hash).cloned()
-    }
-
-    fn insert(&self, hash: HandleHash, caller: Arc<LegacyClient>) {
-        self.all.write().unwrap_or_else(PoisonError::into_inner).insert(hash, caller);
-    }
-
-    fn remove(&self, hash: &HandleHash) -> Option<Arc<LegacyClient>> {
-        self.all.write().unwrap_or_else(PoisonError::into_inner).remove(hash)
-    }
-
-    /// Whether something that was posted is still being heeded.
-    pub(crate) fn is_busy(&self) -> bool {
-        self.heeding.load(Ordering::Acquire) > 0
-    }
-}
-
-impl fmt::Debug for LegacyClients {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "LegacyClients({})",
-            self.all.read().unwrap_or_else(PoisonError::into_inner).len()
-        )
-    }
-}
-
-/// A client with its stream, from the moment it called.
-pub(super) struct LegacyClient {
-    principal: Principal,
-    target: Target,
-    line: Arc<EventStream>,
-    progress: Mutex<Progress>,
-}
-
-/// How far a caller has come.
-enum Progress {
-    Called,
-    /// It has sent `initialize`.
-    Greeting,
-    Connected {
-        /// The secret name of the connection, which is told to nobody.
-        name: Handle,
-        connection: Arc<Connection>,
-        /// While the stream is open, the session does not idle.
-        kept: Option<InUse>,
-    },
-    HungUp,
 }
 
 /// A request of this transport: who it is from if it brings messages, or its answer.

@@ -5,8 +5,10 @@ use std::{io, sync::Arc};
 use rustix::net::{RecvFlags, recv};
 use tokio::{io::Interest, net::UnixStream, sync::watch};
 
-use crate::listen::{http1, router::Whence};
-use crate::state::AppState;
+use crate::{
+    listen::{http1, router::Whence},
+    state::AppState,
+};
 
 /// Whether HTTP is spoken on a socket: the lines of `stayput stdio` begin with a brace. Nothing is taken out
 /// of it.

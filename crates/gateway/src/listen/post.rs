@@ -8,15 +8,15 @@ use stayput_wire::{Batch, Code, Era, Kind, Message, Version, header as mcp};
 
 use tokio::time::Instant;
 
-use crate::listen::router::{At, accepts, named};
 use crate::{
     auth::rate_limit::RateLimited,
-    call::{self, CallOutcome, ReplyText, session_link::RequestRef},
+    call::{self, CallOutcome, context::RequestParts},
     identify::{cookie, header_names},
+    listen::router::{At, named},
     messages::notifications::heed,
-    reply::{self, Reply},
+    reply::{self, Reply, ReplyText, RequestRef, accept::accepts},
     route::{
-        self, RequestParts,
+        self,
         admission::admit,
         initialize::{self, Greeted},
         modern,

@@ -8,19 +8,19 @@ use stayput_core::Owner;
 use stayput_wire::{Code, header as mcp};
 
 use super::post;
-use crate::listen::{
-    http1::{Head, NoBody, SLOWEST},
-    legacy_sse, well_known,
-};
 use crate::{
     admin,
-    auth::Principal,
+    auth::{Principal, rate_limit::RateLimited},
     config::target::Target,
-    connections::connection::Connection,
+    connections::{connection::Connection, legacy_clients::LegacyClient},
     identify::{cookie, header_names, path},
-    listen::access,
+    listen::{
+        access,
+        http1::{Head, NoBody, SLOWEST},
+        legacy_sse, well_known,
+    },
     messages::listen_stream,
-    reply::{self, Reply},
+    reply::{self, Reply, accept::accepts},
     route::modern,
     state::{AppState, RequestRules},
 };
@@ -52,7 +52,7 @@ enum What {
     /// That of what stands at a path.
     Post(At),
     /// That of a client of 2024-11-05.
-    LegacyClient(Arc<legacy_sse::LegacyClient>),
+    LegacyClient(Arc<LegacyClient>),
 }
 
 impl Wants {
@@ -145,7 +145,7 @@ async fn vouched(
     };
     match app.pace.admit_now(&principal.owner) {
         Ok(()) => Ok(principal),
-        Err(too_fast) => Err(reply::too_fast(too_fast)),
+        Err(RateLimited(wait)) => Err(reply::too_fast(wait)),
     }
 }
 
@@ -414,10 +414,4 @@ async fn delete(app: &Arc<AppState>, at: &At, headers: &HeaderMap) -> Response<R
         Ok(false) => reply::status(StatusCode::NOT_FOUND),
         Err(error) => reply::unavailable(&error.to_string()),
     }
-}
-
-pub(crate) fn accepts(headers: &HeaderMap, kind: &str) -> bool {
-    let said = headers.get_all(header::ACCEPT);
-    said.iter()
-        .any(|said| said.to_str().is_ok_and(|said| said.contains(kind) || said.contains("*/*")))
 }

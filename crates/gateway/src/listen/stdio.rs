@@ -22,16 +22,16 @@ use tokio::{
 use super::lines::Lines;
 use crate::{
     auth::Principal,
-    call::{CallOutcome, session_link::RequestRef},
+    call::{CallOutcome, context::RequestParts},
     config::target::Target,
     connections::{
         connection::Connection,
         event_stream::{EventStream, StreamReader},
     },
     messages::notifications::heed,
-    reply::{self, Reply},
+    reply::{self, Reply, RequestRef},
     route::{
-        self, RequestParts,
+        self,
         admission::admit,
         initialize::{self, UnclaimedSession},
         modern,
@@ -306,7 +306,7 @@ impl StdioConversation {
                 self.line.push_then(text, then);
             }
             Reply::Call(mut call) => {
-                while let Some(text) = std::future::poll_fn(|cx| call.poll_next(cx)).await {
+                while let Some(text) = std::future::poll_fn(|cx| call.poll_message(cx)).await {
                     self.line.room().await;
                     self.line.push(text);
                 }

@@ -20,12 +20,14 @@ use super::{
     lines::Lines,
     stdio::{StdioClient, StdioConversation},
 };
-use crate::listen::local_http;
 use crate::{
     auth::Principal,
     config::command_server,
     connections::connection::Connection,
-    listen::proxy_handshake::{FORM, ProxyHello, Welcome, line},
+    listen::{
+        local_http,
+        proxy_handshake::{FORM, ProxyHello, Welcome, line},
+    },
     state::{AppState, ServerSet},
 };
 

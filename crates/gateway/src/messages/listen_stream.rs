@@ -6,8 +6,11 @@ use stayput_upstream::{Held, Incoming, LinkKey, Listener, Place};
 
 use crate::{
     auth::Principal,
-    call::{Over, new_stream, say},
-    connections::{connection::Connection, event_stream::EventStream},
+    connections::{
+        connection::Connection,
+        deliver::{Over, new_stream, say},
+        event_stream::EventStream,
+    },
     state::AppState,
 };
 
@@ -59,7 +62,7 @@ pub(crate) async fn start(app: &AppState, connection: &Arc<Connection>, link: &H
     connection.hear(link.key().clone(), task.abort_handle());
     // A configuration that was read meanwhile did not find this one when it took servers away.
     if let Some(newer) = app.newer() {
-        connection.recheck(&newer);
+        newer.recheck_listener(connection);
     }
 }
 

@@ -5,9 +5,10 @@ use std::collections::HashSet;
 use stayput_upstream::Place;
 use stayput_wire::{Kind, Message};
 
-use crate::{
-    connections::connection::Connection, route::admission::NOTIFICATIONS, state::AppState,
-};
+use crate::{connections::connection::Connection, state::AppState};
+
+/// Prefix of everything that a client may say without an id.
+pub(crate) const NOTIFICATIONS: &str = "notifications/";
 
 /// Takes in an answer or a notification of a client.
 pub(crate) fn heed(app: &AppState, connection: &Connection, message: &Message<'_>) {

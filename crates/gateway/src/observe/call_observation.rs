@@ -9,8 +9,7 @@ use stayput_wire::Message;
 use tokio::time::Instant;
 
 use super::{Observers, spans::Span};
-use crate::observe::time_format;
-use crate::observe::traceparent::Trace;
+use crate::observe::{time_format, traceparent::Trace};
 
 /// The most bytes of a name that are noted. The protocol wants none to be longer.
 const NAME: usize = 128;

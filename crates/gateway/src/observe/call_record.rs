@@ -7,11 +7,10 @@ use stayput_core::{Owner, Session, SessionId};
 use stayput_upstream::{Answer, CallError, Held, LossReason, Server};
 use stayput_wire::{Message, Raw};
 
-use crate::{
-    observe::{
-        CallEnd, CallObservation, CallSubject, metrics::Timing, session_stats::SessionStats,
-    },
-    state::AppState,
+use crate::observe::{
+    CallEnd, CallObservation, CallSubject, Observers,
+    metrics::{Metrics, Timing},
+    session_stats::SessionStats,
 };
 
 /// What is told of a call when it is over.
@@ -43,8 +42,8 @@ impl CallStart<'_> {
     }
 
     /// The call, for those who want to know of every one.
-    fn noted(&self, app: &AppState) -> Option<Box<CallObservation>> {
-        let watch = app.watch.as_ref()?;
+    fn noted(&self, observers: Option<&Arc<Observers>>) -> Option<Box<CallObservation>> {
+        let watch = observers?;
         let of = CallSubject {
             owner: self.owner,
             session: self.session.map(Session::id),
@@ -57,18 +56,18 @@ impl CallStart<'_> {
 
 impl CallRecord {
     /// Notes that a call begins.
-    pub(crate) fn begin(app: &AppState, begun: CallStart<'_>) -> Self {
+    pub(crate) fn begin(observers: Option<&Arc<Observers>>, begun: CallStart<'_>) -> Self {
         if let (Some(usage), Some(server)) =
             (begun.session.and_then(SessionStats::of), begun.server)
         {
             usage.called(server.name(), || server.shared_name(), begun.tool().as_deref());
         }
-        Self { timing: None, noted: begun.noted(app) }
+        Self { timing: None, noted: begun.noted(observers) }
     }
 
     /// Notes a call that is not made, because the configuration does not let it be.
-    pub(crate) fn denied(app: &AppState, begun: CallStart<'_>) {
-        let noted = begun.noted(app);
+    pub(crate) fn denied(observers: Option<&Arc<Observers>>, begun: CallStart<'_>) {
+        let noted = begun.noted(observers);
         Self { timing: None, noted }.came_to(CallEnd::Denied);
     }
 
@@ -80,8 +79,8 @@ impl CallRecord {
     }
 
     /// It is sent now: from here on its server is waited for.
-    pub(crate) fn sent(&mut self, app: &AppState, server: &str) {
-        self.timing = app.metrics.call(server);
+    pub(crate) fn sent(&mut self, metrics: &Metrics, server: &str) {
+        self.timing = metrics.call(server);
     }
 
     /// The message as it is sent: with its trace, if traces are wanted.

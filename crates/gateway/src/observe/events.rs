@@ -1,11 +1,9 @@
 //! What happens to sessions, for whoever runs the gateway: counted and logged.
 
-use std::sync::Arc;
-
-use stayput_core::{EndReason, Generation, OpenError, Opened, Origin, Session, SessionId, Wish};
+use stayput_core::{EndReason, Generation, SessionId};
 use stayput_upstream::LossReason;
 
-use crate::{observe::log::Level, reply::loss, state::AppState};
+use crate::reply::loss;
 
 /// What happened to a session.
 #[derive(Clone, Copy, Debug)]
@@ -23,7 +21,7 @@ pub(crate) enum Event<'a> {
 
 impl Event<'_> {
     /// One word for programs.
-    fn name(&self) -> &'static str {
+    pub(crate) fn name(&self) -> &'static str {
         match self {
             Self::Opened { .. } => "session_opened",
             Self::Resumed { .. } => "session_resumed",
@@ -33,7 +31,7 @@ impl Event<'_> {
     }
 
     /// Why, in one word.
-    fn reason(&self) -> Option<&'static str> {
+    pub(crate) fn reason(&self) -> Option<&'static str> {
         match self {
             Self::Opened { .. } | Self::Resumed { .. } => None,
             Self::Lost { reason, .. } => Some(loss::word(*reason)),
@@ -41,7 +39,7 @@ impl Event<'_> {
         }
     }
 
-    fn server(&self) -> Option<&str> {
+    pub(crate) fn server(&self) -> Option<&str> {
         match self {
             Self::Opened { server } | Self::Resumed { server } | Self::Lost { server, .. } => {
                 Some(server)
@@ -51,7 +49,7 @@ impl Event<'_> {
     }
 
     /// A line for people.
-    fn sentence(&self, session: SessionId) -> String {
+    pub(crate) fn sentence(&self, session: SessionId) -> String {
         let on = self.server().map(|server| format!(" on {server}")).unwrap_or_default();
         match self {
             Self::Opened { .. } => format!("session {session} opened{on}"),
@@ -72,53 +70,5 @@ impl Event<'_> {
                 format!("session {session} ended{on}: {}", reason.as_str())
             }
         }
-    }
-}
-
-impl AppState {
-    /// The session that is wished for, for a client of `server`. That a new one begins is noted.
-    pub(crate) async fn open(&self, wish: &Wish, server: &str) -> Result<Opened, OpenError> {
-        let opened = self.patiently(|| self.sessions.open(wish)).await?;
-        if opened.origin == Origin::Fresh {
-            self.note(opened.session.id(), Event::Opened { server });
-        }
-        Ok(opened)
-    }
-
-    /// Ends a session because its client is done with it.
-    pub(crate) async fn end(
-        &self,
-        session: &Arc<Session>,
-        server: Option<&str>,
-    ) -> Result<(), OpenError> {
-        self.sessions.end(session).await?;
-        self.note(session.id(), Event::Ended { server, reason: EndReason::Closed });
-        Ok(())
-    }
-
-    /// The same for one that nobody was told of: nothing of it is kept.
-    pub(crate) async fn forget(
-        &self,
-        session: &Arc<Session>,
-        server: &str,
-    ) -> Result<(), OpenError> {
-        self.end(session, Some(server)).await?;
-        self.sessions.forget(session).await
-    }
-
-    /// Counts and logs what happened to a session.
-    pub(crate) fn note(&self, session: SessionId, event: Event<'_>) {
-        match event {
-            Event::Opened { server } => self.metrics.opened(server),
-            Event::Resumed { .. } => self.metrics.resumed(),
-            Event::Lost { server, reason, .. } => self.metrics.lost(server, loss::word(reason)),
-            Event::Ended { reason, .. } => self.metrics.ended(reason),
-        }
-        let id = session.to_string();
-        let mut fields = vec![("event", event.name()), ("session", &*id)];
-        fields.extend(event.server().map(|server| ("server", server)));
-        fields.extend(event.reason().map(|reason| ("reason", reason)));
-        let level = if matches!(event, Event::Lost { .. }) { Level::Warn } else { Level::Info };
-        self.log.event(level, &event.sentence(session), &fields);
     }
 }

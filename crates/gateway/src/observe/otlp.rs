@@ -8,8 +8,7 @@ use serde_json::{Value, json};
 use stayput_upstream::http::{Client, Request};
 
 use super::spans::{Span, SpansRules};
-use crate::observe::log::Log;
-use crate::observe::traceparent::hex;
+use crate::observe::{log::Log, traceparent::hex};
 
 /// How long a collector may take.
 const LIMIT: Duration = Duration::from_secs(10);

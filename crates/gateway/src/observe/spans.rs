@@ -18,9 +18,9 @@ use tokio::{
 };
 
 use super::otlp::Exporter;
-use crate::observe::log::Log;
 use crate::observe::{
     call_observation::{CallEnd, CallObservation},
+    log::Log,
     traceparent::Trace,
 };
 

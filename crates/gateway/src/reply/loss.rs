@@ -10,7 +10,7 @@ use stayput_core::{Generation, SessionId};
 use stayput_upstream::{Delivery, Greeting, LossReason};
 use stayput_wire::{Code, Era, json, meta};
 
-use crate::{call::session_link::RequestRef, reply};
+use crate::reply::{self, RequestRef};
 
 /// Losses that clients were told of, while that is being noted in the store: who calls meanwhile is not
 /// told again.

@@ -1,11 +1,13 @@
 //! What goes back to a client.
 
+pub(crate) mod accept;
 pub(crate) mod loss;
 
 use std::{
     convert::Infallible,
     fmt,
     pin::Pin,
+    sync::Arc,
     task::{Context, Poll},
     time::Duration,
 };
@@ -15,12 +17,6 @@ use http::{HeaderValue, Response, StatusCode, header};
 use hyper::body::{Body, Frame, SizeHint};
 use stayput_wire::{Code, Era, header as mcp, json};
 
-use crate::{
-    auth::rate_limit::RateLimited, call::session_link::RequestRef,
-    connections::event_stream::StreamReader, listen::access::Guarded,
-    route::modern::ModernCallStream,
-};
-
 /// What is to be done when an answer has been written.
 pub(crate) type AfterWrite = Box<dyn FnOnce() + Send>;
 
@@ -29,12 +25,56 @@ pub(crate) enum Reply {
     /// All of it, and what follows when it is taken to be written. Where no header says what it is, it is a message
     /// of JSON-RPC: nearly all are, and need no headers of their own.
     Whole(Bytes, Option<AfterWrite>),
-    /// A stream that can be taken up again.
-    Stream(StreamReader),
-    /// A stream that is its call: who closes it cancels the call.
-    Call(Box<ModernCallStream>),
+    /// Events of a stream that can be resumed.
+    Stream(Box<dyn EventBody>),
+    /// Messages of a call. Dropping the body cancels the call.
+    Call(Box<dyn MessageBody>),
     /// A stream that ends when its client loses access.
     Guarded(Box<Guarded>),
+}
+
+/// Body of a stream, behind a trait so that this module does not depend on the stream.
+pub(crate) trait EventBody: Body<Data = Bytes, Error = Infallible> + Send + Unpin {
+    /// Returns the one server that speaks on the stream, and `None` if several may.
+    fn server(&self) -> Option<Arc<str>>;
+}
+
+/// Messages of one call, either as a body of server-sent events or one by one.
+pub(crate) trait MessageBody: EventBody {
+    /// Returns the next message as it is, and `None` after the last one.
+    fn poll_message(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>>;
+}
+
+/// Access of a client to a stream that it reads.
+pub(crate) trait Access: Send + Sync {
+    /// Ready when the client has lost access.
+    fn poll_lost(&mut self, cx: &mut Context<'_>) -> Poll<()>;
+}
+
+/// Stream together with the access of its client.
+pub(crate) struct Guarded {
+    pub(crate) stream: Reply,
+    pub(crate) access: Box<dyn Access>,
+}
+
+/// The request that an answer is for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RequestRef<'a> {
+    /// Its id as it was written.
+    pub(crate) id: &'a str,
+    pub(crate) method: &'a str,
+}
+
+/// How a request ended, before it has become bytes.
+pub(crate) struct ReplyText {
+    pub(crate) text: Bytes,
+    pub(crate) then: Option<AfterWrite>,
+}
+
+impl ReplyText {
+    pub(crate) fn new(text: impl Into<Bytes>) -> Self {
+        Self { text: text.into(), then: None }
+    }
 }
 
 impl Reply {
@@ -63,8 +103,8 @@ impl Body for Reply {
                 }
                 Poll::Ready((!bytes.is_empty()).then(|| Ok(Frame::data(bytes))))
             }
-            Self::Stream(reading) => Pin::new(reading).poll_frame(cx),
-            Self::Call(following) => Pin::new(&mut **following).poll_frame(cx),
+            Self::Stream(events) => Pin::new(&mut **events).poll_frame(cx),
+            Self::Call(call) => Pin::new(&mut **call).poll_frame(cx),
             Self::Guarded(guarded) => Pin::new(&mut guarded.stream).poll_frame(cx),
         }
     }
@@ -101,8 +141,8 @@ pub(crate) fn message_then(text: impl Into<Bytes>, then: Option<AfterWrite>) -> 
 }
 
 /// A stream of events that can be taken up again.
-pub(crate) fn stream(reading: StreamReader) -> Response<Reply> {
-    events(Reply::Stream(reading))
+pub(crate) fn stream(body: impl EventBody + 'static) -> Response<Reply> {
+    events(Reply::Stream(Box::new(body)))
 }
 
 /// A stream of events.
@@ -161,7 +201,7 @@ pub(crate) fn unavailable(sentence: &str) -> Response<Reply> {
 pub(crate) const AWHILE: Duration = Duration::from_secs(5);
 
 /// An owner asks faster than it may.
-pub(crate) fn too_fast(RateLimited(wait): RateLimited) -> Response<Reply> {
+pub(crate) fn too_fast(wait: Duration) -> Response<Reply> {
     let seconds = whole_seconds(wait);
     let sentence = format!(
         "you make more requests than `limits.per_owner.requests_per_second` allows, and this one was not \

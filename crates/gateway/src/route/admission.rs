@@ -9,13 +9,11 @@ use stayput_wire::{Code, Era, Kind, Message, header as mcp};
 
 use crate::{
     config::target::Target,
+    messages::notifications::NOTIFICATIONS,
     observe::call_record::{CallRecord, CallStart},
     reply::{self, Reply},
     state::AppState,
 };
-
-/// Prefix of everything that a client may say without an id.
-pub(crate) const NOTIFICATIONS: &str = "notifications/";
 
 /// Defect of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,7 +82,10 @@ pub(crate) fn admit(
         Target::All => None,
     };
     app.metrics.refused("invalid_message");
-    CallRecord::denied(app, CallStart { owner, session: None, server, message, headers });
+    CallRecord::denied(
+        app.watch.as_ref(),
+        CallStart { owner, session: None, server, message, headers },
+    );
     let (id, code) = (message.id(), defect.code());
     let text = reply::error(id.map_or("null", |id| id.as_str()), code, defect.sentence());
     Err(Refusal { code, text })

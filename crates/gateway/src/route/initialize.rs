@@ -8,12 +8,12 @@ use stayput_upstream::{Hello, Place};
 use stayput_wire::{Code, Era, Message, Version};
 
 use crate::{
-    call::session_link::RequestRef,
+    call::context::RequestParts,
     config::target::Target,
     connections::connection::Connection,
     identify::{self, Refusal, RequestContext},
-    reply,
-    route::{RequestParts, aggregate, lists},
+    reply::{self, RequestRef},
+    route::{aggregate, lists},
     state::{AppState, snapshot},
 };
 

@@ -8,9 +8,6 @@ use stayput_wire::{Edits, Era, Message, Raw, Version, json, meta};
 
 use crate::{connections::connection::Connection, state::AppState};
 
-/// How long what a legacy server lists may be kept, in milliseconds.
-pub(crate) const TTL: u64 = 60_000;
-
 /// How long a modern server says that a result may be kept, in milliseconds.
 pub(crate) fn ttl(result: Raw<'_>) -> u64 {
     let ttl = result.find(&["ttlMs"]).and_then(Raw::integer);

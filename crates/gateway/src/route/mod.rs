@@ -9,61 +9,15 @@ pub(crate) mod single;
 
 use std::sync::Arc;
 
-use http::HeaderMap;
-use stayput_core::Session;
-use stayput_upstream::Server;
 use stayput_wire::Message;
 
 use crate::{
-    auth::Principal,
-    call::{CallOutcome, ReplyText},
+    call::{CallOutcome, context::RequestParts},
     config::target::Target,
     connections::connection::Connection,
-    identify::RequestContext,
-    observe::call_record::CallStart,
-    reply,
+    reply::{self, ReplyText},
     state::AppState,
 };
-
-/// What came along with a message.
-#[derive(Clone, Copy)]
-pub(crate) struct RequestParts<'a> {
-    /// Who it is from.
-    pub(crate) principal: &'a Principal,
-    pub(crate) headers: &'a HeaderMap,
-    /// The session in the path.
-    pub(crate) path_key: Option<&'a str>,
-    /// Whether the client reads streams.
-    pub(crate) streams: bool,
-    /// The connection of a client over standard input and output, which has one in either era.
-    pub(crate) stdio: Option<&'a Arc<Connection>>,
-}
-
-impl<'a> RequestParts<'a> {
-    /// What says which session a message of this connection means, for one server or for all.
-    pub(crate) fn claim(
-        self,
-        connection: &'a Arc<Connection>,
-        server: Option<&'a Server>,
-        message: &'a Message<'a>,
-    ) -> RequestContext<'a> {
-        let Self { principal, headers, path_key, .. } = self;
-        let (owner, claims) = (&connection.owner, &*principal.claims);
-        let connection = Some(connection);
-        RequestContext { owner, claims, server, headers, path_key, message, connection }
-    }
-
-    /// A call of a session that is about to be made.
-    pub(crate) fn begun(
-        self,
-        session: &'a Session,
-        server: &'a Server,
-        message: &'a Message<'a>,
-    ) -> CallStart<'a> {
-        let (owner, headers) = (session.owner(), self.headers);
-        CallStart { owner, session: Some(session), server: Some(server), message, headers }
-    }
-}
 
 /// One request of a client that shook hands.
 pub(crate) async fn answer(

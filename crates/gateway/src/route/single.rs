@@ -6,17 +6,18 @@ use stayput_upstream::{Place, Server};
 use stayput_wire::{Code, Era, Message};
 
 use crate::{
-    call::{self, CallOutcome, ClientCall, ReplyText, session_link::RequestRef},
+    call::{self, CallOutcome, ClientCall, context::RequestParts},
     config::Tools,
     connections::connection::Connection,
     identify::RequestContext,
     messages::subscriptions,
     observe::call_record::CallRecord,
-    reply,
-    route::{RequestParts, aggregate, lists},
+    reply::{self, ReplyText, RequestRef},
+    route::lists,
     session_tools,
     state::{AppState, snapshot},
 };
+use futures_util::future::join_all;
 
 /// One request of a client, to its server.
 pub(crate) async fn request(
@@ -45,7 +46,7 @@ pub(crate) async fn request(
         && !named_tool(message).is_some_and(|name| tools.allows(&name))
     {
         app.metrics.refused("denied_tool");
-        CallRecord::denied(app, claim.begun());
+        CallRecord::denied(app.watch.as_ref(), claim.begun());
         // As for one that is not there.
         let sentence = "Unknown tool";
         return CallOutcome::Done(ReplyText::new(reply::error(id, Code::INVALID_PARAMS, sentence)));
@@ -127,7 +128,7 @@ async fn set_level(
     let others = connection.sessions().into_iter().filter(|it| *it != own).filter_map(find);
     // Several sessions may share one.
     let others: HashMap<_, _> = others.map(|link| (link.key().clone(), link)).collect();
-    aggregate::all(others.values().map(|link| call::tell_level(connection, link))).await;
+    join_all(others.values().map(|link| call::tell_level(connection, link))).await;
     if find(own).is_some() {
         return ClientCall::run(app, connection, server, message, along).await;
     }

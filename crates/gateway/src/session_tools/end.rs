@@ -5,9 +5,9 @@ use std::sync::Arc;
 use serde_json::json;
 use stayput_core::{OpenError, SessionId, Wish};
 
-use crate::session_tools::result::ToolReply;
 use crate::{
     identify::{self, Refusal, RequestContext},
+    session_tools::result::ToolReply,
     state::AppState,
 };
 

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use crate::session_tools::result::{self, ToolReply};
 use crate::{
     identify::{self, Refusal, RequestContext},
+    session_tools::result::{self, ToolReply},
     state::AppState,
 };
 

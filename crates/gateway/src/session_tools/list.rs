@@ -6,11 +6,11 @@ use serde_json::{Value, json};
 use stayput_core::{Record, SessionId};
 
 use super::argument;
-use crate::session_tools::result::{self, ToolReply};
 use crate::{
-    identify::{Front, Refusal, RequestContext},
+    identify::{Refusal, RequestContext},
     observe::time_format,
-    state::AppState,
+    session_tools::result::{self, ToolReply},
+    state::{AppState, identify_rules::Front},
 };
 
 /// The most sessions that are told at once.

@@ -3,6 +3,7 @@
 mod end;
 mod info;
 mod list;
+mod present;
 mod result;
 mod schemas;
 mod start;
@@ -10,20 +11,17 @@ mod switch;
 
 use std::sync::Arc;
 
-use bytes::Bytes;
-use stayput_wire::Raw;
-
 pub(crate) use crate::session_tools::schemas::listed;
 use crate::{
-    call::ReplyText,
-    catalog::tool_argument,
+    catalog::session_tool_names::PREFIX,
     config::SessionTools,
-    identify::{Front, Refusal, RequestContext},
+    identify::{Refusal, RequestContext},
     observe::{
         CallEnd,
         call_record::{CallRecord, CallStart},
     },
-    state::AppState,
+    reply::ReplyText,
+    state::{AppState, identify_rules::Front},
 };
 
 /// One of our tools.
@@ -44,23 +42,6 @@ const TOOLS: [(&str, Tool); 5] = [
     ("session_list", Tool::List),
     ("session_switch", Tool::Switch),
 ];
-
-/// What their names begin with where a server has a tool that is called like one of them.
-const PREFIX: &str = "stayput_";
-
-/// How a tool of ours is called.
-pub(crate) fn name(tool: &str, prefixed: bool) -> String {
-    if prefixed { format!("{PREFIX}{tool}") } else { tool.to_owned() }
-}
-
-/// Whether a server has a tool that is called like one of ours.
-pub(crate) fn clash(pages: &[Bytes]) -> bool {
-    let pages = pages.iter().filter_map(|page| tool_argument::list(str::from_utf8(page).ok()?));
-    pages.flat_map(Raw::elements).any(|tool| {
-        let name = tool.find(&["name"]).and_then(Raw::text);
-        name.is_some_and(|name| TOOLS.iter().any(|(own, _)| *own == name))
-    })
-}
 
 impl Tool {
     /// Whether this client has it.
@@ -94,7 +75,7 @@ fn named(claim: &RequestContext<'_>) -> Option<(Tool, bool)> {
 pub(crate) async fn call(app: &Arc<AppState>, claim: RequestContext<'_>) -> Option<ReplyText> {
     let tool = called(app, &claim).await?;
     let nowhere = CallStart { server: None, ..claim.begun() };
-    let mut account = CallRecord::begin(app, nowhere);
+    let mut account = CallRecord::begin(app.watch.as_ref(), nowhere);
     let done = match tool {
         Tool::Start => start::call(app, &claim).await,
         Tool::Info => info::call(app, &claim).await,

@@ -6,10 +6,9 @@ use serde_json::{Value, json};
 use stayput_core::{Clock as _, Generation, Origin, Record, Session, SessionId, SystemClock};
 
 use crate::{
-    call::ReplyText,
     identify::{FoundSession, RequestContext},
     observe::time_format,
-    reply::{self, AfterWrite},
+    reply::{self, AfterWrite, ReplyText},
     state::AppState,
 };
 

@@ -2,8 +2,11 @@
 
 use serde_json::{Value, json};
 
-use super::{TOOLS, Tool, name};
-use crate::identify::{IdentifyRules, RequestContext};
+use super::{TOOLS, Tool};
+use crate::{
+    catalog::session_tool_names::name, identify::RequestContext,
+    state::identify_rules::IdentifyRules,
+};
 
 /// The tools that this client has, as JSON with commas in between.
 pub(crate) fn listed(rules: &IdentifyRules, claim: &RequestContext<'_>, prefixed: bool) -> String {

@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use stayput_core::{Agent, Handle, Key, OpenError, Opened, Origin, Wish};
 
-use super::{argument, name};
-use crate::session_tools::result::{self, ToolReply};
+use super::argument;
 use crate::{
-    catalog::tool_argument::ARGUMENT,
-    identify::{self, FoundSession, Front, Refusal, RequestContext},
-    state::AppState,
+    catalog::{session_tool_names::name, tool_argument::ARGUMENT},
+    identify::{self, FoundSession, Refusal, RequestContext},
+    session_tools::result::{self, ToolReply},
+    state::{AppState, identify_rules::Front},
 };
 
 /// The session that is asked for, and a handle for it.

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use super::argument;
-use crate::session_tools::result::{self, ToolReply};
 use crate::{
     catalog::tool_argument::ARGUMENT,
     identify::{self, Refusal, RequestContext},
+    session_tools::result::{self, ToolReply},
     state::AppState,
 };
 

@@ -1,6 +1,12 @@
 //! What all rooms of the gateway share.
 
+pub(crate) mod aggregate;
+mod connections;
 pub(crate) mod health;
+pub(crate) mod identify_rules;
+mod metrics_page;
+pub(crate) mod roster;
+mod sessions;
 pub(crate) mod shared_generations;
 pub(crate) mod snapshot;
 pub(crate) mod visibility;
@@ -22,15 +28,14 @@ use crate::{
     auth::{Authenticator, call_limit::CallLimiter, rate_limit::RateLimiter},
     catalog::tool_view::ToolViews,
     config::{Configured, Identify, Limits, OnLoss, Tools},
-    connections::{registry::Connections, stream_cache::StreamCache},
-    identify,
-    listen::legacy_sse::LegacyClients,
+    connections::{
+        legacy_clients::LegacyClients, registry::Connections, stream_cache::StreamCache,
+    },
     observe::{Observers, log::Log, metrics::Metrics},
     reply::loss::LossAcknowledgements,
-    route::aggregate::Aggregate,
     state::{
-        health::Health, shared_generations::SharedGenerations, snapshot::CurrentSnapshot,
-        visibility::Visibility,
+        aggregate::Aggregate, health::Health, shared_generations::SharedGenerations,
+        snapshot::CurrentSnapshot, visibility::Visibility,
     },
 };
 
@@ -78,7 +83,7 @@ pub(crate) struct AppState {
     /// Whose calls are in flight that belong to no session.
     pub(crate) crowd: Arc<CallLimiter>,
     /// How requests say which session they mean.
-    pub(crate) identify: Arc<identify::IdentifyRules>,
+    pub(crate) identify: Arc<identify_rules::IdentifyRules>,
     pub(crate) log: Log,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) health: Arc<Health>,
@@ -143,7 +148,7 @@ pub(crate) struct ServerSet {
     pub(crate) views: Arc<Visibility>,
     pub(crate) restarting: BTreeSet<String>,
     pub(crate) aggregate: Arc<Aggregate>,
-    pub(crate) identify: Arc<identify::IdentifyRules>,
+    pub(crate) identify: Arc<identify_rules::IdentifyRules>,
 }
 
 impl ServerSet {
@@ -155,7 +160,8 @@ impl ServerSet {
         let tools = servers.iter().map(|it| (name(it), it.tools.clone())).collect();
         let views = Visibility::new(servers.iter().map(|it| (name(it), it.whom.clone())));
         let sights = ToolViews::default();
-        let identify = Arc::new(identify::IdentifyRules { configured, handles, expiry, sights });
+        let identify =
+            Arc::new(identify_rules::IdentifyRules { configured, handles, expiry, sights });
         let servers: BTreeMap<_, _> =
             servers.into_iter().map(|it| (name(&it), it.server)).collect();
         let aggregate = Arc::new(Aggregate::new(servers.keys().map(String::as_str)));

@@ -14,8 +14,7 @@ use stayput_core::Owner;
 use crate::{
     auth::{Claims, Principal},
     config::For,
-    route::aggregate::Aggregate,
-    state::AppState,
+    state::{AppState, aggregate::Aggregate},
 };
 
 /// How many views are kept before those that nobody uses are forgotten.

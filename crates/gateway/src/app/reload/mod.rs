@@ -18,12 +18,10 @@ use tokio::{
 };
 
 use self::changes::Changes;
-use crate::app::reload::file_watch::Watch;
 use crate::{
-    app::{self, Plan, ServeError},
+    app::{self, Plan, ServeError, reload::file_watch::Watch},
     auth::{Claims, rate_limit::RateLimiter},
-    cli::StartError,
-    config::{Config, target::Target},
+    config::{Config, ConfigError, target::Target},
     observe::{ObserveRules, log::Level},
     reply::loss::LISTS_CHANGED,
     state::{AppState, ServerSet},
@@ -40,6 +38,29 @@ pub(crate) struct Source {
     /// It can hold a password.
     pub(crate) store: Option<String>,
     pub(crate) open_to_all: bool,
+}
+
+/// Why the gateway has nothing to begin with.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum StartError {
+    /// No file was named, and none is where one is looked for.
+    #[error(
+        "there is no configuration: name one with --config FILE, or put stayput.json, .mcp.json or \
+         mcp.json into {0:?}"
+    )]
+    NoConfig(PathBuf),
+    /// A file that is named cannot be read.
+    #[error("{} cannot be read: {error}", file.display())]
+    File { file: PathBuf, error: io::Error },
+    /// A secret where everybody can read it.
+    #[error(
+        "the URL of --store has a password, and a command line can be read by everybody on this machine; \
+         write \"store\": \"${{STAYPUT_STORE}}\" into the configuration, and set that variable"
+    )]
+    Password,
+    /// The file is wrong.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
 }
 
 impl Source {
@@ -87,7 +108,7 @@ impl ConfigReader {
     /// # Errors
     /// [`StartError`] says what is wrong with it.
     pub(crate) fn begin(source: Source) -> Result<(Config, Self), StartError> {
-        let begun = crate::app::reload::file_watch::look(std::slice::from_ref(&source.file));
+        let begun = file_watch::look(std::slice::from_ref(&source.file));
         let (config, files) = source.load();
         let config = config?;
         let fixed = Fixed {
@@ -137,7 +158,7 @@ impl ConfigReader {
     async fn read(&mut self) -> Option<Result<Config, ReloadError>> {
         let (source, known) = (self.source.clone(), self.watch.files().to_vec());
         let read = move || {
-            let begun = crate::app::reload::file_watch::look(&known);
+            let begun = file_watch::look(&known);
             let (config, files) = source.load();
             (config, Watch::new(begun, &files))
         };
@@ -172,7 +193,7 @@ impl ConfigReader {
         let (retiring, drain) = (changes.retire(before), app.rules.drain.unwrap_or(DRAIN));
         before.latest.set(app.clone());
         // Open streams check their access by themselves.
-        app.connections.recheck(&app);
+        app.recheck_listeners();
         // From here on nobody new is sent to what goes.
         for retiring in retiring {
             Handle::current().spawn(retiring.run(drain));

@@ -7,8 +7,11 @@ use stayput_core::Handle;
 use stayput_upstream::{Answer, Profile};
 use stayput_wire::{Code, Edits, Era, Message, Raw, json, meta};
 
-use crate::{call::modern::bridge, route::modern::lists};
-use crate::{call::session_link::RequestRef, config::Tools, reply};
+use crate::{
+    call::modern::bridge,
+    config::Tools,
+    reply::{self, RequestRef},
+};
 
 /// What is done to the answer to a request. What a modern server answers to everybody passes as it is.
 pub(crate) struct Finish<'a> {
@@ -117,7 +120,9 @@ impl<'a> Finish<'a> {
         }
         let caching = match self.asked.method {
             "resources/read" => Some((0, r#""private""#)),
-            method if lists::is_list(method) => Some((crate::route::lists::TTL, lists::PUBLIC)),
+            method if crate::catalog::list::is_list(method) => {
+                Some((crate::catalog::list::TTL, crate::catalog::list::PUBLIC))
+            }
             _ => None,
         };
         if let Some((ttl, scope)) = caching {

@@ -4,6 +4,7 @@ use std::{
     convert::Infallible,
     fmt,
     pin::Pin,
+    sync::Arc,
     task::{Context, Poll},
     time::Duration,
 };
@@ -15,13 +16,12 @@ use stayput_upstream::{Call, CallError, Incoming};
 use stayput_wire::sse;
 use tokio::time::Sleep;
 
-use crate::call::modern::{
-    client_call::{Ended, ModernCall},
-    validate,
-};
 use crate::{
-    call::ReplyText,
-    reply::{self, Reply},
+    call::modern::{
+        client_call::{Ended, ModernCall},
+        validate,
+    },
+    reply::{self, EventBody, MessageBody, Reply, ReplyText},
 };
 
 /// How long nothing is written before a sign of life. Whoever stands between gives up on silence; so an
@@ -46,11 +46,6 @@ impl ModernCallStream {
     pub(crate) fn new(errand: ModernCall, call: Call) -> Self {
         let closing = errand.closing();
         Self { errand, call: Some(call), first: None, timer: None, closing }
-    }
-
-    /// The name of the server that was called.
-    pub(crate) fn server(&self) -> &str {
-        self.errand.server()
     }
 
     /// Waits for what comes first: the answer goes out alone, everything else begins a stream.
@@ -87,8 +82,22 @@ impl ModernCallStream {
         }
     }
 
-    /// The next message, as it is; nothing after the last one.
-    pub(crate) fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
+    fn poll_sign_of_life(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let timer = self.timer.get_or_insert_with(|| Box::pin(tokio::time::sleep(SIGN_OF_LIFE)));
+        std::task::ready!(timer.as_mut().poll(cx));
+        self.timer = None;
+        Poll::Ready(())
+    }
+}
+
+impl EventBody for ModernCallStream {
+    fn server(&self) -> Option<Arc<str>> {
+        Some(self.errand.server().into())
+    }
+}
+
+impl MessageBody for ModernCallStream {
+    fn poll_message(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
         if let Some(first) = self.first.take() {
             return Poll::Ready(Some(first));
         }
@@ -122,13 +131,6 @@ impl ModernCallStream {
         }
         Poll::Ready(None)
     }
-
-    fn poll_sign_of_life(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        let timer = self.timer.get_or_insert_with(|| Box::pin(tokio::time::sleep(SIGN_OF_LIFE)));
-        std::task::ready!(timer.as_mut().poll(cx));
-        self.timer = None;
-        Poll::Ready(())
-    }
 }
 
 impl Body for ModernCallStream {
@@ -139,7 +141,7 @@ impl Body for ModernCallStream {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        let data = match self.poll_next(cx) {
+        let data = match self.poll_message(cx) {
             Poll::Ready(text) => {
                 self.timer = None;
                 text.map(|text| sse::Event::new(text).encode().into())

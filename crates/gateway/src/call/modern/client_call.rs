@@ -13,8 +13,10 @@ use stayput_wire::{Code, Era, Message, Raw, meta};
 use crate::{
     auth::call_limit::{At, CallPermit},
     call::{
-        ReplyText,
-        session_link::{RequestRef, SessionLink},
+        modern::{
+            answer::Finish, bridge, call_stream::ModernCallStream, request::ModernRequest, state,
+        },
+        session_link::SessionLink,
         sessionless::Sessionless,
     },
     config::Tools,
@@ -24,14 +26,10 @@ use crate::{
         call_record::CallRecord,
     },
     reply::{
-        self, Reply,
+        self, Reply, ReplyText, RequestRef,
         loss::{self, LossReport},
     },
     state::AppState,
-};
-use crate::{
-    call::modern::{answer::Finish, bridge, state},
-    route::modern::{ModernCallStream, Request},
 };
 
 /// How clients ask to hear what happens.
@@ -81,7 +79,7 @@ pub(crate) struct Ended {
 /// Asks a server something that concerns no session, on the link that all share. A server that has a link
 /// for each session is asked on one that is thrown away.
 pub(crate) async fn ask(
-    request: &Request<'_>,
+    request: &ModernRequest<'_>,
     profile: &Arc<Profile>,
     link: Option<Held>,
 ) -> Response<Reply> {
@@ -118,7 +116,7 @@ pub(crate) async fn ask(
     }
 }
 
-impl Request<'_> {
+impl ModernRequest<'_> {
     /// Room for one more call that belongs to no session.
     fn turn(&self) -> Option<CallPermit> {
         let (owner, server) = (self.owner.clone(), self.server.shared_name());
@@ -145,8 +143,8 @@ impl Request<'_> {
 
 /// What is told first if the state behind a link that several share was lost since this owner last called. Who
 /// of several that come without a name is told is not known: every answer says which generation it is of.
-fn shared_loss(request: &Request<'_>, profile: &Profile, link: &Held) -> Option<ReplyText> {
-    let Request { app, server, owner, .. } = request;
+fn shared_loss(request: &ModernRequest<'_>, profile: &Profile, link: &Held) -> Option<ReplyText> {
+    let ModernRequest { app, server, owner, .. } = request;
     let keeps = profile.way().era() == Era::Legacy && link.keeps_state();
     if !keeps || !loss::depends_on_state(request.method) {
         return None;
@@ -176,7 +174,7 @@ fn unnamed(message: &Message<'_>) -> Option<String> {
 
 impl ModernCall {
     pub(crate) fn new(
-        request: &Request<'_>,
+        request: &ModernRequest<'_>,
         profile: &Arc<Profile>,
         link: Held,
         behind: CallOwner,
@@ -187,7 +185,8 @@ impl ModernCall {
             CallOwner::Session(of) => Some(of.visit.session.session()),
             CallOwner::Sessionless { .. } => None,
         };
-        let account = CallRecord::begin(request.app, request.begun(session.map(|it| &**it)));
+        let account =
+            CallRecord::begin(request.app.watch.as_ref(), request.begun(session.map(|it| &**it)));
         Self {
             behind,
             link,
@@ -221,7 +220,7 @@ impl ModernCall {
     /// Sends it, and waits for what comes first.
     pub(crate) async fn send(mut self, message: &Message<'_>) -> Response<Reply> {
         if !self.listens() {
-            self.account.sent(&self.app, &self.server);
+            self.account.sent(&self.app.metrics, &self.server);
         }
         let traced = self.account.traced(message);
         let traced = traced.as_deref().and_then(|text| Message::parse(text.as_bytes()).ok());

@@ -8,22 +8,22 @@ use stayput_upstream::Profile;
 use stayput_wire::Era;
 
 use crate::{
-    call::modern::{
-        bridge,
-        client_call::{self, CallOwner, ModernCall, OfSession},
-        validate,
+    call::{
+        modern::{
+            bridge,
+            client_call::{self, CallOwner, ModernCall, OfSession},
+            request::ModernRequest,
+            validate,
+        },
+        session_link::SessionLink,
     },
-    route::modern::Request,
-};
-use crate::{
-    call::session_link::SessionLink,
     identify::{self, EphemeralSession, RequestEdit, SessionChoice, cookie},
     observe::CallEnd,
     reply::{self, Reply, loss},
 };
 
 /// A request that depends on the state of a session. Where cookies count, its answer sets one.
-pub(crate) async fn call(request: &Request<'_>, profile: &Arc<Profile>) -> Response<Reply> {
+pub(crate) async fn call(request: &ModernRequest<'_>, profile: &Arc<Profile>) -> Response<Reply> {
     let (app, headers) = (request.app, request.headers);
     let which = identify::which(app, request.claim()).await;
     let (mut response, cookie) = match which {
@@ -55,8 +55,8 @@ struct Meant {
     fleeting: bool,
 }
 
-async fn run(request: &Request<'_>, profile: &Arc<Profile>, meant: Meant) -> Response<Reply> {
-    let Request { app, server, message, .. } = request;
+async fn run(request: &ModernRequest<'_>, profile: &Arc<Profile>, meant: Meant) -> Response<Reply> {
+    let ModernRequest { app, server, message, .. } = request;
     let Meant { session, origin, text, given, fleeting } = meant;
     let fleeting = fleeting.then(|| EphemeralSession::of(app, session.session()));
     let visit =

@@ -5,10 +5,7 @@ use std::borrow::Cow;
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
 use stayput_wire::{Code, Era, Message, ParamHeaders, Raw, Version, header as mcp, json, meta};
 
-use crate::{
-    listen::router::accepts,
-    reply::{self, Reply},
-};
+use crate::reply::{self, Reply, accept::accepts};
 
 /// A request that is not let in.
 #[derive(Debug)]

@@ -36,8 +36,8 @@ use crate::{
     cli,
     config::{Config, SETTINGS, command_server},
     observe::log::Log,
-    route::aggregate::all,
 };
+use futures_util::future::join_all;
 
 /// How many servers are looked at at once: each is several processes for a moment.
 const AT_ONCE: usize = 4;
@@ -137,7 +137,7 @@ async fn probe_all(
             found
         }
     });
-    all(probes).await
+    join_all(probes).await
 }
 
 /// What is being done, for somebody who looks.

@@ -11,8 +11,10 @@ use super::{
     files,
     finding::{Finding, Isolated, OfServer},
 };
-use crate::catalog::tool_argument::{self, Argument};
-use crate::commands::check::isolation_probe::{self, Pair, Seen};
+use crate::{
+    catalog::tool_argument::{self, Argument},
+    commands::check::isolation_probe::{self, Pair, Seen},
+};
 
 /// How many names are told where there may be many.
 const NAMED: usize = 5;

@@ -5,7 +5,11 @@ mod mcp;
 pub(crate) mod sessions;
 mod table;
 
-use std::{fmt, path::PathBuf, time::Duration};
+use std::{
+    fmt,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode, header};
@@ -15,7 +19,12 @@ use serde_json::Value;
 use stayput_upstream::http::{self as upstream, Client, ClientSettings, Target};
 use tokio::runtime::Handle;
 
-use crate::{cli::AtError, listen::unix_socket};
+use crate::{
+    app::{ServeError, instance_lock, reload::StartError},
+    cli::{At, StoreUrl, found, stdio},
+    config::command_server::Definition,
+    listen::unix_socket,
+};
 
 /// The largest answer that is taken.
 const LIMIT: usize = 64 << 20;
@@ -80,6 +89,49 @@ impl Said {
 
 type Headers<'a> = &'a [(HeaderName, HeaderValue)];
 
+/// Why it is not known where the gateway is.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum AtError {
+    #[error(transparent)]
+    Start(#[from] StartError),
+    #[error(transparent)]
+    Config(#[from] crate::config::ConfigError),
+    #[error(transparent)]
+    Folder(#[from] ServeError),
+    #[error("the token cannot be read from {}: {error}", file.display())]
+    Token { file: PathBuf, error: std::io::Error },
+    #[error("--url: {0}")]
+    Url(#[from] stayput_upstream::http::TargetError),
+    #[error("no request can be sent: {0}")]
+    Client(#[from] stayput_upstream::http::ClientError),
+}
+
+impl At {
+    /// The way to the gateway.
+    ///
+    /// # Errors
+    /// [`AtError`] says what to name.
+    pub(crate) fn way(&self, folder: &Path) -> Result<Way, AtError> {
+        if let Some(url) = &self.url {
+            let token = self.token_file.as_ref().map(|file| {
+                let read = std::fs::read_to_string(file);
+                read.map_err(|error| AtError::Token { file: file.clone(), error })
+            });
+            let token = token.transpose()?.map(|token| token.trim().to_owned());
+            return Way::url(url, token);
+        }
+        let definition = match self.config.clone().or_else(|| found(folder)) {
+            Some(file) => stdio::read(&file, folder)?,
+            None => Definition::new(None, Path::new("stayput.json"), folder),
+        };
+        let definition = match &self.store {
+            Some(StoreUrl(store)) => definition.on(store),
+            None => definition,
+        };
+        Ok(Way::Socket(instance_lock::folder(&definition.config()?.store)?))
+    }
+}
+
 impl Way {
     /// The way to an address.
     pub(crate) fn url(url: &str, token: Option<String>) -> Result<Self, AtError> {
@@ -135,7 +187,7 @@ async fn over_http(client: &Client, request: upstream::Request) -> Result<Said, 
 }
 
 async fn over_socket(
-    data: &std::path::Path,
+    data: &Path,
     (method, path): (Method, &str),
     headers: Headers<'_>,
     body: Bytes,

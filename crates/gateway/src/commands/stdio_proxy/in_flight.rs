@@ -4,7 +4,10 @@ use std::collections::{HashMap, HashSet};
 
 use stayput_wire::{Batch, Era, Kind, Message};
 
-use crate::{call::session_link::RequestRef, reply, route::modern};
+use crate::{
+    reply::{self, RequestRef},
+    route::modern,
+};
 
 /// What a client asked and was not answered, and what it was asked.
 #[derive(Default)]

@@ -17,12 +17,12 @@ use tokio::{
     time::Instant,
 };
 
-use crate::commands::stdio_proxy::{
-    holder::{Holder, Way},
-    in_flight::Flights,
-};
 use crate::{
     app::{instance_lock, standalone::Signals},
+    commands::stdio_proxy::{
+        holder::{Holder, Way},
+        in_flight::Flights,
+    },
     config::command_server::{self, Definition},
     listen::{
         lines::Lines,
@@ -129,10 +129,7 @@ impl StdioProxy {
     }
 
     /// The holder; none if the client leaves before there is one.
-    async fn reach(
-        &mut self,
-        way: &Way,
-    ) -> Result<Option<Holder>, crate::commands::stdio_proxy::holder::ReachError> {
+    async fn reach(&mut self, way: &Way) -> Result<Option<Holder>, holder::ReachError> {
         let reaching = way.reach();
         tokio::pin!(reaching);
         loop {

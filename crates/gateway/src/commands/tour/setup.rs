@@ -17,8 +17,7 @@ use stayput_upstream::{
 use tokio::{runtime::Handle, task::JoinHandle};
 
 use super::{Seen, gateway::Gateway};
-use crate::commands::demo_server;
-use crate::commands::tour::processes;
+use crate::commands::{demo_server, tour::processes};
 
 /// Any free port of this machine.
 const ANYWHERE: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);

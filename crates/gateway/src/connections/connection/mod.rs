@@ -15,14 +15,13 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 use stayput_core::{
-    Clock as _, Connection as InStore, Generation, Handle, HandleHash, InUse, Owner, Session,
-    SessionId, Sessions, SystemClock,
+    Connection as InStore, Generation, Handle, HandleHash, InUse, Owner, Session, SessionId,
+    Sessions,
 };
 use stayput_upstream::{Asked, Declares, Hello, LinkKey, Place};
 use stayput_wire::Version;
 use tokio::{task::AbortHandle, time::Instant};
 
-use crate::connections::connection::in_flight::Flight;
 pub(crate) use crate::connections::connection::{
     in_flight::InFlight, preferences::ClientPreferences,
 };
@@ -34,8 +33,9 @@ use crate::{
         list::{List, Page},
     },
     config::target::Target,
-    connections::{event_stream::EventStream, stream_cache::ConnectionStreams},
-    state::AppState,
+    connections::{
+        connection::in_flight::Flight, event_stream::EventStream, stream_cache::ConnectionStreams,
+    },
 };
 
 /// A client that shook hands. `Mcp-Session-Id` names it; the session is another thing.
@@ -387,20 +387,24 @@ impl Connection {
         }
     }
 
-    /// Checks against the configuration that holds now whom the client listens to: what servers say that are not
-    /// there for it any more is not passed on.
-    pub(crate) fn recheck(&self, app: &AppState) {
+    /// Checks the access of a listening client again: `authenticate` returns the principal as it is now, and
+    /// `leads_to` says whether a server is still there for it. Messages of other servers are not delivered any more.
+    pub(crate) fn recheck(
+        &self,
+        authenticate: impl FnOnce(&Principal) -> Option<Principal>,
+        leads_to: impl Fn(&str, &Principal) -> bool,
+    ) {
         let mut under_way = self.under_way();
         let under_way = &mut *under_way;
         let Some(ear) = under_way.ear.as_mut().filter(|ear| !ear.principal.is_local()) else {
             return;
         };
-        let principal = app.owners.recheck(&ear.principal, SystemClock.now());
+        let principal = authenticate(&ear.principal);
         let leads = |link: &LinkKey| {
-            principal.as_ref().is_some_and(|principal| app.leads_to(link.server(), principal))
+            principal.as_ref().is_some_and(|principal| leads_to(link.server(), principal))
         };
         if let Some(Rare { hearing, .. }) = under_way.rare.as_deref_mut() {
-            // Forgotten, too: should the server come back, it is listened to anew.
+            // Removes them too: if the server comes back, its messages are listened to again.
             hearing.extract_if(.., |(link, _)| !leads(link)).for_each(|(_, task)| task.abort());
         }
         if let Some(principal) = principal {

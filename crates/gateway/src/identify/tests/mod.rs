@@ -23,12 +23,12 @@ use crate::{
     auth::Claims,
     catalog::tool_view::ToolViews,
     config::{Handles, Identify},
-    connections::{registry::Connections, stream_cache::StreamCache},
-    listen::legacy_sse::LegacyClients,
+    connections::{
+        legacy_clients::LegacyClients, registry::Connections, stream_cache::StreamCache,
+    },
     observe::{log::Log, metrics::Metrics},
     reply::loss::LossAcknowledgements,
-    route::aggregate::Aggregate,
-    state::health::Health,
+    state::{aggregate::Aggregate, health::Health, identify_rules::IdentifyRules},
 };
 
 /// A gateway in memory, with one server that is known and never started.

@@ -15,8 +15,10 @@ use hyper::body::Body as _;
 use stayput_wire::{header as mcp, json};
 
 use super::{date, head::Head};
-use crate::listen::http1::conn::{Conn, Socket};
-use crate::reply::{AfterWrite, Reply};
+use crate::{
+    listen::http1::conn::{Conn, Socket},
+    reply::{AfterWrite, Reply},
+};
 
 /// A body up to this size goes out in one piece with its head.
 const SMALL: usize = 16 << 10;

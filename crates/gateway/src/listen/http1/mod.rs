@@ -34,12 +34,15 @@ pub(super) use self::{
     body::{NoBody, SLOWEST},
     head::Head,
 };
-use crate::listen::http1::conn::{Conn, Over, Socket};
-use crate::listen::{
-    router::{Step, Whence, enter, refuse, unread},
-    workers,
+use crate::{
+    listen::{
+        http1::conn::{Conn, Over, Socket},
+        router::{Step, Whence, enter, refuse, unread},
+        workers,
+    },
+    reply::Reply,
+    state::AppState,
 };
-use crate::{reply::Reply, state::AppState};
 
 /// How long a connection is kept for the next request.
 const IDLE: Duration = Duration::from_secs(120);

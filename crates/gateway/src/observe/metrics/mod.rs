@@ -17,9 +17,12 @@ use std::{
 use stayput_core::EndReason;
 use tokio::time::Instant;
 
-use self::{histogram::Histogram, page::Page};
+use self::histogram::Histogram;
+pub(crate) use self::page::Page;
 use crate::observe::metrics::labelled_counter::Tally;
-use crate::{config::target::Target, observe::Observers, state::AppState};
+
+/// Label of what stands for all servers at once.
+pub(crate) const ALL_SERVERS: &str = "all";
 
 /// Why a session is over.
 const ENDED: [&str; 4] = ["closed", "idle", "age", "evicted"];
@@ -97,6 +100,44 @@ impl Drop for Timing {
 }
 
 impl Metrics {
+    /// Writes the counters, leaving out servers that `visible` does not admit.
+    pub(crate) fn write_counters(&self, page: &mut Page, visible: impl Fn(&str) -> bool) {
+        let Metrics { opened, servers, total } = self;
+        let Total { resumed, ended, refused, reloaded } = &**total;
+        page.family("stayput_sessions_opened_total");
+        for (name, opened) in opened.iter().filter(|(name, _)| visible(name)) {
+            page.sample(&[("server", name)], opened.load(Ordering::Relaxed));
+        }
+        page.family("stayput_sessions_resumed_total");
+        page.sample(&[], resumed.load(Ordering::Relaxed));
+        page.family("stayput_sessions_ended_total");
+        for (reason, count) in ended.counts() {
+            page.sample(&[("reason", reason)], count);
+        }
+        page.family("stayput_losses_total");
+        for (name, server) in servers.iter().filter(|(name, _)| visible(name)) {
+            for (reason, count) in server.lost.counts() {
+                page.sample(&[("server", name), ("reason", reason)], count);
+            }
+        }
+        page.family("stayput_requests_refused_total");
+        for (reason, count) in refused.counts() {
+            page.sample(&[("reason", reason)], count);
+        }
+        page.family("stayput_reloads_total");
+        for (outcome, count) in reloaded.counts() {
+            page.sample(&[("outcome", outcome)], count);
+        }
+    }
+
+    /// Writes the durations of calls, leaving out servers that `visible` does not admit.
+    pub(crate) fn write_durations(&self, page: &mut Page, visible: impl Fn(&str) -> bool) {
+        page.family("stayput_call_seconds");
+        for (name, server) in self.servers.iter().filter(|(name, _)| visible(name)) {
+            server.calls.write(page, name);
+        }
+    }
+
     /// Nothing so far, for these servers.
     pub(crate) fn new<'a>(servers: impl Iterator<Item = &'a str>) -> Self {
         let of_server = |name: &str| {
@@ -104,7 +145,7 @@ impl Metrics {
             (name.to_owned(), Arc::new(of_server))
         };
         let servers: BTreeMap<_, _> = servers.map(of_server).collect();
-        let labels = servers.keys().map(String::as_str).chain([Target::All.label()]);
+        let labels = servers.keys().map(String::as_str).chain([ALL_SERVERS]);
         let total = Total {
             resumed: AtomicU64::default(),
             ended: Tally::new(&ENDED),
@@ -161,69 +202,6 @@ impl Metrics {
     pub(crate) fn call(&self, server: &str) -> Option<Timing> {
         let server = self.servers.get(server)?.clone();
         Some(Timing { server, begun: Instant::now() })
-    }
-}
-
-impl AppState {
-    /// All that is counted, as Prometheus reads it, for the servers that can be seen here.
-    pub(crate) fn metrics_page(&self) -> String {
-        let Metrics { opened, servers, total } = &*self.metrics;
-        let Total { resumed, ended, refused, reloaded } = &**total;
-        let mut page = Page::default();
-        page.family("stayput_sessions_opened_total");
-        let visible = |name: &str| self.servers.contains_key(name) || name == Target::All.label();
-        for (name, opened) in opened.iter().filter(|(name, _)| visible(name)) {
-            page.sample(&[("server", name)], opened.load(Ordering::Relaxed));
-        }
-        page.family("stayput_sessions_resumed_total");
-        page.sample(&[], resumed.load(Ordering::Relaxed));
-        page.family("stayput_sessions_ended_total");
-        for (reason, count) in ended.counts() {
-            page.sample(&[("reason", reason)], count);
-        }
-        page.family("stayput_losses_total");
-        for (name, server) in servers.iter().filter(|(name, _)| visible(name)) {
-            for (reason, count) in server.lost.counts() {
-                page.sample(&[("server", name), ("reason", reason)], count);
-            }
-        }
-        page.family("stayput_requests_refused_total");
-        for (reason, count) in refused.counts() {
-            page.sample(&[("reason", reason)], count);
-        }
-        page.family("stayput_reloads_total");
-        for (outcome, count) in reloaded.counts() {
-            page.sample(&[("outcome", outcome)], count);
-        }
-        self.gauges(&mut page);
-        page.family("stayput_call_seconds");
-        for (name, server) in servers.iter().filter(|(name, _)| visible(name)) {
-            server.calls.write(&mut page, name);
-        }
-        let dropped = |of: fn(&Observers) -> u64| self.watch.as_deref().map_or(0, of);
-        page.family("stayput_audit_dropped_total");
-        page.sample(&[], dropped(Observers::audit_dropped));
-        page.family("stayput_spans_dropped_total");
-        page.sample(&[], dropped(Observers::spans_dropped));
-        page.into_text()
-    }
-
-    fn gauges(&self, page: &mut Page) {
-        let number = |count: usize| u64::try_from(count).unwrap_or(u64::MAX);
-        page.family("stayput_sessions");
-        page.sample(&[], number(self.sessions.count()));
-        page.family("stayput_connections");
-        page.sample(&[], number(self.connections.len()));
-        page.family("stayput_links");
-        let links = self.links.status();
-        for name in self.servers.keys() {
-            let live = |it: &&stayput_upstream::LinkStatus| {
-                it.key.server() == name && it.generation.is_some()
-            };
-            page.sample(&[("server", name)], number(links.iter().filter(live).count()));
-        }
-        page.family("stayput_processes");
-        page.sample(&[], number(self.links.used().processes));
     }
 }
 

@@ -4,11 +4,11 @@ use std::fmt::{Display, Write as _};
 
 /// Numbers of one name.
 #[derive(Debug)]
-pub(super) struct Family {
-    pub(super) name: &'static str,
-    pub(super) kind: &'static str,
+pub(crate) struct Family {
+    pub(crate) name: &'static str,
+    pub(crate) kind: &'static str,
     #[cfg_attr(not(test), allow(dead_code, reason = "the documentation is held against it"))]
-    pub(super) labels: &'static [&'static str],
+    pub(crate) labels: &'static [&'static str],
     help: &'static str,
 }
 
@@ -22,7 +22,7 @@ const fn family(
 }
 
 /// All there are.
-pub(super) const FAMILIES: [Family; 13] = [
+pub(crate) const FAMILIES: [Family; 13] = [
     family("stayput_sessions_opened_total", "counter", &["server"], "Sessions that began."),
     family(
         "stayput_sessions_resumed_total",
@@ -70,14 +70,14 @@ pub(super) const FAMILIES: [Family; 13] = [
 
 /// A page that is being written.
 #[derive(Debug, Default)]
-pub(super) struct Page {
+pub(crate) struct Page {
     text: String,
     name: &'static str,
 }
 
 impl Page {
     /// The samples that follow are of this family.
-    pub(super) fn family(&mut self, name: &str) {
+    pub(crate) fn family(&mut self, name: &str) {
         if let Some(Family { name, kind, help, .. }) = FAMILIES.iter().find(|it| it.name == name) {
             // A text can always be written to.
             let _ = writeln!(self.text, "# HELP {name} {help}\n# TYPE {name} {kind}");
@@ -85,12 +85,12 @@ impl Page {
         }
     }
 
-    pub(super) fn sample(&mut self, labels: &[(&str, &str)], value: impl Display) {
+    pub(crate) fn sample(&mut self, labels: &[(&str, &str)], value: impl Display) {
         self.part("", labels, value);
     }
 
     /// A sample of a family whose samples have several names.
-    pub(super) fn part(&mut self, suffix: &str, labels: &[(&str, &str)], value: impl Display) {
+    pub(crate) fn part(&mut self, suffix: &str, labels: &[(&str, &str)], value: impl Display) {
         self.text.push_str(self.name);
         self.text.push_str(suffix);
         for (at, (name, value)) in labels.iter().enumerate() {
@@ -102,7 +102,7 @@ impl Page {
         let _ = writeln!(self.text, "{end} {value}");
     }
 
-    pub(super) fn into_text(self) -> String {
+    pub(crate) fn into_text(self) -> String {
         self.text
     }
 }

@@ -2,8 +2,11 @@
 
 use stayput_wire::{Era, Raw};
 
-use crate::{catalog::list::List, route::aggregate::roster::Roster};
-use crate::{route::lists, state::AppState};
+use crate::{
+    catalog::list::List,
+    route::lists,
+    state::{AppState, roster::Roster},
+};
 
 /// How long a list may be kept while a server is not there, in milliseconds.
 const SOON: u64 = 5_000;
@@ -20,7 +23,7 @@ pub(crate) struct CacheTtl {
 impl CacheTtl {
     /// What may be kept of these servers without asking them.
     pub(crate) fn new(roll: &Roster) -> Self {
-        let ttl = if roll.absent.is_empty() { lists::TTL } else { SOON };
+        let ttl = if roll.absent.is_empty() { crate::catalog::list::TTL } else { SOON };
         Self { ttl, private: false }
     }
 

@@ -6,7 +6,7 @@ use stayput_wire::{Raw, Version, json};
 
 use crate::{
     catalog::names::{Names, SEPARATOR},
-    route::aggregate::roster::{Present, Roster},
+    state::roster::{Present, Roster},
 };
 
 /// The result of `initialize`, for a client that speaks `version`.
@@ -96,7 +96,7 @@ mod tests {
     use stayput_upstream::Profile;
 
     use super::*;
-    use crate::route::aggregate::roster::Absent;
+    use crate::state::roster::Absent;
 
     fn present(name: &str, greeting: &Value) -> Present {
         let kept = json!({ "way": "legacy", "version": "2025-11-25", "greeting": greeting,

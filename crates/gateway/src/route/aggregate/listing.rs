@@ -8,24 +8,21 @@ use stayput_wire::{Raw, json};
 use super::Refusal;
 use crate::{
     call::{self, sessionless::Sessionless},
-    catalog::tool_argument,
-    identify::RequestContext,
-    route::lists,
-    session_tools,
-    state::AppState,
-};
-use crate::{
     catalog::{
         cursor::Cursor,
         index::Indexed,
         list::{self, List, Page, Part, TOOLS},
+        tool_argument,
     },
-    route::aggregate::{
-        cache_ttl::CacheTtl,
-        join_all::all,
+    identify::RequestContext,
+    route::{aggregate::cache_ttl::CacheTtl, lists},
+    session_tools,
+    state::{
+        AppState,
         roster::{Present, Roster},
     },
 };
+use futures_util::future::join_all;
 
 /// About how long a page may be. Many clients read the first one only, so all should fit on it.
 const PAGE: usize = 1 << 20;
@@ -78,7 +75,7 @@ impl Listing<'_> {
             let has = present.profile.greeting().has(self.list.capability);
             has.then(|| self.part(present, inner))
         });
-        let parts = all(parts).await;
+        let parts = join_all(parts).await;
         let indexes = self.indexes(&roll);
         let show = |server: &str, entry| self.show(&indexes, server, entry);
         let mut merged = list::merge(self.list, &parts, PAGE, show);

@@ -7,13 +7,12 @@
 
 pub(crate) mod cache_ttl;
 pub(crate) mod initialize;
-pub(crate) mod join_all;
 mod listing;
-pub(crate) mod roster;
 mod route;
 
 use std::{sync::Arc, time::Duration};
 
+use futures_util::future::join_all;
 use stayput_upstream::{CallOptions, Place};
 use stayput_wire::{Code, Era, Message, Version, json};
 
@@ -22,23 +21,19 @@ use self::{
     listing::{Listed, Listing},
     route::Route,
 };
-pub(crate) use crate::route::aggregate::join_all::all;
 use crate::{
-    call::{CallOutcome, ClientCall, ReplyText},
+    call::{CallOutcome, ClientCall, context::RequestParts},
+    catalog::{index::Indexed, list::List},
     connections::connection::Connection,
     identify::RequestContext,
-    reply,
-    route::{RequestParts, single},
+    reply::{self, ReplyText},
+    route::single,
     session_tools,
-    state::AppState,
-};
-use crate::{
-    catalog::{
-        index::{Indexed, Indexes},
-        list::List,
-        names::Names,
+    state::{
+        AppState,
+        aggregate::Aggregate,
+        roster::{Present, Roster},
     },
-    route::aggregate::roster::{Absences, Present, Roster},
 };
 
 /// How long each server may take to take in a log level.
@@ -48,19 +43,7 @@ const LEVEL: Duration = Duration::from_secs(5);
 const LEVELS: [&str; 8] =
     ["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"];
 
-/// What is known of all servers together.
-#[derive(Debug, Default)]
-pub(crate) struct Aggregate {
-    pub(crate) names: Names,
-    indexes: Indexes,
-    absences: Absences,
-}
-
 impl Aggregate {
-    pub(crate) fn new<'a>(servers: impl IntoIterator<Item = &'a str>) -> Self {
-        Self { names: Names::new(servers), ..Self::default() }
-    }
-
     /// A list of a server, to be looked up.
     fn indexed(
         &self,
@@ -114,7 +97,7 @@ impl Refusal {
 /// The result of `initialize` for a client of all servers. It never fails: who is not there is named.
 pub(crate) async fn greet(app: &Arc<AppState>, place: &Place, version: &Version) -> String {
     let roll = Roster::call(app, &place.owner, Some(place.clone())).await;
-    crate::route::aggregate::initialize::result(version, &roll, &app.aggregate.names)
+    initialize::result(version, &roll, &app.aggregate.names)
 }
 
 /// One request of a client of all servers.
@@ -228,6 +211,6 @@ async fn set_log_level(
             let _ = call.answer().await;
         }
     });
-    all(told).await;
+    join_all(told).await;
     Ok("{}".to_owned())
 }

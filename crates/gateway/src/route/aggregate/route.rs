@@ -11,12 +11,12 @@ use crate::{
         list::{List, PROMPTS, RESOURCES, TEMPLATES, TOOLS},
         names::{self, SEPARATOR},
     },
-    route::aggregate::roster::{self, Present, Roster},
-};
-use crate::{
     identify::RequestContext,
     observe::call_record::{CallRecord, CallStart},
-    state::AppState,
+    state::{
+        AppState,
+        roster::{self, Present, Roster},
+    },
 };
 
 /// The most servers that a sentence names.
@@ -94,7 +94,7 @@ impl<'a> Route<'a> {
         self.app.metrics.refused("denied_tool");
         if let Ok(message) = Message::parse(call.as_bytes()) {
             let begun = CallStart { server: Some(server), message: &message, ..self.claim.begun() };
-            CallRecord::denied(self.app, begun);
+            CallRecord::denied(self.app.watch.as_ref(), begun);
         }
     }
 

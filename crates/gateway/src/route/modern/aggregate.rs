@@ -6,19 +6,20 @@ use http::{HeaderMap, Response};
 use stayput_core::Owner;
 use stayput_wire::{Code, Era, Message};
 
-use super::{REMOVED, Request, discover};
-use crate::call::modern::{
-    client_call,
-    validate::{self, InvalidRequest},
-};
+use super::{REMOVED, discover};
 use crate::{
     auth::Claims,
+    call::modern::{
+        client_call,
+        request::ModernRequest,
+        validate::{self, InvalidRequest},
+    },
     connections::connection::Connection,
     identify::RequestContext,
     reply::{self, Reply},
-    route::aggregate::{self, Refusal, Routed, roster::Roster},
+    route::aggregate::{self, Refusal, Routed},
     session_tools,
-    state::AppState,
+    state::{AppState, roster::Roster},
 };
 
 /// One request to all servers, and what it came with.
@@ -101,7 +102,7 @@ impl ToAll<'_> {
             }
         };
         let owner = self.owner.clone();
-        Request { app, server, headers, path_key, stdio, message, owner, claims, id, method }
+        ModernRequest { app, server, headers, path_key, stdio, message, owner, claims, id, method }
             .pass()
             .await
     }

@@ -6,12 +6,12 @@ use http::Response;
 use stayput_upstream::Profile;
 use stayput_wire::{Edits, Era, Raw, json, meta};
 
-use super::{Request, lists};
-use crate::call::modern::validate;
 use crate::{
+    call::modern::{request::ModernRequest, validate},
     catalog::names::Names,
     reply::{self, Reply},
-    route::aggregate::{cache_ttl::CacheTtl, initialize, roster::Roster},
+    route::aggregate::{cache_ttl::CacheTtl, initialize},
+    state::roster::Roster,
 };
 
 /// What of a legacy server works for a modern client without a bridge between the eras.
@@ -35,7 +35,7 @@ pub(crate) fn advertises(profile: &Profile, method: &str) -> bool {
 
 /// The answer to `server/discover` as far as it is known: what the server itself said, or what follows from
 /// its handshake.
-pub(crate) fn known(request: &Request<'_>, profile: &Profile) -> Option<Response<Reply>> {
+pub(crate) fn known(request: &ModernRequest<'_>, profile: &Profile) -> Option<Response<Reply>> {
     let said = match profile.way().era() {
         Era::Legacy => Cow::Owned(built(profile)),
         Era::Modern => Cow::Borrowed(profile.greeting().result()),
@@ -67,7 +67,8 @@ fn built(profile: &Profile) -> String {
     let greeting = Raw::parse(profile.greeting().result()).ok();
     let find = |name: &str| greeting.and_then(|it| it.find(&[name])).filter(|it| !it.is_null());
     let capabilities = find("capabilities").map(capabilities).unwrap_or_default();
-    let (versions, ttl, kept) = (validate::versions(), crate::route::lists::TTL, lists::PUBLIC);
+    let (versions, ttl, kept) =
+        (validate::versions(), crate::catalog::list::TTL, crate::catalog::list::PUBLIC);
     let mut result = format!(
         r#"{{"resultType":"complete","supportedVersions":[{versions}],"capabilities":{{{capabilities}}},"ttlMs":{ttl},"cacheScope":{kept}"#
     );

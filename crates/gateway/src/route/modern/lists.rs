@@ -4,24 +4,18 @@ use http::Response;
 use stayput_upstream::{Isolation, Profile};
 use stayput_wire::Code;
 
-use super::Request;
-use crate::call::modern::answer::Finish;
 use crate::{
+    call::modern::{answer::Finish, request::ModernRequest},
     reply::{self, Reply},
     route::lists,
 };
 
-/// It is the same for everybody.
-pub(crate) const PUBLIC: &str = r#""public""#;
-
-/// Whether a method asks for a list.
-pub(crate) fn is_list(method: &str) -> bool {
-    matches!(method, "tools/list" | "prompts/list" | "resources/list" | "resources/templates/list")
-}
-
 /// One page of a list, as far as it is known. Who has a link for each session is not asked for a page that
 /// it did not announce: that would take a link.
-pub(crate) async fn known(request: &Request<'_>, profile: &Profile) -> Option<Response<Reply>> {
+pub(crate) async fn known(
+    request: &ModernRequest<'_>,
+    profile: &Profile,
+) -> Option<Response<Reply>> {
     let Some(page) = lists::page(profile, request.method, request.message.params()) else {
         let isolation = request.server.isolation(profile.way().era());
         let listed = !profile.pages(request.method).is_empty();

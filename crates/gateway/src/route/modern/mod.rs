@@ -7,25 +7,20 @@ pub(crate) mod lists;
 use std::sync::Arc;
 
 use http::{HeaderMap, Response, StatusCode};
-use stayput_core::{Owner, Session};
-use stayput_upstream::{Held, Isolation, Profile, Server};
+use stayput_upstream::{Held, Isolation, Profile};
 use stayput_wire::{Code, Era, Kind, Message, Version, meta};
 
-pub(crate) use crate::call::modern::call_stream::ModernCallStream;
-use crate::call::modern::validate::InvalidRequest;
-use crate::route::modern::aggregate::ToAll;
 use crate::{
-    auth::Claims,
-    call::{session_link::RequestRef, sessionless::Sessionless},
-    config::{Tools, target::Target},
-    connections::connection::Connection,
-    identify::{RequestContext, header_names},
-    observe::{
-        CallEnd,
-        call_record::{CallRecord, CallStart},
+    call::{
+        context::RequestParts,
+        modern::{request::ModernRequest, validate::InvalidRequest},
+        sessionless::Sessionless,
     },
+    config::{Tools, target::Target},
+    identify::header_names,
+    observe::call_record::CallRecord,
     reply::{self, Reply},
-    route::RequestParts,
+    route::modern::aggregate::ToAll,
     session_tools,
     state::{AppState, snapshot},
 };
@@ -50,65 +45,6 @@ pub(crate) fn is_spoken(headers: &HeaderMap, message: &Message<'_>) -> bool {
 pub(crate) fn is_named(headers: &HeaderMap) -> bool {
     let said = headers.get(&header_names::PROTOCOL_VERSION).and_then(|said| said.to_str().ok());
     said.is_some_and(|said| Version::from(said).era() == Era::Modern)
-}
-
-/// One request, and what it came with.
-pub(crate) struct Request<'a> {
-    pub(crate) app: &'a Arc<AppState>,
-    pub(crate) server: &'a Server,
-    pub(crate) headers: &'a HeaderMap,
-    /// The session in the path.
-    pub(crate) path_key: Option<&'a str>,
-    /// The connection, which a client over standard input and output has.
-    pub(crate) stdio: Option<&'a Arc<Connection>>,
-    pub(crate) message: &'a Message<'a>,
-    pub(crate) owner: Owner,
-    pub(crate) claims: &'a Claims,
-    /// The client's id as it was written.
-    pub(crate) id: &'a str,
-    pub(crate) method: &'a str,
-}
-
-impl Request<'_> {
-    pub(crate) fn asked(&self) -> RequestRef<'_> {
-        RequestRef { id: self.id, method: self.method }
-    }
-
-    /// What says which session is meant.
-    pub(crate) fn claim(&self) -> RequestContext<'_> {
-        RequestContext {
-            owner: &self.owner,
-            claims: self.claims,
-            server: Some(self.server),
-            headers: self.headers,
-            path_key: self.path_key,
-            message: self.message,
-            connection: self.stdio,
-        }
-    }
-
-    /// Which tools of the server are passed on, if not all are.
-    pub(crate) fn tools(&self) -> Option<&Tools> {
-        self.app.tools.get(self.server.name()).filter(|tools| !tools.passes_all())
-    }
-
-    /// Notes that a call, of a session if one is meant, was not made.
-    pub(crate) fn note(&self, session: Option<&Session>, outcome: CallEnd) {
-        CallRecord::begin(self.app, self.begun(session)).came_to(outcome);
-    }
-
-    pub(crate) fn begun<'r>(&'r self, session: Option<&'r Session>) -> CallStart<'r> {
-        let Request { owner, server, message, headers, .. } = self;
-        CallStart { owner, session, server: Some(server), message, headers }
-    }
-
-    pub(crate) fn failed(&self, sentence: &str) -> Response<Reply> {
-        reply::message(reply::failure(self.asked(), Era::Modern, sentence))
-    }
-
-    pub(crate) fn refused(&self, code: Code, sentence: &str) -> Response<Reply> {
-        InvalidRequest::new(code, sentence).response(Some(self.id))
-    }
 }
 
 /// Takes in a message of a modern client.
@@ -145,12 +81,12 @@ pub(crate) async fn take(
         let sentence = snapshot::gone(name);
         return InvalidRequest::new(Code::INTERNAL_ERROR, &sentence).response(Some(id));
     };
-    Request { app, server, headers, path_key, stdio, message, owner, claims, id, method }
+    ModernRequest { app, server, headers, path_key, stdio, message, owner, claims, id, method }
         .answer()
         .await
 }
 
-impl Request<'_> {
+impl ModernRequest<'_> {
     pub(crate) async fn answer(&self) -> Response<Reply> {
         if REMOVED.contains(&self.method) {
             let sentence = format!("this version of the protocol has no `{}`", self.method);
@@ -181,7 +117,7 @@ impl Request<'_> {
         }
         let known = match self.method {
             "server/discover" => discover::known(self, &profile),
-            method if lists::is_list(method) => lists::known(self, &profile).await,
+            method if crate::catalog::list::is_list(method) => lists::known(self, &profile).await,
             _ if self.server.isolation(era) == Isolation::Shared => None,
             _ => return crate::call::modern::session::call(self, &profile).await,
         };
@@ -194,7 +130,7 @@ impl Request<'_> {
     /// What is known of the server. For a list, as it is now, also if the server said on some link that it
     /// changed, or did not tell it before; nothing else waits for that.
     pub(crate) async fn profile(&self) -> Result<Arc<Profile>, String> {
-        let profile = match lists::is_list(self.method) {
+        let profile = match crate::catalog::list::is_list(self.method) {
             true => self.app.current(self.server, &self.owner, self.method).await,
             false => self.app.profile(self.server, &self.owner).await,
         };
@@ -213,7 +149,7 @@ impl Request<'_> {
         let allowed = |tools: &Tools| name.as_deref().is_some_and(|name| tools.allows(name));
         if self.tools().is_some_and(|tools| !allowed(tools)) {
             self.app.metrics.refused("denied_tool");
-            CallRecord::denied(self.app, self.begun(None));
+            CallRecord::denied(self.app.watch.as_ref(), self.begun(None));
             // As for one that is not there.
             return Some(self.refused(Code::INVALID_PARAMS, "Unknown tool"));
         }

@@ -10,8 +10,8 @@ use stayput_core::Owner;
 use stayput_upstream::{OpenError, Place, Profile, Server};
 use tokio::{runtime::Handle, time::Instant};
 
-use crate::route::aggregate::join_all::all;
 use crate::{auth::Claims, config::target::Target, reply::loss::LISTS_CHANGED, state::AppState};
+use futures_util::future::join_all;
 
 /// How long a server that nobody knows yet is waited for. The others are not held up any longer by it;
 /// whoever listens is told when it comes.
@@ -52,7 +52,7 @@ impl Roster {
             async move { (server.name().to_owned(), ask(app, owner, place, server).await) }
         });
         let mut roll = Self::default();
-        for (name, answer) in all(asked).await {
+        for (name, answer) in join_all(asked).await {
             match answer {
                 Ok(profile) => roll.present.push(Present { name, profile }),
                 Err(reason) => roll.absent.push(Absent { name, reason }),

@@ -1,0 +1,56 @@
+//! End of a connection: its default session ends with it, unless something else ever named that session.
+
+use stayput_core::{Handle, OpenError, Owner, Session, SessionId};
+
+use crate::{connections::connection::Connection, messages::subscriptions, state::AppState};
+
+impl AppState {
+    /// Ends a connection, and the session that was made with it, if nothing else ever named that.
+    pub(crate) async fn disconnect(&self, owner: &Owner, name: &Handle) -> Result<bool, OpenError> {
+        let Some(connection) = self.connection(owner, name).await? else { return Ok(false) };
+        // The sessions first: whatever happens after that, nothing of them lives on.
+        let mut own = vec![connection.session, connection.default_session()];
+        own.dedup();
+        let mut ended = Vec::new();
+        for session in own {
+            if self.end_unless_known(&connection, session).await? {
+                ended.push(session);
+            }
+        }
+        self.sessions.disconnect(owner, name).await?;
+        self.connections.remove(connection.name_hash());
+        let wishes = connection.wishes();
+        connection.close();
+        for session in ended {
+            let _ = self.links.end(session).await;
+        }
+        // At those links that others go on with.
+        subscriptions::give_up(self, &connection, &wishes);
+        Ok(true)
+    }
+
+    /// Ends a session of a connection; says whether it is over.
+    async fn end_unless_known(
+        &self,
+        connection: &Connection,
+        id: SessionId,
+    ) -> Result<bool, OpenError> {
+        match self.sessions.by_id(&connection.owner, id).await {
+            Ok(session) if is_known_elsewhere(&session) => return Ok(false),
+            Ok(session) => {
+                let own = session.session().clone();
+                drop(session);
+                self.end(&own, Some(connection.target.label())).await?;
+            }
+            Err(OpenError::Unknown | OpenError::Over(_)) => {}
+            Err(error) => return Err(error),
+        }
+        Ok(true)
+    }
+}
+
+/// Whether somebody beside the connection it was made with may count on a session.
+fn is_known_elsewhere(session: &Session) -> bool {
+    let record = session.record();
+    record.key.is_some() || record.named
+}

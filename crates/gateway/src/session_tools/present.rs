@@ -1,0 +1,32 @@
+//! Tools of a server as its client sees them: with an argument for the session, beside Stayput's own tools.
+
+use std::sync::Arc;
+
+use crate::{
+    catalog::tool_argument, identify::RequestContext, session_tools::schemas, state::AppState,
+};
+
+impl AppState {
+    /// A result of `tools/list` as this client sees it; `None` if it stays as it is. Our own tools stand
+    /// on the first page, which every client reads.
+    pub(crate) async fn shown(
+        self: &Arc<Self>,
+        claim: &RequestContext<'_>,
+        page: &str,
+    ) -> Option<String> {
+        let (takes, shows) = (self.takes_argument(claim), self.shows_tools(claim));
+        if !takes && !shows {
+            return None;
+        }
+        let sight = self.sight_now(claim).await.filter(|sight| sight.kept)?;
+        let with_argument =
+            takes.then(|| tool_argument::listed(page, &sight.argument).into_owned());
+        let page = with_argument.as_deref().unwrap_or(page);
+        let cursor = claim.message.params().and_then(|params| params.find(&["cursor"]));
+        let list =
+            tool_argument::list(page).filter(|_| shows && cursor.is_none_or(|it| it.is_null()));
+        let Some(list) = list else { return with_argument };
+        let own = schemas::listed(&self.identify, claim, sight.prefixed);
+        Some(tool_argument::appended(page, list, &own))
+    }
+}

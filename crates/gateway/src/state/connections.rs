@@ -1,0 +1,109 @@
+//! Connections of clients, found in memory or restored from the store.
+
+use std::sync::Arc;
+
+use stayput_core::{Clock as _, Handle, OpenError, Owner, SystemClock};
+use tokio::time::Instant;
+
+use crate::{connections::connection::Connection, observe::events::Event, state::AppState};
+
+impl AppState {
+    /// The connection of `owner` with this name, from memory or from the store.
+    pub(crate) async fn connection(
+        &self,
+        owner: &Owner,
+        name: &Handle,
+    ) -> Result<Option<Arc<Connection>>, OpenError> {
+        let hash = name.hash(owner);
+        if let Some(known) = self.connections.get(&hash) {
+            return Ok(Some(known));
+        }
+        let Some((session, body)) = self.sessions.connection(owner, name).await? else {
+            return Ok(None);
+        };
+        let named = (owner.clone(), name.clone());
+        let Some(restored) = Connection::from_bytes(named, session, &body) else {
+            return Ok(None);
+        };
+        let restored = Arc::new(restored);
+        let known = self.connections.restore(restored.clone());
+        if Arc::ptr_eq(&known, &restored) {
+            self.note(session, Event::Resumed { server: known.target.label() });
+        }
+        Ok(Some(known))
+    }
+
+    /// Checks the access of every listening client against this configuration.
+    pub(crate) fn recheck_listeners(&self) {
+        self.connections.all().iter().for_each(|connection| self.recheck_listener(connection));
+    }
+
+    /// Checks the access of one listening client against this configuration.
+    pub(crate) fn recheck_listener(&self, connection: &Connection) {
+        connection.recheck(
+            |principal| self.owners.recheck(principal, SystemClock.now()),
+            |server, principal| self.leads_to(server, principal),
+        );
+    }
+
+    /// Keeps what a connection has become.
+    pub(crate) async fn keep(&self, connection: &Connection) -> Result<(), OpenError> {
+        let session = self.session(&connection.owner, connection.default_session()).await?;
+        self.sessions.connect(&session, connection.name(), &connection.to_bytes()).await
+    }
+
+    /// Tells the store which connections are used: of many that lead to one session it forgets those that
+    /// nobody used for long. What it was not told now it is told next time.
+    pub(crate) async fn note_uses(&self, now: Instant) {
+        let due = self.connections.due(now);
+        if !due.is_empty() && self.sessions.used(&due).await.is_ok() {
+            self.connections.noted(&due, now);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use stayput_core::{Connection as InStore, Wish};
+    use stayput_upstream::Hello;
+    use stayput_wire::Version;
+
+    use super::*;
+    use crate::config::target::Target;
+    use crate::identify::tests::{World, ann};
+
+    /// R062: the store hears which connections are used, so that it forgets others; not with each call, and not
+    /// of those that nobody uses.
+    #[tokio::test]
+    async fn the_store_is_told_which_connections_are_used() {
+        let World { app, store, .. } = &World::new().await;
+        let session = app.sessions.open(&Wish::new(ann())).await.unwrap().session;
+        let (name, version) = (Handle::generate(), Version::LATEST_LEGACY);
+        let (named, said) = ((ann(), name.clone()), (version, Hello::default()));
+        let made = Connection::new(named, session.id(), Target::All, said);
+        app.keep(&made).await.unwrap();
+        app.connections.insert(Arc::new(made));
+        let uses = async || app.connection(&ann(), &name).await.unwrap().unwrap();
+        let mut now = Instant::now();
+        let told = async |now| {
+            store.asked();
+            app.note_uses(now).await;
+            store.asked() == ["touch_connections"]
+        };
+        uses().await;
+        assert!(!told(now).await, "it was kept just now");
+        now += 2 * InStore::NOTED;
+        assert!(told(now).await);
+        now += 2 * InStore::NOTED;
+        assert!(!told(now).await, "nobody used it since");
+        let listens = uses().await;
+        assert!(told(now).await);
+        now += 2 * InStore::NOTED;
+        assert!(told(now).await, "whoever listens uses it");
+        drop(listens);
+        // What is not remembered here may be forgotten again before it is used the next time.
+        app.connections.remove(&name.hash(&ann()));
+        uses().await;
+        assert!(told(now).await);
+    }
+}

@@ -1,0 +1,59 @@
+//! Sessions of the store: open, end, forget, and wait for one that another process holds.
+
+use std::sync::Arc;
+
+use stayput_core::{EndReason, OpenError, Opened, Origin, Session, SessionId, Wish};
+
+use crate::{
+    observe::{events::Event, log::Level},
+    reply::loss,
+    state::AppState,
+};
+
+impl AppState {
+    /// The session that is wished for, for a client of `server`. That a new one begins is noted.
+    pub(crate) async fn open(&self, wish: &Wish, server: &str) -> Result<Opened, OpenError> {
+        let opened = self.patiently(|| self.sessions.open(wish)).await?;
+        if opened.origin == Origin::Fresh {
+            self.note(opened.session.id(), Event::Opened { server });
+        }
+        Ok(opened)
+    }
+
+    /// Ends a session because its client is done with it.
+    pub(crate) async fn end(
+        &self,
+        session: &Arc<Session>,
+        server: Option<&str>,
+    ) -> Result<(), OpenError> {
+        self.sessions.end(session).await?;
+        self.note(session.id(), Event::Ended { server, reason: EndReason::Closed });
+        Ok(())
+    }
+
+    /// The same for one that nobody was told of: nothing of it is kept.
+    pub(crate) async fn forget(
+        &self,
+        session: &Arc<Session>,
+        server: &str,
+    ) -> Result<(), OpenError> {
+        self.end(session, Some(server)).await?;
+        self.sessions.forget(session).await
+    }
+
+    /// Counts and logs what happened to a session.
+    pub(crate) fn note(&self, session: SessionId, event: Event<'_>) {
+        match event {
+            Event::Opened { server } => self.metrics.opened(server),
+            Event::Resumed { .. } => self.metrics.resumed(),
+            Event::Lost { server, reason, .. } => self.metrics.lost(server, loss::word(reason)),
+            Event::Ended { reason, .. } => self.metrics.ended(reason),
+        }
+        let id = session.to_string();
+        let mut fields = vec![("event", event.name()), ("session", &*id)];
+        fields.extend(event.server().map(|server| ("server", server)));
+        fields.extend(event.reason().map(|reason| ("reason", reason)));
+        let level = if matches!(event, Event::Lost { .. }) { Level::Warn } else { Level::Info };
+        self.log.event(level, &event.sentence(session), &fields);
+    }
+}
