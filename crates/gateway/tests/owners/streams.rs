@@ -367,12 +367,14 @@ async fn a_stream_that_nobody_reads_ends_too() {
         tokio::time::sleep(Duration::from_millis(300)).await;
     }
     assert_eq!(processes::with_token(&mark).len(), 1);
-    reconfigure(&gateway, |all| {
+    let lost = reconfigure(&gateway, |all| {
         let (_, hash) = token("bob");
         all["stayput"]["auth"]["tokens"] = json!({ "bob": hash });
     })
     .await;
-    gone(&mark).await;
+    // Its process is given a moment to end. After half a minute a stream that nobody reads ends anyhow.
+    let ended = tokio::time::timeout_at(lost + 5 * SOON, gone(&mark)).await;
+    assert!(ended.is_ok(), "it still runs");
     drop(unread);
 }
 
