@@ -32,6 +32,7 @@ pub(crate) enum CallEnd {
     /// There is no link to the server.
     NoLink,
     /// The configuration does not let it be made: the tool is not to be called, or a limit is reached.
+    /// Or the message must not reach a server, whatever is configured.
     Denied,
     /// Nobody waits for it any more.
     Cancelled,

@@ -140,7 +140,7 @@ impl Client {
     }
 
     async fn cancel(&self) {
-        self.tell(notification("notifications/cancelled", json!({ "requestId": 7 }))).await;
+        self.tell(notification("notifications/cancelled", &json!({ "requestId": 7 }))).await;
     }
 
     async fn answer(&self, id: &Value, name: &str) {
@@ -151,7 +151,7 @@ impl Client {
     /// Has the server send this, outside any call.
     async fn have_sent(&self, message: Value) {
         let params = json!({ "message": message });
-        self.tell(notification("notifications/test/send", params)).await;
+        self.tell(notification("notifications/test/send", &params)).await;
     }
 
     async fn listen(&self) -> Events {
@@ -184,7 +184,7 @@ impl Client {
     }
 }
 
-fn notification(method: &str, params: Value) -> Value {
+fn notification(method: &str, params: &Value) -> Value {
     json!({ "jsonrpc": "2.0", "method": method, "params": params })
 }
 
@@ -313,7 +313,7 @@ async fn withdrawal_reaches_the_client_of_its_question() {
         // The server counts its questions from one.
         for id in [&asked["id"], &json!(99), &json!(1)] {
             let params = json!({ "requestId": id });
-            bob.have_sent(notification("notifications/cancelled", params)).await;
+            bob.have_sent(notification("notifications/cancelled", &params)).await;
         }
         let withdrawn = next(&mut call).await;
         assert_eq!(withdrawn["method"], "notifications/cancelled", "{way:?}");
@@ -392,8 +392,8 @@ async fn log_message_reaches_its_call_alone() {
         bob.cancel().await;
         assert_eq!(methods(&rest(slow).await), [""; 0], "{way:?}");
         let outside = json!({ "level": "info", "data": "outside" });
-        bob.have_sent(notification(LOGGED, outside.clone())).await;
-        bob.have_sent(notification("notifications/of/theirs", outside)).await;
+        bob.have_sent(notification(LOGGED, &outside)).await;
+        bob.have_sent(notification("notifications/of/theirs", &outside)).await;
         let heard = ann.heard(&mut [&mut others, &mut bobs]).await;
         assert_eq!(heard, [[""; 0]; 2], "{way:?}");
     }

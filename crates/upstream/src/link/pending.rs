@@ -21,6 +21,9 @@ const LEFT: Duration = Duration::from_secs(60);
 
 type Questions = Vec<Question>;
 
+/// Calls of a shared link that were given up, and until when the server may still be working on them.
+type Left = Vec<(u64, Instant)>;
+
 /// A question of the server that was not answered yet.
 #[derive(Debug)]
 struct Question {
@@ -39,9 +42,8 @@ pub(crate) struct Pending {
     asked: Option<Box<Questions>>,
     /// Counts questions.
     questions: u64,
-    /// Calls of a shared link that were given up, and until when the server may still be working on them. In a
-    /// box, too.
-    left: Option<Box<Vec<(u64, Instant)>>>,
+    /// In a box, too.
+    left: Option<Box<Left>>,
     /// Set once, when the link is over. From then on no call comes in.
     closed: Option<Arc<Loss>>,
     /// When somebody looks for calls that took too long. Kept while calls come and go: with limits

@@ -40,7 +40,7 @@ const LOST: [&str; 8] = [
 ];
 
 /// Why a request was not passed on.
-const REFUSED: [&str; 15] = [
+const REFUSED: [&str; 16] = [
     "malformed",
     "unauthorized",
     "foreign",
@@ -54,6 +54,7 @@ const REFUSED: [&str; 15] = [
     "no_session",
     "no_link",
     "denied_tool",
+    "invalid_message",
     "duplicate_id",
     "other",
 ];
