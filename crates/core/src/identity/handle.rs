@@ -1,16 +1,16 @@
-//! The secret that names a session from outside.
+//! Secret handle that lets a client address a session.
 
 use std::{fmt, str::FromStr};
 
 use subtle::ConstantTimeEq;
 
-use crate::{Digest, Owner, random, text::InvalidText};
+use crate::{Digest, InvalidText, Owner, identity::random};
 
-/// A secret name of a session: `sp_` and 160 random bits, minted here and nowhere else.
+/// Secret name of a session: `sp_` and 160 random bits.
 ///
-/// Who holds a handle *and* is the session's owner may use the session; the handle alone is not
-/// enough. There is no `Display`, and `Debug` shows only the first characters, so a handle does not
-/// get into a log by accident; [`Handle::expose`] is the only way to the whole text.
+/// A caller needs the handle *and* must be the session's owner; the handle alone is not enough.
+/// There is no `Display`, and `Debug` shows only the first characters, so that a handle does not
+/// get into a log by accident. [`Handle::expose`] returns the whole text.
 ///
 /// ```
 /// use stayput_core::Handle;
@@ -24,18 +24,19 @@ use crate::{Digest, Owner, random, text::InvalidText};
 #[derive(Clone)]
 pub struct Handle([u8; Handle::LENGTH]);
 
-/// The letters of RFC 4648 base32 in lower case: no two look alike, and a model copies them well.
+/// Alphabet of RFC 4648 base32 in lower case. No two letters look alike, and a model copies them
+/// well.
 const LETTERS: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
 const RANDOM_BYTES: usize = 20;
 
 impl Handle {
-    /// What every handle begins with.
+    /// Prefix of every handle.
     pub const PREFIX: &'static str = "sp_";
 
-    /// The length of every handle.
+    /// Length of every handle in bytes.
     pub const LENGTH: usize = Self::PREFIX.len() + RANDOM_BYTES * 8 / 5;
 
-    /// A new handle.
+    /// Generates a new handle.
     #[must_use]
     pub fn generate() -> Self {
         let mut text = [0; Self::LENGTH];
@@ -52,14 +53,14 @@ impl Handle {
         Self(text)
     }
 
-    /// The whole secret, to be given to its owner and to nobody else.
+    /// Returns the whole secret. Give it to the owner only.
     #[must_use]
     pub fn expose(&self) -> &str {
-        // Nothing but ASCII is a handle.
+        // A handle is always ASCII.
         str::from_utf8(&self.0).unwrap_or_default()
     }
 
-    /// What is kept of this handle when it belongs to `owner`.
+    /// Hashes the handle together with its owner, for a store.
     #[must_use]
     pub fn hash(&self, owner: &Owner) -> HandleHash {
         HandleHash(Digest::of("handle", &[owner.as_str().as_bytes(), &self.0]))
@@ -71,7 +72,8 @@ impl FromStr for Handle {
 
     fn from_str(text: &str) -> Result<Self, InvalidText> {
         let letters = text.strip_prefix(Self::PREFIX);
-        // As LETTERS has them; each request brings a handle, and to look for each letter takes long.
+        // Same set as LETTERS. Every request brings a handle, and a pattern is faster than a search
+        // in LETTERS.
         let exact = |letters: &str| {
             letters.bytes().all(|letter| matches!(letter, b'a'..=b'z' | b'2'..=b'7'))
         };
@@ -87,27 +89,27 @@ impl fmt::Debug for Handle {
     }
 }
 
-/// What a store keeps of a handle: a hash over the owner and the handle together.
+/// Hash over an owner and a handle, as a store keeps it.
 ///
-/// Because the owner is hashed in, another owner's request looks for a different hash: a foreign
-/// handle and an unknown one take the same path, in the same time, to the same answer.
+/// The owner is part of the hash, so that another owner's request looks for a different hash. A
+/// foreign handle and an unknown one take the same path, in the same time, to the same answer.
 #[derive(Clone, Copy, Eq)]
 pub struct HandleHash(Digest);
 
 impl HandleHash {
-    /// The hash with exactly these bytes, as read back from a store.
+    /// Wraps 32 bytes that were read from a store.
     #[must_use]
     pub fn from_bytes(bytes: [u8; 32]) -> Self {
         Self(Digest::from_bytes(bytes))
     }
 
-    /// All 32 bytes, for a store.
+    /// Returns all 32 bytes, for a store.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8; 32] {
         self.0.as_bytes()
     }
 
-    /// All 32 bytes as hexadecimal digits, for a store that keeps text.
+    /// Formats all 32 bytes as hexadecimal digits, for a store that keeps text.
     #[must_use]
     pub fn to_hex(&self) -> String {
         self.0.to_hex()
@@ -137,9 +139,9 @@ impl fmt::Debug for HandleHash {
 mod tests {
     use super::*;
 
-    /// E31: at least 128 bits of the operating system's randomness.
+    /// E31: at least 128 bits of randomness from the operating system.
     #[test]
-    fn handles_are_long_random_text() {
+    fn generated_handles_are_random_and_parse_back() {
         let one = Handle::generate();
         assert_eq!(one.expose().len(), Handle::LENGTH);
         assert_eq!(RANDOM_BYTES * 8, 160);
@@ -148,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn every_random_bit_shows() {
+    fn generated_handles_use_every_letter_at_every_position() {
         let letters = |handle: &Handle| handle.expose()[3..].bytes().collect::<Vec<_>>();
         let mut seen = vec![std::collections::BTreeSet::new(); 32];
         for _ in 0..2_000 {
@@ -158,13 +160,13 @@ mod tests {
         }
         assert!(
             seen.iter().all(|letters| letters.len() == 32),
-            "a place does not take all letters"
+            "a position does not take all letters"
         );
     }
 
-    /// Invariant 8: a handle never appears whole.
+    /// Invariant 8: the whole handle never appears in `Debug` output.
     #[test]
-    fn debug_shows_a_stump() {
+    fn debug_output_hides_the_handle() {
         let handle = Handle::generate();
         let shown = format!("{handle:?} {:?}", handle.hash(&Owner::local()));
         assert!(!shown.contains(handle.expose()));
@@ -172,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_exact_form_is_a_handle() {
+    fn malformed_handle_is_refused() {
         let good = Handle::generate().expose().to_owned();
         for bad in [
             String::new(),
@@ -187,9 +189,9 @@ mod tests {
         }
     }
 
-    /// E30, E31: the owner is part of what is looked up.
+    /// E30, E31: the owner is part of the lookup key.
     #[test]
-    fn the_hash_is_bound_to_the_owner() {
+    fn hash_depends_on_the_owner() {
         let handle = Handle::generate();
         let (ann, bob) =
             (Owner::verified("i", "ann").unwrap(), Owner::verified("i", "bob").unwrap());

@@ -1,39 +1,39 @@
-//! What is promised of events.
+//! Contract of the event log.
 
 use std::{collections::BTreeSet, sync::Arc};
 
-use super::{NOW, at_once, owner};
-use crate::{Events, SessionId, Topic};
+use super::{NOW, owner, run_concurrently};
+use crate::{EventLog, SessionId, Topic};
 
 fn topic(who: &str, session: SessionId, stream: u64) -> Topic {
     Topic { owner: owner(who), session, stream }
 }
 
-async fn bodies(events: &Arc<dyn Events>, topic: &Topic, after: u64) -> Vec<Vec<u8>> {
-    let read = events.after(topic, after, 1_000).await.unwrap();
+async fn bodies(events: &Arc<dyn EventLog>, topic: &Topic, after: u64) -> Vec<Vec<u8>> {
+    let read = events.read_after(topic, after, 1_000).await.unwrap();
     assert!(read.is_sorted_by(|one, two| one.number < two.number), "{read:?}");
     assert!(read.iter().all(|event| event.number > after));
     read.into_iter().map(|event| event.body).collect()
 }
 
-/// Whoever was cut off reads on where it was.
-pub async fn events_are_read_in_order_after_a_place(events: Arc<dyn Events>) {
+/// A client resumes a broken stream at its last event.
+pub async fn events_are_read_in_order_after_a_number(events: Arc<dyn EventLog>) {
     let topic = topic("ann", SessionId::generate(NOW), 1);
-    assert!(events.after(&topic, 0, 9).await.unwrap().is_empty());
-    let said = [vec![], vec![0, 255], b"{\"a\":\n1}".to_vec(), vec![7; 70_000]];
+    assert!(events.read_after(&topic, 0, 9).await.unwrap().is_empty());
+    let sent = [vec![], vec![0, 255], b"{\"a\":\n1}".to_vec(), vec![7; 70_000]];
     let mut numbers = Vec::new();
-    for body in &said {
+    for body in &sent {
         numbers.push(events.append(&topic, body).await.unwrap());
     }
     assert!(numbers[0] > 0, "zero reads from the start");
-    assert_eq!(bodies(&events, &topic, 0).await, said);
-    assert_eq!(bodies(&events, &topic, numbers[1]).await, said[2..]);
+    assert_eq!(bodies(&events, &topic, 0).await, sent);
+    assert_eq!(bodies(&events, &topic, numbers[1]).await, sent[2..]);
     assert!(bodies(&events, &topic, numbers[3]).await.is_empty());
-    assert_eq!(events.after(&topic, numbers[0], 2).await.unwrap().len(), 2);
+    assert_eq!(events.read_after(&topic, numbers[0], 2).await.unwrap().len(), 2);
 }
 
-/// Owner, session and stream are all part of where an event is.
-pub async fn topics_are_kept_apart(events: Arc<dyn Events>) {
+/// Owner, session and stream are all part of a topic's key.
+pub async fn topics_are_separate(events: Arc<dyn EventLog>) {
     let session = SessionId::generate(NOW);
     let topics = [
         topic("ann", session, 1),
@@ -50,8 +50,8 @@ pub async fn topics_are_kept_apart(events: Arc<dyn Events>) {
     }
 }
 
-/// A number is never given twice, or a client would skip what it has not seen.
-pub async fn trimmed_events_are_gone_and_numbers_go_on(events: Arc<dyn Events>) {
+/// A number is never reused: otherwise a client would skip events.
+pub async fn trim_removes_events_and_keeps_counting(events: Arc<dyn EventLog>) {
     let topic = topic("ann", SessionId::generate(NOW), 1);
     events.trim(&topic, 5).await.unwrap();
     let mut last = 0;
@@ -66,8 +66,8 @@ pub async fn trimmed_events_are_gone_and_numbers_go_on(events: Arc<dyn Events>) 
     assert_eq!(bodies(&events, &topic, last).await, [b"d"]);
 }
 
-/// What a session said goes with it, and nothing else does.
-pub async fn forgetting_a_session_forgets_its_topics_alone(events: Arc<dyn Events>) {
+/// Removing a session removes its topics and no other ones.
+pub async fn remove_session_removes_its_topics_only(events: Arc<dyn EventLog>) {
     let (gone, kept) = (SessionId::generate(NOW), SessionId::generate(NOW));
     let topics = [
         topic("ann", gone, 0),
@@ -79,7 +79,7 @@ pub async fn forgetting_a_session_forgets_its_topics_alone(events: Arc<dyn Event
         events.append(topic, b"x").await.unwrap();
     }
     for _ in 0..2 {
-        events.forget(&owner("ann"), gone).await.unwrap();
+        events.remove_session(&owner("ann"), gone).await.unwrap();
         assert!(bodies(&events, &topics[0], 0).await.is_empty());
         assert!(bodies(&events, &topics[1], 0).await.is_empty());
         assert_eq!(bodies(&events, &topics[2], 0).await, [b"x"]);
@@ -87,10 +87,10 @@ pub async fn forgetting_a_session_forgets_its_topics_alone(events: Arc<dyn Event
     }
 }
 
-/// Many writers to one topic: every event has its place.
-pub async fn concurrent_events_get_numbers_of_their_own(events: Arc<dyn Events>) {
+/// Concurrent writers to one topic get distinct numbers.
+pub async fn concurrent_appends_get_distinct_numbers(events: Arc<dyn EventLog>) {
     let topic = topic("ann", SessionId::generate(NOW), 1);
-    let numbers = at_once(20, |n| {
+    let numbers = run_concurrently(20, |n| {
         let (events, topic) = (events.clone(), topic.clone());
         async move { events.append(&topic, &[u8::try_from(n).unwrap()]).await.unwrap() }
     })

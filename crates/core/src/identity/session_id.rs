@@ -1,36 +1,37 @@
-//! What a session is called in logs and tools.
+//! Public id of a session in logs and tools.
 
 use std::{fmt, str::FromStr};
 
 use uuid::Uuid;
 
 use crate::{
-    Timestamp, random,
-    text::{InvalidText, serde_as_text},
+    Timestamp,
+    identity::random,
+    identity::text::{InvalidText, serde_as_text},
 };
 
-/// The name of a session in logs, metrics, the command line and the API.
+/// Id of a session in logs, metrics, the command line and the API.
 ///
-/// It is a UUIDv7, so ids sort by the time of creation. It is not a secret and gives no authority:
-/// whoever shows one must also be the session's owner.
+/// It is a UUIDv7, so ids sort by creation time. It is not a secret and gives no authority: a
+/// caller must also be the session's owner.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SessionId(Uuid);
 
 impl SessionId {
-    /// A new id, made at `now` from 74 random bits of the operating system.
+    /// Generates an id from `now` and 74 random bits of the operating system.
     #[must_use]
     pub fn generate(now: Timestamp) -> Self {
         let random = random::bytes::<10>();
         Self(uuid::Builder::from_unix_timestamp_millis(now.as_millis(), &random).into_uuid())
     }
 
-    /// The id as a UUID, for a store that has such a column.
+    /// Returns the id as a UUID, for a store with such a column.
     #[must_use]
     pub fn as_uuid(&self) -> Uuid {
         self.0
     }
 
-    /// The id that a store kept as a UUID.
+    /// Wraps a UUID that was read from a store.
     #[must_use]
     pub fn from_uuid(uuid: Uuid) -> Self {
         Self(uuid)
@@ -42,7 +43,7 @@ impl FromStr for SessionId {
 
     fn from_str(text: &str) -> Result<Self, InvalidText> {
         let form = || InvalidText::form("a session id", "xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx");
-        // The parser also takes braces, URNs and bare digits; one id has one spelling here.
+        // The parser also accepts braces, URNs and bare digits; an id has one spelling here.
         match Uuid::try_parse(text) {
             Ok(uuid) if text.len() == 36 => Ok(Self(uuid)),
             _ => Err(form()),
@@ -70,7 +71,7 @@ mod tests {
 
     /// R002, R028: ids are random, plain text, and safe to log.
     #[test]
-    fn ids_are_unique_sortable_text() {
+    fn ids_are_unique_and_sort_by_time() {
         let early = SessionId::generate(Timestamp::from_millis(1_000));
         let late = SessionId::generate(Timestamp::from_millis(2_000));
         assert!(early < late && early.to_string() < late.to_string());

@@ -1,4 +1,4 @@
-//! Counters that must not be mixed up with each other.
+//! Counter types that cannot be confused with each other.
 
 use std::fmt;
 
@@ -14,7 +14,7 @@ macro_rules! counter {
         pub struct $name(pub u64);
 
         impl $name {
-            /// The one that follows.
+            /// Returns the next number.
             #[must_use]
             pub const fn next(self) -> Self {
                 Self(self.0.saturating_add(1))
@@ -30,14 +30,14 @@ macro_rules! counter {
 }
 
 counter! {
-    /// Counts the changes of one stored thing, so that a writer can say which one it has seen.
+    /// Number of changes of one stored item. A writer states the revision it has read.
     Revision
 }
 counter! {
-    /// Counts how often the state behind a session's links was lost and begun anew.
+    /// Number of times that the state behind a session's links was lost.
     Generation
 }
 counter! {
-    /// Counts the leases a store has given out. A later lease has a higher epoch.
+    /// Number of leases that a store has granted. A later lease has a higher epoch.
     Epoch
 }

@@ -1,14 +1,15 @@
-//! How much there may be of everything.
+//! Limits on the number of sessions and the size of their state.
 
 use serde::{Deserialize, Serialize};
 
-/// How many sessions one owner may have.
+/// Limits on the number of sessions of one owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct SessionLimits {
-    /// Live sessions of one owner in one process. Defaults to 1,000.
+    /// Maximum live sessions of one owner in one process. Defaults to 1,000.
     pub per_owner: usize,
-    /// Provisional ones among them; at this limit the one unused for longest makes room. Defaults to 8.
+    /// Maximum provisional sessions among them. At this limit the least recently used one is
+    /// evicted. Defaults to 8.
     pub provisional_per_owner: usize,
 }
 
@@ -18,17 +19,17 @@ impl Default for SessionLimits {
     }
 }
 
-/// How large the state of one session may be.
+/// Limits on the state of one session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct StateLimits {
-    /// Bytes in a key. Defaults to 256.
+    /// Maximum length of a key in bytes. Defaults to 256.
     pub key: usize,
-    /// Bytes in one value. Defaults to 256 KiB.
+    /// Maximum length of one value in bytes. Defaults to 256 KiB.
     pub value: usize,
-    /// Bytes in all keys and values together. Defaults to 4 MiB.
+    /// Maximum length of all keys and values together in bytes. Defaults to 4 MiB.
     pub session: usize,
-    /// Number of values. Defaults to 1,024.
+    /// Maximum number of values. Defaults to 1,024.
     pub keys: usize,
 }
 

@@ -1,10 +1,10 @@
-//! What every name from outside must be: present, short, printable.
+//! Check of names from outside: not empty, bounded, printable.
 
 use std::fmt;
 
-/// A text that cannot be used as a name, and why.
+/// Text that cannot be used as a name, with the reason.
 ///
-/// The text itself is not repeated: it may be a secret that was put in the wrong place.
+/// The text itself is not repeated, because it may be a secret in the wrong place.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{what} {problem}")]
 pub struct InvalidText {
@@ -36,7 +36,7 @@ impl fmt::Display for Problem {
 }
 
 impl InvalidText {
-    /// The text does not have the form that `what` needs.
+    /// Returns the error for text that does not have the form that `what` needs.
     pub(crate) fn form(what: &'static str, expected: &'static str) -> Self {
         Self { what, problem: Problem::Form(expected) }
     }
@@ -44,8 +44,8 @@ impl InvalidText {
 
 /// Checks that `text` has 1 to `limit` bytes and no control character.
 ///
-/// Control characters are refused everywhere because they have no honest use in a name, PostgreSQL
-/// cannot store a NUL, and a line break in a log is a forged line.
+/// Control characters are refused because no legitimate name has one, PostgreSQL cannot store a
+/// NUL, and a line break forges a line of a log.
 pub(crate) fn check(what: &'static str, text: &str, limit: usize) -> Result<(), InvalidText> {
     let problem = if text.is_empty() {
         Problem::Empty
@@ -59,7 +59,7 @@ pub(crate) fn check(what: &'static str, text: &str, limit: usize) -> Result<(), 
     Err(InvalidText { what, problem })
 }
 
-/// Serde by way of the text form, for the types that are a checked text.
+/// Implements serde through the text form, for types that wrap a checked string.
 macro_rules! serde_as_text {
     ($type:ty, $to:ident) => {
         impl serde::Serialize for $type {
@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_present_short_and_printable() {
+    fn empty_long_and_unprintable_names_are_refused() {
         assert!(check("a key", "chat-42 – ü", 64).is_ok());
         let said = |text: &str| check("a key", text, 8).unwrap_err().to_string();
         assert_eq!(said(""), "a key is empty; give it at least one character");

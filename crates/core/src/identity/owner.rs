@@ -1,4 +1,4 @@
-//! Whose a session is.
+//! Security principal that owns sessions.
 
 use std::{
     borrow::Cow,
@@ -7,12 +7,12 @@ use std::{
     sync::{Arc, LazyLock},
 };
 
-use crate::text::{self, InvalidText, serde_as_text};
+use crate::identity::text::{self, InvalidText, serde_as_text};
 
-/// The security principal a session belongs to, and the first part of every key.
+/// Security principal that a session belongs to, and the first part of every key.
 ///
-/// An owner is who the credentials speak for, never the credentials: a refreshed token of the same
-/// `(issuer, subject)` is the same owner and keeps its sessions.
+/// An owner is the principal behind the credentials, not the credentials: a refreshed token of the
+/// same `(issuer, subject)` is the same owner and keeps its sessions.
 ///
 /// ```
 /// use stayput_core::Owner;
@@ -29,54 +29,55 @@ const LOCAL: &str = "local";
 const ANONYMOUS: &str = "anonymous";
 
 impl Owner {
-    /// The most bytes an issuer or a subject may have.
-    pub const PART_LIMIT: usize = 512;
+    /// Maximum length of an issuer or a subject in bytes.
+    pub const MAX_PART_BYTES: usize = 512;
 
-    /// The owner of everything in a process that serves one person, as the agent library does.
+    /// Returns the owner of all sessions in a process that serves one user, as the agent library
+    /// does.
     #[must_use]
     pub fn local() -> Self {
-        // Every session has its owner: all of these share one text.
+        // Every session stores its owner: all local ones share one string.
         static OWNER: LazyLock<Owner> = LazyLock::new(|| Owner(LOCAL.into()));
         OWNER.clone()
     }
 
-    /// Whoever comes without credentials, where that is allowed.
+    /// Returns the owner of callers without credentials, where these are allowed.
     #[must_use]
     pub fn anonymous() -> Self {
         static OWNER: LazyLock<Owner> = LazyLock::new(|| Owner(ANONYMOUS.into()));
         OWNER.clone()
     }
 
-    /// The principal `subject` that `issuer` vouches for. The caller has verified it.
+    /// Returns the principal `subject` of `issuer`. The caller has verified it.
     ///
     /// # Errors
-    /// If either is empty, longer than [`Owner::PART_LIMIT`] or unprintable.
+    /// If either is empty, longer than [`Owner::MAX_PART_BYTES`] or unprintable.
     pub fn verified(issuer: &str, subject: &str) -> Result<Self, InvalidText> {
-        text::check("the issuer of an owner", issuer, Self::PART_LIMIT)?;
-        text::check("the subject of an owner", subject, Self::PART_LIMIT)?;
+        text::check("the issuer of an owner", issuer, Self::MAX_PART_BYTES)?;
+        text::check("the subject of an owner", subject, Self::MAX_PART_BYTES)?;
         Ok(Self(format!("{}#{subject}", escape(issuer)).into()))
     }
 
-    /// Who vouched for a verified owner.
+    /// Returns the issuer of a verified owner.
     #[must_use]
     pub fn issuer(&self) -> Option<Cow<'_, str>> {
         self.0.split_once('#').map(|(issuer, _)| unescape(issuer))
     }
 
-    /// The name of a verified owner at its issuer.
+    /// Returns the subject of a verified owner.
     #[must_use]
     pub fn subject(&self) -> Option<&str> {
         self.0.split_once('#').map(|(_, subject)| subject)
     }
 
-    /// The one text form, `issuer#subject` for a verified owner. [`str::parse`] reads it back.
+    /// Returns the text form, `issuer#subject` for a verified owner. [`str::parse`] reads it back.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
     }
 }
 
-/// `#` separates issuer and subject, so it cannot stand in an issuer as it is.
+/// Escapes `#` in an issuer, because `#` separates issuer and subject.
 fn escape(issuer: &str) -> String {
     issuer.replace('%', "%25").replace('#', "%23")
 }
@@ -100,7 +101,7 @@ impl FromStr for Owner {
             _ => {
                 let (issuer, subject) = text.split_once('#').ok_or_else(form)?;
                 let owner = Self::verified(&unescape(issuer), subject)?;
-                // One owner, one text: a second spelling would be a second key.
+                // Only one spelling is accepted: a second one would be a second key.
                 if owner.as_str() == text { Ok(owner) } else { Err(form()) }
             }
         }
@@ -126,7 +127,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn issuer_and_subject_cannot_be_shifted_into_each_other() {
+    fn issuer_and_subject_with_separators_stay_distinct() {
         let pairs = [("a", "b#c"), ("a#b", "c"), ("a%23b", "c"), ("a%", "23b#c"), ("a%2", "3b#c")];
         let owners: Vec<_> = pairs
             .iter()
@@ -141,10 +142,10 @@ mod tests {
     }
 
     #[test]
-    fn a_verified_owner_is_never_a_built_in_one() {
+    fn verified_owner_never_equals_a_built_in_one() {
         assert!(Owner::verified("local", "x").unwrap() != Owner::local());
         assert!(Owner::verified("", "local").is_err());
         assert!("somebody".parse::<Owner>().is_err());
-        assert!("a%zz#b".parse::<Owner>().is_err(), "not the one spelling of that owner");
+        assert!("a%zz#b".parse::<Owner>().is_err(), "a second spelling of that owner");
     }
 }

@@ -1,35 +1,36 @@
-//! A namespace inside an owner.
+//! Namespaces of sessions inside an owner.
 
 use std::{fmt, str::FromStr, sync::Arc};
 
-use crate::text::{self, InvalidText, serde_as_text};
+use crate::identity::text::{self, InvalidText, serde_as_text};
 
-/// A namespace of sessions inside an owner: agents do not see each other's keys.
+/// Namespace of sessions inside an owner. Agents do not see each other's keys.
 ///
-/// [`Agent::none`] is the owner's own namespace, apart from every named agent.
+/// [`Agent::none`] is the owner's own namespace. It is distinct from every named agent.
 #[derive(Clone, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Agent(Option<Arc<str>>);
 
 impl Agent {
-    /// The most bytes an agent's name may have.
-    pub const LIMIT: usize = 128;
+    /// Maximum length of an agent's name in bytes.
+    pub const MAX_BYTES: usize = 128;
 
-    /// The owner's own namespace.
+    /// Returns the owner's own namespace.
     #[must_use]
     pub fn none() -> Self {
         Self(None)
     }
 
-    /// The namespace of the agent called `name`.
+    /// Returns the namespace of the agent `name`.
     ///
     /// # Errors
-    /// If the name is empty, longer than [`Agent::LIMIT`] or unprintable.
+    /// If the name is empty, longer than [`Agent::MAX_BYTES`] or unprintable.
     pub fn named(name: &str) -> Result<Self, InvalidText> {
-        text::check("the name of an agent", name, Self::LIMIT)?;
+        text::check("the name of an agent", name, Self::MAX_BYTES)?;
         Ok(Self(Some(name.into())))
     }
 
-    /// The name, or the empty text for the owner's own namespace. [`str::parse`] reads it back.
+    /// Returns the name, or the empty string for the owner's own namespace. [`str::parse`] reads it
+    /// back.
     #[must_use]
     pub fn as_str(&self) -> &str {
         self.0.as_deref().unwrap_or("")

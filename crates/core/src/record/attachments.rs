@@ -1,4 +1,4 @@
-//! What is needed to come back to each server.
+//! Attachments of a session by server.
 
 use std::{fmt, ops::Index};
 
@@ -6,15 +6,15 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de, ser::Serialize
 
 use crate::Attachment;
 
-/// What is needed to come back to each server, by the server's name, in the order of names.
+/// Attachments by server name, in the order of the names.
 ///
-/// A list and no tree: a session has few servers, most have one, and the smallest tree takes more room than
-/// the rest of a record.
+/// A sorted list instead of a tree: most sessions have one server, and the smallest tree takes more
+/// memory than the rest of a record.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Attachments(Vec<(String, Attachment)>);
 
 impl Attachments {
-    /// None so far.
+    /// Builds an empty list.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -24,7 +24,7 @@ impl Attachments {
         self.0.binary_search_by(|(name, _)| name.as_str().cmp(server))
     }
 
-    /// What leads to `server`.
+    /// Returns the attachment of `server`.
     #[must_use]
     pub fn get<S: AsRef<str> + ?Sized>(&self, server: &S) -> Option<&Attachment> {
         self.find(server.as_ref())
@@ -33,21 +33,21 @@ impl Attachments {
             .map(|(_, attachment)| attachment)
     }
 
-    /// What leads to `server`, to be changed.
+    /// Returns the attachment of `server` for a change.
     pub fn get_mut(&mut self, server: &str) -> Option<&mut Attachment> {
         let at = self.find(server).ok()?;
         self.0.get_mut(at).map(|(_, attachment)| attachment)
     }
 
-    /// Whether something leads to `server`.
+    /// Returns whether `server` has an attachment.
     #[must_use]
     pub fn contains_key(&self, server: &str) -> bool {
         self.find(server).is_ok()
     }
 
-    /// Puts what leads to `server` in the place of what was there, and gives that back.
+    /// Sets the attachment of `server` and returns the previous one.
     pub fn insert(&mut self, server: String, mut attachment: Attachment) -> Option<Attachment> {
-        // It stays for as long as the session does.
+        // The body is kept for as long as the session.
         attachment.body.shrink_to_fit();
         match self.find(&server) {
             Ok(at) => self.0.get_mut(at).map(|(_, before)| std::mem::replace(before, attachment)),
@@ -59,34 +59,34 @@ impl Attachments {
         }
     }
 
-    /// Takes all of them out.
+    /// Removes all attachments.
     pub fn clear(&mut self) {
         self.0 = Vec::new();
     }
 
-    /// Whether there is none.
+    /// Returns whether there is no attachment.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// How many there are.
+    /// Returns the number of attachments.
     #[must_use]
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Servers and what leads to them.
+    /// Iterates over servers and attachments.
     pub fn iter(&self) -> impl Iterator<Item = (&String, &Attachment)> {
         self.0.iter().map(|(name, attachment)| (name, attachment))
     }
 
-    /// The names of the servers.
+    /// Iterates over the names of the servers.
     pub fn keys(&self) -> impl Iterator<Item = &String> {
         self.iter().map(|(name, _)| name)
     }
 
-    /// What leads to each.
+    /// Iterates over the attachments.
     pub fn values(&self) -> impl Iterator<Item = &Attachment> {
         self.iter().map(|(_, attachment)| attachment)
     }
@@ -108,9 +108,9 @@ impl Index<&str> for Attachments {
     type Output = Attachment;
 
     /// # Panics
-    /// If nothing leads to this server.
+    /// If the server has no attachment.
     fn index(&self, server: &str) -> &Attachment {
-        // As a map does.
+        // Panics on a missing key, as a map does.
         &self.0[self.find(server).unwrap_or(self.0.len())].1
     }
 }
@@ -133,13 +133,13 @@ impl Serialize for Attachments {
 
 impl<'de> Deserialize<'de> for Attachments {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Named;
+        struct AttachmentsVisitor;
 
-        impl<'de> de::Visitor<'de> for Named {
+        impl<'de> de::Visitor<'de> for AttachmentsVisitor {
             type Value = Attachments;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("attachments by the names of servers")
+                f.write_str("attachments by server name")
             }
 
             fn visit_map<A: de::MapAccess<'de>>(self, mut map: A) -> Result<Attachments, A::Error> {
@@ -150,7 +150,7 @@ impl<'de> Deserialize<'de> for Attachments {
                 Ok(all)
             }
         }
-        deserializer.deserialize_map(Named)
+        deserializer.deserialize_map(AttachmentsVisitor)
     }
 }
 
@@ -159,19 +159,19 @@ mod tests {
     use super::*;
     use crate::Generation;
 
-    fn to(body: &str) -> Attachment {
+    fn attachment(body: &str) -> Attachment {
         Attachment::new(Generation(1), body)
     }
 
     #[test]
-    fn names_lead_to_what_was_put_under_them_last() {
+    fn last_insert_of_a_server_wins() {
         let mut all = Attachments::new();
         for (name, body) in [("shell", "a"), ("browser", "b"), ("notes", "c"), ("shell", "d")] {
-            all.insert(name.to_owned(), to(body));
+            all.insert(name.to_owned(), attachment(body));
         }
         let listed: Vec<_> = all.iter().map(|(name, it)| (name.as_str(), &*it.body)).collect();
         assert_eq!(listed, [("browser", "b"), ("notes", "c"), ("shell", "d")]);
-        assert_eq!(all["notes"], to("c"));
+        assert_eq!(all["notes"], attachment("c"));
         assert!(all.get("other").is_none() && !all.contains_key("Shell"));
         let text = serde_json::to_string(&all).unwrap();
         assert_eq!(serde_json::from_str::<Attachments>(&text).unwrap(), all);

@@ -1,4 +1,4 @@
-//! When a session ends by itself.
+//! Rules by which a session expires.
 
 use std::time::Duration;
 
@@ -6,7 +6,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::{EndReason, Timestamp, clock::millis};
 
-/// How long a session lives: after its last use, and in all. Pure rules; time is an argument.
+/// Maximum idle time and maximum age of a session. The methods are pure functions; time is an
+/// argument.
 ///
 /// ```
 /// use std::time::Duration;
@@ -20,25 +21,25 @@ use crate::{EndReason, Timestamp, clock::millis};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Expiry {
-    /// The time after the last use; `None` means that idling never ends it.
+    /// Maximum time since the last use. `None` disables this limit.
     #[serde(with = "optional_millis", default)]
     pub idle: Option<Duration>,
-    /// The time after the creation; `None` means that age never ends it.
+    /// Maximum time since the creation. `None` disables this limit.
     #[serde(with = "optional_millis", default)]
     pub absolute: Option<Duration>,
 }
 
 impl Expiry {
-    /// Lives until it is ended.
+    /// Never expires.
     pub const NEVER: Self = Self { idle: None, absolute: None };
 
-    /// Ends `idle` after its last use, however old it gets.
+    /// Expires when it is idle for this time, at any age.
     #[must_use]
     pub const fn idle(idle: Duration) -> Self {
         Self { idle: Some(idle), absolute: None }
     }
 
-    /// The moment at which a session that is not used again ends.
+    /// Returns the time at which a session expires unless it is used again.
     #[must_use]
     pub fn deadline(&self, created: Timestamp, last_used: Timestamp) -> Option<Timestamp> {
         let idle = self.idle.map(|span| last_used.after(span));
@@ -46,9 +47,9 @@ impl Expiry {
         [idle, absolute].into_iter().flatten().min()
     }
 
-    /// Why a session that nobody is using right now is over at `now`, if it is.
+    /// Returns why a session that is not in use has expired at `now`, or `None`.
     ///
-    /// A session in use is never over: whoever knows of the use does not ask.
+    /// The caller checks for use: a session in use does not expire by this rule.
     #[must_use]
     pub fn due(
         &self,
@@ -69,7 +70,7 @@ impl Expiry {
 }
 
 impl Default for Expiry {
-    /// 30 minutes idle, 24 hours in all.
+    /// 30 minutes idle, 24 hours of age.
     fn default() -> Self {
         Self {
             idle: Some(Duration::from_secs(30 * 60)),
@@ -78,7 +79,7 @@ impl Default for Expiry {
     }
 }
 
-/// Spans are kept as whole milliseconds, as every store and every client can read them.
+/// Serializes durations as whole milliseconds, which every store and client can read.
 mod optional_millis {
     use super::{Duration, millis};
     use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -94,7 +95,8 @@ mod optional_millis {
     pub(super) fn deserialize<'de, D: Deserializer<'de>>(
         from: D,
     ) -> Result<Option<Duration>, D::Error> {
-        // A span past the end of time is written as one that ends there, so it is read as that too.
+        // A duration beyond the last timestamp is written as that maximum, so it is read the same
+        // way.
         let span = Option::<u64>::deserialize(from)?;
         Ok(span.map(|span| Duration::from_millis(millis(Duration::from_millis(span)))))
     }
@@ -108,15 +110,15 @@ mod tests {
         Timestamp::from_millis(millis)
     }
 
-    /// R059, E20: idle counts from the last use, age from the creation, whichever comes first.
+    /// R059, E20: idle time counts from the last use, age from the creation; the earlier one wins.
     #[test]
-    fn the_earlier_of_idle_and_age_ends_a_session() {
+    fn earlier_of_idle_and_age_ends_a_session() {
         let expiry = Expiry {
             idle: Some(Duration::from_millis(10)),
             absolute: Some(Duration::from_millis(25)),
         };
         let table = [
-            // created, last used, now, why it is over
+            // created, last used, now, reason
             (0, 0, 9, None),
             (0, 0, 10, Some(EndReason::Idle)),
             (0, 8, 17, None),
@@ -124,7 +126,7 @@ mod tests {
             (0, 24, 24, None),
             (0, 24, 25, Some(EndReason::Age)),
             (0, 0, 30, Some(EndReason::Age)),
-            (100, 0, 5, None), // a clock that was set back ends nothing
+            (100, 0, 5, None), // a clock that was set back ends no session
         ];
         for (created, used, now, over) in table {
             assert_eq!(expiry.due(at(created), at(used), at(now)), over, "{created} {used} {now}");
@@ -136,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn never_is_never() {
+    fn never_has_no_deadline() {
         assert_eq!(Expiry::NEVER.due(at(0), at(0), Timestamp::MAX), None);
         assert_eq!(Expiry::NEVER.deadline(at(0), at(0)), None);
     }

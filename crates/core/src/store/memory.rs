@@ -1,4 +1,4 @@
-//! A store that is gone with the process.
+//! Store in memory.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -10,36 +10,37 @@ use std::{
 use async_trait::async_trait;
 
 use crate::{
-    Agent, CONNECTIONS_PER_SESSION, Clock, Connection, Digest, Epoch, Expect, Generation,
-    HANDLES_PER_SESSION, HandleHash, Holder, Key, Lease, Owner, Put, Record, Revision, Seen,
-    SessionId, StateKey, Store, StoreError, Timestamp, Value, content_digest,
+    Agent, Clock, Connection, Epoch, ExpectedRevision, ExpectedValue, Generation, HandleHash,
+    Holder, Key, Lease, MAX_HANDLES_PER_SESSION, Owner, RETAINED_CONNECTIONS_PER_SESSION, Record,
+    Revision, SessionId, StateKey, StateValue, StateWrite, Store, StoreError, Timestamp,
 };
 
-/// A [`Store`] in the memory of this process: the default of the agent library.
+/// [`Store`] in the memory of this process: the default of the agent library.
 ///
-/// It keeps every promise of the contract but one that it cannot keep: nothing survives the process.
+/// It fulfils the whole contract, but its content ends with the process.
 pub struct MemoryStore {
     clock: Arc<dyn Clock>,
     tables: Mutex<Tables>,
 }
 
 impl MemoryStore {
-    /// An empty store that judges leases by `clock`.
+    /// Builds an empty store that judges leases by `clock`.
     #[must_use]
     pub fn new(clock: Arc<dyn Clock>) -> Self {
         Self { clock, tables: Mutex::default() }
     }
 
-    /// No caller's code runs inside, so there is nothing that could panic half-way.
-    fn with<R>(&self, work: impl FnOnce(&mut Tables) -> R) -> R {
+    /// Runs `work` under the lock. No code of a caller runs inside, so a poisoned lock is still
+    /// consistent.
+    fn with_tables<R>(&self, work: impl FnOnce(&mut Tables) -> R) -> R {
         work(&mut self.tables.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
 impl fmt::Debug for MemoryStore {
-    /// Counts, and nothing of what it holds.
+    /// Shows the number of sessions and none of their content.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "MemoryStore({} sessions)", self.with(|tables| tables.sessions.len()))
+        write!(f, "MemoryStore({} sessions)", self.with_tables(|tables| tables.sessions.len()))
     }
 }
 
@@ -47,15 +48,14 @@ impl fmt::Debug for MemoryStore {
 struct Tables {
     /// Boxed, because the nodes of a tree that grows at one end stay half empty.
     sessions: BTreeMap<SessionId, Box<Row>>,
-    /// The latest session of each key, live or tombstone.
+    /// Latest session of each key, live or tombstone.
     keys: HashMap<u128, SessionId>,
-    /// What handles and connections lead to.
+    /// Session of each handle and connection.
     names: HashMap<HandleHash, SessionId>,
     /// Live sessions by owner and by deadline, and tombstones by their end.
     owners: HashMap<Owner, BTreeSet<SessionId>>,
     deadlines: BTreeSet<(Timestamp, SessionId)>,
     tombstones: BTreeSet<(Timestamp, SessionId)>,
-    contents: HashMap<Digest, Vec<u8>>,
     leases: HashMap<Lease, (Holder, Duration)>,
     epoch: Epoch,
 }
@@ -65,22 +65,22 @@ struct Row {
     extra: Option<Box<Extra>>,
 }
 
-/// What most sessions do not have, so that those that do not pay nothing for it.
+/// Data that most sessions do not have. Boxed, so that these pay nothing for it.
 #[derive(Default)]
 struct Extra {
     handles: Vec<HandleHash>,
-    /// When each was last used, and what it is.
+    /// Time of last use and body of each connection.
     connections: HashMap<HandleHash, (Timestamp, Vec<u8>)>,
-    state: BTreeMap<String, Value>,
-    /// The last revision given to a value. It outlives the value, so revisions never repeat.
+    state: BTreeMap<String, StateValue>,
+    /// Last revision of a value. It outlives the value, so that revisions never repeat.
     revision: Revision,
 }
 
 impl Extra {
-    /// Times of use never go back.
+    /// Stores a connection. Its time of use never goes back.
     fn put_connection(&mut self, connection: &Connection) {
-        let Connection { name, used, body, .. } = connection;
-        let before = self.connections.insert(*name, (*used, body.clone()));
+        let Connection { name, last_used, body, .. } = connection;
+        let before = self.connections.insert(*name, (*last_used, body.clone()));
         if let Some((before, _)) = before
             && let Some((used, _)) = self.connections.get_mut(name)
         {
@@ -88,16 +88,22 @@ impl Extra {
         }
     }
 
-    /// Forgets connections that were not used since `unused`, but for those that were used last.
-    fn forget_unused(&mut self, unused: Timestamp) -> Vec<HandleHash> {
-        if self.connections.len() <= CONNECTIONS_PER_SESSION {
+    /// Removes connections that were last used before `stale_before`, except the most recently used
+    /// ones.
+    fn remove_stale_connections(&mut self, stale_before: Timestamp) -> Vec<HandleHash> {
+        if self.connections.len() <= RETAINED_CONNECTIONS_PER_SESSION {
             return Vec::new();
         }
         let mut times: Vec<_> = self.connections.values().map(|(used, _)| *used).collect();
-        let (_, last, _) =
-            times.select_nth_unstable_by(CONNECTIONS_PER_SESSION - 1, |one, other| other.cmp(one));
-        let unused = unused.min(*last);
-        self.connections.extract_if(|_, (used, _)| *used < unused).map(|(name, _)| name).collect()
+        let (_, last, _) = times
+            .select_nth_unstable_by(RETAINED_CONNECTIONS_PER_SESSION - 1, |one, other| {
+                other.cmp(one)
+            });
+        let stale_before = stale_before.min(*last);
+        self.connections
+            .extract_if(|_, (used, _)| *used < stale_before)
+            .map(|(name, _)| name)
+            .collect()
     }
 }
 
@@ -106,7 +112,7 @@ impl Row {
         self.extra.get_or_insert_default()
     }
 
-    fn writable(&self, by: Option<Lease>) -> Result<(), StoreError> {
+    fn check_writable(&self, by: Option<Lease>) -> Result<(), StoreError> {
         match self.record.holder {
             Some(holder) if by != Some(holder) => Err(StoreError::NotHolder),
             _ => Ok(()),
@@ -117,7 +123,7 @@ impl Row {
 impl Tables {
     fn row(&mut self, id: SessionId, by: Option<Lease>) -> Result<&mut Row, StoreError> {
         let row = self.sessions.get_mut(&id).ok_or(StoreError::Missing)?;
-        row.writable(by)?;
+        row.check_writable(by)?;
         Ok(row)
     }
 
@@ -130,12 +136,12 @@ impl Tables {
         self.sessions.get(&id).map(|row| &row.record)
     }
 
-    /// The session that has this key now, or had it last.
-    fn keyed(&self, record: &Record) -> Option<&Record> {
-        self.record(*self.keys.get(&digest(record)?)?)
+    /// Returns the current or latest session with the key of `record`.
+    fn latest_with_key(&self, record: &Record) -> Option<&Record> {
+        self.record(*self.keys.get(&key_digest(record)?)?)
     }
 
-    /// Enters a record into the indexes.
+    /// Adds a record to the indexes.
     fn index(&mut self, record: &Record) {
         match record.ended {
             Some(ended) => {
@@ -148,7 +154,7 @@ impl Tables {
         }
     }
 
-    /// Takes out what [`Tables::index`] entered.
+    /// Removes a record from the indexes.
     fn unindex(&mut self, record: &Record) {
         match record.ended {
             Some(ended) => {
@@ -171,13 +177,13 @@ impl Tables {
             return Err(StoreError::Taken { by: record.id });
         }
         let mut record = record.clone();
-        if let Some(last) = self.keyed(&record) {
+        if let Some(last) = self.latest_with_key(&record) {
             if last.is_live() {
                 return Err(StoreError::Taken { by: last.id });
             }
             record.generation = record.generation.max(last.generation.next());
         }
-        if let Some(key) = digest(&record) {
+        if let Some(key) = key_digest(&record) {
             self.keys.insert(key, record.id);
         }
         self.index(&record);
@@ -187,15 +193,15 @@ impl Tables {
         Ok(generation)
     }
 
-    fn connect(
+    fn put_connection(
         &mut self,
         connection: &Connection,
-        unused: Timestamp,
+        stale_before: Timestamp,
         by: Option<Lease>,
     ) -> Result<(), StoreError> {
         let extra = self.row(connection.session, by)?.extra();
         extra.put_connection(connection);
-        for name in extra.forget_unused(unused) {
+        for name in extra.remove_stale_connections(stale_before) {
             self.names.remove(&name);
         }
         let before = self.names.insert(connection.name, connection.session);
@@ -210,28 +216,28 @@ impl Tables {
     fn replace(
         &mut self,
         record: &Record,
-        seen: Seen,
+        expected: ExpectedRevision,
         by: Option<Lease>,
     ) -> Result<Revision, StoreError> {
         let row = self.row(record.id, by)?;
         let old = row.record.clone();
-        let used = seen.last_used.is_some_and(|last_used| last_used != old.last_used);
-        if old.revision != seen.revision || used {
+        let used = expected.last_used.is_some_and(|last_used| last_used != old.last_used);
+        if old.revision != expected.revision || used {
             return Err(StoreError::Stale);
         }
         if record.is_live() && !old.is_live() {
-            match self.keyed(&old) {
+            match self.latest_with_key(&old) {
                 Some(other) if other.id != old.id && other.is_live() => {
                     return Err(StoreError::Taken { by: other.id });
                 }
-                _ => self.keys.extend(digest(&old).map(|key| (key, old.id))),
+                _ => self.keys.extend(key_digest(&old).map(|key| (key, old.id))),
             }
         }
         let new = Record {
             agent: old.agent.clone(),
             key: old.key.clone(),
             owner: old.owner.clone(),
-            // An end releases, a revival claims, and nothing else touches the claim.
+            // An end releases the claim, a revival sets it, and no other change touches it.
             holder: match (old.is_live(), record.is_live()) {
                 (true, true) => old.holder,
                 (false, true) => by,
@@ -270,7 +276,7 @@ impl Tables {
             return;
         };
         self.unindex(&row.record);
-        if let Some(key) = digest(&row.record)
+        if let Some(key) = key_digest(&row.record)
             && self.keys.get(&key) == Some(&id)
         {
             self.keys.remove(&key);
@@ -284,25 +290,25 @@ impl Tables {
     fn put_state(
         &mut self,
         id: SessionId,
-        put: Put<'_>,
+        write: StateWrite<'_>,
         by: Option<Lease>,
     ) -> Result<Revision, StoreError> {
         let extra = self.live_row(id, by)?.extra();
-        if !put.expect.met_by(extra.state.get(put.key).map(|value| value.revision)) {
+        if !write.expected.is_met_by(extra.state.get(write.key).map(|value| value.revision)) {
             return Err(StoreError::Stale);
         }
-        let others = || extra.state.iter().filter(|(key, _)| *key != put.key);
-        put.check(
+        let others = || extra.state.iter().filter(|(key, _)| *key != write.key);
+        write.check(
             others().map(|(key, value)| key.len() + value.bytes.len()).sum(),
             others().count(),
         )?;
         extra.revision = extra.revision.next();
-        let value = Value { revision: extra.revision, bytes: put.bytes.to_owned() };
-        extra.state.insert(put.key.to_owned(), value);
+        let value = StateValue { revision: extra.revision, bytes: write.bytes.to_owned() };
+        extra.state.insert(write.key.to_owned(), value);
         Ok(extra.revision)
     }
 
-    fn alive(&self, lease: Lease, now: Duration) -> Option<&Holder> {
+    fn live_holder(&self, lease: Lease, now: Duration) -> Option<&Holder> {
         self.leases.get(&lease).filter(|(_, until)| now < *until).map(|(holder, _)| holder)
     }
 
@@ -310,7 +316,7 @@ impl Tables {
         let live = self.record(id).filter(|record| record.is_live());
         let held = live.ok_or(StoreError::Missing)?.holder;
         if let Some(other) = held.filter(|held| *held != lease)
-            && let Some(holder) = self.alive(other, now)
+            && let Some(holder) = self.live_holder(other, now)
         {
             return Err(StoreError::HeldBy { holder: holder.clone() });
         }
@@ -320,9 +326,9 @@ impl Tables {
     }
 }
 
-fn digest(record: &Record) -> Option<u128> {
+fn key_digest(record: &Record) -> Option<u128> {
     let key = record.key.as_ref()?;
-    Some(key.digest(&record.owner, &record.agent).half())
+    Some(key.digest(&record.owner, &record.agent).truncate())
 }
 
 #[async_trait]
@@ -332,27 +338,27 @@ impl Store for MemoryStore {
         record: &Record,
         connection: Option<&Connection>,
     ) -> Result<Generation, StoreError> {
-        self.with(|tables| {
+        self.with_tables(|tables| {
             let generation = tables.insert(record)?;
             if let Some(connection) = connection {
-                tables.connect(connection, Timestamp::default(), record.holder)?;
+                tables.put_connection(connection, Timestamp::default(), record.holder)?;
             }
             Ok(generation)
         })
     }
 
     async fn load(&self, id: SessionId) -> Result<Option<Record>, StoreError> {
-        Ok(self.with(|tables| tables.record(id).cloned()))
+        Ok(self.with_tables(|tables| tables.record(id).cloned()))
     }
 
-    async fn find(
+    async fn find_by_key(
         &self,
         owner: &Owner,
         agent: &Agent,
         key: &Key,
     ) -> Result<Option<Record>, StoreError> {
-        let digest = key.digest(owner, agent).half();
-        Ok(self.with(|tables| {
+        let digest = key.digest(owner, agent).truncate();
+        Ok(self.with_tables(|tables| {
             let id = tables.keys.get(&digest)?;
             tables.record(*id).filter(|record| record.is_live()).cloned()
         }))
@@ -361,10 +367,10 @@ impl Store for MemoryStore {
     async fn replace(
         &self,
         record: &Record,
-        seen: Seen,
+        expected: ExpectedRevision,
         by: Option<Lease>,
     ) -> Result<Revision, StoreError> {
-        self.with(|tables| tables.replace(record, seen, by))
+        self.with_tables(|tables| tables.replace(record, expected, by))
     }
 
     async fn touch(
@@ -374,11 +380,11 @@ impl Store for MemoryStore {
     ) -> Result<u64, StoreError> {
         let count =
             |tables: &mut Tables| used.iter().filter(|(id, at)| tables.touch(*id, *at, by)).count();
-        Ok(self.with(count) as u64)
+        Ok(self.with_tables(count) as u64)
     }
 
     async fn remove(&self, id: SessionId, by: Option<Lease>) -> Result<(), StoreError> {
-        self.with(|tables| match tables.row(id, by) {
+        self.with_tables(|tables| match tables.row(id, by) {
             Ok(_) => {
                 tables.remove(id);
                 Ok(())
@@ -396,7 +402,7 @@ impl Store for MemoryStore {
     ) -> Result<Vec<Record>, StoreError> {
         use std::ops::Bound::{Excluded, Unbounded};
         let from = after.map_or(Unbounded, Excluded);
-        Ok(self.with(|tables| match owner {
+        Ok(self.with_tables(|tables| match owner {
             None => {
                 let rows = tables.sessions.range((from, Unbounded)).map(|(_, row)| &row.record);
                 rows.filter(|record| record.is_live()).take(limit).cloned().collect()
@@ -409,7 +415,7 @@ impl Store for MemoryStore {
         }))
     }
 
-    async fn due(
+    async fn list_due(
         &self,
         now: Timestamp,
         after: Option<(Timestamp, SessionId)>,
@@ -417,7 +423,7 @@ impl Store for MemoryStore {
     ) -> Result<Vec<Record>, StoreError> {
         use std::ops::Bound::{Excluded, Unbounded};
         let from = after.map_or(Unbounded, Excluded);
-        Ok(self.with(|tables| {
+        Ok(self.with_tables(|tables| {
             let places = tables.deadlines.range((from, Unbounded));
             let due = places.take_while(|(deadline, _)| *deadline <= now);
             due.take(limit).filter_map(|(_, id)| tables.record(*id).cloned()).collect()
@@ -425,7 +431,7 @@ impl Store for MemoryStore {
     }
 
     async fn purge(&self, ended_before: Timestamp, limit: usize) -> Result<u64, StoreError> {
-        Ok(self.with(|tables| {
+        Ok(self.with_tables(|tables| {
             let old = tables.tombstones.iter().take_while(|(at, _)| *at < ended_before);
             let gone: Vec<_> = old.take(limit).map(|(_, id)| *id).collect();
             gone.iter().for_each(|id| tables.remove(*id));
@@ -439,19 +445,19 @@ impl Store for MemoryStore {
         hash: HandleHash,
         by: Option<Lease>,
     ) -> Result<(), StoreError> {
-        self.with(|tables| {
+        self.with_tables(|tables| {
             let handles = &mut tables.row(id, by)?.extra().handles;
             handles.retain(|known| *known != hash);
             handles.push(hash);
-            let oldest = (handles.len() > HANDLES_PER_SESSION).then(|| handles.remove(0));
+            let oldest = (handles.len() > MAX_HANDLES_PER_SESSION).then(|| handles.remove(0));
             tables.names.insert(hash, id);
             oldest.map(|oldest| tables.names.remove(&oldest));
             Ok(())
         })
     }
 
-    async fn find_handle(&self, hash: HandleHash) -> Result<Option<Record>, StoreError> {
-        Ok(self.with(|tables| {
+    async fn find_by_handle(&self, hash: HandleHash) -> Result<Option<Record>, StoreError> {
+        Ok(self.with_tables(|tables| {
             let row = tables.sessions.get(tables.names.get(&hash)?)?;
             let named = row.extra.as_ref()?.handles.contains(&hash);
             named.then(|| row.record.clone())
@@ -461,18 +467,18 @@ impl Store for MemoryStore {
     async fn put_connection(
         &self,
         connection: &Connection,
-        unused: Timestamp,
+        stale_before: Timestamp,
         by: Option<Lease>,
     ) -> Result<(), StoreError> {
-        self.with(|tables| tables.connect(connection, unused, by))
+        self.with_tables(|tables| tables.put_connection(connection, stale_before, by))
     }
 
-    async fn connection(&self, name: HandleHash) -> Result<Option<Connection>, StoreError> {
-        Ok(self.with(|tables| {
+    async fn load_connection(&self, name: HandleHash) -> Result<Option<Connection>, StoreError> {
+        Ok(self.with_tables(|tables| {
             let session = *tables.names.get(&name)?;
-            let (used, body) =
+            let (last_used, body) =
                 tables.sessions.get(&session)?.extra.as_ref()?.connections.get(&name)?.clone();
-            Some(Connection { name, session, used, body })
+            Some(Connection { name, session, last_used, body })
         }))
     }
 
@@ -481,7 +487,7 @@ impl Store for MemoryStore {
         used: &[(HandleHash, Timestamp)],
         by: Option<Lease>,
     ) -> Result<u64, StoreError> {
-        Ok(self.with(|tables| {
+        Ok(self.with_tables(|tables| {
             let mut noted = 0;
             for (name, at) in used {
                 let Some(session) = tables.names.get(name).copied() else { continue };
@@ -501,7 +507,7 @@ impl Store for MemoryStore {
         name: HandleHash,
         by: Option<Lease>,
     ) -> Result<(), StoreError> {
-        self.with(|tables| {
+        self.with_tables(|tables| {
             let Some(session) = tables.names.get(&name).copied() else {
                 return Ok(());
             };
@@ -512,17 +518,19 @@ impl Store for MemoryStore {
         })
     }
 
-    async fn state(&self, id: SessionId, key: &str) -> Result<Option<Value>, StoreError> {
-        Ok(self.with(|tables| tables.sessions.get(&id)?.extra.as_ref()?.state.get(key).cloned()))
+    async fn load_state(&self, id: SessionId, key: &str) -> Result<Option<StateValue>, StoreError> {
+        Ok(self.with_tables(|tables| {
+            tables.sessions.get(&id)?.extra.as_ref()?.state.get(key).cloned()
+        }))
     }
 
-    async fn state_keys(&self, id: SessionId) -> Result<Vec<StateKey>, StoreError> {
-        let key = |(key, value): (&String, &Value)| StateKey {
+    async fn list_state_keys(&self, id: SessionId) -> Result<Vec<StateKey>, StoreError> {
+        let key = |(key, value): (&String, &StateValue)| StateKey {
             key: key.clone(),
             revision: value.revision,
             size: value.bytes.len(),
         };
-        Ok(self.with(|tables| {
+        Ok(self.with_tables(|tables| {
             let extra = tables.sessions.get(&id).and_then(|row| row.extra.as_ref());
             extra.map(|extra| extra.state.iter().map(key).collect()).unwrap_or_default()
         }))
@@ -531,22 +539,22 @@ impl Store for MemoryStore {
     async fn put_state(
         &self,
         id: SessionId,
-        put: Put<'_>,
+        write: StateWrite<'_>,
         by: Option<Lease>,
     ) -> Result<Revision, StoreError> {
-        self.with(|tables| tables.put_state(id, put, by))
+        self.with_tables(|tables| tables.put_state(id, write, by))
     }
 
     async fn remove_state(
         &self,
         id: SessionId,
         key: &str,
-        expect: Expect,
+        expected: ExpectedValue,
         by: Option<Lease>,
     ) -> Result<(), StoreError> {
-        self.with(|tables| {
+        self.with_tables(|tables| {
             let state = &mut tables.live_row(id, by)?.extra().state;
-            if !expect.met_by(state.get(key).map(|value| value.revision)) {
+            if !expected.is_met_by(state.get(key).map(|value| value.revision)) {
                 return Err(StoreError::Stale);
             }
             state.remove(key);
@@ -554,21 +562,9 @@ impl Store for MemoryStore {
         })
     }
 
-    async fn put_content(&self, content: &[u8]) -> Result<Digest, StoreError> {
-        let digest = content_digest(content);
-        self.with(|tables| {
-            tables.contents.entry(digest).or_insert_with(|| content.to_owned()).len()
-        });
-        Ok(digest)
-    }
-
-    async fn content(&self, digest: Digest) -> Result<Option<Vec<u8>>, StoreError> {
-        Ok(self.with(|tables| tables.contents.get(&digest).cloned()))
-    }
-
-    async fn hold(&self, holder: &Holder, ttl: Duration) -> Result<Lease, StoreError> {
+    async fn acquire_lease(&self, holder: &Holder, ttl: Duration) -> Result<Lease, StoreError> {
         let now = self.clock.monotonic();
-        Ok(self.with(|tables| {
+        Ok(self.with_tables(|tables| {
             tables.leases.retain(|_, (_, until)| now < *until);
             tables.epoch = tables.epoch.next();
             let lease = Lease { holder: holder.id, epoch: tables.epoch };
@@ -577,9 +573,9 @@ impl Store for MemoryStore {
         }))
     }
 
-    async fn renew(&self, lease: Lease, ttl: Duration) -> Result<(), StoreError> {
+    async fn renew_lease(&self, lease: Lease, ttl: Duration) -> Result<(), StoreError> {
         let now = self.clock.monotonic();
-        self.with(|tables| match tables.leases.get_mut(&lease) {
+        self.with_tables(|tables| match tables.leases.get_mut(&lease) {
             Some((_, until)) if now < *until => {
                 *until = now.saturating_add(ttl);
                 Ok(())
@@ -588,23 +584,23 @@ impl Store for MemoryStore {
         })
     }
 
-    async fn leave(&self, lease: Lease) -> Result<(), StoreError> {
-        self.with(|tables| tables.leases.remove(&lease));
+    async fn release_lease(&self, lease: Lease) -> Result<(), StoreError> {
+        self.with_tables(|tables| tables.leases.remove(&lease));
         Ok(())
     }
 
-    async fn holder(&self, lease: Lease) -> Result<Option<Holder>, StoreError> {
+    async fn lease_holder(&self, lease: Lease) -> Result<Option<Holder>, StoreError> {
         let now = self.clock.monotonic();
-        Ok(self.with(|tables| tables.alive(lease, now).cloned()))
+        Ok(self.with_tables(|tables| tables.live_holder(lease, now).cloned()))
     }
 
     async fn claim(&self, id: SessionId, lease: Lease) -> Result<Record, StoreError> {
         let now = self.clock.monotonic();
-        self.with(|tables| tables.claim(id, lease, now))
+        self.with_tables(|tables| tables.claim(id, lease, now))
     }
 
-    async fn release(&self, id: SessionId, lease: Lease) -> Result<(), StoreError> {
-        self.with(|tables| {
+    async fn release_claim(&self, id: SessionId, lease: Lease) -> Result<(), StoreError> {
+        self.with_tables(|tables| {
             if let Some(row) = tables.sessions.get_mut(&id) {
                 row.record.holder = row.record.holder.filter(|held| *held != lease);
             }
