@@ -1,4 +1,4 @@
-//! Why a database could not be opened, and how drivers' errors become ours.
+//! Errors of opening a store, and conversion of the drivers' errors.
 
 use std::error::Error;
 
@@ -6,72 +6,85 @@ use stayput_core::StoreError;
 
 use crate::AddressError;
 
-/// Why a database could not be opened.
+/// Error of opening a store.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum OpenError {
-    /// The URL is wrong.
+pub enum StoreOpenError {
+    /// The URL is not valid.
     #[error(transparent)]
     Address(#[from] AddressError),
-    /// This program was built without that kind of store.
+    /// This program was built without this kind of store.
     #[error("this program was built without the feature '{feature}', which this store needs")]
     NotBuilt {
-        /// The feature.
+        /// Name of the feature.
         feature: &'static str,
     },
-    /// A newer version of the program has been here. Nothing was changed.
+    /// A newer version of the program wrote this store. Nothing was changed.
     #[error(
         "the {store} store has schema {found}, and this program knows schemas up to {known}; \
          run the newer version of it"
     )]
     NewerSchema {
-        /// Which kind of store.
+        /// Kind of store.
         store: &'static str,
-        /// The schema that is there.
+        /// Schema of the store.
         found: i64,
-        /// The newest one this program knows.
+        /// Newest schema that this program knows.
         known: i64,
+    },
+    /// An older, incompatible version wrote this store. Nothing was changed.
+    #[error(
+        "the {store} store has schema {found}, and this program needs at least schema {oldest}; \
+         name another store, or remove this one, which loses its sessions"
+    )]
+    OlderSchema {
+        /// Kind of store.
+        store: &'static str,
+        /// Schema of the store.
+        found: i64,
+        /// Oldest schema that this program can migrate.
+        oldest: i64,
     },
     /// A file that the store needs cannot be used.
     #[error("{path} cannot be used: {problem}")]
     File {
-        /// The file.
+        /// Path of the file.
         path: std::path::PathBuf,
-        /// What is wrong with it.
+        /// Problem with the file.
         problem: String,
     },
-    /// The database cannot be reached, or does not let us in.
+    /// The database cannot be reached, or refuses the credentials.
     #[error("the {store} store cannot be opened: {problem}")]
     Unreachable {
-        /// Which kind of store.
+        /// Kind of store.
         store: &'static str,
-        /// What the driver says.
+        /// Error of the driver.
         problem: String,
     },
 }
 
-impl OpenError {
-    /// The driver said no while a store was being opened; the whole chain of reasons is told, because
-    /// drivers like to hide what matters ("error connecting to server") at its end.
+impl StoreOpenError {
+    /// Converts an error of the driver. The message has the whole chain of sources, because drivers
+    /// put the useful part at its end ("error connecting to server: …").
     pub(crate) fn unreachable(store: &'static str, error: &dyn Error) -> Self {
         Self::Unreachable { store, problem: chain(error) }
     }
 }
 
 fn chain(error: &dyn Error) -> String {
-    let mut said = error.to_string();
+    let mut text = error.to_string();
     let mut next = error.source();
     while let Some(error) = next {
         let more = error.to_string();
-        if !said.contains(&more) {
-            said = format!("{said}: {more}");
+        if !text.contains(&more) {
+            text = format!("{text}: {more}");
         }
         next = error.source();
     }
-    said
+    text
 }
 
-/// What a store holds cannot be read.
+/// Builds the error for stored data that cannot be decoded.
 pub(crate) fn corrupt(
     store: &'static str,
     what: &'static str,
@@ -80,7 +93,7 @@ pub(crate) fn corrupt(
     StoreError::Corrupt { store, what, source: source.into() }
 }
 
-/// A database did not answer, or not in time.
+/// Builds the error for a database that did not answer, or not in time.
 pub(crate) fn unavailable(
     store: &'static str,
     source: impl Into<Box<dyn Error + Send + Sync>>,

@@ -1,33 +1,33 @@
-//! What PostgreSQL answers, read with care.
+//! Decoding of rows.
 
 use stayput_core::{Holder, Lease, Record, SessionId, StoreError};
 use tokio_postgres::{Row, types::FromSql};
 
 use super::STORE;
-use crate::{failure::corrupt, row};
+use crate::{error::corrupt, row};
 
-/// One column.
+/// Reads one column.
 pub(super) fn column<'a, T: FromSql<'a>>(row: &'a Row, name: &str) -> Result<T, StoreError> {
     row.try_get(name).map_err(|error| corrupt(STORE, "a column", error))
 }
 
-/// A counter or a size.
+/// Reads a counter or a size.
 pub(super) fn number(row: &Row, name: &str) -> Result<u64, StoreError> {
     let number: i64 = column(row, name)?;
     u64::try_from(number).map_err(|error| corrupt(STORE, "a number", error))
 }
 
-/// The same, where it counts what is in memory.
+/// Same as [`number`], for a size in memory.
 pub(super) fn size(row: &Row, name: &str) -> Result<usize, StoreError> {
     usize::try_from(number(row, name)?).map_err(|error| corrupt(STORE, "a number", error))
 }
 
-/// The session that a row names.
+/// Reads a session id.
 pub(super) fn session(row: &Row, name: &str) -> Result<SessionId, StoreError> {
     Ok(SessionId::from_uuid(column(row, name)?))
 }
 
-/// The record whose columns a row has.
+/// Reads the columns of a record.
 pub(super) fn record(row: &Row) -> Result<Record, StoreError> {
     let columns = row::Row {
         id: session(row, "id")?,
@@ -49,7 +49,7 @@ pub(super) fn record(row: &Row) -> Result<Record, StoreError> {
     columns.into_record(STORE)
 }
 
-/// What a function says became of the call.
+/// Reads the outcome of a function of the schema.
 pub(super) fn outcome(row: &Row) -> Result<(), StoreError> {
     match column(row, "outcome")? {
         "done" => Ok(()),

@@ -1,5 +1,5 @@
--- Moments are milliseconds since 1970 and spans are milliseconds, as in the records.
--- A digest stands where a text may be longer than what an index takes.
+-- Times are milliseconds since 1970 and durations are milliseconds, as in the records.
+-- A digest replaces a text that may be too long for an index.
 
 create table stayput_session (
     id uuid primary key,
@@ -19,12 +19,13 @@ create table stayput_session (
     ended_reason text,
     holder text,
     revision bigint not null,
-    -- The last revision that was given to a value. It outlives the values, so none is given twice.
+    -- Last revision of a value. It outlives the values, so that none is used twice.
     state_revision bigint not null default 0,
-    -- What all values are together, keys included, and how many there are.
+    -- Size of all values with their keys, and their number.
     state_bytes bigint not null default 0,
     state_keys bigint not null default 0,
-    -- When it ends if it is not used again; null is never. A sum too large for a moment is the last one.
+    -- Time at which it expires unless it is used again; null is never. A sum that is too large is the
+    -- latest time.
     deadline bigint generated always as (
         case when ended_at is null then least(
             case when idle is not null
@@ -37,14 +38,14 @@ create table stayput_session (
     check ((ended_at is null) = (ended_reason is null))
 );
 
--- `ended_at` and `ended_reason` are null together. Before there are statistics, any index whose condition
--- a statement repeats looks good to the planner, and what it plans is kept for a while. So the indexes of
--- keys say `ended_reason`, the others say `ended_at`, and a statement says what its own index says.
+-- `ended_at` and `ended_reason` are null together. Before there are statistics, the planner may pick any
+-- index whose condition a statement repeats, and the plan is cached for a while. So the indexes of keys
+-- use `ended_reason`, the others use `ended_at`, and a statement uses the condition of its own index.
 
--- A key has one live session. The tombstones of a key are what its next session inherits from.
+-- A key has one live session. Its next session gets a generation above those of its tombstones.
 create unique index stayput_session_key on stayput_session (key_digest)
     where key_digest is not null and ended_reason is null;
-create index stayput_session_past on stayput_session (key_digest)
+create index stayput_session_ended_key on stayput_session (key_digest)
     where key_digest is not null and ended_reason is not null;
 create index stayput_session_live on stayput_session (id) where ended_at is null;
 create index stayput_session_owner on stayput_session (owner_digest, id) where ended_at is null;
@@ -54,21 +55,22 @@ create index stayput_session_ended on stayput_session (ended_at, id) where ended
 create table stayput_handle (
     hash bytea primary key,
     session uuid not null references stayput_session on delete cascade,
-    -- The order in which they were added.
-    place bigint not null generated always as identity
+    -- Order of insertion.
+    number bigint not null generated always as identity
 );
 
-create index stayput_handle_session on stayput_handle (session, place);
+create index stayput_handle_session on stayput_handle (session, number);
 
 create table stayput_connection (
     name bytea primary key,
     session uuid not null references stayput_session on delete cascade,
+    last_used bigint not null,
     body bytea not null
 );
 
-create index stayput_connection_session on stayput_connection (session);
+create index stayput_connection_session on stayput_connection (session, last_used);
 
--- Keys are bytes: their order is that of the bytes whatever the locale, and every character can be in them.
+-- Keys are bytes: they sort in byte order in every locale, and may hold every character.
 create table stayput_state (
     session uuid not null references stayput_session on delete cascade,
     digest bytea not null generated always as (sha256(key)) stored,
@@ -78,22 +80,17 @@ create table stayput_state (
     primary key (session, digest)
 );
 
-create table stayput_content (
-    digest bytea primary key,
-    content bytea not null
-);
-
--- A lease that is not here is dead.
+-- A lease without a row has expired.
 create table stayput_lease (
     epoch bigint primary key generated always as identity,
     holder text not null,
     address text not null,
-    until timestamptz not null,
-    -- As it stands in stayput_session.holder.
+    expires timestamptz not null,
+    -- Same text as in stayput_session.holder.
     lease text not null unique generated always as (cast(epoch as text) || '@' || holder) stored
 );
 
--- The counter stays when events are trimmed, so no number is given twice.
+-- The counter outlives trimmed events, so that no number is used twice.
 create table stayput_topic (
     id bigint primary key generated always as identity,
     owner_digest bytea not null,

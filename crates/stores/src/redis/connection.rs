@@ -1,4 +1,4 @@
-//! The connection to the server: one for all callers, made anew by itself when it breaks.
+//! One shared connection to the server, replaced when it breaks.
 
 use std::{
     io,
@@ -17,120 +17,124 @@ use stayput_core::StoreError;
 use tokio::time::timeout;
 
 use super::{REDIS, scripts};
-use crate::failure::{corrupt, unavailable};
+use crate::error::{corrupt, unavailable};
 
-/// How long a connection may take to be made, encryption and sign-in included.
-const CONNECT: Duration = Duration::from_secs(2);
+/// Maximum time for a new connection, including encryption and authentication.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// How long an answer may take.
-const ANSWER: Duration = Duration::from_secs(3);
+/// Maximum time for an answer.
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// One connection that all callers share, each with its own questions in flight.
+/// Connection that all callers share, each with its own requests in flight.
 ///
-/// The driver has a manager of connections, but that one stays with a connection that only times out,
-/// and gives up for good when the server refuses a new one, as a full or misconfigured server does for
-/// a while. Here whatever looks broken is replaced at the next question.
-pub(super) struct Link {
+/// The driver's connection manager keeps a connection that only times out, and gives up for good
+/// when the server refuses a new one, as a full or misconfigured server does for a while. Here a
+/// connection that looks broken is replaced at the next request.
+pub(super) struct SharedConnection {
     client: Client,
-    line: Mutex<Option<Line>>,
-    /// Whoever has it makes the next connection; the others wait for that one.
-    turn: tokio::sync::Mutex<()>,
+    open: Mutex<Option<OpenConnection>>,
+    /// Held by the caller that opens the next connection; the others wait for it.
+    connecting: tokio::sync::Mutex<()>,
 }
 
 #[derive(Clone)]
-struct Line {
+struct OpenConnection {
     connection: MultiplexedConnection,
     broken: Arc<AtomicBool>,
 }
 
-enum Question<'a> {
+enum Request<'a> {
     One(&'a Cmd),
     Many(&'a Pipeline),
 }
 
-impl Link {
+impl SharedConnection {
     pub(super) fn new(client: Client) -> Self {
-        Self { client, line: Mutex::new(None), turn: tokio::sync::Mutex::new(()) }
+        Self { client, open: Mutex::new(None), connecting: tokio::sync::Mutex::new(()) }
     }
 
-    /// Asks for one thing.
-    pub(super) async fn one<T: FromRedisValue>(&self, command: &Cmd) -> Result<T, StoreError> {
-        read(self.ask(Question::One(command)).await)
+    /// Sends one command.
+    pub(super) async fn query<T: FromRedisValue>(&self, command: &Cmd) -> Result<T, StoreError> {
+        read(self.send(Request::One(command)).await)
     }
 
-    /// Asks for several things in one round trip. They happen in order, not as one; if the server does
-    /// not know a script, all are asked again, so they must bear that.
-    pub(super) async fn many<T: FromRedisValue>(&self, pipe: &Pipeline) -> Result<T, StoreError> {
+    /// Sends several commands in one round trip. They run in order, not as one transaction. If the
+    /// server does not know a script, all are sent again, so they must be repeatable.
+    pub(super) async fn query_pipeline<T: FromRedisValue>(
+        &self,
+        pipe: &Pipeline,
+    ) -> Result<T, StoreError> {
         if pipe.is_empty() {
             return read(Ok(Value::Array(Vec::new())));
         }
-        read(self.ask(Question::Many(pipe)).await)
+        read(self.send(Request::Many(pipe)).await)
     }
 
-    /// Asks as [`Link::many`] does, with the driver's own answer and error.
-    pub(super) async fn raw(&self, pipe: &Pipeline) -> RedisResult<Value> {
-        self.ask(Question::Many(pipe)).await
+    /// Same as [`SharedConnection::query_pipeline`], with the driver's own answer and error.
+    pub(super) async fn query_raw(&self, pipe: &Pipeline) -> RedisResult<Value> {
+        self.send(Request::Many(pipe)).await
     }
 
-    async fn ask(&self, question: Question<'_>) -> RedisResult<Value> {
-        let mut line = match timeout(CONNECT, self.line()).await {
-            Ok(line) => line?,
-            Err(_) => return Err(late("no connection could be made in time")),
+    async fn send(&self, request: Request<'_>) -> RedisResult<Value> {
+        let mut open = match timeout(CONNECT_TIMEOUT, self.get_or_connect()).await {
+            Ok(open) => open?,
+            Err(_) => return Err(timed_out("no connection could be made in time")),
         };
-        let mut answer = question.put(&mut line.connection).await;
+        let mut answer = request.send_on(&mut open.connection).await;
         let unknown = ErrorKind::Server(ServerErrorKind::NoScript);
         if answer.as_ref().is_err_and(|error| error.kind() == unknown) {
-            // Whoever flushed the scripts did so before this one could run: nothing has happened.
-            load_scripts(&mut line.connection).await?;
-            answer = question.put(&mut line.connection).await;
+            // The scripts were flushed before this one could run, so nothing has happened.
+            load_scripts(&mut open.connection).await?;
+            answer = request.send_on(&mut open.connection).await;
         }
-        if answer.as_ref().is_err_and(breaks) {
-            line.broken.store(true, Ordering::Release);
+        if answer.as_ref().is_err_and(breaks_connection) {
+            open.broken.store(true, Ordering::Release);
         }
         answer
     }
 
-    async fn line(&self) -> RedisResult<Line> {
-        if let Some(line) = self.usable() {
-            return Ok(line);
+    async fn get_or_connect(&self) -> RedisResult<OpenConnection> {
+        if let Some(open) = self.usable() {
+            return Ok(open);
         }
-        let _turn = self.turn.lock().await;
-        if let Some(line) = self.usable() {
-            return Ok(line);
+        let _guard = self.connecting.lock().await;
+        if let Some(open) = self.usable() {
+            return Ok(open);
         }
-        let line = self.connect().await?;
-        *self.line.lock().unwrap_or_else(PoisonError::into_inner) = Some(line.clone());
-        Ok(line)
+        let open = self.connect().await?;
+        *self.open.lock().unwrap_or_else(PoisonError::into_inner) = Some(open.clone());
+        Ok(open)
     }
 
-    fn usable(&self) -> Option<Line> {
-        let line = self.line.lock().unwrap_or_else(PoisonError::into_inner);
-        line.clone().filter(|line| !line.broken.load(Ordering::Acquire))
+    fn usable(&self) -> Option<OpenConnection> {
+        let open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        open.clone().filter(|open| !open.broken.load(Ordering::Acquire))
     }
 
-    async fn connect(&self) -> RedisResult<Line> {
+    async fn connect(&self) -> RedisResult<OpenConnection> {
         let broken = Arc::new(AtomicBool::new(false));
-        let noted = broken.clone();
-        // Told as soon as the server hangs up, so that nobody is sent into a connection that is gone.
-        let note = move |push: PushInfo| -> Result<(), ()> {
+        let flag = broken.clone();
+        // Marks the connection as soon as the server closes it, so that no caller uses it
+        // afterwards.
+        let on_push = move |push: PushInfo| -> Result<(), ()> {
             if push.kind == PushKind::Disconnection {
-                noted.store(true, Ordering::Release);
+                flag.store(true, Ordering::Release);
             }
             Ok(())
         };
         let config = AsyncConnectionConfig::new()
-            .set_connection_timeout(None) // There is one around all of it.
-            .set_response_timeout(Some(ANSWER))
-            .set_push_sender(note);
+            .set_connection_timeout(None) // CONNECT_TIMEOUT covers it.
+            .set_response_timeout(Some(RESPONSE_TIMEOUT))
+            .set_push_sender(on_push);
         let mut connection =
             self.client.get_multiplexed_async_connection_with_config(&config).await?;
         load_scripts(&mut connection).await?;
-        Ok(Line { connection, broken })
+        Ok(OpenConnection { connection, broken })
     }
 }
 
-impl Question<'_> {
-    async fn put(&self, connection: &mut MultiplexedConnection) -> RedisResult<Value> {
+impl Request<'_> {
+    async fn send_on(&self, connection: &mut MultiplexedConnection) -> RedisResult<Value> {
         match self {
             Self::One(command) => command.query_async(connection).await,
             Self::Many(pipe) => pipe.query_async(connection).await,
@@ -146,27 +150,27 @@ async fn load_scripts(connection: &mut MultiplexedConnection) -> RedisResult<()>
     pipe.query_async(connection).await
 }
 
-/// Whether the next question is better asked over a new connection: after any trouble on the way, and
-/// when the server has become a replica, because its name may lead to another one by now.
-fn breaks(error: &RedisError) -> bool {
+/// Returns whether the next request should use a new connection: after any I/O error, and when the
+/// server has become a replica, because its name may lead to another one by now.
+fn breaks_connection(error: &RedisError) -> bool {
     let replica = ErrorKind::Server(ServerErrorKind::ReadOnly);
     error.is_io_error() || error.is_unrecoverable_error() || error.kind() == replica
 }
 
-fn late(what: &'static str) -> RedisError {
+fn timed_out(what: &'static str) -> RedisError {
     io::Error::new(io::ErrorKind::TimedOut, what).into()
 }
 
-fn read<T: FromRedisValue>(said: RedisResult<Value>) -> Result<T, StoreError> {
-    match said {
-        Ok(value) => answer(value),
-        // Something that is not ours is where ours should be.
+fn read<T: FromRedisValue>(answer: RedisResult<Value>) -> Result<T, StoreError> {
+    match answer {
+        Ok(value) => decode(value),
+        // The key holds a type that this program does not use there.
         Err(error) if error.code() == Some("WRONGTYPE") => Err(corrupt(REDIS, "a key", error)),
         Err(error) => Err(unavailable(REDIS, error)),
     }
 }
 
-/// Reads a part of an answer.
-pub(super) fn answer<T: FromRedisValue>(value: Value) -> Result<T, StoreError> {
+/// Decodes a part of an answer.
+pub(super) fn decode<T: FromRedisValue>(value: Value) -> Result<T, StoreError> {
     from_redis_value(value).map_err(|error| corrupt(REDIS, "an answer", error))
 }

@@ -1,4 +1,4 @@
--- Schema 1. Times are milliseconds since 1970, spans are milliseconds.
+-- Schema 3. Times are milliseconds since 1970, durations are milliseconds.
 
 create table session (
     id             text    primary key,
@@ -9,25 +9,25 @@ create table session (
     last_used      integer not null,
     idle           integer,
     absolute       integer,
-    deadline       integer,                   -- derived: what comes first of idle and absolute
+    deadline       integer,                   -- derived: the earlier of idle and absolute
     generation     integer not null,
     provisional    integer not null,
-    detail         text    not null,          -- JSON that no statement looks into
+    detail         text    not null,          -- JSON that no statement reads
     ended_at       integer,
     ended_reason   text,
-    holder         text,                      -- the lease that has claimed it
+    holder         text,                      -- lease of the claim
     revision       integer not null,
-    state_revision integer not null default 0 -- never goes back, so revisions of values never repeat
+    state_revision integer not null default 0 -- only grows, so that revisions of values never repeat
 ) strict, without rowid;
 
 create unique index session_key on session (owner, agent, key) where key is not null and ended_at is null;
-create index session_past_key on session (owner, agent, key) where key is not null and ended_at is not null;
+create index session_ended_key on session (owner, agent, key) where key is not null and ended_at is not null;
 create index session_owner on session (owner, id) where ended_at is null;
 create index session_due on session (deadline) where ended_at is null and deadline is not null;
 create index session_ended on session (ended_at) where ended_at is not null;
 
 create table handle (
-    number  integer primary key autoincrement, -- the oldest has the lowest
+    number  integer primary key autoincrement, -- lowest for the oldest
     hash    blob    not null unique,
     session text    not null references session on delete cascade
 ) strict;
@@ -35,12 +35,13 @@ create table handle (
 create index handle_session on handle (session);
 
 create table connection (
-    name    blob primary key,
-    session text not null references session on delete cascade,
-    body    blob not null
+    name      blob    primary key,
+    session   text    not null references session on delete cascade,
+    last_used integer not null,
+    body      blob    not null
 ) strict, without rowid;
 
-create index connection_session on connection (session);
+create index connection_session on connection (session, last_used);
 
 create table state (
     session  text    not null references session on delete cascade,
@@ -49,11 +50,6 @@ create table state (
     bytes    blob    not null,
     primary key (session, key)
 ) strict, without rowid;
-
-create table content (
-    digest blob primary key,
-    bytes  blob not null
-) strict;
 
 create table lease (
     epoch   integer primary key autoincrement,
@@ -67,7 +63,7 @@ create table topic (
     owner   text    not null,
     session text    not null,
     stream  integer not null,                 -- the bits of an unsigned number
-    last    integer not null,                 -- outlives what is trimmed
+    last    integer not null,                 -- outlives trimmed events
     unique (owner, session, stream)
 ) strict;
 

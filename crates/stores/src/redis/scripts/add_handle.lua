@@ -1,13 +1,13 @@
--- Adds a handle at the end of the list and takes the oldest of too many off its beginning.
--- KEYS row, handles; ARGV by, hash, how many there may be. Answers {1, forgotten, …} or {refusal}.
-local no = refused(ARGV[1])
-if no then return {no} end
-local answer = {1}
--- Whoever was not sure that it was added adds it again.
+-- Appends a handle to the list and removes the oldest ones above the limit.
+-- KEYS row, handles; ARGV by, hash, limit. Returns {1, removed, …} or {refusal}.
+local refused = refusal(ARGV[1])
+if refused then return {refused} end
+local result = {1}
+-- A repeated call moves the handle to the end.
 redis.call('LREM', KEYS[2], 0, ARGV[2])
 local count = redis.call('RPUSH', KEYS[2], ARGV[2])
 while count > tonumber(ARGV[3]) do
-    answer[#answer + 1] = redis.call('LPOP', KEYS[2])
+    result[#result + 1] = redis.call('LPOP', KEYS[2])
     count = count - 1
 end
-return answer
+return result

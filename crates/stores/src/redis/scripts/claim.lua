@@ -1,6 +1,6 @@
--- Claims a session if nobody holds it, or this lease, or a lease that is known to be dead.
--- KEYS row; ARGV lease, dead lease or ''. Answers nothing if it is over or gone, the lease that
--- holds it, or the row as it is claimed.
+-- Claims a session if it has no claim, or that of this lease, or that of a lease known to be expired.
+-- KEYS row; ARGV lease, expired lease or ''. Returns nothing if it does not exist or has ended, the lease
+-- that holds it, or the claimed row.
 local row = redis.call('HMGET', KEYS[1], 'holder', 'ended_at')
 local holder = row[1]
 if not holder or row[2] ~= '' then return false end

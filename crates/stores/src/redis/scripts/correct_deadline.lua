@@ -1,5 +1,5 @@
--- Corrects an entry of the index of deadlines, if nobody has since it was read.
--- KEYS deadlines; ARGV session id, seen deadline, deadline or '' for none
+-- Corrects an entry of the index of deadlines, if it is unchanged since it was read.
+-- KEYS deadlines; ARGV session id, read deadline, deadline or '' for none
 local score = redis.call('ZSCORE', KEYS[1], ARGV[1])
 if not score or tonumber(score) ~= tonumber(ARGV[2]) then return 0 end
 if ARGV[3] == '' then

@@ -1,2 +1,2 @@
--- Who has a living lease, as JSON. ARGV lease
+-- Returns the holder of a valid lease as JSON. ARGV lease
 return redis.call('HGET', KEYS[2], ARGV[1])

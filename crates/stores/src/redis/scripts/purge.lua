@@ -1,5 +1,6 @@
--- Forgets a tombstone as remove.lua forgets a session, if it is one and old enough.
--- KEYS row, grave, state; ARGV the end it must be before. Answers 1 if so, 0 if not, -1 if it is gone.
+-- Removes a session as remove.lua does, if it is a tombstone and old enough.
+-- KEYS row, removed row, state; ARGV time before which it must have ended. Returns 1 if it was removed, 0 if
+-- not, -1 if it does not exist.
 local ended = redis.call('HGET', KEYS[1], 'ended_at')
 if not ended then return -1 end
 if ended == '' or (tonumber(ended) or 0) >= tonumber(ARGV[1]) then return 0 end

@@ -1,4 +1,4 @@
--- Gives a claim up, if this lease has it.
+-- Releases a claim, if this lease has it.
 -- KEYS row; ARGV lease
 if redis.call('HGET', KEYS[1], 'holder') == ARGV[1] then
     redis.call('HSET', KEYS[1], 'holder', '')

@@ -1,6 +1,6 @@
--- Before a key is taken from a session that is over, it is sealed: a revival that has begun then
--- fails and begins anew, and finds the key taken.
--- KEYS row. Answers {0} if it is gone, {1} if it lives, {2, generation} if it is over.
+-- Seals an ended session before its key is taken: a revival in progress then fails and starts again, and
+-- finds the key taken.
+-- KEYS row. Returns {0} if it does not exist, {1} if it is live, {2, generation} if it has ended.
 local row = redis.call('HMGET', KEYS[1], 'ended_at', 'generation')
 if not row[1] then return {0, ''} end
 if row[1] == '' then return {1, ''} end
