@@ -342,7 +342,7 @@ impl Sessions {
     /// opener gets the loss.
     ///
     /// # Errors
-    /// As [`Sessions::change`].
+    /// Same as [`Sessions::change`].
     pub async fn acknowledge_loss(
         &self,
         session: &Session,
@@ -355,7 +355,7 @@ impl Sessions {
     /// Same as [`Sessions::acknowledge_loss`], for a loss on one server.
     ///
     /// # Errors
-    /// As [`Sessions::change`].
+    /// Same as [`Sessions::change`].
     pub async fn acknowledge_loss_on(
         &self,
         session: &Session,
@@ -368,7 +368,7 @@ impl Sessions {
     /// Changes the expiry of a session.
     ///
     /// # Errors
-    /// As [`Sessions::change`].
+    /// Same as [`Sessions::change`].
     pub async fn set_expiry(
         &self,
         session: &Session,
@@ -392,7 +392,7 @@ impl Sessions {
     /// Ends a session without a tombstone, for one that no client can ask for later.
     ///
     /// # Errors
-    /// As [`Sessions::end`].
+    /// Same as [`Sessions::end`].
     pub async fn end_and_remove(&self, session: &Arc<Session>) -> Result<(), SessionOpenError> {
         self.end(session).await?;
         Ok(self.store.remove(session.id(), Some(self.lease()?)).await?)

@@ -174,7 +174,7 @@ async fn held_session_is_found_without_the_store() {
     let opened = sessions.open(&chat("a")).await.unwrap();
     let handle = sessions.issue_handle(&opened.session).await.unwrap();
     drop(sessions.find_by_handle(&ann(), &handle).await.unwrap());
-    // Behind the back of the process, the store forgets it; nobody here notices until it writes.
+    // Removed from the store directly; the process does not notice until it writes.
     let lease = world.store.load(opened.session.id()).await.unwrap().unwrap().holder;
     world.store.remove(opened.session.id(), lease).await.unwrap();
     assert_eq!(sessions.open(&chat("a")).await.unwrap().origin, Origin::Existing);
@@ -227,7 +227,7 @@ async fn open_new_refuses_a_taken_key() {
     assert_eq!(one.open(&chat("a")).await.unwrap().session.id(), id);
     drop(made);
     world.clock.advance(MINUTE * 30);
-    // Its time has come, though nobody has swept yet.
+    // It has expired, though no sweep has run yet.
     assert_ne!(one.open_new(&chat("a")).await.unwrap().session.id(), id);
 }
 
@@ -268,11 +268,11 @@ async fn session_in_use_does_not_expire() {
         assert!(sessions.sweep().await.ended.is_empty());
         let kept = world.store.load(id).await.unwrap().unwrap();
         assert!(kept.is_live());
-        assert_eq!(kept.last_used, world.clock.now(), "and others see that it is used");
+        assert_eq!(kept.last_used, world.clock.now(), "other processes see its use");
     }
     drop(opened);
     world.clock.advance(MINUTE * 40);
-    assert!(sessions.sweep().await.ended.is_empty(), "one of two uses is left");
+    assert!(sessions.sweep().await.ended.is_empty(), "one of two users is left");
     drop(second);
     assert!(sessions.sweep().await.ended.is_empty(), "idle from now on");
     world.clock.advance(MINUTE * 30);
@@ -308,11 +308,7 @@ async fn expired_session_is_not_found_before_the_sweep() {
     let opened = sessions.open(&chat("a")).await.unwrap();
     assert_eq!(opened.origin, Origin::Lost(Generation(1)), "invariant 3: the loss is reported");
     assert_ne!(opened.session.id(), first);
-    assert_eq!(
-        ids(&sessions.sweep().await.ended),
-        [first],
-        "its links must be closed all the same"
-    );
+    assert_eq!(ids(&sessions.sweep().await.ended), [first], "its links must be closed");
 }
 
 /// E33: `set_expiry` changes the deadline here and in the store.
@@ -387,7 +383,7 @@ async fn ended_session_reports_its_attachments() {
     let session = opened.session.session().clone();
     sessions.end(&session).await.unwrap();
     sessions.end(&session).await.unwrap();
-    assert!(sessions.sweep().await.ended.is_empty(), "somebody is still inside");
+    assert!(sessions.sweep().await.ended.is_empty(), "it is still in use");
     drop(opened);
     let swept = sessions.sweep().await;
     assert_eq!(swept.ended[0].attachments["browser"], attachment);
@@ -395,7 +391,7 @@ async fn ended_session_reports_its_attachments() {
     let tombstone = world.store.load(session.id()).await.unwrap().unwrap();
     assert!(tombstone.attachments.is_empty() && tombstone.holder.is_none());
     let next = sessions.open(&chat("a")).await.unwrap();
-    assert_eq!(next.origin, Origin::Lost(Generation(3)), "above every generation of before");
+    assert_eq!(next.origin, Origin::Lost(Generation(3)), "above every earlier generation");
     assert_fails!(sessions.find_by_id(&ann(), session.id()).await, SessionOpenError::Ended(_));
 }
 
@@ -423,7 +419,7 @@ async fn cancelled_open_leaves_the_key_usable() {
     let (slow, sessions) = world.faulty_process(limits).await;
     for steps in 1.. {
         let done = slow.cut(steps, sessions.open(&chat("a"))).await.is_some();
-        // The place that was promised is free again, and the key leads somewhere.
+        // The reservation is free again, and the key can be opened.
         let opened = sessions.open(&chat("a")).await.unwrap();
         let session = opened.session.session().clone();
         drop(opened);
@@ -492,7 +488,7 @@ async fn update_with_unknown_outcome_is_not_repeated() {
     assert!(matches!(error, StateError::Store(StoreError::Unavailable { .. })), "{error:?}");
     assert_eq!(error.retry(), Retry::Later);
     assert_eq!(changes, 1);
-    assert_eq!(state.get::<u32>("n").await.unwrap(), Some(1), "it did happen, once");
+    assert_eq!(state.get::<u32>("n").await.unwrap(), Some(1), "the write happened once");
 }
 
 #[tokio::test]
@@ -511,7 +507,7 @@ async fn revived_session_keeps_its_id_and_reports_a_loss() {
     assert_eq!(sessions.revive(&ann(), id).await.unwrap().origin, Origin::Existing);
     drop(revived);
     world.clock.advance(MINUTE * 29);
-    assert!(sessions.sweep().await.ended.is_empty(), "its time begins anew");
+    assert!(sessions.sweep().await.ended.is_empty(), "its idle time restarted");
 }
 
 // ── provisional sessions and limits ─────────────────────────────────────────────────────────────────
@@ -543,12 +539,12 @@ async fn use_of_a_handle_is_recorded_for_good() {
     let sessions = world.process().await;
     let session = sessions.open(&OpenOptions::new(ann())).await.unwrap().session;
     let handle = sessions.issue_handle(&session).await.unwrap();
-    let kept = async || world.store.load(session.id()).await.unwrap().unwrap();
-    assert!(!session.record().named && !kept().await.named, "given out, and not come back yet");
+    let stored = async || world.store.load(session.id()).await.unwrap().unwrap();
+    assert!(!session.record().handle_used && !stored().await.handle_used, "issued and not used");
     let expiry = session.record().expiry;
     drop(sessions.find_by_handle(&ann(), &handle).await.unwrap());
-    assert!(session.record().named && kept().await.named);
-    assert_eq!(kept().await.expiry, expiry);
+    assert!(session.record().handle_used && stored().await.handle_used);
+    assert_eq!(stored().await.expiry, expiry);
 }
 
 #[tokio::test]
@@ -589,9 +585,9 @@ async fn oldest_provisional_session_is_evicted_at_the_limit() {
     let error = sessions.open(&chat("e")).await.unwrap_err();
     assert!(matches!(error, SessionOpenError::AtCapacity { limit: 4 }), "{error:?}");
     assert_eq!(error.retry(), Retry::Later);
-    assert!(sessions.open(&chat("a")).await.is_ok(), "what there is can be used");
+    assert!(sessions.open(&chat("a")).await.is_ok(), "an existing session can be used");
     let other = OpenOptions::with_key(eve(), Agent::none(), Key::named("e").unwrap());
-    assert!(sessions.open(&other).await.is_ok(), "one owner's limit is not another's");
+    assert!(sessions.open(&other).await.is_ok(), "the limit is per owner");
     sessions.end(sessions.open(&chat("a")).await.unwrap().session.session()).await.unwrap();
     assert!(sessions.open(&chat("e")).await.is_ok());
 }
@@ -667,7 +663,7 @@ async fn restarted_process_takes_over_from_its_predecessor() {
     assert_fails!(stranger.open(&chat("a")).await, SessionOpenError::HeldElsewhere { .. });
     let found = again.by_id(&ann(), opened.session.id()).await.unwrap();
     assert_eq!(found.id(), opened.session.id());
-    // What the earlier one still writes is refused, and the other one waits as before.
+    // Writes of the predecessor are refused, and the other process waits as before.
     let late = killed.extend(&opened.session, Expiry::NEVER).await;
     assert_fails!(late, SessionOpenError::Store(StoreError::NotHolder));
     assert_fails!(stranger.open(&chat("a")).await, SessionOpenError::HeldElsewhere { .. });
@@ -716,7 +712,10 @@ async fn process_without_its_lease_uses_no_session() {
     assert_fails!(late.open(&chat("a")).await, SessionOpenError::LeaseLost);
     assert_fails!(late.open(&chat("b")).await, SessionOpenError::LeaseLost);
     assert_fails!(late.state(&opened.session), SessionOpenError::LeaseLost);
-    assert!(matches!(late.renew().await.unwrap(), LeaseRenewal::Renewed), "it was not too late");
+    assert!(
+        matches!(late.renew().await.unwrap(), LeaseRenewal::Renewed),
+        "the lease was still valid"
+    );
     assert!(late.open(&chat("a")).await.is_ok());
 
     world.clock.advance(MINUTE);
@@ -731,7 +730,7 @@ async fn process_without_its_lease_uses_no_session() {
     let refused = late.issue_handle(&opened.session).await;
     assert_fails!(refused, SessionOpenError::Store(StoreError::NotHolder));
     assert_fails!(late.open(&chat("a")).await, SessionOpenError::HeldElsewhere { .. });
-    assert!(late.open(&chat("b")).await.is_ok(), "with a new lease it goes on");
+    assert!(late.open(&chat("b")).await.is_ok(), "it works with a new lease");
 }
 
 /// A refused write shows a process that another one holds its session now.
@@ -770,7 +769,7 @@ async fn times_of_use_are_written_back_in_batches() {
     assert_eq!(sessions.flush().await.unwrap(), 0);
     let record = world.store.load(all[599]).await.unwrap().unwrap();
     assert_eq!(record.last_used, world.clock.now());
-    assert_eq!(record.revision, stayput_core::Revision(0), "a touch is no change");
+    assert_eq!(record.revision, stayput_core::Revision(0), "a touch is not a change");
 }
 
 /// R058: a session in constant use is not written constantly; the time in the store never lags by
@@ -796,9 +795,9 @@ async fn times_of_use_are_written_back_when_they_lag() {
     assert_eq!(sessions.write_back().await.unwrap(), 0);
     let listed = sessions.list(&ann(), None, 1).await.unwrap();
     assert_eq!(listed[0].last_used, world.clock.now(), "the holder lists the most recent time");
-    assert_eq!(sessions.flush().await.unwrap(), 1, "before the end all is written");
+    assert_eq!(sessions.flush().await.unwrap(), 1, "a flush writes all");
     world.clock.advance(MINUTE);
-    assert_eq!(sessions.write_back().await.unwrap(), 0, "nobody used it");
+    assert_eq!(sessions.write_back().await.unwrap(), 0, "it was not used");
 }
 
 // ── a store that fails ──────────────────────────────────────────────────────────────────────────────
@@ -807,20 +806,20 @@ async fn times_of_use_are_written_back_when_they_lag() {
 async fn unavailable_store_is_an_error_and_loses_nothing() {
     let world = World::new();
     let (faulty, sessions) = world.faulty_process(SessionLimits::default()).await;
-    let kept = sessions.open(&chat("a")).await.unwrap().session.id();
+    let id = sessions.open(&chat("a")).await.unwrap().session.id();
     world.clock.advance(MINUTE);
     drop(sessions.open(&chat("a")).await.unwrap());
     faulty.fail(true);
     let error = sessions.open(&chat("b")).await.unwrap_err();
     assert!(matches!(error, SessionOpenError::Store(StoreError::Unavailable { .. })));
     assert_eq!(error.retry(), Retry::Later);
-    assert!(sessions.open(&chat("a")).await.is_ok(), "what is held goes on");
+    assert!(sessions.open(&chat("a")).await.is_ok(), "a held session works");
     assert!(sessions.flush().await.is_err());
     world.clock.advance(MINUTE * 60);
     let swept = sessions.sweep().await;
     assert!(swept.error.is_some() && swept.ended.is_empty());
     faulty.fail(false);
-    assert_eq!(ids(&sessions.sweep().await.ended), [kept], "and is ended when the store is back");
+    assert_eq!(ids(&sessions.sweep().await.ended), [id], "it ends when the store is back");
     assert!(sessions.open(&chat("b")).await.is_ok());
 }
 
@@ -836,7 +835,7 @@ async fn restart_under_the_same_holder_id_needs_no_wait() {
     let holder = Holder::unreachable();
     let first = named(holder.clone()).await.unwrap();
     let id = first.open(&chat("a")).await.unwrap().session.id();
-    // Killed: it says nothing to the store.
+    // Killed: its lease is not released.
     std::mem::forget(first);
     let other = named(Holder::unreachable()).await.unwrap();
     assert_fails!(other.find_by_id(&ann(), id).await, SessionOpenError::HeldElsewhere { .. });

@@ -15,11 +15,11 @@ mod state;
 
 use std::{fmt, time::Duration};
 
-use ::redis::cmd;
 use async_trait::async_trait;
 use stayput_core::{
     Agent, Connection, ExpectedRevision, ExpectedValue, Generation, HandleHash, Holder, Key, Lease,
-    Owner, Record, Revision, SessionId, StateKey, StateWrite, Store, StoreError, Timestamp, Value,
+    Owner, Record, Revision, SessionId, StateKey, StateValue, StateWrite, Store, StoreError,
+    Timestamp,
 };
 
 use self::{connection::SharedConnection, keys::Keys};

@@ -181,7 +181,7 @@ pub async fn stale_connections_above_the_limit_are_removed(store: Arc<dyn Store>
     assert!(!is_there(first[1]).await);
 }
 
-/// Who knows the name of a connection cannot use it as a handle, nor the other way round.
+/// The name of a connection does not work as a handle, and a handle not as a name.
 pub async fn connection_name_is_not_a_handle(store: Arc<dyn Store>) {
     let record = insert(&store, record_with_key("k")).await;
     let (handle, name) =

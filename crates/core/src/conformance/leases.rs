@@ -184,7 +184,7 @@ pub async fn insert_claims_the_session_for_its_holder(store: Arc<dyn Store>) {
     assert_eq!(store.list(None, None, 1).await.unwrap(), [record]);
 }
 
-/// When a holder dies, exactly one other process takes over.
+/// After the death of a holder, exactly one other process takes over.
 pub async fn concurrent_claims_succeed_once(store: Arc<dyn Store>) {
     let dead = acquire_lease(&store).await;
     let record = insert(&store, Record { holder: Some(dead), ..record_with_key("k") }).await;

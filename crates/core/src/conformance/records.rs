@@ -129,7 +129,7 @@ pub async fn replace_raises_the_revision_and_refuses_a_stale_one(store: Arc<dyn 
     assert_eq!(load(&store, &second).await, second);
 }
 
-/// Of several writers with the same revision, one succeeds.
+/// One of several writers with the same revision succeeds.
 pub async fn concurrent_replaces_of_one_revision_succeed_once(store: Arc<dyn Store>) {
     let first = insert(&store, record_without_key()).await;
     let results = run_concurrently(16, |n| {
@@ -248,7 +248,7 @@ pub async fn revival_takes_the_key_back(store: Arc<dyn Store>) {
     assert_fails!(store.insert(&record_with_key("k"), None).await, StoreError::Taken { .. });
 }
 
-/// Times of use do not spoil anybody's replace and never go back.
+/// Times of use never go back, and do not make a replace fail.
 pub async fn touch_moves_only_the_time_of_use_forward(store: Arc<dyn Store>) {
     let record = insert(&store, record_with_key("k")).await;
     for (at, then) in [(later(5), later(5)), (later(2), later(5)), (later(6), later(6))] {

@@ -85,10 +85,10 @@ mod tests {
     #[test]
     fn empty_long_and_unprintable_names_are_refused() {
         assert!(check("a key", "chat-42 – ü", 64).is_ok());
-        let said = |text: &str| check("a key", text, 8).unwrap_err().to_string();
-        assert_eq!(said(""), "a key is empty; give it at least one character");
-        assert_eq!(said("123456789"), "a key has 9 bytes; at most 8 are allowed");
-        assert_eq!(said("a\nb"), "a key has a control character at byte 1; use printable text");
-        assert_eq!(said("a\0b"), "a key has a control character at byte 1; use printable text");
+        let message = |text: &str| check("a key", text, 8).unwrap_err().to_string();
+        assert_eq!(message(""), "a key is empty; give it at least one character");
+        assert_eq!(message("123456789"), "a key has 9 bytes; at most 8 are allowed");
+        assert_eq!(message("a\nb"), "a key has a control character at byte 1; use printable text");
+        assert_eq!(message("a\0b"), "a key has a control character at byte 1; use printable text");
     }
 }

@@ -91,7 +91,7 @@ impl Sessions {
     /// earlier by that time and by the time since the last call; it never expires later.
     ///
     /// # Errors
-    /// As for [`Sessions::flush`].
+    /// Same as [`Sessions::flush`].
     pub async fn write_back(&self) -> Result<u64, SessionOpenError> {
         self.write_uses(Session::overdue_use).await
     }

@@ -408,7 +408,7 @@ pub(super) fn load_connection(db: &Db, name: HandleHash) -> Result<Option<Connec
     };
     let session =
         session.parse().map_err(|error| corrupt(STORE, "a connection", Box::new(error)))?;
-    Ok(Some(Connection { name, session, last_last_used: timestamp(last_used), body }))
+    Ok(Some(Connection { name, session, last_used: timestamp(last_used), body }))
 }
 
 pub(super) fn remove_connection(db: &Db, name: HandleHash, by: Option<Lease>) -> Result<()> {
