@@ -1,4 +1,4 @@
-//! Time as a value, and the one place that reads it.
+//! Timestamps and clocks. Only this module reads the clock of the machine.
 
 use std::{
     fmt,
@@ -11,7 +11,7 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-/// A moment, in milliseconds since 1970.
+/// Point in time, in milliseconds since 1970.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize,
 )]
@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 pub struct Timestamp(u64);
 
 impl From<u64> for Timestamp {
-    /// As [`Timestamp::from_millis`].
+    /// Same as [`Timestamp::from_millis`].
     fn from(millis: u64) -> Self {
         Self::from_millis(millis)
     }
@@ -32,75 +32,75 @@ impl From<Timestamp> for u64 {
 }
 
 impl Timestamp {
-    /// The last moment there is. It fits the signed 64 bits of a database.
+    /// Latest timestamp. It fits the signed 64 bits of a database.
     pub const MAX: Self = Self(i64::MAX as u64);
 
-    /// The moment this many milliseconds after 1970; moments past [`Timestamp::MAX`] become it.
+    /// Builds the timestamp of this many milliseconds after 1970, at most [`Timestamp::MAX`].
     #[must_use]
     pub const fn from_millis(millis: u64) -> Self {
         if millis > Self::MAX.0 { Self::MAX } else { Self(millis) }
     }
 
-    /// Milliseconds since 1970.
+    /// Returns the milliseconds since 1970.
     #[must_use]
     pub const fn as_millis(self) -> u64 {
         self.0
     }
 
-    /// The moment `span` later, at most [`Timestamp::MAX`].
+    /// Adds `span`. The result is at most [`Timestamp::MAX`].
     #[must_use]
     pub fn after(self, span: Duration) -> Self {
         Self::from_millis(self.0.saturating_add(millis(span)))
     }
 
-    /// The moment `span` earlier, at least 1970.
+    /// Subtracts `span`. The result is at least 1970.
     #[must_use]
     pub fn before(self, span: Duration) -> Self {
         Self(self.0.saturating_sub(millis(span)))
     }
 
-    /// How long ago `earlier` was; zero if it is in the future.
+    /// Returns the time since `earlier`; zero if that is in the future.
     #[must_use]
     pub fn since(self, earlier: Self) -> Duration {
         Duration::from_millis(self.0.saturating_sub(earlier.0))
     }
 }
 
-/// A span in whole milliseconds, at most [`Timestamp::MAX`].
+/// Converts a duration to whole milliseconds, at most [`Timestamp::MAX`].
 pub(crate) fn millis(span: Duration) -> u64 {
     u64::try_from(span.as_millis()).unwrap_or(u64::MAX).min(Timestamp::MAX.0)
 }
 
-/// Where time comes from. Nothing in this crate reads time but through the clock it was given.
+/// Source of time. Code in this crate reads time only through the clock it was given.
 pub trait Clock: fmt::Debug + Send + Sync + 'static {
-    /// The moment it is now. It may be set back or forward by people and by the network.
+    /// Returns the current wall-clock time. A user or the network may set it back or forward.
     fn now(&self) -> Timestamp;
 
-    /// Time that only ever runs forward, counted from a moment of the clock's choosing. It may stand
-    /// still while the machine sleeps.
+    /// Returns a monotonic time since an arbitrary start. It may stand still while the machine
+    /// sleeps.
     fn monotonic(&self) -> Duration;
 
-    /// Both at once.
-    fn reading(&self) -> Reading {
-        Reading { wall: self.now(), monotonic: self.monotonic() }
+    /// Returns both times.
+    fn reading(&self) -> ClockReading {
+        ClockReading { wall: self.now(), monotonic: self.monotonic() }
     }
 }
 
-/// What both faces of a clock show. One can be set by hand and the other can sleep; together they tell
-/// how much time has passed at the most.
+/// Wall-clock and monotonic time of one moment. The first can be set by hand, the second can stand
+/// still; together they bound the time that has passed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Reading {
-    /// The moment it is.
+pub struct ClockReading {
+    /// Wall-clock time.
     pub wall: Timestamp,
-    /// The time that only runs forward.
+    /// Monotonic time.
     pub monotonic: Duration,
 }
 
-/// The clock of the machine. This is the only code of the workspace that reads it.
+/// Clock of the machine. No other code of the workspace reads it.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SystemClock;
 
-#[allow(clippy::disallowed_methods)] // The one place.
+#[allow(clippy::disallowed_methods)] // The only place that reads the clock.
 impl Clock for SystemClock {
     fn now(&self) -> Timestamp {
         Timestamp(millis(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()))
@@ -112,7 +112,7 @@ impl Clock for SystemClock {
     }
 }
 
-/// A clock that stands still until it is set, for tests of what depends on time.
+/// Clock that stands still until a test advances it.
 ///
 /// ```
 /// use std::time::Duration;
@@ -126,13 +126,13 @@ impl Clock for SystemClock {
 pub struct ManualClock(AtomicU64);
 
 impl ManualClock {
-    /// A clock that shows `now`.
+    /// Builds a clock that shows `now`.
     #[must_use]
     pub fn at(now: Timestamp) -> Self {
         Self(AtomicU64::new(now.0))
     }
 
-    /// Lets `span` pass.
+    /// Advances the clock by `span`.
     pub fn advance(&self, span: Duration) {
         self.0.fetch_add(millis(span), Ordering::SeqCst);
     }

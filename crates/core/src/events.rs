@@ -1,4 +1,4 @@
-//! What was said to a client, for a client that missed it.
+//! Log of server messages, for clients that missed some.
 
 mod id;
 mod memory;
@@ -10,49 +10,49 @@ use async_trait::async_trait;
 use crate::{Owner, SessionId, StoreError};
 
 pub use id::{EventIds, UnknownEvent};
-pub use memory::MemoryEvents;
+pub use memory::MemoryEventLog;
 
-/// A log of events per topic, so that a client can read on where it was cut off.
+/// Log of events per topic, so that a client can resume a broken stream.
 ///
-/// The owner and the session are part of every key: no event can be read through another one's
-/// topic. Clients never see these numbers as they are; [`EventIds`] seals them.
+/// Owner and session are part of every key, so that no event can be read through another topic.
+/// Clients never see the plain numbers; [`EventIds`] seals them.
 #[async_trait]
-pub trait Events: fmt::Debug + Send + Sync + 'static {
-    /// Adds an event at the end of a topic; returns its number. Numbers of a topic only grow.
+pub trait EventLog: fmt::Debug + Send + Sync + 'static {
+    /// Appends an event to a topic and returns its number. The numbers of a topic only grow.
     async fn append(&self, topic: &Topic, body: &[u8]) -> Result<u64, StoreError>;
 
-    /// Reads up to `limit` events whose number is above `after`, in order. Zero reads from the start.
-    async fn after(
+    /// Reads up to `limit` events with a number above `after`, in order. Zero reads from the start.
+    async fn read_after(
         &self,
         topic: &Topic,
         after: u64,
         limit: usize,
     ) -> Result<Vec<Event>, StoreError>;
 
-    /// Forgets the events of a topic up to and including `through`.
+    /// Removes the events of a topic up to and including `through`.
     async fn trim(&self, topic: &Topic, through: u64) -> Result<(), StoreError>;
 
-    /// Forgets all topics of a session.
-    async fn forget(&self, owner: &Owner, session: SessionId) -> Result<(), StoreError>;
+    /// Removes all topics of a session.
+    async fn remove_session(&self, owner: &Owner, session: SessionId) -> Result<(), StoreError>;
 }
 
-/// A line of events: one stream of one session of one owner.
+/// Key of one stream of events of a session.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Topic {
-    /// Whose it is.
+    /// Owner of the session.
     pub owner: Owner,
-    /// Which session.
+    /// Session.
     pub session: SessionId,
-    /// Which stream of that session.
+    /// Number of the stream in the session.
     pub stream: u64,
 }
 
 /// One event of a topic.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Event {
-    /// Its number in the topic.
+    /// Number of the event in its topic.
     pub number: u64,
-    /// What was said.
+    /// Content of the event.
     pub body: Vec<u8>,
 }
 

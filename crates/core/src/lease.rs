@@ -1,4 +1,4 @@
-//! Who holds a session, and until when.
+//! Leases: which process holds a session, and for how long.
 
 use std::{
     fmt,
@@ -11,17 +11,19 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use crate::{
-    Epoch, Reading, random,
-    text::{self, InvalidText, serde_as_text},
+    ClockReading, Epoch,
+    identity::random,
+    identity::text::{self, InvalidText, serde_as_text},
 };
 
-/// The name of one process that holds sessions: random, and new at every start unless the process makes
-/// sure that nobody else has its old name. Then it has at once what it held under it.
+/// Id of one process that holds sessions. It is random and new at every start, unless the process
+/// makes sure that no other process uses its old id. With the old id it can take over at once the
+/// sessions it held under it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct HolderId(Uuid);
 
 impl HolderId {
-    /// A new name.
+    /// Generates a new id.
     #[must_use]
     pub fn generate() -> Self {
         Self(uuid::Builder::from_random_bytes(random::bytes()).into_uuid())
@@ -53,47 +55,47 @@ impl fmt::Debug for HolderId {
 
 serde_as_text!(HolderId, to_string);
 
-/// A process that holds sessions, and where the others reach it.
+/// Process that holds sessions, with the address where other processes reach it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Holder {
-    /// Its name. No two processes that live may have the same; one that starts with the name of another
-    /// says that the other is gone, and takes over at once what that one held.
+    /// Id of the process. No two live processes may share one. A process that starts with an id
+    /// used before declares that the previous one is gone, and takes over its sessions at once.
     pub id: HolderId,
-    /// Where other holders forward to; empty if nobody can.
+    /// Address to which other holders forward requests; empty if there is none.
     pub address: String,
 }
 
 impl Holder {
-    /// The most bytes an address may have.
-    pub const ADDRESS_LIMIT: usize = 512;
+    /// Maximum length of an address in bytes.
+    pub const MAX_ADDRESS_BYTES: usize = 512;
 
-    /// A new holder that nobody forwards to.
+    /// Builds a new holder without an address.
     #[must_use]
     pub fn unreachable() -> Self {
         Self { id: HolderId::generate(), address: String::new() }
     }
 
-    /// A new holder that others reach at `address`.
+    /// Builds a new holder that others reach at `address`.
     ///
     /// # Errors
-    /// If the address is empty, longer than [`Holder::ADDRESS_LIMIT`] or unprintable.
+    /// If the address is empty, longer than [`Holder::MAX_ADDRESS_BYTES`] or unprintable.
     pub fn at(address: &str) -> Result<Self, InvalidText> {
-        text::check("the address of a holder", address, Self::ADDRESS_LIMIT)?;
+        text::check("the address of a holder", address, Self::MAX_ADDRESS_BYTES)?;
         Ok(Self { id: HolderId::generate(), address: address.to_owned() })
     }
 }
 
-/// The right of one holder to write, for as long as it renews it: a fencing token.
+/// Right of one holder to write until the lease expires: a fencing token.
 ///
-/// A store gives it out by `hold`. Every write carries it, and a write to a session that another
-/// lease has claimed is refused. Holder and epoch together are the token, so that a store which
-/// forgot its last epochs in a crash cannot hand out the same token twice.
+/// A store grants it by `acquire_lease`. Every write carries it, and a write to a session that
+/// another lease has claimed is refused. Holder and epoch together are the token, so that a store
+/// that lost its last epochs in a crash cannot grant the same token twice.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Lease {
-    /// Who has it.
+    /// Holder of the lease.
     pub holder: HolderId,
-    /// Its number in the store.
+    /// Number of the lease in the store.
     pub epoch: Epoch,
 }
 
@@ -123,81 +125,84 @@ impl fmt::Debug for Lease {
 
 serde_as_text!(Lease, to_string);
 
-/// How long a holder may believe in its own lease.
+/// Time for which a holder may rely on its own lease.
 ///
-/// The store's clock judges a lease, but the holder cannot see that clock. So it counts on its own,
-/// from *before* it asked, and stops a margin early: it is never the last to know. It counts on both
-/// faces of its clock: one can be set back by hand, the other stands still while the machine sleeps.
+/// The store's clock decides when a lease expires, and the holder cannot see that clock. So the
+/// holder counts from *before* it sent the request and stops a margin early: it never uses a lease
+/// that the store already considers expired. It checks both wall-clock and monotonic time, because
+/// the first can be set back by hand and the second stands still while the machine sleeps.
 #[derive(Clone, Copy, Debug)]
-pub struct Tenure {
+pub struct LeaseValidity {
     lease: Lease,
-    until: Option<Reading>,
+    until: Option<ClockReading>,
 }
 
-impl Tenure {
-    /// The tenure of a lease over `ttl` that was asked for at `asked`.
+impl LeaseValidity {
+    /// Builds the validity of a lease over `ttl` that was requested at `requested`.
     #[must_use]
-    pub fn new(lease: Lease, asked: Reading, ttl: Duration) -> Self {
-        // A tenth, for the drift of two clocks and the way of one packet.
+    pub fn new(lease: Lease, requested: ClockReading, ttl: Duration) -> Self {
+        // One tenth covers the drift of two clocks and the delay of one packet.
         let span = ttl - ttl / 10;
-        let wall = asked.wall.after(span);
-        let until = Reading { wall, monotonic: asked.monotonic.saturating_add(span) };
+        let wall = requested.wall.after(span);
+        let until = ClockReading { wall, monotonic: requested.monotonic.saturating_add(span) };
         Self { lease, until: Some(until) }
     }
 
-    /// The same lease, not to be used any more.
+    /// Returns the same lease with a validity that has ended.
     #[must_use]
-    pub fn ended(self) -> Self {
+    pub fn invalidate(self) -> Self {
         Self { until: None, ..self }
     }
 
-    /// The lease, to be renewed or left: whether it is still good is for the store to say.
+    /// Returns the lease for renewal or release. Only the store knows whether it is still alive.
     #[must_use]
-    pub fn renewable(&self) -> Lease {
+    pub fn renewable_lease(&self) -> Lease {
         self.lease
     }
 
-    /// The lease, if it may still be used at `now`.
+    /// Returns the lease if it may still be used at `now`.
     #[must_use]
-    pub fn lease(&self, now: Reading) -> Option<Lease> {
+    pub fn lease(&self, now: ClockReading) -> Option<Lease> {
         let until = self.until?;
         (now.monotonic < until.monotonic && now.wall < until.wall).then_some(self.lease)
     }
 }
 
-/// Until when a process may use its sessions, for whoever asks with every call: to look at it is to write nothing,
-/// so that processors do not take it from each other.
+/// Copy of the end of a [`LeaseValidity`] in two atomics. Every call reads it; a read writes
+/// nothing, so that processors do not contend for the cache line.
 #[derive(Debug, Default)]
-pub(crate) struct Until {
-    /// In milliseconds.
+pub(crate) struct LeaseDeadline {
+    /// Milliseconds.
     wall: AtomicU64,
-    /// In nanoseconds.
+    /// Nanoseconds.
     monotonic: AtomicU64,
 }
 
-impl Until {
-    pub(crate) fn of(tenure: &Tenure) -> Self {
-        let until = Self::default();
-        until.set(tenure);
-        until
+impl LeaseDeadline {
+    pub(crate) fn new(validity: &LeaseValidity) -> Self {
+        let deadline = Self::default();
+        deadline.set(validity);
+        deadline
     }
 
-    /// As this tenure says. Of two numbers that are not of the same one, either is good for less than it could be.
-    pub(crate) fn set(&self, tenure: &Tenure) {
-        let until = tenure.until.map(|until| (until.wall.as_millis(), nanos(until.monotonic)));
+    /// Copies the end of `validity`. A reader between the two stores mixes two validities; the mix
+    /// is never valid for longer than the later one.
+    pub(crate) fn set(&self, validity: &LeaseValidity) {
+        let until = validity.until.map(|until| (until.wall.as_millis(), nanos(until.monotonic)));
         let (wall, monotonic) = until.unwrap_or_default();
         self.wall.store(wall, Ordering::Release);
         self.monotonic.store(monotonic, Ordering::Release);
     }
 
-    /// Whether it is not over, as far as can be seen without a lock. If not, the tenure itself is to be asked.
-    pub(crate) fn has(&self, now: Reading) -> bool {
+    /// Returns whether the lease is valid at `now`, without a lock. If not, the caller checks the
+    /// [`LeaseValidity`] itself.
+    pub(crate) fn is_valid(&self, now: ClockReading) -> bool {
         now.wall.as_millis() < self.wall.load(Ordering::Acquire)
             && nanos(now.monotonic) < self.monotonic.load(Ordering::Acquire)
     }
 }
 
-/// More nanoseconds than fit are five centuries.
+/// Converts to nanoseconds. 64 bits hold five centuries.
 fn nanos(span: Duration) -> u64 {
     u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)
 }
@@ -208,7 +213,7 @@ mod tests {
     use crate::Timestamp;
 
     #[test]
-    fn a_lease_has_one_text_form() {
+    fn lease_parses_its_text_form_only() {
         let lease = Lease { holder: HolderId::generate(), epoch: Epoch(7) };
         assert_eq!(lease.to_string().parse(), Ok(lease));
         for bad in ["", "7", "7@", "@x", "7@x", "x@00000000-0000-0000-0000-000000000000"] {
@@ -217,25 +222,25 @@ mod tests {
     }
 
     #[test]
-    fn a_holder_stops_before_its_lease_does() {
+    fn validity_ends_before_the_lease() {
         let lease = Lease { holder: HolderId::generate(), epoch: Epoch(1) };
-        let at = |wall: u64, monotonic: u64| Reading {
+        let at = |wall: u64, monotonic: u64| ClockReading {
             wall: Timestamp::from_millis(wall * 1_000),
             monotonic: Duration::from_secs(monotonic),
         };
-        let tenure = Tenure::new(lease, at(100, 5), Duration::from_secs(10));
-        let until = Until::of(&tenure);
+        let validity = LeaseValidity::new(lease, at(100, 5), Duration::from_secs(10));
+        let deadline = LeaseDeadline::new(&validity);
         for now in [at(108, 13), at(108, 14), at(109, 6), at(100, 5)] {
-            assert_eq!(until.has(now), tenure.lease(now).is_some());
+            assert_eq!(deadline.is_valid(now), validity.lease(now).is_some());
         }
-        until.set(&tenure.ended());
-        assert!(!until.has(at(100, 5)));
-        assert_eq!(tenure.lease(at(108, 13)), Some(lease));
-        assert_eq!(tenure.lease(at(108, 14)), None, "somebody set the clock back");
-        assert_eq!(tenure.lease(at(109, 6)), None, "the machine was asleep");
-        assert_eq!(tenure.ended().lease(at(100, 5)), None);
-        let forever = Tenure::new(lease, at(100, 5), Duration::MAX);
+        deadline.set(&validity.invalidate());
+        assert!(!deadline.is_valid(at(100, 5)));
+        assert_eq!(validity.lease(at(108, 13)), Some(lease));
+        assert_eq!(validity.lease(at(108, 14)), None, "the wall clock was set back");
+        assert_eq!(validity.lease(at(109, 6)), None, "the machine was asleep");
+        assert_eq!(validity.invalidate().lease(at(100, 5)), None);
+        let forever = LeaseValidity::new(lease, at(100, 5), Duration::MAX);
         assert_eq!(forever.lease(at(9_999_999, 9_999_999)), Some(lease));
-        assert!(Until::of(&forever).has(at(9_999_999, 9_999_999)));
+        assert!(LeaseDeadline::new(&forever).is_valid(at(9_999_999, 9_999_999)));
     }
 }

@@ -1,28 +1,29 @@
-//! What a session is.
+//! Sessions for MCP: owners, handles, records, state, expiry, leases, and the store contract.
 //!
-//! MCP servers keep state: an open page, a working directory, a transaction. The protocol has no
-//! session any more that could name it. This crate says what a session is instead, and nothing about
-//! MCP, sockets or databases: it can be used wherever state belongs to somebody, has a lifetime, and
+//! MCP servers keep state: an open page, a working directory, a transaction. The protocol no longer
+//! has a session that could name this state. This crate defines one. It knows nothing about MCP,
+//! sockets or databases: it can be used wherever state belongs to a principal, has a lifetime, and
 //! must be found again.
 //!
-//! | word | type |
+//! | question | type |
 //! |---|---|
-//! | whose it is | [`Owner`], and inside an owner an [`Agent`] |
-//! | what it is called | [`SessionId`] in logs, [`Key`] by name, [`Handle`] by secret |
-//! | what is kept of it | [`Record`], [`State`], [`Connection`] |
-//! | how long it lives | [`Expiry`], [`EndReason`], [`Ended`] |
-//! | who holds it | [`Holder`], [`Lease`], [`Epoch`], [`Tenure`] |
-//! | where it is kept | [`Store`], [`MemoryStore`]; for missed events [`Events`], [`MemoryEvents`] |
-//! | all sessions of a process | [`Sessions`], [`Session`], [`InUse`] |
-//! | the current one of a task | [`scope`] (feature `scope`) |
+//! | who owns a session | [`Owner`], and inside an owner an [`Agent`] |
+//! | what identifies it | [`SessionId`] in logs, [`Key`] by name, [`Handle`] by secret |
+//! | what is stored | [`Record`], [`State`], [`Connection`] |
+//! | when it ends | [`Expiry`], [`EndReason`], [`SessionEnd`] |
+//! | which process holds it | [`Holder`], [`Lease`], [`Epoch`], [`LeaseValidity`] |
+//! | where it is stored | [`Store`], [`MemoryStore`]; missed events: [`EventLog`], [`MemoryEventLog`] |
+//! | the sessions of a process | [`Sessions`], [`Session`], [`ActiveSession`] |
+//! | the current session of a task | [`scope`] (feature `scope`) |
 //!
-//! # The life of a session
+//! # Lifecycle of a session
 //!
-//! [`Sessions::open`] finds or creates it: the store decides, so one key leads to one session however
-//! many ask at once. From then on this process holds it, by a claim under its lease, and finds it in
-//! memory. [`InUse`] keeps it from idling out while a call runs. [`Sessions::write_back`] writes times
-//! of use back, [`Sessions::sweep`] ends what is due and says so, and what ended leaves a tombstone: its
-//! owner is told why, everybody else that there is no such session.
+//! [`Sessions::open`] finds or creates a session. The store decides, so that concurrent calls with
+//! one key get one session. From then on this process holds the session by a claim under its lease,
+//! and finds it in memory. An [`ActiveSession`] keeps it from expiring while a call runs.
+//! [`Sessions::write_back`] saves times of use. [`Sessions::sweep`] ends expired sessions and reports
+//! them. An ended session leaves a tombstone: its owner gets the reason, every other caller the same
+//! error as for an unknown session.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -34,75 +35,53 @@
 //! let store = Arc::new(MemoryStore::new(clock.clone()));
 //! let sessions = Sessions::start(store, clock, Holder::unreachable(), Settings::default()).await?;
 //!
-//! let wish = Wish::keyed(Owner::local(), Agent::none(), Key::named("chat-42")?);
-//! let opened = sessions.open(&wish).await?;
-//! assert_eq!(opened.origin, Origin::Fresh);
+//! let options = OpenOptions::with_key(Owner::local(), Agent::none(), Key::named("chat-42")?);
+//! let opened = sessions.open(&options).await?;
+//! assert_eq!(opened.origin, Origin::New);
 //! sessions.state(&opened.session)?.set("page", "https://example.com").await?;
 //!
-//! let again = sessions.open(&wish).await?;
-//! assert_eq!(again.origin, Origin::Kept);
+//! let again = sessions.open(&options).await?;
+//! assert_eq!(again.origin, Origin::Existing);
 //! let page: Option<String> = sessions.state(&again.session)?.get("page").await?;
 //! assert_eq!(page.as_deref(), Some("https://example.com"));
 //! # Ok(())
 //! # }
 //! ```
 //!
-//! # What is deliberately not here
+//! # Deliberately absent
 //!
-//! No background task, no runtime, no socket, and no clock that is not given: time is an argument.
+//! No background task, no runtime, no socket, and no clock except the one that is passed in.
 
-mod agent;
-mod attachments;
 mod clock;
-mod counter;
-mod digest;
+#[cfg(feature = "conformance")]
+pub mod conformance;
 mod events;
-mod expiry;
-mod fault;
-mod handle;
-mod key;
+mod identity;
 mod lease;
-mod limits;
-mod memory;
-mod name;
-mod owner;
-#[cfg(feature = "promises")]
-pub mod promises;
-mod quick;
-mod random;
 mod record;
 #[cfg(feature = "scope")]
 pub mod scope;
-mod session;
-mod session_id;
 mod sessions;
 mod state;
 mod store;
-mod text;
 
-pub use agent::Agent;
-pub use attachments::Attachments;
-pub use clock::{Clock, ManualClock, Reading, SystemClock, Timestamp};
-pub use counter::{Epoch, Generation, Revision};
-pub use digest::Digest;
-pub use events::{Event, EventIds, Events, MemoryEvents, Topic, UnknownEvent};
-pub use expiry::Expiry;
-pub use fault::{Blame, Retry};
-pub use handle::{Handle, HandleHash};
-pub use key::Key;
-pub use lease::{Holder, HolderId, Lease, Tenure};
-pub use limits::{SessionLimits, StateLimits};
-pub use memory::MemoryStore;
-pub use name::{Name, NoName, conversation};
-pub use owner::Owner;
-pub use quick::{BuildQuick, Quick};
-pub use record::{Attachment, EndReason, Ended, Record};
-pub use session::{InUse, Session};
-pub use session_id::SessionId;
-pub use sessions::{OpenError, Opened, Origin, Renewed, Sessions, Settings, Swept, Wish};
+pub use clock::{Clock, ClockReading, ManualClock, SystemClock, Timestamp};
+pub use events::{Event, EventIds, EventLog, MemoryEventLog, Topic, UnknownEvent};
+pub use identity::{
+    Agent, Digest, Handle, HandleHash, InvalidName, InvalidText, Key, Name, Owner, SessionId,
+    content_digest, conversation_key,
+};
+pub use lease::{Holder, HolderId, Lease, LeaseValidity};
+pub use record::{
+    Attachment, Attachments, EndReason, Epoch, Expiry, Generation, Record, Revision, SessionEnd,
+};
+pub use sessions::{
+    ActiveSession, LeaseRenewal, OpenOptions, OpenedSession, Origin, Session, SessionOpenError,
+    Sessions, Settings, SweepReport,
+};
 pub use state::{State, StateError};
 pub use store::{
-    CONNECTIONS_PER_SESSION, Connection, Expect, HANDLES_PER_SESSION, Measure, Put, Seen, StateKey,
-    Store, StoreError, Value, content_digest,
+    Blame, Connection, ExpectedRevision, ExpectedValue, LimitKind, MAX_HANDLES_PER_SESSION,
+    MemoryStore, RETAINED_CONNECTIONS_PER_SESSION, Retry, SessionLimits, StateKey, StateLimits,
+    StateValue, StateWrite, Store, StoreError,
 };
-pub use text::InvalidText;

@@ -1,75 +1,85 @@
-//! What is kept of a session.
+//! Stored record of a session.
+
+mod attachments;
+mod counter;
+mod expiry;
 
 use std::{fmt, str::FromStr};
 
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Agent, Attachments, Expiry, Generation, Key, Lease, Owner, Revision, SessionId, Timestamp,
-    text::{InvalidText, serde_as_text},
+    Agent, Key, Lease, Owner, SessionId, Timestamp,
+    identity::text::{InvalidText, serde_as_text},
 };
 
-/// What a store keeps of a session: enough to come back to it from another process.
+pub use attachments::Attachments;
+pub use counter::{Epoch, Generation, Revision};
+pub use expiry::Expiry;
+
+/// Record of a session in a store: enough to resume the session from another process.
 ///
-/// State, handles and connections are rows of their own beside it, so a change here never rewrites
+/// State, handles and connections are separate rows, so that a change of the record never rewrites
 /// them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Record {
-    /// The name of the session in logs and tools.
+    /// Id of the session in logs and tools.
     pub id: SessionId,
-    /// Whose it is. It never changes.
+    /// Owner. It never changes.
     pub owner: Owner,
-    /// The namespace its key is in.
+    /// Namespace of the key.
     #[serde(default)]
     pub agent: Agent,
-    /// Its name, if it has one. While the session lives no other one of this owner and agent has it.
+    /// Key, if the session has one. No other live session of this owner and agent has the same key.
     #[serde(default)]
     pub key: Option<Key>,
-    /// When it was opened.
+    /// Time of creation.
     pub created: Timestamp,
-    /// When the last call ended, as far as it was written back.
+    /// Time at which the last call ended, as far as it was written back.
     pub last_used: Timestamp,
-    /// When it ends by itself.
+    /// Rule by which the session ends.
     pub expiry: Expiry,
-    /// The highest generation any of its links has reached; a new link begins here.
+    /// Highest generation that any of its links has reached. A new link begins with it.
     #[serde(default)]
     pub generation: Generation,
-    /// Minted without being asked for, and its handle has not come back yet.
+    /// Created without a request for a session, and its handle was not used yet.
     #[serde(default)]
     pub provisional: bool,
-    /// What is needed to come back to each server, by the server's name.
+    /// Data to reconnect to each server, by the server's name.
     #[serde(default)]
     pub attachments: Attachments,
-    /// The generation up to which its client has been told of losses of the whole session. While it is
-    /// below [`Record::generation`], every answer has to tell. What only one server lost is noted in its
-    /// [`Attachment`].
+    /// Generation up to which the client has acknowledged losses of the whole session. While it is
+    /// below [`Record::generation`], every answer reports the loss. A loss on one server only is
+    /// stored in its [`Attachment`].
     #[serde(default)]
-    pub told: Generation,
-    /// When it is to end once it is provisional no longer. Boxed, because few sessions have it.
+    pub acknowledged: Generation,
+    /// Expiry that applies once the session is no longer provisional. Boxed, because few sessions
+    /// have it.
     #[serde(default)]
-    pub wanted: Option<Box<Expiry>>,
-    /// Counts how often it was revived: whoever had to do with an earlier life has nothing to do with
-    /// this one.
+    pub confirmed_expiry: Option<Box<Expiry>>,
+    /// Number of revivals. A reference to an earlier incarnation is not valid for this one.
     #[serde(default)]
-    pub life: u32,
-    /// Whether a handle ever led to it: then somebody beside the connection it was made with may count
-    /// on it.
+    pub incarnation: u32,
+    /// Whether the session was ever found by a handle. Then clients other than the connection that
+    /// created it may rely on it.
     #[serde(default)]
-    pub named: bool,
-    /// Set when it is over. The record stays for a while as a tombstone.
+    pub handle_used: bool,
+    /// Time and reason of the end. The record of an ended session is kept for a while as a
+    /// tombstone.
     #[serde(default)]
-    pub ended: Option<Ended>,
-    /// The lease under which a process holds it, if one does. Set by the store's `claim` and `release`.
+    pub ended: Option<SessionEnd>,
+    /// Lease of the process that holds the session. Set by `claim` and `release_claim` of the
+    /// store.
     #[serde(default)]
     pub holder: Option<Lease>,
-    /// Counts the changes of this record. Set by the store.
+    /// Number of changes of this record. Set by the store.
     #[serde(default)]
     pub revision: Revision,
 }
 
 impl Record {
-    /// The record of a session that is opened at `now`.
+    /// Builds the record of a session that is created at `now`.
     #[must_use]
     pub fn new(owner: Owner, expiry: Expiry, now: Timestamp) -> Self {
         Self {
@@ -83,187 +93,198 @@ impl Record {
             generation: Generation::default(),
             provisional: false,
             attachments: Attachments::new(),
-            told: Generation::default(),
-            wanted: None,
-            life: 0,
-            named: false,
+            acknowledged: Generation::default(),
+            confirmed_expiry: None,
+            incarnation: 0,
+            handle_used: false,
             ended: None,
             holder: None,
             revision: Revision::default(),
         }
     }
 
-    /// The same record under a key.
+    /// Sets the key.
     #[must_use]
-    pub fn keyed(mut self, agent: Agent, key: Key) -> Self {
+    pub fn with_key(mut self, agent: Agent, key: Key) -> Self {
         self.agent = agent;
         self.key = Some(key);
         self
     }
 
-    /// Whether the session is not over.
+    /// Returns whether the session has not ended.
     #[must_use]
     pub fn is_live(&self) -> bool {
         self.ended.is_none()
     }
 
-    /// The moment at which it ends if it is not used again.
+    /// Returns the time at which the session ends unless it is used again.
     #[must_use]
     pub fn deadline(&self) -> Option<Timestamp> {
         self.expiry.deadline(self.created, self.last_used)
     }
 
-    /// Remembers how to come back to `server`. A generation that its client was not told of is a loss
-    /// on this server, and on no other one.
+    /// Stores the attachment of `server`. If its generation is above the acknowledged one, this is
+    /// a loss on this server and on no other one.
     pub fn attach(&mut self, server: &str, mut attachment: Attachment) {
-        let before = self.attachments.get(server).map(|before| before.told);
+        let before = self.attachments.get(server).map(|before| before.acknowledged);
         let began = attachment.generation.min(self.generation);
-        attachment.told = before.unwrap_or(began).max(attachment.told);
-        self.raise(attachment.generation);
+        attachment.acknowledged = before.unwrap_or(began).max(attachment.acknowledged);
+        self.raise_generation(attachment.generation);
         self.attachments.insert(server.to_owned(), attachment);
     }
 
-    /// Notes that its client was told of the loss on `server` up to `generation`, and with it of
-    /// whatever befell the whole session before.
-    pub fn tell(&mut self, server: &str, generation: Generation) {
-        self.raise(generation);
-        self.told = self.told.max(generation);
+    /// Records that the client acknowledged the loss on `server` up to `generation`, and with it
+    /// all earlier losses of the whole session.
+    pub fn acknowledge_loss(&mut self, server: &str, generation: Generation) {
+        self.raise_generation(generation);
+        self.acknowledged = self.acknowledged.max(generation);
         if let Some(attachment) = self.attachments.get_mut(server) {
-            attachment.told = attachment.told.max(generation);
+            attachment.acknowledged = attachment.acknowledged.max(generation);
         }
     }
 
-    /// A link reached this generation: that is no loss of the whole session.
-    fn raise(&mut self, generation: Generation) {
-        let pending = self.lost().is_some();
+    /// Raises the generation to that of a link. This alone is not a loss of the whole session.
+    fn raise_generation(&mut self, generation: Generation) {
+        let pending = self.unacknowledged_loss().is_some();
         self.generation = self.generation.max(generation);
         if !pending {
-            self.told = self.told.max(self.generation);
+            self.acknowledged = self.acknowledged.max(self.generation);
         }
     }
 
-    /// The loss of the whole session that its client was not told of yet.
+    /// Returns the loss of the whole session that the client has not acknowledged.
     #[must_use]
-    pub fn lost(&self) -> Option<Generation> {
-        (self.generation > self.told).then_some(self.generation)
+    pub fn unacknowledged_loss(&self) -> Option<Generation> {
+        (self.generation > self.acknowledged).then_some(self.generation)
     }
 
-    /// The loss that a call on `server` has to tell of, before anything else is done there.
+    /// Returns the loss that a call on `server` must report before it does anything else.
     #[must_use]
-    pub fn lost_on(&self, server: &str) -> Option<Generation> {
-        let own = self.attachments.get(server).and_then(Attachment::lost);
-        self.lost().max(own)
+    pub fn unacknowledged_loss_on(&self, server: &str) -> Option<Generation> {
+        let own = self.attachments.get(server).and_then(Attachment::unacknowledged_loss);
+        self.unacknowledged_loss().max(own)
     }
 
-    /// Whether its client was told of the loss on `server` up to `generation`.
+    /// Returns whether the client acknowledged the loss on `server` up to `generation`.
     #[must_use]
-    pub fn has_told(&self, server: &str, generation: Generation) -> bool {
-        self.attachments.get(server).is_some_and(|attachment| attachment.told >= generation)
+    pub fn is_loss_acknowledged(&self, server: &str, generation: Generation) -> bool {
+        self.attachments.get(server).is_some_and(|attachment| attachment.acknowledged >= generation)
     }
 
-    /// The latest loss that its client was not told of yet, wherever it was.
-    pub(crate) fn untold(&self) -> Option<Generation> {
-        let attachments = self.attachments.values().filter_map(Attachment::lost);
-        attachments.max().max(self.lost())
+    /// Returns the latest loss that the client has not acknowledged, on any server.
+    pub(crate) fn latest_unacknowledged_loss(&self) -> Option<Generation> {
+        let attachments = self.attachments.values().filter_map(Attachment::unacknowledged_loss);
+        attachments.max().max(self.unacknowledged_loss())
     }
 
-    /// Turns it into a tombstone. What led to the servers is forgotten; the generation stays, so
-    /// that whoever takes over the key can tell that something was lost.
+    /// Turns the record into a tombstone. Attachments are dropped. The generation stays, so that
+    /// the next session with this key reports a loss.
     pub fn end(&mut self, reason: EndReason, now: Timestamp) {
-        self.ended = Some(Ended { at: now, reason });
+        self.ended = Some(SessionEnd { at: now, reason });
         self.attachments.clear();
         self.holder = None;
     }
 
-    /// Makes a tombstone live again, on a generation of its own: nothing of the old state is left.
+    /// Turns a tombstone into a live record with the next generation: nothing of the old state is
+    /// left.
     pub fn revive(&mut self, now: Timestamp) {
         self.ended = None;
         self.last_used = now;
-        // A life that ended of age begins anew; else the next sweep would end it again at once.
+        // The age restarts: otherwise the next sweep would end a session that had ended of age.
         self.created = now;
         self.generation = self.generation.next();
-        self.life = self.life.saturating_add(1);
+        self.incarnation = self.incarnation.saturating_add(1);
     }
 
-    /// What no store has to understand, as one line of JSON: attachments, what was told and wanted, the life,
-    /// whether it was named.
-    /// A store keeps it as it is, so a new field there is no new schema.
+    /// Encodes the fields that no store has to understand as one line of JSON: attachments,
+    /// acknowledged losses, expiry after confirmation, incarnation, use of a handle.
+    ///
+    /// A store keeps the line as it is, so that a new field needs no new schema.
     #[must_use]
     pub fn detail(&self) -> String {
-        let Self { attachments, told, wanted, life, named, .. } = self.clone();
-        // Maps with text keys, and numbers: there is always JSON for it.
-        serde_json::to_string(&Detail { attachments, told, wanted, life, named })
-            .unwrap_or_default()
+        let Self { attachments, acknowledged, confirmed_expiry, incarnation, handle_used, .. } =
+            self.clone();
+        // Maps with string keys and numbers can always be encoded.
+        serde_json::to_string(&Detail {
+            attachments,
+            acknowledged,
+            confirmed_expiry,
+            incarnation,
+            handle_used,
+        })
+        .unwrap_or_default()
     }
 
-    /// Takes over what [`Record::detail`] wrote.
+    /// Reads the fields from a line that [`Record::detail`] wrote.
     ///
     /// # Errors
-    /// [`InvalidText`] if it is not such a line. What it was is not told: it may hold a secret.
+    /// [`InvalidText`] if the line has another form. The error does not repeat it, because it may
+    /// hold a secret.
     pub fn set_detail(&mut self, line: &str) -> Result<(), InvalidText> {
         let form = |_| InvalidText::form("the detail of a record", "JSON as it was written");
-        let Detail { attachments, told, wanted, life, named } =
+        let Detail { attachments, acknowledged, confirmed_expiry, incarnation, handle_used } =
             serde_json::from_str(line).map_err(form)?;
-        (self.attachments, self.told, self.wanted) = (attachments, told, wanted);
-        (self.life, self.named) = (life, named);
+        (self.attachments, self.acknowledged, self.confirmed_expiry) =
+            (attachments, acknowledged, confirmed_expiry);
+        (self.incarnation, self.handle_used) = (incarnation, handle_used);
         Ok(())
     }
 
-    /// The record as one line of JSON.
+    /// Encodes the record as one line of JSON.
     #[must_use]
     pub fn encode(&self) -> String {
-        // A record has no map with keys other than text and no value that JSON cannot say.
+        // All map keys are strings and all values have a JSON form.
         serde_json::to_string(self).unwrap_or_default()
     }
 
-    /// Reads what [`Record::encode`] wrote.
+    /// Decodes a line that [`Record::encode`] wrote.
     ///
     /// # Errors
-    /// If it is not such a line.
+    /// If the line has another form.
     pub fn decode(line: &str) -> Result<Self, serde_json::Error> {
         serde_json::from_str(line)
     }
 }
 
-/// See [`Record::detail`].
+/// Fields of [`Record::detail`].
 #[derive(Serialize, Deserialize)]
 struct Detail {
     #[serde(default, skip_serializing_if = "Attachments::is_empty")]
     attachments: Attachments,
     #[serde(default)]
-    told: Generation,
+    acknowledged: Generation,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    wanted: Option<Box<Expiry>>,
+    confirmed_expiry: Option<Box<Expiry>>,
     #[serde(default)]
-    life: u32,
+    incarnation: u32,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    named: bool,
+    handle_used: bool,
 }
 
-/// What is needed to come back to one server.
+/// Data to reconnect to one server.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Attachment {
-    /// The generation of the link.
+    /// Generation of the link.
     pub generation: Generation,
-    /// Text that only the maker of the link reads. Whatever is secret in it is sealed by its maker.
+    /// Text that only the creator of the link reads. The creator seals the secrets in it.
     #[serde(default)]
     pub body: String,
-    /// The generation up to which the client has been told of losses on this server.
+    /// Generation up to which the client has acknowledged losses on this server.
     #[serde(default)]
-    pub told: Generation,
+    pub acknowledged: Generation,
 }
 
 impl Attachment {
-    /// What leads back to a link of this generation.
+    /// Builds the attachment of a link of this generation.
     #[must_use]
     pub fn new(generation: Generation, body: impl Into<String>) -> Self {
-        Self { generation, body: body.into(), told: Generation::default() }
+        Self { generation, body: body.into(), acknowledged: Generation::default() }
     }
 
-    /// The loss on this server that its client was not told of yet.
-    fn lost(&self) -> Option<Generation> {
-        (self.generation > self.told).then_some(self.generation)
+    /// Returns the loss on this server that the client has not acknowledged.
+    fn unacknowledged_loss(&self) -> Option<Generation> {
+        (self.generation > self.acknowledged).then_some(self.generation)
     }
 }
 
@@ -273,34 +294,34 @@ impl fmt::Debug for Attachment {
     }
 }
 
-/// When and why a session was over.
+/// Time and reason of the end of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Ended {
-    /// When.
+pub struct SessionEnd {
+    /// Time of the end.
     pub at: Timestamp,
-    /// Why.
+    /// Reason of the end.
     pub reason: EndReason,
 }
 
-/// Why a session was over.
+/// Reason why a session ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum EndReason {
-    /// Its owner ended it.
+    /// The owner ended it.
     Closed,
-    /// Nobody used it for its idle time.
+    /// It was not used for its idle time.
     Idle,
-    /// It reached its full age.
+    /// It reached its maximum age.
     Age,
-    /// It made room for another one at a limit.
+    /// It was evicted for another session at a limit.
     Evicted,
 }
 
 impl EndReason {
     const ALL: [Self; 4] = [Self::Closed, Self::Idle, Self::Age, Self::Evicted];
 
-    /// The one word for it, in stores and in tools.
+    /// Returns the word for the reason in stores and tools.
     #[must_use]
     pub fn as_str(&self) -> &'static str {
         match self {
@@ -329,23 +350,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_record_reads_back_as_it_was_written() {
+    fn record_reads_back_as_written() {
         let now = Timestamp::from_millis(1_700_000_000_000);
         let owner = Owner::verified("https://i", "ann").unwrap();
         let mut record = Record::new(owner, Expiry::default(), now)
-            .keyed(Agent::named("a").unwrap(), Key::named("k").unwrap());
+            .with_key(Agent::named("a").unwrap(), Key::named("k").unwrap());
         record.attach("browser", Attachment::new(Generation(3), "{}"));
         assert_eq!(record.generation, Generation(3));
         assert_eq!(Record::decode(&record.encode()).unwrap(), record);
-        (record.told, record.wanted) = (Generation(2), Some(Expiry::NEVER.into()));
-        record.named = true;
-        let blank = Record { attachments: Attachments::new(), wanted: None, ..record.clone() };
-        let mut other = Record { named: false, ..blank };
+        (record.acknowledged, record.confirmed_expiry) =
+            (Generation(2), Some(Expiry::NEVER.into()));
+        record.handle_used = true;
+        let blank =
+            Record { attachments: Attachments::new(), confirmed_expiry: None, ..record.clone() };
+        let mut other = Record { handle_used: false, ..blank };
         other.set_detail(&record.detail()).unwrap();
         assert_eq!(other, record);
         assert!(
             other
-                .set_detail("{\"told\":\"secret\"}")
+                .set_detail("{\"acknowledged\":\"secret\"}")
                 .is_err_and(|e| !e.to_string().contains("secret"))
         );
         record.end(EndReason::Idle, now.after(std::time::Duration::from_secs(1)));
@@ -353,38 +376,60 @@ mod tests {
         assert!(record.attachments.is_empty() && record.generation == Generation(3));
     }
 
-    /// Invariant 3: what one server lost is told on that server, once, and on no other one.
+    /// Invariant 3: the loss of one server is reported once, on that server, and on no other one.
     #[test]
-    fn a_loss_belongs_to_its_server() {
+    fn loss_is_reported_on_its_server_only() {
         let now = Timestamp::from_millis(1_700_000_000_000);
         let mut record = Record::new(Owner::local(), Expiry::NEVER, now);
         let at = |generation| Attachment::new(Generation(generation), "");
         record.attach("a", at(0));
         record.attach("b", at(0));
-        assert_eq!((record.lost_on("a"), record.untold()), (None, None));
+        assert_eq!(
+            (record.unacknowledged_loss_on("a"), record.latest_unacknowledged_loss()),
+            (None, None)
+        );
         record.attach("a", at(1));
-        assert_eq!((record.lost_on("a"), record.lost_on("b")), (Some(Generation(1)), None));
-        assert_eq!((record.lost_on("c"), record.untold()), (None, Some(Generation(1))));
-        // A first link begins where the session is: nothing of it was lost.
+        assert_eq!(
+            (record.unacknowledged_loss_on("a"), record.unacknowledged_loss_on("b")),
+            (Some(Generation(1)), None)
+        );
+        assert_eq!(
+            (record.unacknowledged_loss_on("c"), record.latest_unacknowledged_loss()),
+            (None, Some(Generation(1)))
+        );
+        // The first link of a server begins with the session's generation: nothing was lost there.
         record.attach("c", at(1));
-        assert_eq!(record.lost_on("c"), None);
-        record.tell("a", Generation(1));
-        assert_eq!((record.lost_on("a"), record.untold()), (None, None));
-        // Told before the next link was opened.
-        record.tell("b", Generation(2));
+        assert_eq!(record.unacknowledged_loss_on("c"), None);
+        record.acknowledge_loss("a", Generation(1));
+        assert_eq!(
+            (record.unacknowledged_loss_on("a"), record.latest_unacknowledged_loss()),
+            (None, None)
+        );
+        // Acknowledged before the next link was opened.
+        record.acknowledge_loss("b", Generation(2));
         record.attach("b", at(2));
-        assert_eq!((record.lost_on("b"), record.untold()), (None, None));
-        // The whole session: everywhere, until told anywhere.
+        assert_eq!(
+            (record.unacknowledged_loss_on("b"), record.latest_unacknowledged_loss()),
+            (None, None)
+        );
+        // A loss of the whole session is reported on every server, until it is acknowledged on one.
         record.revive(now);
-        assert_eq!(record.lost_on("a"), Some(Generation(3)));
+        assert_eq!(record.unacknowledged_loss_on("a"), Some(Generation(3)));
         record.attach("a", at(3));
-        assert_eq!(record.lost_on("z"), Some(Generation(3)));
-        record.tell("a", Generation(3));
-        assert_eq!((record.lost_on("a"), record.lost_on("z"), record.untold()), (None, None, None));
+        assert_eq!(record.unacknowledged_loss_on("z"), Some(Generation(3)));
+        record.acknowledge_loss("a", Generation(3));
+        assert_eq!(
+            (
+                record.unacknowledged_loss_on("a"),
+                record.unacknowledged_loss_on("z"),
+                record.latest_unacknowledged_loss()
+            ),
+            (None, None, None)
+        );
     }
 
     #[test]
-    fn a_record_from_a_stranger_is_checked() {
+    fn malformed_record_is_refused() {
         let line = Record::new(Owner::local(), Expiry::NEVER, Timestamp::from_millis(1)).encode();
         assert!(Record::decode(&line.replace("\"local\"", "\"root\"")).is_err());
         assert!(Record::decode(&line.replace("\"owner\"", "\"ovner\"")).is_err());

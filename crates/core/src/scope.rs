@@ -1,9 +1,9 @@
-//! The current session of a task.
+//! Current session of a task.
 //!
-//! A scope says which session the code that runs in it belongs to, without a parameter in any
-//! signature between. It follows `.await`, `join!` and `select!`; a task of its own gets it by
-//! [`spawn`]. A scope inside a scope shadows it and ends with its future: no change ever reaches the
-//! outside or a sibling. A session that is named explicitly always wins, see [`resolve`].
+//! A scope sets the session of the code that runs in it, without a parameter in every signature. It
+//! follows `.await`, `join!` and `select!`; a new task inherits it through [`spawn`]. A nested
+//! scope shadows the outer one and ends with its future: it never changes the outer scope or a
+//! sibling. An explicit session always wins, see [`resolve`].
 //!
 //! ```
 //! use stayput_core::{SessionId, Timestamp, scope::{self, InSession}};
@@ -30,36 +30,36 @@ tokio::task_local! {
     static CURRENT: Scope;
 }
 
-/// The current session of a task, and whatever else should follow the task with it.
+/// Current session of a task, with an optional extension that follows the task.
 #[derive(Clone)]
 pub struct Scope {
     session: SessionId,
-    carried: Option<Arc<dyn Any + Send + Sync>>,
+    extension: Option<Arc<dyn Any + Send + Sync>>,
 }
 
 impl Scope {
-    /// The scope of a session.
+    /// Builds the scope of a session.
     #[must_use]
     pub fn new(session: SessionId) -> Self {
-        Self { session, carried: None }
+        Self { session, extension: None }
     }
 
-    /// Lets something follow the task beside the session.
+    /// Attaches a value that follows the task together with the session.
     #[must_use]
-    pub fn carrying<T: Any + Send + Sync>(self, thing: Arc<T>) -> Self {
-        Self { carried: Some(thing), ..self }
+    pub fn with_extension<T: Any + Send + Sync>(self, value: Arc<T>) -> Self {
+        Self { extension: Some(value), ..self }
     }
 
-    /// The session.
+    /// Returns the session.
     #[must_use]
     pub fn session(&self) -> SessionId {
         self.session
     }
 
-    /// What follows the task beside the session, if it is a `T`.
+    /// Returns the attached value if it is a `T`.
     #[must_use]
-    pub fn carried<T: Any + Send + Sync>(&self) -> Option<Arc<T>> {
-        self.carried.clone()?.downcast().ok()
+    pub fn extension<T: Any + Send + Sync>(&self) -> Option<Arc<T>> {
+        self.extension.clone()?.downcast().ok()
     }
 }
 
@@ -81,21 +81,21 @@ impl From<&Session> for Scope {
     }
 }
 
-/// The scope this code runs in. `None` means that whoever asks is the root.
+/// Returns the current scope. `None` means that the code runs in no scope.
 #[must_use]
 pub fn current() -> Option<Scope> {
     CURRENT.try_with(Scope::clone).ok()
 }
 
-/// The session to use: the one that is named, else the current one.
+/// Returns the explicit session, or else the current one.
 #[must_use]
 pub fn resolve(explicit: Option<SessionId>) -> Option<SessionId> {
     explicit.or_else(|| current().map(|scope| scope.session()))
 }
 
-/// Runs futures in a scope.
+/// Extension trait that runs futures in a scope.
 pub trait InSession: Future + Sized {
-    /// This future, with `scope` as the current one while it runs.
+    /// Runs this future with `scope` as the current one.
     fn in_session(self, scope: impl Into<Scope>) -> TaskLocalFuture<Scope, Self> {
         CURRENT.scope(scope.into(), self)
     }
@@ -103,7 +103,7 @@ pub trait InSession: Future + Sized {
 
 impl<F: Future> InSession for F {}
 
-/// Runs a function in a scope: for what is polled by hand.
+/// Runs a function in a scope, for futures that are polled by hand.
 pub fn within<R>(scope: Scope, work: impl FnOnce() -> R) -> R {
     CURRENT.sync_scope(scope, work)
 }
@@ -112,7 +112,7 @@ pub fn within<R>(scope: Scope, work: impl FnOnce() -> R) -> R {
 ///
 /// # Panics
 /// Outside a tokio runtime, as [`tokio::spawn`] does.
-#[allow(clippy::disallowed_methods)] // The one place that spawns with the scope.
+#[allow(clippy::disallowed_methods)] // The only place that spawns with the scope.
 pub fn spawn<F>(future: F) -> JoinHandle<F::Output>
 where
     F: Future + Send + 'static,

@@ -1,8 +1,9 @@
-//! All sessions of one process: opened, found, kept, ended.
+//! Sessions of one process: open, find, hold, end.
 
+mod backlog;
 mod connections;
 mod open;
-mod over;
+mod session;
 mod sweep;
 mod table;
 
@@ -11,55 +12,54 @@ use std::{
     time::Duration,
 };
 
-use crate::lease::Until;
-use crate::session::InUse;
 use crate::{
-    Agent, Blame, Clock, EndReason, Ended, Expiry, Generation, Handle, Holder, Key, Lease, Owner,
-    Reading, Record, Retry, Seen, Session, SessionId, SessionLimits, State, StateLimits, Store,
-    StoreError, Tenure,
+    Agent, Blame, Clock, ClockReading, EndReason, ExpectedRevision, Expiry, Generation, Handle,
+    Holder, Key, Lease, LeaseValidity, Owner, Record, Retry, SessionEnd, SessionId, SessionLimits,
+    State, StateLimits, Store, StoreError, lease::LeaseDeadline,
 };
-use over::{Alone, Over};
-pub use sweep::{Renewed, Swept};
-use table::Table;
+use backlog::{SingleFlight, SweepBacklog};
+pub use session::{ActiveSession, Session};
+pub use sweep::{LeaseRenewal, SweepReport};
+use table::SessionTable;
 
-/// All sessions that one process holds, on top of a store.
+/// Sessions that one process holds, on top of a store.
 ///
-/// A session is read from the store once and then held: finding a held session touches no database
-/// and waits for nobody. Times of use are written back in batches by [`Sessions::write_back`].
+/// A session is read from the store once and then held in memory: finding a held session needs no
+/// database. Times of use are written back in batches by [`Sessions::write_back`].
 ///
-/// Nothing here runs by itself. Whoever owns it calls [`Sessions::renew`], [`Sessions::write_back`] and
-/// [`Sessions::sweep`] from time to time, and closes what `sweep` says is over.
+/// No background task runs here. The caller runs [`Sessions::renew`], [`Sessions::write_back`] and
+/// [`Sessions::sweep`] periodically, and closes the links of the sessions that `sweep` reports.
 #[derive(Debug)]
 pub struct Sessions {
     store: Arc<dyn Store>,
     clock: Arc<dyn Clock>,
     holder: Holder,
     settings: RwLock<Settings>,
-    tenure: RwLock<Tenure>,
-    until: Until,
-    table: Table,
-    over: Over,
-    renewing: Alone,
+    validity: RwLock<LeaseValidity>,
+    deadline: LeaseDeadline,
+    table: SessionTable,
+    backlog: SweepBacklog,
+    renewing: SingleFlight,
     closed: AtomicBool,
 }
 
-/// How sessions are kept.
+/// Settings of [`Sessions`].
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
-    /// When a session ends by itself, where its opener says nothing else.
-    /// Defaults to 30 minutes idle and 24 hours in all.
+    /// Expiry of a session whose opener sets no other one. Defaults to 30 minutes idle and 24 hours
+    /// of age.
     pub expiry: Expiry,
-    /// The idle time of a provisional session. Defaults to 2 minutes.
+    /// Idle time of a provisional session. Defaults to 2 minutes.
     pub provisional: Duration,
-    /// How long a session that is over is remembered. Defaults to 7 days.
+    /// Time for which the tombstone of an ended session is kept. Defaults to 7 days.
     pub retention: Duration,
-    /// How long the process's lease runs without being renewed. Defaults to 30 seconds.
-    /// [`Duration::MAX`] suits a store that ends with the process, and no other: from a store that
-    /// outlives a killed process, such a lease keeps everybody else out for ever.
+    /// Time after which the process's lease expires without renewal. Defaults to 30 seconds. Use
+    /// [`Duration::MAX`] only for a store that ends with the process: in a store that outlives a
+    /// killed process, such a lease would lock out all others for ever.
     pub lease: Duration,
-    /// How many sessions there may be.
+    /// Limits on the number of sessions.
     pub sessions: SessionLimits,
-    /// How large the state of a session may be.
+    /// Limits on the state of a session.
     pub state: StateLimits,
 }
 
@@ -76,10 +76,10 @@ impl Default for Settings {
     }
 }
 
-/// Which session to open, and how.
+/// Session to open, with the settings for a new one.
 #[derive(Clone, Debug)]
 #[must_use]
-pub struct Wish {
+pub struct OpenOptions {
     owner: Owner,
     name: Option<(Agent, Key)>,
     expiry: Option<Expiry>,
@@ -88,81 +88,82 @@ pub struct Wish {
     connection: Option<(Handle, Vec<u8>)>,
 }
 
-impl Wish {
-    /// A new session of `owner`, without a key.
+impl OpenOptions {
+    /// Opens a new session of `owner` without a key.
     pub fn new(owner: Owner) -> Self {
         Self { owner, name: None, expiry: None, provisional: false, id: None, connection: None }
     }
 
-    /// The session of `owner` with this key, found or created.
-    pub fn keyed(owner: Owner, agent: Agent, key: Key) -> Self {
+    /// Finds or creates the session of `owner` with this key.
+    pub fn with_key(owner: Owner, agent: Agent, key: Key) -> Self {
         Self { name: Some((agent, key)), ..Self::new(owner) }
     }
 
-    /// Ends by this rule if it is created. Defaults to [`Settings::expiry`].
+    /// Sets the expiry of a new session. Defaults to [`Settings::expiry`].
     pub fn expiry(mut self, expiry: Expiry) -> Self {
         self.expiry = Some(expiry);
         self
     }
 
-    /// Has this id if it is created, for who had to know it before.
+    /// Sets the id of a new session, for callers that must know it in advance.
     pub fn id(mut self, id: SessionId) -> Self {
         self.id = Some(id);
         self
     }
 
-    /// A connection leads to it when it is open, as if [`Sessions::connect`] had been called: one that is created is
-    /// kept with its connection in one step.
-    pub fn connected(mut self, name: Handle, body: Vec<u8>) -> Self {
+    /// Connects a client to the session, as [`Sessions::connect`] does. A new session is stored
+    /// together with its connection in one step.
+    pub fn connection(mut self, name: Handle, body: Vec<u8>) -> Self {
         self.connection = Some((name, body));
         self
     }
 
-    /// Created without being asked for: it ends soon, unless its handle comes back.
+    /// Creates a provisional session: it expires soon, unless its handle is used.
     pub fn provisional(mut self) -> Self {
         self.provisional = true;
         self
     }
 }
 
-/// A session that was opened, in use by whoever asked for it.
+/// Session that was opened and is in use by its opener.
 #[derive(Debug)]
 #[must_use]
-pub struct Opened {
-    /// The session.
-    pub session: InUse,
-    /// Where it comes from.
+pub struct OpenedSession {
+    /// Session, kept in use.
+    pub session: ActiveSession,
+    /// Relation to earlier sessions.
     pub origin: Origin,
 }
 
-/// Whether what a client remembers of a session can still be true.
+/// Relation of an opened session to the state that its client remembers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
-    /// It is new, and nobody had its key before.
-    Fresh,
-    /// It is the session of before.
-    Kept,
-    /// All state of before is gone, and its client has not been told yet, see [`Sessions::told`].
+    /// The session is new, and no earlier session had its key.
+    New,
+    /// The session existed before.
+    Existing,
+    /// All earlier state is lost, and the client has not acknowledged it, see
+    /// [`Sessions::acknowledge_loss`].
     Lost(Generation),
 }
 
-/// Why there is no session to use.
+/// Error of opening or using a session.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum OpenError {
-    /// There is no such session for this owner: unknown and foreign look the same.
+pub enum SessionOpenError {
+    /// This owner has no such session. An unknown session and a foreign one give the same error.
     #[error("there is no such session; open a new one")]
     Unknown,
-    /// It is over, and this owner may know why.
-    #[error("{}", over(.0))]
-    Over(Box<Record>),
-    /// Another process holds it. Forward to that one.
+    /// The session has ended, and its owner may know why.
+    #[error("{}", describe_end(.0))]
+    Ended(Box<Record>),
+    /// Another process holds the session. Forward the request to it.
     #[error("the session is held by {}", .holder.id)]
     HeldElsewhere {
-        /// Who holds it.
+        /// Process that holds the session.
         holder: Holder,
     },
-    /// The owner has as many sessions as it may have, and all of them are wanted.
+    /// The owner is at its limit of sessions, and none of them can be evicted.
     #[error(
         "the owner has {limit} live sessions, as many as are allowed; end one or try again later"
     )]
@@ -173,36 +174,36 @@ pub enum OpenError {
     /// This process has lost its lease and may not use its sessions until it has renewed it.
     #[error("this process lost its lease on the store; try again in a moment")]
     LeaseLost,
-    /// The store said no, or nothing.
+    /// The store refused or failed.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
 
-impl OpenError {
-    /// Whose fault it is.
+impl SessionOpenError {
+    /// Returns whose fault the error is.
     #[must_use]
     pub fn blame(&self) -> Blame {
         match self {
-            Self::Unknown | Self::Over(_) | Self::AtCapacity { .. } => Blame::Caller,
+            Self::Unknown | Self::Ended(_) | Self::AtCapacity { .. } => Blame::Caller,
             Self::HeldElsewhere { .. } | Self::LeaseLost => Blame::Here,
             Self::Store(error) => error.blame(),
         }
     }
 
-    /// Whether it helps to try again.
+    /// Returns whether a retry can help.
     #[must_use]
     pub fn retry(&self) -> Retry {
         match self {
-            Self::Unknown | Self::Over(_) => Retry::Never,
-            // A holder that is gone has it until its lease runs out.
+            Self::Unknown | Self::Ended(_) => Retry::Never,
+            // A dead holder keeps its claim until its lease expires.
             Self::HeldElsewhere { .. } | Self::AtCapacity { .. } | Self::LeaseLost => Retry::Later,
             Self::Store(error) => error.retry(),
         }
     }
 }
 
-/// What its owner is told of a session that is over.
-fn over(record: &Record) -> String {
+/// Describes the end of a session for its owner.
+fn describe_end(record: &Record) -> String {
     let span = |span: Option<Duration>| match span.unwrap_or_default().as_secs() {
         secs if secs >= 60 && secs % 60 == 0 => format!("{} min", secs / 60),
         secs => format!("{secs} s"),
@@ -218,100 +219,117 @@ fn over(record: &Record) -> String {
     format!("session {} {why}; its state is gone, open a new one", record.id)
 }
 
-/// How often a change begins again when others write first.
-const ATTEMPTS: u32 = 16;
+/// Maximum attempts of an operation when other writers are faster.
+const MAX_ATTEMPTS: u32 = 16;
 
 impl Sessions {
-    /// Sessions on `store`, held in the name of `holder`. Takes a lease.
+    /// Starts with no held session, and acquires a lease on `store` for `holder`.
     ///
     /// # Errors
-    /// What the store says.
+    /// An error of the store.
     pub async fn start(
         store: Arc<dyn Store>,
         clock: Arc<dyn Clock>,
         holder: Holder,
         settings: Settings,
     ) -> Result<Self, StoreError> {
-        let asked = clock.reading();
-        let lease = store.hold(&holder, settings.lease).await?;
-        let tenure = Tenure::new(lease, asked, settings.lease);
-        let (until, tenure) = (Until::of(&tenure), RwLock::new(tenure));
-        let table = Table::default();
+        let requested = clock.reading();
+        let lease = store.acquire_lease(&holder, settings.lease).await?;
+        let validity = LeaseValidity::new(lease, requested, settings.lease);
+        let (deadline, validity) = (LeaseDeadline::new(&validity), RwLock::new(validity));
+        let table = SessionTable::default();
         table.set_lease(lease);
-        let (over, renewing, closed) = (Over::default(), Alone::default(), AtomicBool::new(false));
+        let (backlog, renewing, closed) =
+            (SweepBacklog::default(), SingleFlight::default(), AtomicBool::new(false));
         let settings = RwLock::new(settings);
-        Ok(Self { store, clock, holder, settings, tenure, until, table, over, renewing, closed })
+        Ok(Self {
+            store,
+            clock,
+            holder,
+            settings,
+            validity,
+            deadline,
+            table,
+            backlog,
+            renewing,
+            closed,
+        })
     }
 
-    /// How sessions are kept.
+    /// Returns the current settings.
     #[must_use]
     pub fn settings(&self) -> Settings {
         *self.settings.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How sessions that begin from now on end by themselves, and how many there may be. Those that are there
-    /// stay as they are.
-    pub fn adjust(&self, expiry: Expiry, sessions: SessionLimits) {
+    /// Sets expiry and limits for new sessions. Existing sessions keep theirs.
+    pub fn reconfigure(&self, expiry: Expiry, sessions: SessionLimits) {
         let mut settings = self.settings.write().unwrap_or_else(PoisonError::into_inner);
         (settings.expiry, settings.sessions) = (expiry, sessions);
     }
 
-    /// The state of a session.
+    /// Returns the state of a session.
     ///
     /// # Errors
-    /// [`OpenError::LeaseLost`].
-    pub fn state(&self, session: &Session) -> Result<State, OpenError> {
+    /// [`SessionOpenError::LeaseLost`].
+    pub fn state(&self, session: &Session) -> Result<State, SessionOpenError> {
         let lease = self.lease()?;
         Ok(State::new(self.store.clone(), session.id(), Some(lease), self.settings().state))
     }
 
-    /// A new handle for a session. Older ones stay good.
+    /// Issues a new handle for a session. Older handles stay valid.
     ///
     /// # Errors
-    /// [`OpenError::LeaseLost`] or what the store says.
-    pub async fn issue_handle(&self, session: &Session) -> Result<Handle, OpenError> {
+    /// [`SessionOpenError::LeaseLost`] or an error of the store.
+    pub async fn issue_handle(&self, session: &Session) -> Result<Handle, SessionOpenError> {
         let handle = Handle::generate();
         let hash = handle.hash(session.owner());
-        self.check_ours(session)?;
-        if session.is_over() {
-            return Err(OpenError::Over(Record::clone(&session.record()).into()));
+        self.check_held(session)?;
+        if session.is_closed() {
+            return Err(SessionOpenError::Ended(Record::clone(&session.record()).into()));
         }
         let added = self.store.add_handle(session.id(), hash, Some(self.lease()?)).await;
-        self.heed(session, added)?;
+        self.release_if_not_holder(session, added)?;
         Ok(handle)
     }
 
-    /// Changes the record of a session, durably. `change` runs again on the newer record whenever
-    /// somebody else changed it meanwhile.
+    /// Changes the record of a session in the store. `change` runs again on the newer record
+    /// whenever another writer was faster.
     ///
     /// # Errors
-    /// [`OpenError::Over`] if the session is over, [`OpenError::LeaseLost`], or what the store says:
-    /// [`StoreError::NotHolder`] also if this process has let go of it.
+    /// [`SessionOpenError::Ended`] if the session has ended, [`SessionOpenError::LeaseLost`], or an
+    /// error of the store: [`StoreError::NotHolder`] also if this process has released the session.
     pub async fn change(
         &self,
         session: &Session,
         mut change: impl FnMut(&mut Record),
-    ) -> Result<(), OpenError> {
-        for _ in 0..ATTEMPTS {
-            // First of all: without a lease, what others did to the session is theirs to tell.
+    ) -> Result<(), SessionOpenError> {
+        for _ in 0..MAX_ATTEMPTS {
+            // Checked first: without a lease this process does not know what others did to the
+            // session.
             let lease = self.lease()?;
-            self.check_ours(session)?;
-            let seen = session.record();
-            let mut record = Record::clone(&seen);
+            self.check_held(session)?;
+            let current = session.record();
+            let mut record = Record::clone(&current);
             change(&mut record);
-            let wrote = self.store.replace(&record, Seen::revision(&seen), Some(lease)).await;
-            match self.heed(session, wrote) {
+            let written = self
+                .store
+                .replace(&record, ExpectedRevision::revision(&current), Some(lease))
+                .await;
+            match self.release_if_not_holder(session, written) {
                 Ok(revision) => {
                     record.revision = revision;
-                    session.learn(record);
+                    session.update_record(record);
                     return Ok(());
                 }
                 Err(StoreError::Stale) => {
                     let newer = self.store.load(session.id()).await?.ok_or(StoreError::Missing)?;
-                    if !session.is_of(&newer) {
-                        return Err(OpenError::Over(Record::clone(&session.record()).into()));
+                    if !session.is_same_incarnation(&newer) {
+                        return Err(SessionOpenError::Ended(
+                            Record::clone(&session.record()).into(),
+                        ));
                     }
-                    session.learn(newer);
+                    session.update_record(newer);
                 }
                 Err(error) => return Err(error.into()),
             }
@@ -319,140 +337,159 @@ impl Sessions {
         Err(StoreError::Stale.into())
     }
 
-    /// Notes that the client was told of the losses of the whole session up to `generation`. To be called when
-    /// the answer that tells has been written, and not before: until then every opener hears of it.
+    /// Records that the client acknowledged the losses of the whole session up to `generation`.
+    /// Call it only after the answer that reports the loss has been written: until then every
+    /// opener gets the loss.
     ///
     /// # Errors
-    /// As [`Sessions::change`].
-    pub async fn told(&self, session: &Session, generation: Generation) -> Result<(), OpenError> {
-        self.change(session, |record| record.told = record.told.max(generation)).await
+    /// Same as [`Sessions::change`].
+    pub async fn acknowledge_loss(
+        &self,
+        session: &Session,
+        generation: Generation,
+    ) -> Result<(), SessionOpenError> {
+        self.change(session, |record| record.acknowledged = record.acknowledged.max(generation))
+            .await
     }
 
-    /// As [`Sessions::told`], for a loss on one server.
+    /// Same as [`Sessions::acknowledge_loss`], for a loss on one server.
     ///
     /// # Errors
-    /// As [`Sessions::change`].
-    pub async fn told_on(
+    /// Same as [`Sessions::change`].
+    pub async fn acknowledge_loss_on(
         &self,
         session: &Session,
         server: &str,
         generation: Generation,
-    ) -> Result<(), OpenError> {
-        self.change(session, |record| record.tell(server, generation)).await
+    ) -> Result<(), SessionOpenError> {
+        self.change(session, |record| record.acknowledge_loss(server, generation)).await
     }
 
-    /// Lets a session live by another rule from now on.
+    /// Changes the expiry of a session.
     ///
     /// # Errors
-    /// As [`Sessions::change`].
-    pub async fn extend(&self, session: &Session, expiry: Expiry) -> Result<(), OpenError> {
+    /// Same as [`Sessions::change`].
+    pub async fn set_expiry(
+        &self,
+        session: &Session,
+        expiry: Expiry,
+    ) -> Result<(), SessionOpenError> {
         self.change(session, |record| record.expiry = expiry).await
     }
 
-    /// Ends a session for good. Who is inside stays until done; nobody gets in any more.
+    /// Ends a session for good. Current users finish; new ones are refused.
     ///
-    /// The next sweep tells what was known of it, so that whoever has links to its servers can close
-    /// them; if this is cancelled half-way, it also finishes it.
+    /// The next sweep reports the last live record, so that the caller can close the links to its
+    /// servers. If this call is cancelled, the next sweep also completes the end.
     ///
     /// # Errors
-    /// What the store says.
-    pub async fn end(&self, session: &Arc<Session>) -> Result<(), OpenError> {
+    /// An error of the store.
+    pub async fn end(&self, session: &Arc<Session>) -> Result<(), SessionOpenError> {
         session.close(EndReason::Closed);
         self.finish(session, EndReason::Closed).await
     }
 
-    /// Ends a session that nobody can want to know of later, and keeps nothing of it: no tombstone.
+    /// Ends a session without a tombstone, for one that no client can ask for later.
     ///
     /// # Errors
-    /// As [`Sessions::end`].
-    pub async fn forget(&self, session: &Arc<Session>) -> Result<(), OpenError> {
+    /// Same as [`Sessions::end`].
+    pub async fn end_and_remove(&self, session: &Arc<Session>) -> Result<(), SessionOpenError> {
         self.end(session).await?;
         Ok(self.store.remove(session.id(), Some(self.lease()?)).await?)
     }
 
-    /// Writes the end of a session whose gate is closed, and lets go of it.
-    async fn finish(&self, session: &Arc<Session>, reason: EndReason) -> Result<(), OpenError> {
-        if !self.table.holds(session) {
-            // Somebody has finished it, or it is not ours any more: a later life is not ours to end.
+    /// Writes the end of a closed session to the store, and removes it from the table.
+    async fn finish(
+        &self,
+        session: &Arc<Session>,
+        reason: EndReason,
+    ) -> Result<(), SessionOpenError> {
+        if !self.table.contains(session) {
+            // Another caller finished it, or this process released it. A later incarnation is not
+            // ours to end.
             return Ok(());
         }
         let now = self.clock.now();
-        let wrote = match self.change(session, |record| record.end(reason, now)).await {
+        let written = match self.change(session, |record| record.end(reason, now)).await {
             Ok(()) => true,
-            // Over or gone already: nothing is left in the store to be ended, but links may be.
-            Err(OpenError::Over(_) | OpenError::Store(StoreError::Missing)) => false,
-            // Taken by another process: it is not over, and not ours to end.
-            Err(OpenError::Store(StoreError::NotHolder)) => return Ok(()),
+            // Ended or removed already: the store needs no write, but links may be open.
+            Err(SessionOpenError::Ended(_) | SessionOpenError::Store(StoreError::Missing)) => false,
+            // Claimed by another process: the session goes on there.
+            Err(SessionOpenError::Store(StoreError::NotHolder)) => return Ok(()),
             Err(error) => return Err(error),
         };
-        // Who wrote the end tells of it, also if the session was let go of meanwhile.
-        if self.table.remove(session) || wrote {
-            self.tell(session, reason);
+        // The caller that wrote the end reports it, also if the session was released meanwhile.
+        if self.table.remove(session) || written {
+            self.report_end(session, reason);
         }
         Ok(())
     }
 
-    /// Notes for the next sweep that a session is over; once.
-    fn tell(&self, session: &Arc<Session>, reason: EndReason) {
-        if let Some(last) = session.last_words() {
-            let ended = last.ended.or(Some(Ended { at: self.clock.now(), reason }));
-            self.over.ended(session, Record { ended, ..last });
+    /// Queues the end of a session for the next sweep, once.
+    fn report_end(&self, session: &Arc<Session>, reason: EndReason) {
+        if let Some(last) = session.take_final_record() {
+            let ended = last.ended.or(Some(SessionEnd { at: self.clock.now(), reason }));
+            self.backlog.add_ended(session, Record { ended, ..last });
         }
     }
 
-    /// Who holds the sessions of this process.
+    /// Returns the holder of the sessions of this process.
     #[must_use]
     pub fn holder(&self) -> &Holder {
         &self.holder
     }
 
-    /// The sessions held here, in no order.
+    /// Returns the held sessions in no particular order.
     #[must_use]
-    pub fn held(&self) -> Vec<Arc<Session>> {
+    pub fn held_sessions(&self) -> Vec<Arc<Session>> {
         self.table.all()
     }
 
-    /// How many sessions are held here.
+    /// Returns the number of held sessions.
     #[must_use]
     pub fn count(&self) -> usize {
         self.table.len()
     }
 
-    /// The lease, as long as this process may believe in it.
-    fn lease(&self) -> Result<Lease, OpenError> {
+    /// Returns the lease if this process may still rely on it.
+    fn lease(&self) -> Result<Lease, SessionOpenError> {
         self.lease_at(self.clock.reading())
     }
 
-    fn lease_at(&self, now: Reading) -> Result<Lease, OpenError> {
-        self.tenure().lease(now).ok_or(OpenError::LeaseLost)
+    fn lease_at(&self, now: ClockReading) -> Result<Lease, SessionOpenError> {
+        self.validity().lease(now).ok_or(SessionOpenError::LeaseLost)
     }
 
-    /// Whether sessions may be used now. This is asked with every call, and takes no lock.
-    fn check_lease(&self, now: Reading) -> Result<(), OpenError> {
-        if self.until.has(now) { Ok(()) } else { self.lease_at(now).map(drop) }
+    /// Checks whether sessions may be used now. Every call does this, so it takes no lock.
+    fn check_lease(&self, now: ClockReading) -> Result<(), SessionOpenError> {
+        if self.deadline.is_valid(now) { Ok(()) } else { self.lease_at(now).map(drop) }
     }
 
-    /// Refuses what is over, and what was let go: that may live on under its id, here or elsewhere, and
-    /// this is not it any more.
-    fn check_ours(&self, session: &Session) -> Result<(), OpenError> {
+    /// Refuses an ended session and a released one. The latter may live on under its id, here or in
+    /// another process, as another object.
+    fn check_held(&self, session: &Session) -> Result<(), SessionOpenError> {
         let record = session.record();
         if !record.is_live() {
-            return Err(OpenError::Over(Record::clone(&record).into()));
+            return Err(SessionOpenError::Ended(Record::clone(&record).into()));
         }
-        if self.table.holds(session) { Ok(()) } else { Err(StoreError::NotHolder.into()) }
+        if self.table.contains(session) { Ok(()) } else { Err(StoreError::NotHolder.into()) }
     }
 
-    /// Stops using a session as soon as the store says that another process has it.
-    fn heed<T>(&self, session: &Session, said: Result<T, StoreError>) -> Result<T, StoreError> {
-        if let Err(StoreError::NotHolder) = said {
-            session.let_go();
+    /// Releases a session if the store says that another process holds it.
+    fn release_if_not_holder<T>(
+        &self,
+        session: &Session,
+        result: Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        if let Err(StoreError::NotHolder) = result {
+            session.release();
             let held = self.table.by_id(session.id());
             if let Some(held) = held.filter(|held| std::ptr::eq(&**held, session))
                 && self.table.remove(&held)
             {
-                self.over.lost([held]);
+                self.backlog.add_released([held]);
             }
         }
-        said
+        result
     }
 }

@@ -1,17 +1,17 @@
-//! The values a session keeps for its owner.
+//! Values that a session stores for its owner.
 
 use std::{fmt, sync::Arc};
 
 use serde::{Serialize, de::DeserializeOwned};
 
 use crate::{
-    Blame, Expect, InvalidText, Lease, Put, Retry, Revision, SessionId, StateKey, StateLimits,
-    Store, StoreError, text,
+    Blame, ExpectedValue, InvalidText, Lease, Retry, Revision, SessionId, StateKey, StateLimits,
+    StateWrite, Store, StoreError, identity::text,
 };
 
-/// The state of one session: typed values by key, each a row of its own in the store.
+/// State of one session: typed values by key, each in its own row of the store.
 ///
-/// Nothing is kept here. Any number of these, in any number of processes, may work on one session:
+/// Nothing is cached here. Any number of processes may work on the state of one session:
 /// [`State::update`] never loses a change.
 ///
 /// ```
@@ -42,12 +42,12 @@ pub struct State {
     limits: StateLimits,
 }
 
-/// How often [`State::update`] begins again before it gives up. In every round somebody succeeds, so
-/// it takes very many writers on one key to make one of them fail.
-const ATTEMPTS: u32 = 128;
+/// Maximum attempts of [`State::update`]. In every round one writer succeeds, so only very many
+/// writers on one key can make one of them fail.
+const MAX_UPDATE_ATTEMPTS: u32 = 128;
 
 impl State {
-    /// The state of `session` in `store`, written under the lease `by`.
+    /// Opens the state of `session` in `store`. Writes carry the lease `by`.
     #[must_use]
     pub fn new(
         store: Arc<dyn Store>,
@@ -61,26 +61,27 @@ impl State {
     /// Reads the value under `key`.
     ///
     /// # Errors
-    /// [`StateError::Decode`] if it is not a `T`, or what the store says.
+    /// [`StateError::Decode`] if it is not a `T`, or an error of the store.
     pub async fn get<T: DeserializeOwned>(&self, key: &str) -> Result<Option<T>, StateError> {
         Ok(self.read(key).await?.map(|(_, value)| value))
     }
 
-    /// Writes the value under `key`, whatever was there.
+    /// Writes the value under `key` and replaces an existing one.
     ///
     /// # Errors
-    /// [`StateError::Encode`] if it has no JSON form, or what the store says.
+    /// [`StateError::Encode`] if it has no JSON form, or an error of the store.
     pub async fn set<T: Serialize + ?Sized>(&self, key: &str, value: &T) -> Result<(), StateError> {
-        self.write(key, value, Expect::Any).await
+        self.write(key, value, ExpectedValue::Any).await
     }
 
-    /// Changes the value under `key` in place, beginning with the default where there is none.
+    /// Changes the value under `key` in place, starting from the default if there is none.
     ///
-    /// `change` runs again on the newer value whenever somebody else wrote meanwhile, so it should do
-    /// nothing but change its argument. What it returns in the round that counted is returned.
+    /// `change` runs again on the newer value whenever another writer was faster, so it should only
+    /// change its argument. The result of the last run is returned.
     ///
     /// # Errors
-    /// [`StateError::Contended`] if others keep writing first, or as [`State::get`] and [`State::set`].
+    /// [`StateError::Contended`] if other writers were faster every time, or as [`State::get`] and
+    /// [`State::set`].
     pub async fn update<T, R>(
         &self,
         key: &str,
@@ -89,44 +90,44 @@ impl State {
     where
         T: Serialize + DeserializeOwned + Default,
     {
-        for _ in 0..ATTEMPTS {
-            let (expect, mut value) = match self.read::<T>(key).await? {
-                Some((revision, value)) => (Expect::At(revision), value),
-                None => (Expect::Absent, T::default()),
+        for _ in 0..MAX_UPDATE_ATTEMPTS {
+            let (expected, mut value) = match self.read::<T>(key).await? {
+                Some((revision, value)) => (ExpectedValue::At(revision), value),
+                None => (ExpectedValue::Absent, T::default()),
             };
             let returned = change(&mut value);
-            match self.write(key, &value, expect).await {
+            match self.write(key, &value, expected).await {
                 Ok(()) => return Ok(returned),
-                // Only a write that surely did not happen is tried again. After `Unavailable` it
-                // may have happened, and the change must not be applied twice.
+                // Only a write that did not happen is tried again. After `Unavailable` it may have
+                // happened, and the change must not be applied twice.
                 Err(StateError::Store(StoreError::Stale)) => {}
                 Err(error) => return Err(error),
             }
         }
-        Err(StateError::Contended { attempts: ATTEMPTS })
+        Err(StateError::Contended { attempts: MAX_UPDATE_ATTEMPTS })
     }
 
-    /// Removes the value under `key`. Removing what is not there is fine.
+    /// Removes the value under `key`. A missing value is not an error.
     ///
     /// # Errors
-    /// What the store says.
+    /// An error of the store.
     pub async fn remove(&self, key: &str) -> Result<(), StateError> {
-        Ok(self.store.remove_state(self.session, key, Expect::Any, self.by).await?)
+        Ok(self.store.remove_state(self.session, key, ExpectedValue::Any, self.by).await?)
     }
 
-    /// The keys in order, with the size of each value.
+    /// Lists the keys in order, with the size of each value.
     ///
     /// # Errors
-    /// What the store says.
+    /// An error of the store.
     pub async fn keys(&self) -> Result<Vec<StateKey>, StateError> {
-        Ok(self.store.state_keys(self.session).await?)
+        Ok(self.store.list_state_keys(self.session).await?)
     }
 
     async fn read<T: DeserializeOwned>(
         &self,
         key: &str,
     ) -> Result<Option<(Revision, T)>, StateError> {
-        match self.store.state(self.session, key).await? {
+        match self.store.load_state(self.session, key).await? {
             None => Ok(None),
             Some(found) => match serde_json::from_slice(&found.bytes) {
                 Ok(value) => Ok(Some((found.revision, value))),
@@ -142,13 +143,13 @@ impl State {
         &self,
         key: &str,
         value: &T,
-        expect: Expect,
+        expected: ExpectedValue,
     ) -> Result<(), StateError> {
         text::check("a key of the session's state", key, self.limits.key)?;
         let bytes = serde_json::to_vec(value)
             .map_err(|source| StateError::Encode { key: key.to_owned(), source })?;
-        let put = Put { key, bytes: &bytes, expect, limits: self.limits };
-        self.store.put_state(self.session, put, self.by).await?;
+        let write = StateWrite { key, bytes: &bytes, expected, limits: self.limits };
+        self.store.put_state(self.session, write, self.by).await?;
         Ok(())
     }
 }
@@ -159,46 +160,47 @@ impl fmt::Debug for State {
     }
 }
 
-/// Why the state of a session could not be read or changed.
+/// Error of reading or changing the state of a session.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StateError {
-    /// The key cannot be one.
+    /// The key is not valid.
     #[error(transparent)]
     Key(#[from] InvalidText),
     /// The value has no JSON form.
     #[error("the value for '{key}' cannot be written as JSON")]
     Encode {
-        /// Under which key it was to be.
+        /// Key of the value.
         key: String,
-        /// What serde says.
+        /// Error of serde.
         source: serde_json::Error,
     },
-    /// The value under the key is of another type. What it is is not told: it may be a secret.
+    /// The value under the key has another type. The error does not repeat it, because it may be a
+    /// secret.
     #[error(
-        "the value under '{key}' is not of the type asked for, at line {line}, column {column}"
+        "the value under '{key}' does not have the requested type, at line {line}, column {column}"
     )]
     Decode {
         /// The key.
         key: String,
-        /// The line of the value at which it shows.
+        /// Line of the value at which decoding failed.
         line: usize,
-        /// The column.
+        /// Column at which decoding failed.
         column: usize,
     },
-    /// Others wrote first every time.
-    #[error("others wrote first {attempts} times in a row; try again later")]
+    /// Other writers were faster every time.
+    #[error("other writers were faster {attempts} times in a row; try again later")]
     Contended {
-        /// How often it was tried.
+        /// Number of attempts.
         attempts: u32,
     },
-    /// The store said no, or nothing.
+    /// The store refused or failed.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
 
 impl StateError {
-    /// Whose fault it is.
+    /// Returns whose fault the error is.
     #[must_use]
     pub fn blame(&self) -> Blame {
         match self {
@@ -208,7 +210,7 @@ impl StateError {
         }
     }
 
-    /// Whether it helps to try again.
+    /// Returns whether a retry can help.
     #[must_use]
     pub fn retry(&self) -> Retry {
         match self {

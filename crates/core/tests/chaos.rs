@@ -1,10 +1,10 @@
-//! Two processes, many callers, every one of them cancelled or left waiting at any point: what must
-//! hold of `Sessions` whatever happens.
+//! Invariants of `Sessions` with two processes and many callers, each of which may be cancelled or
+//! left waiting at any point.
 //!
-//! Everything runs on one thread, in an order that a seed decides; only the ids are random, and with
-//! them the order in which a sweep meets sessions. `STAYPUT_TEST_SEEDS=60000` tries more of them.
+//! All calls run on one thread, in an order that a seed decides; only the ids are random, and with
+//! them the order in which a sweep visits sessions. `STAYPUT_TEST_SEEDS=60000` tries more seeds.
 
-// Helpers stand outside of the tests that the lint knows.
+// The lint does not see that helpers outside of test functions are tests.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use std::{
@@ -16,57 +16,58 @@ use std::{
 };
 
 use stayput_core::{
-    Agent, Expiry, Holder, InUse, Key, ManualClock, MemoryStore, OpenError, Opened, Origin, Owner,
-    Record, Renewed, SessionId, Sessions, Settings, Store, StoreError, Swept, Timestamp, Wish,
+    ActiveSession, Agent, Expiry, Holder, Key, LeaseRenewal, ManualClock, MemoryStore, OpenOptions,
+    OpenedSession, Origin, Owner, Record, SessionId, SessionOpenError, Sessions, Settings, Store,
+    StoreError, SweepReport, Timestamp,
 };
 use stayput_testkit::faulty::Faulty;
 
 const MINUTE: Duration = Duration::from_secs(60);
 const KEYS: u64 = 3;
 
-/// A source of choices.
-struct Dice(u64);
+/// Pseudo-random numbers from a seed.
+struct Random(u64);
 
-impl Dice {
-    fn roll(&mut self, sides: u64) -> u64 {
+impl Random {
+    fn below(&mut self, bound: u64) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;
-        self.0 % sides
+        self.0 % bound
     }
 
     fn pick(&mut self, count: usize) -> Option<usize> {
-        (count > 0).then(|| usize::try_from(self.roll(count as u64)).unwrap())
+        (count > 0).then(|| usize::try_from(self.below(count as u64)).unwrap())
     }
 }
 
-/// What a call came to.
+/// Result of a call.
 enum Outcome {
-    Opened(u64, Result<Opened, OpenError>),
-    Found(Result<InUse, OpenError>),
-    Ended(Result<(), OpenError>),
-    Swept(Swept),
-    Renewed(Result<Renewed, StoreError>),
-    Flushed(Result<u64, OpenError>),
+    Opened(u64, Result<OpenedSession, SessionOpenError>),
+    Found(Result<ActiveSession, SessionOpenError>),
+    Ended(Result<(), SessionOpenError>),
+    Swept(SweepReport),
+    Renewed(Result<LeaseRenewal, StoreError>),
+    Flushed(Result<u64, SessionOpenError>),
 }
 
 type Call = Pin<Box<dyn Future<Output = Outcome>>>;
 
-/// The world, and what its inhabitants remember.
+/// State of the test and expectations of its clients.
 struct Chaos {
-    dice: Dice,
+    random: Random,
     clock: Arc<ManualClock>,
     store: Arc<dyn Store>,
     processes: Vec<Arc<Sessions>>,
     calls: Vec<Call>,
-    uses: Vec<InUse>,
+    uses: Vec<ActiveSession>,
     ids: Vec<SessionId>,
-    /// The session that a client last got for a key.
+    /// Last session that a client got for a key.
     seen: BTreeMap<u64, SessionId>,
-    /// How often a session was said to have ended, and which were revived in between.
-    told: BTreeMap<SessionId, u32>,
-    /// The sessions that a process said it had let go of.
-    lost: BTreeSet<SessionId>,
+    /// Number of times that the end of a session was reported, and the revived sessions.
+    ends_reported: BTreeMap<SessionId, u32>,
+    /// Sessions that a process reported as released.
+    released: BTreeSet<SessionId>,
     revived: BTreeSet<SessionId>,
 }
 
@@ -89,61 +90,72 @@ impl Chaos {
         };
         let mut processes = Vec::new();
         for _ in 0..2 {
-            // It does not fail here; it lets others run between asking and being answered.
+            // It does not fail here; it yields between request and answer.
             let store = Arc::new(Faulty::new(store.clone()));
             let started =
                 Sessions::start(store, clock.clone(), Holder::unreachable(), settings).await;
             processes.push(Arc::new(started.unwrap()));
         }
         let (calls, uses, ids, seen) = (Vec::new(), Vec::new(), Vec::new(), BTreeMap::new());
-        let (told, revived, lost) = (BTreeMap::new(), BTreeSet::new(), BTreeSet::new());
-        let dice = Dice(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
-        Self { dice, clock, store, processes, calls, uses, ids, seen, told, lost, revived }
-    }
-
-    fn step(&mut self) {
-        match self.dice.roll(20) {
-            0..=6 => self.begin(),
-            7..=14 => self.go_on(),
-            15 => {
-                if let Some(at) = self.dice.pick(self.calls.len()) {
-                    drop(self.calls.swap_remove(at)); // whoever waited has gone
-                }
-            }
-            16..=17 => {
-                if let Some(at) = self.dice.pick(self.uses.len()) {
-                    drop(self.uses.swap_remove(at));
-                }
-            }
-            _ => self.clock.advance(MINUTE * u32::try_from(self.dice.roll(5)).unwrap()),
+        let (ends_reported, revived, released) =
+            (BTreeMap::new(), BTreeSet::new(), BTreeSet::new());
+        let random = Random(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
+        Self {
+            random,
+            clock,
+            store,
+            processes,
+            calls,
+            uses,
+            ids,
+            seen,
+            ends_reported,
+            released,
+            revived,
         }
     }
 
-    fn begin(&mut self) {
-        let process = self.dice.pick(2).unwrap();
+    fn step(&mut self) {
+        match self.random.below(20) {
+            0..=6 => self.begin_call(),
+            7..=14 => self.poll_one_call(),
+            15 => {
+                if let Some(at) = self.random.pick(self.calls.len()) {
+                    drop(self.calls.swap_remove(at)); // the caller is cancelled
+                }
+            }
+            16..=17 => {
+                if let Some(at) = self.random.pick(self.uses.len()) {
+                    drop(self.uses.swap_remove(at));
+                }
+            }
+            _ => self.clock.advance(MINUTE * u32::try_from(self.random.below(5)).unwrap()),
+        }
+    }
+
+    fn begin_call(&mut self) {
+        let process = self.random.pick(2).unwrap();
         let sessions = self.processes[process].clone();
-        let id = self.dice.pick(self.ids.len()).map(|at| self.ids[at]);
-        let call: Call = match (self.dice.roll(12), id) {
+        let id = self.random.pick(self.ids.len()).map(|at| self.ids[at]);
+        let call: Call = match (self.random.below(12), id) {
             (0..=3, _) => {
-                let number = self.dice.roll(KEYS);
-                let wish = Wish::keyed(owner(), Agent::none(), key(number));
-                Box::pin(async move { Outcome::Opened(number, sessions.open(&wish).await) })
+                let number = self.random.below(KEYS);
+                let options = OpenOptions::with_key(owner(), Agent::none(), key(number));
+                Box::pin(async move { Outcome::Opened(number, sessions.open(&options).await) })
             }
-            (4, _) => {
-                Box::pin(
-                    async move { Outcome::Opened(KEYS, sessions.open(&Wish::new(owner())).await) },
-                )
-            }
+            (4, _) => Box::pin(async move {
+                Outcome::Opened(KEYS, sessions.open(&OpenOptions::new(owner())).await)
+            }),
             (5..=6, Some(id)) => {
-                Box::pin(async move { Outcome::Found(sessions.by_id(&owner(), id).await) })
+                Box::pin(async move { Outcome::Found(sessions.find_by_id(&owner(), id).await) })
             }
             (7, Some(id)) => {
                 self.revived.insert(id);
                 Box::pin(async move { Outcome::Opened(KEYS, sessions.revive(&owner(), id).await) })
             }
             (8, _) => {
-                let held = sessions.held();
-                let Some(at) = self.dice.pick(held.len()) else { return };
+                let held = sessions.held_sessions();
+                let Some(at) = self.random.pick(held.len()) else { return };
                 let session = held[at].clone();
                 Box::pin(async move { Outcome::Ended(sessions.end(&session).await) })
             }
@@ -154,19 +166,19 @@ impl Chaos {
         self.calls.push(call);
     }
 
-    fn go_on(&mut self) {
-        if let Some(at) = self.dice.pick(self.calls.len()) {
+    fn poll_one_call(&mut self) {
+        if let Some(at) = self.random.pick(self.calls.len()) {
             let mut context = Context::from_waker(Waker::noop());
             if let Poll::Ready(outcome) = self.calls[at].as_mut().poll(&mut context) {
                 drop(self.calls.swap_remove(at));
-                self.came_to(outcome);
+                self.handle_outcome(outcome);
             }
         }
     }
 
-    fn came_to(&mut self, outcome: Outcome) {
+    fn handle_outcome(&mut self, outcome: Outcome) {
         match outcome {
-            Outcome::Opened(number, Ok(Opened { session, origin })) => {
+            Outcome::Opened(number, Ok(OpenedSession { session, origin })) => {
                 let id = session.id();
                 self.ids.push(id);
                 if number < KEYS {
@@ -174,7 +186,7 @@ impl Chaos {
                     let lost = matches!(origin, Origin::Lost(_));
                     assert!(
                         lost || before.is_none_or(|it| it == id),
-                        "a loss on key {number} was silent"
+                        "a loss on key {number} was not reported"
                     );
                 }
                 self.uses.push(session);
@@ -182,30 +194,30 @@ impl Chaos {
             Outcome::Found(Ok(session)) => self.uses.push(session),
             Outcome::Swept(swept) => {
                 for record in swept.ended {
-                    *self.told.entry(record.id).or_default() += 1;
+                    *self.ends_reported.entry(record.id).or_default() += 1;
                 }
-                swept.error.map_or(Ok(()), Err).map_or_else(allowed, |()| {});
+                swept.error.map_or(Ok(()), Err).map_or_else(assert_allowed, |()| {});
             }
             Outcome::Opened(_, Err(error))
             | Outcome::Found(Err(error))
             | Outcome::Ended(Err(error))
-            | Outcome::Flushed(Err(error)) => allowed(error),
+            | Outcome::Flushed(Err(error)) => assert_allowed(error),
             Outcome::Renewed(Err(error)) => panic!("{error:?}"),
             Outcome::Ended(Ok(())) | Outcome::Flushed(Ok(_)) | Outcome::Renewed(Ok(_)) => {}
         }
         for process in &self.processes {
-            self.lost.extend(process.lost().iter().map(|session| session.id()));
+            self.released.extend(process.take_released().iter().map(|session| session.id()));
         }
     }
 
-    /// Lets all that was begun come to its end, renews what ran out, and sweeps up.
+    /// Completes all calls, renews expired leases, and sweeps.
     fn settle(&mut self) {
         for round in 0.. {
             assert!(round < 100_000, "a call never ends");
             if self.calls.is_empty() {
                 break;
             }
-            self.go_on();
+            self.poll_one_call();
         }
         for process in self.processes.clone() {
             for call in 0..3 {
@@ -215,26 +227,30 @@ impl Chaos {
                     _ => Box::pin(async move { Outcome::Swept(process.sweep().await) }),
                 });
                 while !self.calls.is_empty() {
-                    self.go_on();
+                    self.poll_one_call();
                 }
             }
         }
     }
 
-    /// What must hold when nothing is under way.
+    /// Checks the invariants when no call is in progress.
     async fn check(&self) {
         let mut holders: BTreeMap<SessionId, usize> = BTreeMap::new();
         for (number, process) in self.processes.iter().enumerate() {
-            for session in process.held() {
+            for session in process.held_sessions() {
                 let id = session.id();
-                assert!(!session.is_over(), "{id} is held and over");
+                assert!(!session.is_closed(), "{id} is held and closed");
                 assert_eq!(holders.insert(id, number), None, "{id} is held twice");
                 let record = self.store.load(id).await.unwrap().unwrap();
                 assert!(record.is_live(), "{id} is held and ended");
-                assert_eq!(record.holder.unwrap().holder, process.holder().id, "{id} is another's");
+                assert_eq!(
+                    record.holder.unwrap().holder,
+                    process.holder().id,
+                    "{id} is claimed by another process"
+                );
             }
         }
-        for session in self.uses.iter().filter(|session| !session.is_over()) {
+        for session in self.uses.iter().filter(|session| !session.is_closed()) {
             assert!(holders.contains_key(&session.id()), "{session:?} is in use and not held");
         }
         for record in self.store.list(None, None, 1_000).await.unwrap() {
@@ -242,50 +258,54 @@ impl Chaos {
                 record.holder.is_some_and(|lease| lease.holder == process.holder().id)
             });
             let alive = match record.holder {
-                Some(lease) => self.store.holder(lease).await.unwrap().is_some(),
+                Some(lease) => self.store.lease_holder(lease).await.unwrap().is_some(),
                 None => false,
             };
-            assert!(!(claimed && alive) || holders.contains_key(&record.id), "{record:?} strays");
+            assert!(
+                !(claimed && alive) || holders.contains_key(&record.id),
+                "{record:?} is claimed and not held"
+            );
         }
-        self.check_told().await;
+        self.check_reports().await;
     }
 
-    async fn check_told(&self) {
+    async fn check_reports(&self) {
         let inside = |id: SessionId| self.uses.iter().any(|session| session.id() == id);
         for id in &self.ids {
             let record: Option<Record> = self.store.load(*id).await.unwrap();
             let over = record.is_none_or(|record| !record.is_live());
-            let times = self.told.get(id).copied().unwrap_or_default();
+            let times = self.ends_reported.get(id).copied().unwrap_or_default();
             if !self.revived.contains(id) && !inside(*id) {
-                assert!(times <= 1, "the end of {id} was told {times} times");
+                assert!(times <= 1, "the end of {id} was reported {times} times");
             }
-            if over && !inside(*id) && !self.revived.contains(id) && !self.lost.contains(id) {
-                assert_eq!(times, 1, "nobody was told of the end of {id}");
+            if over && !inside(*id) && !self.revived.contains(id) && !self.released.contains(id) {
+                assert_eq!(times, 1, "the end of {id} was not reported");
             }
         }
     }
 }
 
-/// What may go wrong for a caller when others are faster, or its process slept for too long.
-fn allowed(error: OpenError) {
-    use OpenError as E;
+/// Accepts the errors that a caller may get when others are faster, or its process slept for too
+/// long.
+fn assert_allowed(error: SessionOpenError) {
+    use SessionOpenError as E;
     match error {
-        E::Unknown | E::Over(_) | E::HeldElsewhere { .. } | E::LeaseLost => {}
+        E::Unknown | E::Ended(_) | E::HeldElsewhere { .. } | E::LeaseLost => {}
         E::Store(StoreError::Taken { .. } | StoreError::NotHolder) => {}
         error => panic!("{error:?}"),
     }
 }
 
 #[tokio::test(flavor = "current_thread")]
-async fn whatever_happens() {
-    // One seed again, or more of them than there is time for in every run.
+async fn invariants_hold_under_random_cancellation() {
+    // One given seed, or more seeds than a normal run.
     let number = |name| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
     let seeds = match number("STAYPUT_TEST_SEED") {
         Some(seed) => seed..seed + 1,
         None => 1..number("STAYPUT_TEST_SEEDS").unwrap_or(400),
     };
     for seed in seeds {
-        let told = std::panic::AssertUnwindSafe(async {
+        let run = std::panic::AssertUnwindSafe(async {
             let mut chaos = Chaos::new(seed).await;
             for _ in 0..4 {
                 for _ in 0..60 {
@@ -295,7 +315,7 @@ async fn whatever_happens() {
                 chaos.check().await;
             }
         });
-        let ended = futures_util::FutureExt::catch_unwind(told).await;
-        assert!(ended.is_ok(), "with STAYPUT_TEST_SEED={seed}");
+        let result = futures_util::FutureExt::catch_unwind(run).await;
+        assert!(result.is_ok(), "with STAYPUT_TEST_SEED={seed}");
     }
 }

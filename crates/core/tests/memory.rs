@@ -1,16 +1,16 @@
-//! The store and the events in memory keep every promise of the contract (R038–R041).
+//! Conformance of the memory store and the memory event log (R038–R041).
 
 use std::sync::Arc;
 
-use stayput_core::{Events, MemoryEvents, MemoryStore, Store, SystemClock};
+use stayput_core::{EventLog, MemoryEventLog, MemoryStore, Store, SystemClock};
 
 async fn store() -> Arc<dyn Store> {
     Arc::new(MemoryStore::new(Arc::new(SystemClock)))
 }
 
-async fn events() -> Arc<dyn Events> {
-    Arc::new(MemoryEvents::new())
+async fn event_log() -> Arc<dyn EventLog> {
+    Arc::new(MemoryEventLog::new())
 }
 
-stayput_core::store_promises!(store);
-stayput_core::events_promises!(events);
+stayput_core::store_conformance!(store);
+stayput_core::event_log_conformance!(event_log);

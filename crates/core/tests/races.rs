@@ -1,5 +1,5 @@
-//! What happens at once, half-way or against a store that fails: nothing is lost, leaked or held twice.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test stops at the first surprise")]
+//! Concurrent, cancelled and failing operations: no session is lost, leaked or held twice.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by a panic")]
 
 #[path = "races/kit.rs"]
 mod kit;

@@ -1,4 +1,4 @@
-//! The current session of a task (R001, R003–R008, R027, R035, R041, R107).
+//! Current session of a task (R001, R003–R008, R027, R035, R041, R107).
 
 use std::sync::Arc;
 
@@ -13,33 +13,33 @@ fn session() -> SessionId {
     SessionId::generate(Timestamp::from_millis(1))
 }
 
-/// What code deep inside sees, without a parameter on the way (R006).
-async fn seen() -> Option<SessionId> {
+/// Returns the session that nested code sees without a parameter (R006).
+async fn current_session() -> Option<SessionId> {
     yield_now().await;
     scope::current().map(|scope| scope.session())
 }
 
-/// R001, R008: no scope means root; inside, the session is there; afterwards it is gone.
+/// R001, R008: the session is set inside the scope only.
 #[tokio::test]
-async fn a_scope_begins_and_ends_with_its_future() {
+async fn scope_begins_and_ends_with_its_future() {
     let id = session();
-    assert_eq!(seen().await, None);
-    assert_eq!(async { seen().await }.in_session(id).await, Some(id));
-    assert_eq!(seen().await, None);
+    assert_eq!(current_session().await, None);
+    assert_eq!(async { current_session().await }.in_session(id).await, Some(id));
+    assert_eq!(current_session().await, None);
 }
 
-/// R003: it flows through nested futures, `join!`, `select!` and unordered streams of futures.
+/// R003: the scope follows nested futures, `join!`, `select!` and unordered streams of futures.
 #[tokio::test]
-async fn a_scope_follows_the_task() {
+async fn scope_follows_the_task() {
     let id = session();
     let work = async {
-        let (one, two) = tokio::join!(seen(), async { seen().await });
+        let (one, two) = tokio::join!(current_session(), async { current_session().await });
         assert_eq!((one, two), (Some(id), Some(id)));
         tokio::select! {
-            it = seen() => assert_eq!(it, Some(id)),
-            it = async { yield_now().await; seen().await } => assert_eq!(it, Some(id)),
+            it = current_session() => assert_eq!(it, Some(id)),
+            it = async { yield_now().await; current_session().await } => assert_eq!(it, Some(id)),
         }
-        let mut many: FuturesUnordered<_> = (0..5).map(|_| seen()).collect();
+        let mut many: FuturesUnordered<_> = (0..5).map(|_| current_session()).collect();
         while let Some(it) = many.next().await {
             assert_eq!(it, Some(id));
         }
@@ -47,34 +47,40 @@ async fn a_scope_follows_the_task() {
     work.in_session(id).await;
 }
 
-/// R004: what a child does reaches neither its parent nor its siblings.
+/// R004: a nested scope affects neither its parent nor its siblings.
 #[tokio::test]
-async fn a_child_changes_nothing_outside() {
+async fn nested_scope_does_not_leak() {
     let (outer, inner) = (session(), session());
     let work = async {
-        let child = async { (seen().await, seen().in_session(inner).await, seen().await) };
+        let child = async {
+            (
+                current_session().await,
+                current_session().in_session(inner).await,
+                current_session().await,
+            )
+        };
         let (child, sibling) = tokio::join!(child.in_session(inner), async {
-            let before = seen().await;
+            let before = current_session().await;
             yield_now().await;
-            (before, seen().await)
+            (before, current_session().await)
         });
         assert_eq!(child, (Some(inner), Some(inner), Some(inner)));
         assert_eq!(sibling, (Some(outer), Some(outer)));
-        assert_eq!(seen().await, Some(outer));
+        assert_eq!(current_session().await, Some(outer));
     };
     work.in_session(outer).await;
 }
 
-/// R005: two requests at once never meet, whatever thread they run on.
+/// R005: concurrent requests never see each other, on any thread.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn many_scopes_at_once_never_meet() {
+async fn concurrent_scopes_are_separate() {
     let tasks = (0..200).map(|_| {
         let id = session();
         scope::spawn(
             async move {
                 for _ in 0..20 {
-                    assert_eq!(seen().await, Some(id));
-                    let child = scope::spawn(seen()).await.unwrap();
+                    assert_eq!(current_session().await, Some(id));
+                    let child = scope::spawn(current_session()).await.unwrap();
                     assert_eq!(child, Some(id));
                 }
             }
@@ -84,26 +90,26 @@ async fn many_scopes_at_once_never_meet() {
     for task in join_all(tasks).await {
         task.unwrap();
     }
-    assert_eq!(seen().await, None);
+    assert_eq!(current_session().await, None);
 }
 
-/// A task of its own carries the scope by `spawn`, and by nothing else.
+/// A new task inherits the scope through `scope::spawn` only.
 #[tokio::test]
 #[allow(clippy::disallowed_methods)]
-async fn spawn_carries_the_scope() {
+async fn spawned_task_inherits_the_scope() {
     let id = session();
     let work = async {
-        assert_eq!(scope::spawn(seen()).await.unwrap(), Some(id));
-        assert_eq!(tokio::spawn(seen()).await.unwrap(), None);
-        scope::spawn(async move { scope::spawn(seen()).await.unwrap() }).await.unwrap()
+        assert_eq!(scope::spawn(current_session()).await.unwrap(), Some(id));
+        assert_eq!(tokio::spawn(current_session()).await.unwrap(), None);
+        scope::spawn(async move { scope::spawn(current_session()).await.unwrap() }).await.unwrap()
     };
     assert_eq!(work.in_session(id).await, Some(id));
-    assert_eq!(scope::spawn(seen()).await.unwrap(), None, "outside there is nothing to carry");
+    assert_eq!(scope::spawn(current_session()).await.unwrap(), None, "no scope outside");
 }
 
-/// R095: a session that is named wins over the current one.
+/// R095: an explicit session wins over the current one.
 #[tokio::test]
-async fn explicit_beats_ambient() {
+async fn explicit_session_wins_over_the_current_one() {
     let (ambient, explicit) = (session(), session());
     assert_eq!(scope::resolve(None), None);
     assert_eq!(scope::resolve(Some(explicit)), Some(explicit));
@@ -111,35 +117,35 @@ async fn explicit_beats_ambient() {
     assert_eq!(work.in_session(ambient).await, (Some(explicit), Some(ambient)));
 }
 
-/// E03: the scope is gone also when what ran in it failed or was dropped half-way.
+/// E03: the scope also ends when its future panics or is dropped.
 #[tokio::test]
-async fn a_scope_ends_however_its_future_ends() {
+async fn scope_ends_when_its_future_panics_or_is_dropped() {
     let id = session();
     let panics = scope::spawn(async { panic!("on purpose") }.in_session(id)).await;
     assert!(panics.is_err());
-    assert_eq!(seen().await, None);
+    assert_eq!(current_session().await, None);
     let mut half = Box::pin(
         async {
             yield_now().await;
-            seen().await
+            current_session().await
         }
         .in_session(id),
     );
     assert!(futures_util::poll!(&mut half).is_pending());
     drop(half);
-    assert_eq!(seen().await, None);
+    assert_eq!(current_session().await, None);
 }
 
-/// R035: more than an id can follow the task, and nobody who asks for the id notices.
+/// R035: an extension can follow the task without effect on readers of the id.
 #[tokio::test]
-async fn a_scope_can_carry_more() {
+async fn scope_carries_an_extension() {
     let id = session();
-    let scope = Scope::new(id).carrying(Arc::new("policy".to_owned()));
+    let scope = Scope::new(id).with_extension(Arc::new("policy".to_owned()));
     let work = async {
         let scope = scope::current().unwrap();
-        assert_eq!(scope.carried::<String>().as_deref().map(String::as_str), Some("policy"));
-        assert!(scope.carried::<u32>().is_none());
-        seen().await
+        assert_eq!(scope.extension::<String>().as_deref().map(String::as_str), Some("policy"));
+        assert!(scope.extension::<u32>().is_none());
+        current_session().await
     };
     assert_eq!(work.in_session(scope).await, Some(id));
 }

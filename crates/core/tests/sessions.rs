@@ -1,4 +1,4 @@
-//! Opening, finding, keeping and ending sessions.
+//! Opening, finding, holding and ending sessions.
 
 // Helpers stand outside of the tests that the lint knows.
 #![allow(clippy::unwrap_used, clippy::panic)]
@@ -10,15 +10,16 @@ use std::{sync::Arc, time::Duration};
 
 use futures_util::future::join_all;
 use stayput_core::{
-    Agent, Attachment, Clock, EndReason, Expiry, Generation, Handle, Holder, Key, ManualClock,
-    MemoryStore, OpenError, Origin, Owner, Record, Renewed, Retry, SessionId, SessionLimits,
-    Sessions, Settings, State, StateError, StateLimits, Store, StoreError, Timestamp, Wish,
+    Agent, Attachment, Clock, EndReason, Expiry, Generation, Handle, Holder, Key, LeaseRenewal,
+    ManualClock, MemoryStore, OpenOptions, Origin, Owner, Record, Retry, SessionId, SessionLimits,
+    SessionOpenError, Sessions, Settings, State, StateError, StateLimits, Store, StoreError,
+    Timestamp,
 };
 use stayput_testkit::faulty::Faulty;
 
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// A store, a clock, and processes on top of them.
+/// Store, clock, and processes on top of them.
 struct World {
     clock: Arc<ManualClock>,
     store: Arc<dyn Store>,
@@ -34,7 +35,7 @@ impl World {
         self.process_with(Settings { lease: Duration::MAX, ..Settings::default() }).await
     }
 
-    /// A process on the same store, which can be told to fail or to wait.
+    /// Starts a process on the same store, which can be made to fail or to wait.
     async fn faulty_process(&self, sessions: SessionLimits) -> (Arc<Faulty>, Sessions) {
         let faulty = Arc::new(Faulty::new(self.store.clone()));
         let settings = Settings { lease: Duration::MAX, sessions, ..Settings::default() };
@@ -57,8 +58,8 @@ fn eve() -> Owner {
     Owner::verified("https://id.example.com", "eve").unwrap()
 }
 
-fn chat(name: &str) -> Wish {
-    Wish::keyed(ann(), Agent::none(), Key::named(name).unwrap())
+fn chat(name: &str) -> OpenOptions {
+    OpenOptions::with_key(ann(), Agent::none(), Key::named(name).unwrap())
 }
 
 fn ids(records: &[Record]) -> Vec<SessionId> {
@@ -77,113 +78,119 @@ macro_rules! assert_fails {
 // ── finding ─────────────────────────────────────────────────────────────────────────────────────────
 
 #[tokio::test]
-async fn a_key_leads_to_one_session() {
+async fn concurrent_opens_of_one_key_find_one_session() {
     let sessions = World::new().process().await;
     let first = sessions.open(&chat("a")).await.unwrap();
-    assert_eq!(first.origin, Origin::Fresh);
+    assert_eq!(first.origin, Origin::New);
     let again = sessions.open(&chat("a")).await.unwrap();
-    assert_eq!((again.origin, again.session.id()), (Origin::Kept, first.session.id()));
+    assert_eq!((again.origin, again.session.id()), (Origin::Existing, first.session.id()));
     let other = sessions.open(&chat("b")).await.unwrap();
     assert_ne!(other.session.id(), first.session.id());
-    let unnamed = sessions.open(&Wish::new(ann())).await.unwrap();
-    assert_ne!(unnamed.session.id(), sessions.open(&Wish::new(ann())).await.unwrap().session.id());
+    let unnamed = sessions.open(&OpenOptions::new(ann())).await.unwrap();
+    assert_ne!(
+        unnamed.session.id(),
+        sessions.open(&OpenOptions::new(ann())).await.unwrap().session.id()
+    );
     let key = Key::named("a").unwrap();
-    let found = sessions.by_key(&ann(), &Agent::none(), &key).await.unwrap();
+    let found = sessions.find_by_key(&ann(), &Agent::none(), &key).await.unwrap();
     assert_eq!(found.id(), first.session.id());
-    assert_fails!(sessions.by_key(&eve(), &Agent::none(), &key).await, OpenError::Unknown);
+    assert_fails!(
+        sessions.find_by_key(&eve(), &Agent::none(), &key).await,
+        SessionOpenError::Unknown
+    );
     let agent = Agent::named("x").unwrap();
-    assert_fails!(sessions.by_key(&ann(), &agent, &key).await, OpenError::Unknown);
+    assert_fails!(sessions.find_by_key(&ann(), &agent, &key).await, SessionOpenError::Unknown);
 }
 
-/// Invariant 4, R019, R129: fifty first calls at once make one session.
+/// Invariant 4, R019, R129: fifty concurrent first calls create one session.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn many_first_opens_make_one_session() {
+async fn concurrent_first_opens_create_one_session() {
     let world = World::new();
     let sessions = Arc::new(world.process().await);
     for round in 0..20 {
-        let wish = chat(&format!("chat-{round}"));
+        let options = chat(&format!("chat-{round}"));
         let opening = (0..50).map(|_| {
-            let (sessions, wish) = (sessions.clone(), wish.clone());
+            let (sessions, options) = (sessions.clone(), options.clone());
             tokio::task::spawn_blocking(move || {
                 tokio::runtime::Handle::current()
-                    .block_on(async { sessions.open(&wish).await.unwrap() })
+                    .block_on(async { sessions.open(&options).await.unwrap() })
             })
         });
         let opened: Vec<_> = join_all(opening).await.into_iter().map(Result::unwrap).collect();
-        let fresh = opened.iter().filter(|it| it.origin == Origin::Fresh).count();
+        let fresh = opened.iter().filter(|it| it.origin == Origin::New).count();
         assert_eq!(fresh, 1, "round {round}");
         assert!(opened.iter().all(|it| it.session.id() == opened[0].session.id()));
         assert_eq!(world.store.list(None, None, 99).await.unwrap().len(), round + 1);
     }
 }
 
-/// E30, E31, invariant 1: unknown and foreign are the same, by every name a session has.
+/// E30, E31, invariant 1: an unknown and a foreign session give the same error, by every name.
 #[tokio::test]
-async fn a_foreign_session_is_an_unknown_one() {
+async fn foreign_session_is_reported_as_unknown() {
     let world = World::new();
     let sessions = world.process().await;
     let opened = sessions.open(&chat("a")).await.unwrap();
     let handle = sessions.issue_handle(&opened.session).await.unwrap();
     let id = opened.session.id();
-    assert_eq!(sessions.by_handle(&ann(), &handle).await.unwrap().id(), id);
-    assert_eq!(sessions.by_id(&ann(), id).await.unwrap().id(), id);
+    assert_eq!(sessions.find_by_handle(&ann(), &handle).await.unwrap().id(), id);
+    assert_eq!(sessions.find_by_id(&ann(), id).await.unwrap().id(), id);
     let unknown = SessionId::generate(world.clock.now());
     let answers = [
-        sessions.by_handle(&eve(), &handle).await.unwrap_err(),
-        sessions.by_handle(&eve(), &Handle::generate()).await.unwrap_err(),
-        sessions.by_handle(&ann(), &Handle::generate()).await.unwrap_err(),
-        sessions.by_id(&eve(), id).await.unwrap_err(),
-        sessions.by_id(&eve(), unknown).await.unwrap_err(),
+        sessions.find_by_handle(&eve(), &handle).await.unwrap_err(),
+        sessions.find_by_handle(&eve(), &Handle::generate()).await.unwrap_err(),
+        sessions.find_by_handle(&ann(), &Handle::generate()).await.unwrap_err(),
+        sessions.find_by_id(&eve(), id).await.unwrap_err(),
+        sessions.find_by_id(&eve(), unknown).await.unwrap_err(),
         sessions.revive(&eve(), id).await.unwrap_err(),
     ];
     for answer in answers {
-        assert_fails!(Err::<(), _>(&answer), OpenError::Unknown);
+        assert_fails!(Err::<(), _>(&answer), SessionOpenError::Unknown);
         assert_eq!(answer.to_string(), "there is no such session; open a new one");
     }
     sessions.end(opened.session.session()).await.unwrap();
-    assert_fails!(sessions.by_handle(&ann(), &handle).await, OpenError::Over(_));
-    assert_fails!(sessions.by_handle(&eve(), &handle).await, OpenError::Unknown);
-    assert_fails!(sessions.by_id(&eve(), id).await, OpenError::Unknown);
+    assert_fails!(sessions.find_by_handle(&ann(), &handle).await, SessionOpenError::Ended(_));
+    assert_fails!(sessions.find_by_handle(&eve(), &handle).await, SessionOpenError::Unknown);
+    assert_fails!(sessions.find_by_id(&eve(), id).await, SessionOpenError::Unknown);
 }
 
 #[tokio::test]
-async fn every_handle_that_was_issued_is_good() {
+async fn every_issued_handle_finds_the_session() {
     let sessions = World::new().process().await;
     let opened = sessions.open(&chat("a")).await.unwrap();
     for _ in 0..3 {
         let handle = sessions.issue_handle(&opened.session).await.unwrap();
         for _ in 0..2 {
-            let found = sessions.by_handle(&ann(), &handle).await.unwrap();
+            let found = sessions.find_by_handle(&ann(), &handle).await.unwrap();
             assert_eq!(found.id(), opened.session.id());
         }
     }
 }
 
-/// A held session is found without the store: "no database on the hot path".
+/// A held session is found without the store: no database on the hot path.
 #[tokio::test]
-async fn a_held_session_is_found_without_the_store() {
+async fn held_session_is_found_without_the_store() {
     let world = World::new();
     let sessions = world.process().await;
     let opened = sessions.open(&chat("a")).await.unwrap();
     let handle = sessions.issue_handle(&opened.session).await.unwrap();
-    drop(sessions.by_handle(&ann(), &handle).await.unwrap());
-    // Behind the back of the process, the store forgets it; nobody here notices until it writes.
+    drop(sessions.find_by_handle(&ann(), &handle).await.unwrap());
+    // Removed from the store directly; the process does not notice until it writes.
     let lease = world.store.load(opened.session.id()).await.unwrap().unwrap().holder;
     world.store.remove(opened.session.id(), lease).await.unwrap();
-    assert_eq!(sessions.open(&chat("a")).await.unwrap().origin, Origin::Kept);
-    assert!(sessions.by_handle(&ann(), &handle).await.is_ok());
-    assert!(sessions.by_id(&ann(), opened.session.id()).await.is_ok());
+    assert_eq!(sessions.open(&chat("a")).await.unwrap().origin, Origin::Existing);
+    assert!(sessions.find_by_handle(&ann(), &handle).await.is_ok());
+    assert!(sessions.find_by_id(&ann(), opened.session.id()).await.is_ok());
     assert_fails!(
-        sessions.extend(&opened.session, Expiry::NEVER).await,
-        OpenError::Store(StoreError::Missing)
+        sessions.set_expiry(&opened.session, Expiry::NEVER).await,
+        SessionOpenError::Store(StoreError::Missing)
     );
 }
 
 // ── expiry ──────────────────────────────────────────────────────────────────────────────────────────
 
-/// R033, R059, R071, E20: the idle clock starts when the last use ended.
+/// R033, R059, R071, E20: the idle time starts when the last use ends.
 #[tokio::test]
-async fn an_unused_session_idles_out_and_its_owner_is_told() {
+async fn idle_session_expires_and_its_owner_gets_the_reason() {
     let world = World::new();
     let sessions = world.process().await;
     let opened = sessions.open(&chat("a")).await.unwrap();
@@ -191,15 +198,15 @@ async fn an_unused_session_idles_out_and_its_owner_is_told() {
     let id = opened.session.id();
     drop(opened);
     world.clock.advance(MINUTE * 29);
-    drop(sessions.by_id(&ann(), id).await.unwrap());
+    drop(sessions.find_by_id(&ann(), id).await.unwrap());
     world.clock.advance(MINUTE * 29);
     assert!(sessions.sweep().await.ended.is_empty(), "used 29 minutes ago");
     world.clock.advance(MINUTE);
     let swept = sessions.sweep().await;
     assert_eq!(ids(&swept.ended), [id]);
     assert_eq!(swept.ended[0].ended.unwrap().reason, EndReason::Idle);
-    assert!(sessions.sweep().await.ended.is_empty(), "told once");
-    let error = sessions.by_handle(&ann(), &handle).await.unwrap_err();
+    assert!(sessions.sweep().await.ended.is_empty(), "reported once");
+    let error = sessions.find_by_handle(&ann(), &handle).await.unwrap_err();
     assert_eq!(
         error.to_string(),
         format!("session {id} expired after 30 min idle; its state is gone, open a new one")
@@ -207,27 +214,27 @@ async fn an_unused_session_idles_out_and_its_owner_is_told() {
     assert_eq!(error.retry(), Retry::Never);
 }
 
-/// R069, E33: whoever insists on a new session does not get somebody else's.
+/// R069, E33: `open_new` never returns an existing session.
 #[tokio::test]
-async fn a_new_session_takes_nobodys_key() {
+async fn open_new_refuses_a_taken_key() {
     let world = World::new();
     let one = world.process().await;
     let id = SessionId::generate(world.clock.now());
     let made = one.open_new(&chat("a").id(id)).await.unwrap();
-    assert_eq!((made.session.id(), made.origin), (id, Origin::Fresh));
+    assert_eq!((made.session.id(), made.origin), (id, Origin::New));
     let refused = one.open_new(&chat("a")).await.unwrap_err();
-    assert!(matches!(refused, OpenError::Store(StoreError::Taken { by }) if by == id));
+    assert!(matches!(refused, SessionOpenError::Store(StoreError::Taken { by }) if by == id));
     assert_eq!(one.open(&chat("a")).await.unwrap().session.id(), id);
     drop(made);
     world.clock.advance(MINUTE * 30);
-    // Its time has come, though nobody has swept yet.
+    // It has expired, though no sweep has run yet.
     assert_ne!(one.open_new(&chat("a")).await.unwrap().session.id(), id);
 }
 
-/// Invariant 3: a loss is told to everybody who comes, until somebody says that it was told; a restart
-/// in between changes nothing.
+/// Invariant 3: every opener gets the loss until it is acknowledged; a restart in between changes
+/// nothing.
 #[tokio::test]
-async fn a_loss_is_told_until_it_was_told() {
+async fn loss_is_reported_until_it_is_acknowledged() {
     let world = World::new();
     let one = world.process().await;
     drop(one.open(&chat("a")).await.unwrap());
@@ -238,40 +245,43 @@ async fn a_loss_is_told_until_it_was_told() {
     one.close().await.unwrap();
     let two = world.process().await;
     let opened = two.open(&chat("a")).await.unwrap();
-    assert_eq!((opened.origin, opened.session.lost()), (lost, Some(Generation(1))));
-    two.told(&opened.session, Generation(1)).await.unwrap();
-    assert_eq!(two.open(&chat("a")).await.unwrap().origin, Origin::Kept);
-    assert_eq!(opened.session.lost(), None);
+    assert_eq!(
+        (opened.origin, opened.session.latest_unacknowledged_loss()),
+        (lost, Some(Generation(1)))
+    );
+    two.acknowledge_loss(&opened.session, Generation(1)).await.unwrap();
+    assert_eq!(two.open(&chat("a")).await.unwrap().origin, Origin::Existing);
+    assert_eq!(opened.session.latest_unacknowledged_loss(), None);
 }
 
-/// Invariant 7: a session with a call in flight never idles out.
+/// Invariant 7: a session with a call in flight never expires by idling.
 #[tokio::test]
-async fn a_session_in_use_never_idles_out() {
+async fn session_in_use_does_not_expire() {
     let world = World::new();
     let sessions = world.process().await;
     let opened = sessions.open(&chat("a")).await.unwrap();
     let (id, second) =
-        (opened.session.id(), sessions.by_id(&ann(), opened.session.id()).await.unwrap());
+        (opened.session.id(), sessions.find_by_id(&ann(), opened.session.id()).await.unwrap());
     for _ in 0..5 {
         world.clock.advance(MINUTE * 60);
         sessions.flush().await.unwrap();
         assert!(sessions.sweep().await.ended.is_empty());
         let kept = world.store.load(id).await.unwrap().unwrap();
         assert!(kept.is_live());
-        assert_eq!(kept.last_used, world.clock.now(), "and others see that it is used");
+        assert_eq!(kept.last_used, world.clock.now(), "other processes see its use");
     }
     drop(opened);
     world.clock.advance(MINUTE * 40);
-    assert!(sessions.sweep().await.ended.is_empty(), "one of two uses is left");
+    assert!(sessions.sweep().await.ended.is_empty(), "one of two users is left");
     drop(second);
     assert!(sessions.sweep().await.ended.is_empty(), "idle from now on");
     world.clock.advance(MINUTE * 30);
     assert_eq!(ids(&sessions.sweep().await.ended), [id]);
 }
 
-/// Age is checked at the door: who is inside stays, nobody else gets in.
+/// The maximum age is checked on entry: current users finish, new ones are refused.
 #[tokio::test]
-async fn a_session_of_full_age_lets_nobody_in() {
+async fn session_at_maximum_age_refuses_new_users() {
     let world = World::new();
     let sessions = world.process().await;
     let opened = sessions.open(&chat("a")).await.unwrap();
@@ -280,51 +290,47 @@ async fn a_session_of_full_age_lets_nobody_in() {
     let next = sessions.open(&chat("a")).await.unwrap();
     assert_ne!(next.session.id(), opened.session.id());
     assert!(matches!(next.origin, Origin::Lost(_)));
-    assert!(opened.session.is_over() && opened.session.is_in_use());
+    assert!(opened.session.is_closed() && opened.session.is_in_use());
     assert!(sessions.sweep().await.ended.is_empty(), "its links are still needed");
     let id = opened.session.id();
     drop(opened);
     assert_eq!(ids(&sessions.sweep().await.ended), [id]);
 }
 
-/// An expired session is over when its time comes, not when a sweep comes by.
+/// An expired session ends at its deadline, not at the next sweep.
 #[tokio::test]
-async fn an_expired_session_is_not_found_before_the_sweep() {
+async fn expired_session_is_not_found_before_the_sweep() {
     let world = World::new();
     let sessions = world.process().await;
     let first = sessions.open(&chat("a")).await.unwrap().session.id();
     world.clock.advance(MINUTE * 30);
-    assert_fails!(sessions.by_id(&ann(), first).await, OpenError::Over(_));
+    assert_fails!(sessions.find_by_id(&ann(), first).await, SessionOpenError::Ended(_));
     let opened = sessions.open(&chat("a")).await.unwrap();
-    assert_eq!(opened.origin, Origin::Lost(Generation(1)), "invariant 3: the loss is told");
+    assert_eq!(opened.origin, Origin::Lost(Generation(1)), "invariant 3: the loss is reported");
     assert_ne!(opened.session.id(), first);
-    assert_eq!(
-        ids(&sessions.sweep().await.ended),
-        [first],
-        "its links must be closed all the same"
-    );
+    assert_eq!(ids(&sessions.sweep().await.ended), [first], "its links must be closed");
 }
 
-/// E33: `extend` really extends, here and in the store.
+/// E33: `set_expiry` changes the deadline here and in the store.
 #[tokio::test]
-async fn extend_really_extends() {
+async fn set_expiry_extends_the_session() {
     let world = World::new();
     let sessions = world.process().await;
     let id = {
         let opened = sessions.open(&chat("a")).await.unwrap();
-        sessions.extend(&opened.session, Expiry::idle(MINUTE * 90)).await.unwrap();
+        sessions.set_expiry(&opened.session, Expiry::idle(MINUTE * 90)).await.unwrap();
         opened.session.id()
     };
     world.clock.advance(MINUTE * 89);
     assert!(sessions.sweep().await.ended.is_empty());
-    assert!(world.store.due(world.clock.now(), None, 9).await.unwrap().is_empty());
+    assert!(world.store.list_due(world.clock.now(), None, 9).await.unwrap().is_empty());
     world.clock.advance(MINUTE);
     assert_eq!(ids(&sessions.sweep().await.ended), [id]);
 }
 
-/// What a dead process left behind is ended by the others.
+/// Sessions of a dead process are ended by the others.
 #[tokio::test]
-async fn a_sweep_ends_what_nobody_holds() {
+async fn sweep_ends_expired_sessions_without_a_holder() {
     let world = World::new();
     let settings = Settings { lease: MINUTE, ..Settings::default() };
     let dead = world.process_with(settings).await;
@@ -335,9 +341,9 @@ async fn a_sweep_ends_what_nobody_holds() {
     assert!(!world.store.load(id).await.unwrap().unwrap().is_live());
 }
 
-/// A live holder alone knows whether its session is in use.
+/// Only a live holder knows whether its session is in use.
 #[tokio::test]
-async fn a_sweep_leaves_alone_what_others_hold() {
+async fn sweep_skips_sessions_held_elsewhere() {
     let world = World::new();
     let (holder, other) = (world.process().await, world.process().await);
     let opened = holder.open(&chat("a")).await.unwrap();
@@ -347,7 +353,7 @@ async fn a_sweep_leaves_alone_what_others_hold() {
 }
 
 #[tokio::test]
-async fn tombstones_are_forgotten_after_their_retention() {
+async fn tombstones_are_purged_after_the_retention() {
     let world = World::new();
     let sessions = world.process().await;
     let opened = sessions.open(&chat("a")).await.unwrap();
@@ -355,17 +361,17 @@ async fn tombstones_are_forgotten_after_their_retention() {
     sessions.end(opened.session.session()).await.unwrap();
     world.clock.advance(MINUTE * 60 * 24 * 7);
     assert_eq!(sessions.sweep().await.purged, 0);
-    assert_fails!(sessions.by_handle(&ann(), &handle).await, OpenError::Over(_));
+    assert_fails!(sessions.find_by_handle(&ann(), &handle).await, SessionOpenError::Ended(_));
     world.clock.advance(MINUTE);
     assert_eq!(sessions.sweep().await.purged, 1);
-    assert_fails!(sessions.by_handle(&ann(), &handle).await, OpenError::Unknown);
-    assert_eq!(sessions.open(&chat("a")).await.unwrap().origin, Origin::Fresh);
+    assert_fails!(sessions.find_by_handle(&ann(), &handle).await, SessionOpenError::Unknown);
+    assert_eq!(sessions.open(&chat("a")).await.unwrap().origin, Origin::New);
 }
 
 // ── ending ──────────────────────────────────────────────────────────────────────────────────────────
 
 #[tokio::test]
-async fn an_ended_session_says_what_to_close() {
+async fn ended_session_reports_its_attachments() {
     let world = World::new();
     let sessions = world.process().await;
     let opened = sessions.open(&chat("a")).await.unwrap();
@@ -377,7 +383,7 @@ async fn an_ended_session_says_what_to_close() {
     let session = opened.session.session().clone();
     sessions.end(&session).await.unwrap();
     sessions.end(&session).await.unwrap();
-    assert!(sessions.sweep().await.ended.is_empty(), "somebody is still inside");
+    assert!(sessions.sweep().await.ended.is_empty(), "it is still in use");
     drop(opened);
     let swept = sessions.sweep().await;
     assert_eq!(swept.ended[0].attachments["browser"], attachment);
@@ -385,13 +391,13 @@ async fn an_ended_session_says_what_to_close() {
     let tombstone = world.store.load(session.id()).await.unwrap().unwrap();
     assert!(tombstone.attachments.is_empty() && tombstone.holder.is_none());
     let next = sessions.open(&chat("a")).await.unwrap();
-    assert_eq!(next.origin, Origin::Lost(Generation(3)), "above every generation of before");
-    assert_fails!(sessions.by_id(&ann(), session.id()).await, OpenError::Over(_));
+    assert_eq!(next.origin, Origin::Lost(Generation(3)), "above every earlier generation");
+    assert_fails!(sessions.find_by_id(&ann(), session.id()).await, SessionOpenError::Ended(_));
 }
 
-/// E37: an end that is cancelled at any point is finished by the next sweep, and leaks nothing.
+/// E37: an end that is cancelled at any point is completed by the next sweep, and leaks nothing.
 #[tokio::test]
-async fn a_cancelled_end_is_finished_by_the_sweep() {
+async fn cancelled_end_is_completed_by_the_sweep() {
     let world = World::new();
     let (slow, sessions) = world.faulty_process(SessionLimits::default()).await;
     let session = sessions.open(&chat("a")).await.unwrap().session.session().clone();
@@ -400,26 +406,26 @@ async fn a_cancelled_end_is_finished_by_the_sweep() {
     assert!(futures_util::poll!(&mut ending).is_pending());
     drop(ending);
     slow.hang(false);
-    assert!(session.is_over());
+    assert!(session.is_closed());
     assert_eq!(ids(&sessions.sweep().await.ended), [session.id()]);
     assert!(!world.store.load(session.id()).await.unwrap().unwrap().is_live());
 }
 
-/// Invariant 6: an open that is cancelled at any point leaks nothing and keeps nobody out.
+/// Invariant 6: an open that is cancelled at any point leaks nothing and blocks no other opener.
 #[tokio::test]
-async fn a_cancelled_open_leaves_the_key_usable() {
+async fn cancelled_open_leaves_the_key_usable() {
     let world = World::new();
     let limits = SessionLimits { per_owner: 1, ..SessionLimits::default() };
     let (slow, sessions) = world.faulty_process(limits).await;
     for steps in 1.. {
         let done = slow.cut(steps, sessions.open(&chat("a"))).await.is_some();
-        // The place that was promised is free again, and the key leads somewhere.
+        // The reservation is free again, and the key can be opened.
         let opened = sessions.open(&chat("a")).await.unwrap();
         let session = opened.session.session().clone();
         drop(opened);
         sessions.end(&session).await.unwrap();
         assert_eq!(sessions.sweep().await.ended.len(), 1);
-        assert!(sessions.held().is_empty());
+        assert!(sessions.held_sessions().is_empty());
         if done {
             assert!(steps > 1, "the open never had to wait");
             return;
@@ -428,9 +434,9 @@ async fn a_cancelled_open_leaves_the_key_usable() {
     }
 }
 
-/// A session that ended while another opener had just read it is not held as if it lived.
+/// A session that ended while another opener had just read it is not held as live.
 #[tokio::test]
-async fn what_ended_meanwhile_is_not_held() {
+async fn session_that_ended_meanwhile_is_not_held() {
     let world = World::new();
     let before = world.process().await;
     let id = before.open(&chat("a")).await.unwrap().session.id();
@@ -438,8 +444,8 @@ async fn what_ended_meanwhile_is_not_held() {
     let (slow, sessions) = world.faulty_process(SessionLimits::default()).await;
     // One opener has claimed the session and waits for the answer …
     slow.hang(true);
-    let wish = chat("a");
-    let mut opening = Box::pin(sessions.open(&wish));
+    let options = chat("a");
+    let mut opening = Box::pin(sessions.open(&options));
     let claimed = async || world.store.load(id).await.unwrap().unwrap().holder.unwrap().holder;
     while claimed().await != sessions.holder().id {
         slow.step();
@@ -447,26 +453,26 @@ async fn what_ended_meanwhile_is_not_held() {
     }
     // … while another one opens it too and ends it.
     slow.hang(false);
-    let other = sessions.open(&wish).await.unwrap();
-    assert_eq!((other.session.id(), other.origin), (id, Origin::Kept));
+    let other = sessions.open(&options).await.unwrap();
+    assert_eq!((other.session.id(), other.origin), (id, Origin::Existing));
     sessions.end(other.session.session()).await.unwrap();
     slow.step();
     let opened = opening.await.unwrap();
     assert_ne!(opened.session.id(), id);
     assert_eq!(opened.origin, Origin::Lost(Generation(1)));
-    assert_eq!(sessions.held().len(), 1);
+    assert_eq!(sessions.held_sessions().len(), 1);
 }
 
-/// Two updates at once, on a store that lets them meet: none is lost.
+/// Two concurrent updates, on a store that interleaves them: no change is lost.
 #[tokio::test]
-async fn updates_that_meet_are_tried_again() {
+async fn conflicting_updates_are_retried() {
     let store: Arc<dyn Store> = Arc::new(Faulty::new(World::new().store));
-    stayput_core::promises::concurrent_updates_lose_nothing(store).await;
+    stayput_core::conformance::concurrent_updates_lose_nothing(store).await;
 }
 
-/// Invariant 2: an update whose write may have happened is not tried again.
+/// Invariant 2: an update whose write may have happened is not repeated.
 #[tokio::test]
-async fn an_update_is_not_repeated_when_its_outcome_is_unknown() {
+async fn update_with_unknown_outcome_is_not_repeated() {
     let world = World::new();
     let faulty = Arc::new(Faulty::new(world.store.clone()));
     let record = Record::new(ann(), Expiry::NEVER, world.clock.now());
@@ -482,11 +488,11 @@ async fn an_update_is_not_repeated_when_its_outcome_is_unknown() {
     assert!(matches!(error, StateError::Store(StoreError::Unavailable { .. })), "{error:?}");
     assert_eq!(error.retry(), Retry::Later);
     assert_eq!(changes, 1);
-    assert_eq!(state.get::<u32>("n").await.unwrap(), Some(1), "it did happen, once");
+    assert_eq!(state.get::<u32>("n").await.unwrap(), Some(1), "the write happened once");
 }
 
 #[tokio::test]
-async fn a_revived_session_has_its_id_and_says_lost() {
+async fn revived_session_keeps_its_id_and_reports_a_loss() {
     let world = World::new();
     let sessions = world.process().await;
     let id = sessions.open(&chat("a")).await.unwrap().session.id();
@@ -496,53 +502,53 @@ async fn a_revived_session_has_its_id_and_says_lost() {
     assert_eq!((revived.session.id(), revived.origin), (id, Origin::Lost(Generation(1))));
     assert_eq!(sessions.open(&chat("a")).await.unwrap().session.id(), id);
     let again = sessions.revive(&ann(), id).await.unwrap().origin;
-    assert_eq!(again, Origin::Lost(Generation(1)), "it lives, but nobody was told yet");
-    sessions.told(&revived.session, Generation(1)).await.unwrap();
-    assert_eq!(sessions.revive(&ann(), id).await.unwrap().origin, Origin::Kept);
+    assert_eq!(again, Origin::Lost(Generation(1)), "it is live, but the loss is unacknowledged");
+    sessions.acknowledge_loss(&revived.session, Generation(1)).await.unwrap();
+    assert_eq!(sessions.revive(&ann(), id).await.unwrap().origin, Origin::Existing);
     drop(revived);
     world.clock.advance(MINUTE * 29);
-    assert!(sessions.sweep().await.ended.is_empty(), "its time begins anew");
+    assert!(sessions.sweep().await.ended.is_empty(), "its idle time restarted");
 }
 
 // ── provisional sessions and limits ─────────────────────────────────────────────────────────────────
 
 #[tokio::test]
-async fn a_provisional_session_ends_soon_unless_its_handle_comes_back() {
+async fn provisional_session_expires_unless_its_handle_is_used() {
     let world = World::new();
     let sessions = world.process().await;
     let mint = async || {
-        let opened = sessions.open(&Wish::new(ann()).provisional()).await.unwrap();
+        let opened = sessions.open(&OpenOptions::new(ann()).provisional()).await.unwrap();
         let handle = sessions.issue_handle(&opened.session).await.unwrap();
         (opened.session.id(), handle)
     };
     let (forgotten, _) = mint().await;
-    let (wanted, handle) = mint().await;
-    drop(sessions.by_handle(&ann(), &handle).await.unwrap());
+    let (confirmed_expiry, handle) = mint().await;
+    drop(sessions.find_by_handle(&ann(), &handle).await.unwrap());
     world.clock.advance(MINUTE * 2);
     assert_eq!(ids(&sessions.sweep().await.ended), [forgotten]);
-    let record = world.store.load(wanted).await.unwrap().unwrap();
+    let record = world.store.load(confirmed_expiry).await.unwrap().unwrap();
     assert!(!record.provisional && record.expiry == Expiry::default());
     world.clock.advance(MINUTE * 27);
-    assert!(sessions.by_handle(&ann(), &handle).await.is_ok());
+    assert!(sessions.find_by_handle(&ann(), &handle).await.is_ok());
 }
 
-/// Whoever ends a session on behalf of one client has to know whether another one counts on it.
+/// A caller that ends a session for one client must know whether another one relies on it.
 #[tokio::test]
-async fn that_a_handle_led_to_a_session_is_known_for_ever() {
+async fn use_of_a_handle_is_recorded_for_good() {
     let world = World::new();
     let sessions = world.process().await;
-    let session = sessions.open(&Wish::new(ann())).await.unwrap().session;
+    let session = sessions.open(&OpenOptions::new(ann())).await.unwrap().session;
     let handle = sessions.issue_handle(&session).await.unwrap();
-    let kept = async || world.store.load(session.id()).await.unwrap().unwrap();
-    assert!(!session.record().named && !kept().await.named, "given out, and not come back yet");
+    let stored = async || world.store.load(session.id()).await.unwrap().unwrap();
+    assert!(!session.record().handle_used && !stored().await.handle_used, "issued and not used");
     let expiry = session.record().expiry;
-    drop(sessions.by_handle(&ann(), &handle).await.unwrap());
-    assert!(session.record().named && kept().await.named);
-    assert_eq!(kept().await.expiry, expiry);
+    drop(sessions.find_by_handle(&ann(), &handle).await.unwrap());
+    assert!(session.record().handle_used && stored().await.handle_used);
+    assert_eq!(stored().await.expiry, expiry);
 }
 
 #[tokio::test]
-async fn an_owner_sees_its_own_sessions_page_by_page() {
+async fn owner_lists_its_own_sessions_in_pages() {
     let world = World::new();
     let sessions = world.process().await;
     let mut mine = Vec::new();
@@ -550,7 +556,7 @@ async fn an_owner_sees_its_own_sessions_page_by_page() {
         mine.push(sessions.open(&chat(name)).await.unwrap().session.id());
         world.clock.advance(Duration::from_millis(1));
     }
-    drop(sessions.open(&Wish::new(eve())).await.unwrap());
+    drop(sessions.open(&OpenOptions::new(eve())).await.unwrap());
     let page = sessions.list(&ann(), None, 2).await.unwrap();
     assert_eq!(ids(&page), mine[..2]);
     let rest = sessions.list(&ann(), Some(mine[1]), 2).await.unwrap();
@@ -558,7 +564,7 @@ async fn an_owner_sees_its_own_sessions_page_by_page() {
 }
 
 #[tokio::test]
-async fn at_a_limit_the_oldest_provisional_session_makes_room() {
+async fn oldest_provisional_session_is_evicted_at_the_limit() {
     let world = World::new();
     let limits = SessionLimits { per_owner: 4, provisional_per_owner: 2 };
     let settings = Settings { lease: Duration::MAX, sessions: limits, ..Settings::default() };
@@ -566,7 +572,7 @@ async fn at_a_limit_the_oldest_provisional_session_makes_room() {
     let mut minted = Vec::new();
     for _ in 0..3 {
         world.clock.advance(Duration::from_secs(1));
-        let opened = sessions.open(&Wish::new(ann()).provisional()).await.unwrap();
+        let opened = sessions.open(&OpenOptions::new(ann()).provisional()).await.unwrap();
         minted.push(opened.session.id());
     }
     let swept = sessions.sweep().await;
@@ -577,31 +583,31 @@ async fn at_a_limit_the_oldest_provisional_session_makes_room() {
     }
     assert_eq!(ids(&sessions.sweep().await.ended), [minted[1], minted[2]]);
     let error = sessions.open(&chat("e")).await.unwrap_err();
-    assert!(matches!(error, OpenError::AtCapacity { limit: 4 }), "{error:?}");
+    assert!(matches!(error, SessionOpenError::AtCapacity { limit: 4 }), "{error:?}");
     assert_eq!(error.retry(), Retry::Later);
-    assert!(sessions.open(&chat("a")).await.is_ok(), "what there is can be used");
-    let other = Wish::keyed(eve(), Agent::none(), Key::named("e").unwrap());
-    assert!(sessions.open(&other).await.is_ok(), "one owner's limit is not another's");
+    assert!(sessions.open(&chat("a")).await.is_ok(), "an existing session can be used");
+    let other = OpenOptions::with_key(eve(), Agent::none(), Key::named("e").unwrap());
+    assert!(sessions.open(&other).await.is_ok(), "the limit is per owner");
     sessions.end(sessions.open(&chat("a")).await.unwrap().session.session()).await.unwrap();
     assert!(sessions.open(&chat("e")).await.is_ok());
 }
 
 #[tokio::test]
-async fn a_provisional_session_in_use_makes_no_room() {
+async fn provisional_session_in_use_is_not_evicted() {
     let world = World::new();
     let limits = SessionLimits { per_owner: 9, provisional_per_owner: 1 };
     let settings = Settings { lease: Duration::MAX, sessions: limits, ..Settings::default() };
     let sessions = world.process_with(settings).await;
-    let wish = Wish::new(ann()).provisional();
-    let opened = sessions.open(&wish).await.unwrap();
-    assert_fails!(sessions.open(&wish).await, OpenError::AtCapacity { limit: 1 });
+    let options = OpenOptions::new(ann()).provisional();
+    let opened = sessions.open(&options).await.unwrap();
+    assert_fails!(sessions.open(&options).await, SessionOpenError::AtCapacity { limit: 1 });
     drop(opened);
-    assert!(sessions.open(&wish).await.is_ok());
+    assert!(sessions.open(&options).await.is_ok());
 }
 
-/// The limit holds against many openers at once.
+/// The limit holds against concurrent openers.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn of_many_openers_at_the_limit_none_gets_past_it() {
+async fn concurrent_opens_do_not_exceed_the_limit() {
     let world = World::new();
     let limits = SessionLimits { per_owner: 10, ..SessionLimits::default() };
     let settings = Settings { lease: Duration::MAX, sessions: limits, ..Settings::default() };
@@ -609,8 +615,9 @@ async fn of_many_openers_at_the_limit_none_gets_past_it() {
     let opening = (0..50).map(|n| {
         let sessions = sessions.clone();
         tokio::task::spawn_blocking(move || {
-            let wish = chat(&n.to_string());
-            tokio::runtime::Handle::current().block_on(async { sessions.open(&wish).await.is_ok() })
+            let options = chat(&n.to_string());
+            tokio::runtime::Handle::current()
+                .block_on(async { sessions.open(&options).await.is_ok() })
         })
     });
     let opened = join_all(opening).await.into_iter().filter(|it| *it.as_ref().unwrap()).count();
@@ -621,27 +628,27 @@ async fn of_many_openers_at_the_limit_none_gets_past_it() {
 // ── several processes ───────────────────────────────────────────────────────────────────────────────
 
 #[tokio::test]
-async fn what_another_process_holds_is_named_not_stolen() {
+async fn session_held_elsewhere_is_refused_with_its_holder() {
     let world = World::new();
     let (one, two) = (world.process().await, world.process().await);
     let opened = one.open(&chat("a")).await.unwrap();
     let handle = one.issue_handle(&opened.session).await.unwrap();
     for answer in [
         two.open(&chat("a")).await.map(|it| it.session),
-        two.by_handle(&ann(), &handle).await,
-        two.by_id(&ann(), opened.session.id()).await,
+        two.find_by_handle(&ann(), &handle).await,
+        two.find_by_id(&ann(), opened.session.id()).await,
     ] {
         match answer {
-            Err(OpenError::HeldElsewhere { holder }) => assert_eq!(&holder, one.holder()),
+            Err(SessionOpenError::HeldElsewhere { holder }) => assert_eq!(&holder, one.holder()),
             other => panic!("{other:?}"),
         }
     }
-    assert_fails!(two.by_handle(&eve(), &handle).await, OpenError::Unknown);
+    assert_fails!(two.find_by_handle(&eve(), &handle).await, SessionOpenError::Unknown);
 }
 
-/// A process that was killed and started again under its name does not wait for its own lease.
+/// A process that was killed and restarted under its holder id does not wait for its own lease.
 #[tokio::test]
-async fn a_process_takes_over_from_an_earlier_one_of_its_name() {
+async fn restarted_process_takes_over_from_its_predecessor() {
     let world = World::new();
     let start = async |holder: &Holder| {
         let settings = Settings { lease: MINUTE, ..Settings::default() };
@@ -653,19 +660,19 @@ async fn a_process_takes_over_from_an_earlier_one_of_its_name() {
     let opened = killed.open(&chat("a")).await.unwrap();
     let again = start(&holder).await;
     let stranger = start(&other).await;
-    assert_fails!(stranger.open(&chat("a")).await, OpenError::HeldElsewhere { .. });
+    assert_fails!(stranger.open(&chat("a")).await, SessionOpenError::HeldElsewhere { .. });
     let found = again.by_id(&ann(), opened.session.id()).await.unwrap();
     assert_eq!(found.id(), opened.session.id());
-    // What the earlier one still writes is refused, and the other one waits as before.
+    // Writes of the predecessor are refused, and the other process waits as before.
     let late = killed.extend(&opened.session, Expiry::NEVER).await;
-    assert_fails!(late, OpenError::Store(StoreError::NotHolder));
-    assert_fails!(stranger.open(&chat("a")).await, OpenError::HeldElsewhere { .. });
-    assert_eq!(again.renew().await.unwrap(), Renewed::Kept);
+    assert_fails!(late, SessionOpenError::Store(StoreError::NotHolder));
+    assert_fails!(stranger.open(&chat("a")).await, SessionOpenError::HeldElsewhere { .. });
+    assert_eq!(again.renew().await.unwrap(), LeaseRenewal::Renewed);
 }
 
-/// A restart on the same store: sessions are known, state is there, times of use were written back.
+/// Restart on the same store: sessions, state and times of use are there.
 #[tokio::test]
-async fn after_a_clean_end_another_process_goes_on() {
+async fn another_process_continues_after_a_clean_close() {
     let world = World::new();
     let one = world.process().await;
     let opened = one.open(&chat("a")).await.unwrap();
@@ -675,11 +682,11 @@ async fn after_a_clean_end_another_process_goes_on() {
     drop(opened);
     let used = world.clock.now();
     one.close().await.unwrap();
-    assert_eq!(one.lost().len(), 1);
+    assert_eq!(one.take_released().len(), 1);
     world.clock.advance(MINUTE * 29);
     let two = world.process().await;
     assert!(two.sweep().await.ended.is_empty());
-    let found = two.by_handle(&ann(), &handle).await.unwrap();
+    let found = two.find_by_handle(&ann(), &handle).await.unwrap();
     assert_eq!((found.id(), found.record().last_used), (id, used));
     let n = two
         .state(&found)
@@ -691,57 +698,60 @@ async fn after_a_clean_end_another_process_goes_on() {
         .await
         .unwrap();
     assert_eq!(n, 42);
-    assert_eq!(two.open(&chat("a")).await.unwrap().origin, Origin::Kept);
+    assert_eq!(two.open(&chat("a")).await.unwrap().origin, Origin::Existing);
 }
 
-/// §7: who cannot renew stops by itself, before others may take over.
+/// A process that cannot renew stops by itself, before others may take over (§7).
 #[tokio::test]
-async fn a_process_without_its_lease_uses_nothing() {
+async fn process_without_its_lease_uses_no_session() {
     let world = World::new();
     let settings = Settings { lease: MINUTE, ..Settings::default() };
     let late = world.process_with(settings).await;
     let opened = late.open(&chat("a")).await.unwrap();
     world.clock.advance(Duration::from_secs(54));
-    assert_fails!(late.open(&chat("a")).await, OpenError::LeaseLost);
-    assert_fails!(late.open(&chat("b")).await, OpenError::LeaseLost);
-    assert_fails!(late.state(&opened.session), OpenError::LeaseLost);
-    assert!(matches!(late.renew().await.unwrap(), Renewed::Kept), "it was not too late");
+    assert_fails!(late.open(&chat("a")).await, SessionOpenError::LeaseLost);
+    assert_fails!(late.open(&chat("b")).await, SessionOpenError::LeaseLost);
+    assert_fails!(late.state(&opened.session), SessionOpenError::LeaseLost);
+    assert!(
+        matches!(late.renew().await.unwrap(), LeaseRenewal::Renewed),
+        "the lease was still valid"
+    );
     assert!(late.open(&chat("a")).await.is_ok());
 
     world.clock.advance(MINUTE);
     let next = world.process_with(settings).await;
     let taken = next.open(&chat("a")).await.unwrap();
-    assert_eq!((taken.origin, taken.session.id()), (Origin::Kept, opened.session.id()));
-    assert_eq!(late.renew().await.unwrap(), Renewed::Regained);
-    assert_eq!(late.lost().len(), 1);
-    assert!(opened.session.is_over() && late.held().is_empty());
+    assert_eq!((taken.origin, taken.session.id()), (Origin::Existing, opened.session.id()));
+    assert_eq!(late.renew().await.unwrap(), LeaseRenewal::Replaced);
+    assert_eq!(late.take_released().len(), 1);
+    assert!(opened.session.is_closed() && late.held_sessions().is_empty());
     let refused = late.extend(&opened.session, Expiry::NEVER).await;
-    assert_fails!(refused, OpenError::Store(StoreError::NotHolder));
+    assert_fails!(refused, SessionOpenError::Store(StoreError::NotHolder));
     let refused = late.issue_handle(&opened.session).await;
-    assert_fails!(refused, OpenError::Store(StoreError::NotHolder));
-    assert_fails!(late.open(&chat("a")).await, OpenError::HeldElsewhere { .. });
-    assert!(late.open(&chat("b")).await.is_ok(), "with a new lease it goes on");
+    assert_fails!(refused, SessionOpenError::Store(StoreError::NotHolder));
+    assert_fails!(late.open(&chat("a")).await, SessionOpenError::HeldElsewhere { .. });
+    assert!(late.open(&chat("b")).await.is_ok(), "it works with a new lease");
 }
 
-/// A write that is refused tells a process that its session is another's now.
+/// A refused write shows a process that another one holds its session now.
 #[tokio::test]
-async fn a_refused_write_lets_go_of_the_session() {
+async fn refused_write_releases_the_session() {
     let world = World::new();
     let (one, two) = (world.process().await, world.process().await);
     let opened = one.open(&chat("a")).await.unwrap();
     let lease = opened.session.record().holder.unwrap();
-    world.store.release(opened.session.id(), lease).await.unwrap();
+    world.store.release_claim(opened.session.id(), lease).await.unwrap();
     drop(two.open(&chat("a")).await.unwrap());
     assert_fails!(
-        one.extend(&opened.session, Expiry::NEVER).await,
-        OpenError::Store(StoreError::NotHolder)
+        one.set_expiry(&opened.session, Expiry::NEVER).await,
+        SessionOpenError::Store(StoreError::NotHolder)
     );
-    assert!(opened.session.is_over() && one.held().is_empty());
-    assert_eq!(one.lost()[0].id(), opened.session.id());
-    assert_fails!(one.open(&chat("a")).await, OpenError::HeldElsewhere { .. });
+    assert!(opened.session.is_closed() && one.held_sessions().is_empty());
+    assert_eq!(one.take_released()[0].id(), opened.session.id());
+    assert_fails!(one.open(&chat("a")).await, SessionOpenError::HeldElsewhere { .. });
 }
 
-/// R058: when a session was made and last used is known, and survives the process.
+/// R058: times of creation and last use survive the process.
 #[tokio::test]
 async fn times_of_use_are_written_back_in_batches() {
     let world = World::new();
@@ -753,19 +763,19 @@ async fn times_of_use_are_written_back_in_batches() {
     assert_eq!(sessions.flush().await.unwrap(), 0, "nothing new");
     world.clock.advance(MINUTE);
     for id in &all {
-        drop(sessions.by_id(&ann(), *id).await.unwrap());
+        drop(sessions.find_by_id(&ann(), *id).await.unwrap());
     }
     assert_eq!(sessions.flush().await.unwrap(), 600);
     assert_eq!(sessions.flush().await.unwrap(), 0);
     let record = world.store.load(all[599]).await.unwrap().unwrap();
     assert_eq!(record.last_used, world.clock.now());
-    assert_eq!(record.revision, stayput_core::Revision(0), "a touch is no change");
+    assert_eq!(record.revision, stayput_core::Revision(0), "a touch is not a change");
 }
 
-/// R058: what is used all the time is not written all the time; what the store knows is never too old by more than a
-/// thirtieth of the idle time.
+/// R058: a session in constant use is not written constantly; the time in the store never lags by
+/// more than a thirtieth of the idle time.
 #[tokio::test]
-async fn times_of_use_are_written_back_when_they_matter() {
+async fn times_of_use_are_written_back_when_they_lag() {
     let world = World::new();
     let sessions = world.process().await;
     let id = sessions.open(&chat("a")).await.unwrap().session.id();
@@ -774,52 +784,49 @@ async fn times_of_use_are_written_back_when_they_matter() {
     let mut written = 0;
     for _ in 0..32 {
         world.clock.advance(step);
-        drop(sessions.by_id(&ann(), id).await.unwrap());
+        drop(sessions.find_by_id(&ann(), id).await.unwrap());
         written += sessions.write_back().await.unwrap();
         let known = world.store.load(id).await.unwrap().unwrap().last_used;
         assert!(world.clock.now() < known.after(MINUTE), "{known:?}");
     }
     assert_eq!(written, 8);
     world.clock.advance(step);
-    drop(sessions.by_id(&ann(), id).await.unwrap());
+    drop(sessions.find_by_id(&ann(), id).await.unwrap());
     assert_eq!(sessions.write_back().await.unwrap(), 0);
-    let told = sessions.list(&ann(), None, 1).await.unwrap();
-    assert_eq!(
-        told[0].last_used,
-        world.clock.now(),
-        "whoever asks here is told what is known here"
-    );
-    assert_eq!(sessions.flush().await.unwrap(), 1, "before the end all is written");
+    let listed = sessions.list(&ann(), None, 1).await.unwrap();
+    assert_eq!(listed[0].last_used, world.clock.now(), "the holder lists the most recent time");
+    assert_eq!(sessions.flush().await.unwrap(), 1, "a flush writes all");
     world.clock.advance(MINUTE);
-    assert_eq!(sessions.write_back().await.unwrap(), 0, "nobody used it");
+    assert_eq!(sessions.write_back().await.unwrap(), 0, "it was not used");
 }
 
 // ── a store that fails ──────────────────────────────────────────────────────────────────────────────
 
 #[tokio::test]
-async fn a_store_that_is_gone_is_an_error_and_loses_nothing() {
+async fn unavailable_store_is_an_error_and_loses_nothing() {
     let world = World::new();
     let (faulty, sessions) = world.faulty_process(SessionLimits::default()).await;
-    let kept = sessions.open(&chat("a")).await.unwrap().session.id();
+    let id = sessions.open(&chat("a")).await.unwrap().session.id();
     world.clock.advance(MINUTE);
     drop(sessions.open(&chat("a")).await.unwrap());
     faulty.fail(true);
     let error = sessions.open(&chat("b")).await.unwrap_err();
-    assert!(matches!(error, OpenError::Store(StoreError::Unavailable { .. })));
+    assert!(matches!(error, SessionOpenError::Store(StoreError::Unavailable { .. })));
     assert_eq!(error.retry(), Retry::Later);
-    assert!(sessions.open(&chat("a")).await.is_ok(), "what is held goes on");
+    assert!(sessions.open(&chat("a")).await.is_ok(), "a held session works");
     assert!(sessions.flush().await.is_err());
     world.clock.advance(MINUTE * 60);
     let swept = sessions.sweep().await;
     assert!(swept.error.is_some() && swept.ended.is_empty());
     faulty.fail(false);
-    assert_eq!(ids(&sessions.sweep().await.ended), [kept], "and is ended when the store is back");
+    assert_eq!(ids(&sessions.sweep().await.ended), [id], "it ends when the store is back");
     assert!(sessions.open(&chat("b")).await.is_ok());
 }
 
-/// A process that comes back under its old name has at once what it held; under another name it waits.
+/// A process that restarts under its old holder id gets its sessions at once; under another one it
+/// waits.
 #[tokio::test]
-async fn who_comes_back_under_its_name_does_not_wait_for_itself() {
+async fn restart_under_the_same_holder_id_needs_no_wait() {
     let world = World::new();
     let named = |holder: Holder| {
         let settings = Settings { lease: Duration::MAX, ..Settings::default() };
@@ -828,10 +835,10 @@ async fn who_comes_back_under_its_name_does_not_wait_for_itself() {
     let holder = Holder::unreachable();
     let first = named(holder.clone()).await.unwrap();
     let id = first.open(&chat("a")).await.unwrap().session.id();
-    // Killed: it says nothing to the store.
+    // Killed: its lease is not released.
     std::mem::forget(first);
     let other = named(Holder::unreachable()).await.unwrap();
-    assert_fails!(other.by_id(&ann(), id).await, OpenError::HeldElsewhere { .. });
+    assert_fails!(other.find_by_id(&ann(), id).await, SessionOpenError::HeldElsewhere { .. });
     let again = named(holder).await.unwrap();
     assert_eq!(again.by_id(&ann(), id).await.unwrap().id(), id);
 }

@@ -1,4 +1,4 @@
-//! The store in memory under random stories.
+//! Memory store under random operations, compared with a model.
 
 use std::sync::Arc;
 
@@ -10,12 +10,12 @@ fn store() -> Arc<dyn Store> {
 }
 
 #[test]
-fn memory_follows_the_model() {
+fn memory_store_matches_the_model() {
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     stories::one_by_one(&runtime, &store(), 512);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn memory_adds_up_when_all_act_at_once() {
+async fn memory_store_is_consistent_under_concurrency() {
     stories::all_at_once(store(), 8, 200).await;
 }

@@ -1,10 +1,10 @@
-//! Where a database is: the URL that a person writes, checked.
+//! URLs of stores.
 
 use std::{fmt, path::PathBuf, str::FromStr};
 
 use url::Url;
 
-/// Where a database is.
+/// Address of a store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Address {
@@ -18,80 +18,81 @@ pub enum Address {
     Redis(RedisAddress),
 }
 
-/// Where a PostgreSQL database is.
+/// Address of a PostgreSQL database.
 #[derive(Clone, PartialEq, Eq)]
 pub struct PostgresAddress {
-    /// The URL without what stands in the other fields. It may hold a password.
+    /// URL without the parts in the other fields. It may hold a password.
     pub(crate) url: String,
     pub(crate) tls: Tls,
 }
 
-/// Where a Redis or Valkey server is.
+/// Address of a Redis or Valkey server.
 #[derive(Clone, PartialEq, Eq)]
 pub struct RedisAddress {
-    /// The URL without what stands in the other fields. It may hold a password.
+    /// URL without the parts in the other fields. It may hold a password.
     pub(crate) url: String,
-    /// What every key begins with.
+    /// Prefix of every key.
     pub(crate) prefix: String,
     pub(crate) tls: Tls,
 }
 
-/// Whether and how a connection is encrypted.
+/// Encryption of a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Tls {
-    /// Not at all.
+    /// No encryption.
     Off,
-    /// With a certificate for the host's name by a public authority, or by the one in this PEM file.
+    /// Verified certificate for the host's name, by a public authority or by the one in this PEM
+    /// file.
     Verified(Option<PathBuf>),
 }
 
-/// What is wrong with the URL of a database. The URL is not repeated: it may hold a password.
+/// Error in the URL of a store. The URL is not repeated, because it may hold a password.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum AddressError {
-    /// The kind of database is not known.
+    /// The kind of store is not known.
     #[error(
         "the URL of a store begins with memory:, sqlite:, postgres:// or redis://, not with '{0}'"
     )]
     Scheme(String),
-    /// There is no kind at all.
+    /// The URL has no scheme.
     #[error("the URL of a store begins with memory:, sqlite:, postgres:// or redis://")]
     NoScheme,
-    /// `memory:` takes nothing more.
+    /// `memory:` takes no parameters.
     #[error("memory: stands alone; for a file write sqlite:PATH")]
     Memory,
-    /// No file is named.
+    /// The path of the file is missing.
     #[error("sqlite: needs the path of a file, like sqlite:stayput.db; for no file write memory:")]
     NoPath,
-    /// A host is named.
+    /// The URL has a host.
     #[error(
         "sqlite: has no host; write sqlite:PATH, or sqlite:///PATH for one that begins at the root"
     )]
     SqliteHost,
-    /// It is not a URL.
+    /// The text is not a URL.
     #[error("the URL of the {kind} store cannot be read: {problem}")]
     Malformed {
-        /// Which kind of database.
+        /// Kind of store.
         kind: &'static str,
-        /// What the parser says.
+        /// Error of the parser.
         problem: url::ParseError,
     },
     /// A part is missing.
     #[error("the URL of the {kind} store names no {part}")]
     Missing {
-        /// Which kind of database.
+        /// Kind of store.
         kind: &'static str,
-        /// Which part.
+        /// Name of the part.
         part: &'static str,
     },
-    /// A parameter has a value that it cannot have.
+    /// A parameter has an invalid value.
     #[error("{name} in the URL of the {kind} store must be {expected}")]
     Parameter {
-        /// Which kind of database.
+        /// Kind of store.
         kind: &'static str,
-        /// Which parameter.
+        /// Name of the parameter.
         name: &'static str,
-        /// What it can be.
+        /// Valid values.
         expected: &'static str,
     },
 }
@@ -100,7 +101,7 @@ const POSTGRES: &str = "postgres";
 const REDIS: &str = "redis";
 
 impl Address {
-    /// The kind of database, as its feature is called.
+    /// Returns the kind of store, which is also the name of its feature.
     #[must_use]
     pub fn kind(&self) -> &'static str {
         match self {
@@ -123,14 +124,15 @@ impl FromStr for Address {
             "sqlite" if matches!(rest, "" | ":memory:" | "//") || rest.contains('\0') => {
                 Err(AddressError::NoPath)
             }
-            // As in other URLs, what stands behind two slashes is a host, and there is none.
+            // As in other URLs, two slashes introduce a host, and there is none.
             "sqlite" if rest.starts_with("//") && !rest.starts_with("///") => {
                 Err(AddressError::SqliteHost)
             }
             "sqlite" => Ok(Self::Sqlite(rest.into())),
             "postgres" | "postgresql" => postgres(text).map(Self::Postgres),
             "redis" | "rediss" => redis(text, scheme == "rediss").map(Self::Redis),
-            // A word at most: what stands before the first colon of a mistyped URL may be a user.
+            // Only a short word is repeated: the text before the first colon of a mistyped URL may
+            // be a user.
             _ if scheme.len() <= 16 && scheme.bytes().all(|c| c.is_ascii_alphanumeric()) => {
                 Err(AddressError::Scheme(scheme.to_owned()))
             }
@@ -144,8 +146,8 @@ fn postgres(text: &str) -> Result<PostgresAddress, AddressError> {
     let mode = take(&mut url, "sslmode");
     let authority = take(&mut url, "sslrootcert").map(PathBuf::from);
     let tls = match mode.as_deref() {
-        // A driver that encrypts without asking whom it speaks to protects from nobody, so there is
-        // no such mode: who wants encryption gets it verified.
+        // Encryption without verification does not protect, so there is no such mode: all three
+        // verify.
         Some("require" | "verify-ca" | "verify-full") => Tls::Verified(authority),
         None if authority.is_some() => Tls::Verified(authority),
         Some("disable") | None => Tls::Off,
@@ -183,7 +185,7 @@ fn parse(kind: &'static str, text: &str) -> Result<Url, AddressError> {
     }
 }
 
-/// Takes a parameter out of a URL; of several, the last.
+/// Takes a parameter out of a URL. The last one of several counts.
 fn take(url: &mut Url, name: &str) -> Option<String> {
     let pairs: Vec<(String, String)> =
         url.query_pairs().map(|(key, value)| (key.into_owned(), value.into_owned())).collect();
@@ -200,8 +202,8 @@ fn take(url: &mut Url, name: &str) -> Option<String> {
     taken.into_iter().last().map(|(_, value)| value)
 }
 
-/// Shows the host alone: in a URL that was mistyped, a password may stand anywhere else.
-fn masked(f: &mut fmt::Formatter<'_>, name: &str, url: &str) -> fmt::Result {
+/// Shows only the host: in a mistyped URL a password may be anywhere else.
+fn fmt_host(f: &mut fmt::Formatter<'_>, name: &str, url: &str) -> fmt::Result {
     let url = Url::parse(url).ok();
     let host = url.as_ref().and_then(|url| url.host_str()).unwrap_or_default();
     write!(f, "{name}({host})")
@@ -209,13 +211,13 @@ fn masked(f: &mut fmt::Formatter<'_>, name: &str, url: &str) -> fmt::Result {
 
 impl fmt::Debug for PostgresAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        masked(f, "PostgresAddress", &self.url)
+        fmt_host(f, "PostgresAddress", &self.url)
     }
 }
 
 impl fmt::Debug for RedisAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        masked(f, "RedisAddress", &self.url)
+        fmt_host(f, "RedisAddress", &self.url)
     }
 }
 
@@ -223,12 +225,12 @@ impl fmt::Debug for RedisAddress {
 mod tests {
     use super::*;
 
-    fn says(text: &str) -> String {
+    fn parse_error(text: &str) -> String {
         text.parse::<Address>().unwrap_err().to_string()
     }
 
     #[test]
-    fn every_kind_has_its_form() {
+    fn every_kind_of_url_parses() {
         assert_eq!("memory:".parse(), Ok(Address::Memory));
         assert_eq!("sqlite:a b.db".parse(), Ok(Address::Sqlite("a b.db".into())));
         assert_eq!("sqlite:///x/y".parse(), Ok(Address::Sqlite("///x/y".into())));
@@ -245,31 +247,31 @@ mod tests {
     }
 
     #[test]
-    fn a_bad_url_is_explained() {
+    fn invalid_url_is_explained() {
         assert_eq!(
-            says(""),
+            parse_error(""),
             "the URL of a store begins with memory:, sqlite:, postgres:// or redis://"
         );
-        assert!(says("mysql://h/d").ends_with("not with 'mysql'"));
-        assert!(says("memory:x").contains("sqlite:PATH"));
-        assert!(says("sqlite:").contains("memory:"));
-        assert!(says("sqlite://x.db").contains("sqlite:PATH"));
-        assert!(says("postgres://").contains("postgres"));
-        assert!(says("postgres://h/d?sslmode=prefer").contains("sslmode"));
-        assert!(says("redis://h/?prefix=a{b}").contains("prefix"));
-        assert!(says("redis://h/?sslrootcert=x").contains("rediss://"));
+        assert!(parse_error("mysql://h/d").ends_with("not with 'mysql'"));
+        assert!(parse_error("memory:x").contains("sqlite:PATH"));
+        assert!(parse_error("sqlite:").contains("memory:"));
+        assert!(parse_error("sqlite://x.db").contains("sqlite:PATH"));
+        assert!(parse_error("postgres://").contains("postgres"));
+        assert!(parse_error("postgres://h/d?sslmode=prefer").contains("sslmode"));
+        assert!(parse_error("redis://h/?prefix=a{b}").contains("prefix"));
+        assert!(parse_error("redis://h/?sslrootcert=x").contains("rediss://"));
     }
 
     /// Invariant 8: no error and no `Debug` shows a password.
     #[test]
-    fn a_password_is_never_shown() {
+    fn password_is_never_shown() {
         for text in [
             "postgres://u:secret@h/d?sslmode=x",
             "redis://:secret@h:x",
             "u:secret@h",
             "secret secret:x",
         ] {
-            assert!(!says(text).contains("secret"), "{}", says(text));
+            assert!(!parse_error(text).contains("secret"), "{}", parse_error(text));
         }
         for text in ["postgres://u:secret@h:5/d?password=secret", "redis://:secret@h/2"] {
             let shown = format!("{:?}", text.parse::<Address>().unwrap());

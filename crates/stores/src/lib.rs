@@ -1,8 +1,9 @@
-//! Where Stayput's sessions are kept.
+//! Stores for Stayput's sessions.
 //!
-//! [`open`] takes a URL and gives a [`Database`]: a [`Store`] for sessions and [`Events`] for what a
-//! client may have missed. Every store keeps the same promises, which are functions in
-//! `stayput_core::promises`; the tests of this crate run all of them on the real databases.
+//! [`open`] takes a URL and returns a [`Database`]: a [`Store`] for sessions and an [`EventLog`]
+//! for events that a client may have missed. Every store fulfils the same contract; its tests are
+//! the functions in `stayput_core::conformance`, and this crate runs all of them on the real
+//! databases.
 //!
 //! | URL | what it is | survives |
 //! |---|---|---|
@@ -11,13 +12,13 @@
 //! | `postgres://USER:PASSWORD@HOST/DATABASE` | PostgreSQL, tested with 15 | what PostgreSQL survives |
 //! | `redis://HOST:PORT/DB`, `rediss://…` | Redis, tested with 7.0, or Valkey, which has the same commands | what the server persists, see [`RedisStore`] |
 //!
-//! Schemas are made and moved forward by themselves when a store is opened; a schema that is newer
-//! than the program is refused. Each kind is a feature (`sqlite`, `postgres`, `redis`; all are on by
-//! default), and no driver's type is in any signature.
+//! Opening a store creates or migrates its schema. A schema that is newer than the program, or too
+//! old for it, is refused. Each kind is a feature (`sqlite`, `postgres`, `redis`; all are on by
+//! default), and no type of a driver is in a public signature.
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")]
-//! # async fn main() -> Result<(), stayput_stores::OpenError> {
+//! # async fn main() -> Result<(), stayput_stores::StoreOpenError> {
 //! let database = stayput_stores::open("memory:").await?;
 //! assert!(database.store.list(None, None, 10).await.unwrap().is_empty());
 //! # Ok(())
@@ -27,7 +28,7 @@
 mod address;
 // Each store uses a part of it.
 #[cfg_attr(not(all(feature = "sqlite", feature = "postgres", feature = "redis")), allow(dead_code))]
-mod failure;
+mod error;
 #[cfg(feature = "postgres")]
 mod postgres;
 #[cfg(feature = "redis")]
@@ -39,10 +40,10 @@ mod sqlite;
 
 use std::sync::Arc;
 
-use stayput_core::{Events, MemoryEvents, MemoryStore, Store, SystemClock};
+use stayput_core::{EventLog, MemoryEventLog, MemoryStore, Store, SystemClock};
 
 pub use address::{Address, AddressError, PostgresAddress, RedisAddress};
-pub use failure::OpenError;
+pub use error::StoreOpenError;
 #[cfg(feature = "postgres")]
 pub use postgres::PostgresStore;
 #[cfg(feature = "redis")]
@@ -50,41 +51,41 @@ pub use redis::RedisStore;
 #[cfg(feature = "sqlite")]
 pub use sqlite::SqliteStore;
 
-/// An opened database.
+/// Opened database.
 #[derive(Clone, Debug)]
 pub struct Database {
-    /// Where sessions are kept.
+    /// Sessions.
     pub store: Arc<dyn Store>,
-    /// Where events are kept.
-    pub events: Arc<dyn Events>,
+    /// Events.
+    pub events: Arc<dyn EventLog>,
 }
 
 impl Database {
     #[cfg(any(feature = "sqlite", feature = "postgres", feature = "redis"))]
-    fn of<S: Store + Events>(store: S) -> Self {
+    fn new<S: Store + EventLog>(store: S) -> Self {
         let store = Arc::new(store);
         Self { store: store.clone(), events: store }
     }
 }
 
-/// Opens the database that a URL names, and makes or moves its schema forward.
+/// Opens the database of a URL, and creates or migrates its schema.
 ///
 /// # Errors
-/// [`OpenError`] says what is wrong with the URL, the database or its schema. It never repeats a
+/// [`StoreOpenError`] with the problem of the URL, the database or its schema. It never repeats a
 /// password.
-pub async fn open(url: &str) -> Result<Database, OpenError> {
+pub async fn open(url: &str) -> Result<Database, StoreOpenError> {
     match url.parse()? {
         Address::Memory => Ok(Database {
             store: Arc::new(MemoryStore::new(Arc::new(SystemClock))),
-            events: Arc::new(MemoryEvents::new()),
+            events: Arc::new(MemoryEventLog::new()),
         }),
         #[cfg(feature = "sqlite")]
-        Address::Sqlite(path) => Ok(Database::of(SqliteStore::open(&path).await?)),
+        Address::Sqlite(path) => Ok(Database::new(SqliteStore::open(&path).await?)),
         #[cfg(feature = "postgres")]
-        Address::Postgres(address) => Ok(Database::of(PostgresStore::open(&address).await?)),
+        Address::Postgres(address) => Ok(Database::new(PostgresStore::open(&address).await?)),
         #[cfg(feature = "redis")]
-        Address::Redis(address) => Ok(Database::of(RedisStore::open(&address).await?)),
+        Address::Redis(address) => Ok(Database::new(RedisStore::open(&address).await?)),
         #[allow(unreachable_patterns)] // with all features
-        address => Err(OpenError::NotBuilt { feature: address.kind() }),
+        address => Err(StoreOpenError::NotBuilt { feature: address.kind() }),
     }
 }

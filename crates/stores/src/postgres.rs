@@ -1,6 +1,6 @@
-//! Sessions in PostgreSQL.
+//! PostgreSQL store.
 
-mod answer;
+mod decode;
 mod events;
 mod migrate;
 mod pool;
@@ -12,26 +12,27 @@ use std::{fmt, time::Duration};
 use async_trait::async_trait;
 use deadpool_postgres::Pool;
 use stayput_core::{
-    Agent, CONNECTIONS_PER_SESSION, Connection, Digest, Epoch, Expect, Generation,
-    HANDLES_PER_SESSION, HandleHash, Holder, Key, Lease, Owner, Put, Record, Revision, Seen,
-    SessionId, StateKey, Store, StoreError, Timestamp, Value, content_digest,
+    Agent, Connection, Epoch, ExpectedRevision, ExpectedValue, Generation, HandleHash, Holder, Key,
+    Lease, MAX_HANDLES_PER_SESSION, Owner, RETAINED_CONNECTIONS_PER_SESSION, Record, Revision,
+    SessionId, StateKey, StateValue, StateWrite, Store, StoreError, Timestamp,
 };
 use tokio_postgres::Row;
 
 use self::{
-    answer::{column, number, outcome, record, session, size},
+    decode::{column, number, outcome, record, session, size},
     statements as sql,
-    values::{Values, expected, millis, owner_digest, page, text},
+    values::{Values, expected_revision, lease_text, millis, owner_digest, sql_limit},
 };
 use crate::{
-    OpenError, PostgresAddress,
-    failure::corrupt,
+    PostgresAddress, StoreOpenError,
+    error::corrupt,
     row::{self, time},
 };
 
 const STORE: &str = "postgres";
 
-/// A store in a PostgreSQL database, for any number of processes on any number of machines.
+/// [`Store`] and [`EventLog`](stayput_core::EventLog) in a PostgreSQL database, for any number of
+/// processes on any number of machines.
 ///
 /// # URL
 ///
@@ -43,48 +44,48 @@ const STORE: &str = "postgres";
 ///
 /// # TLS
 ///
-/// Without `sslmode`, or with `disable`, the connection is not encrypted: right for this machine and
-/// for a network that encrypts by itself. With `require`, `verify-ca` or `verify-full`, which all mean
-/// the same here, it is encrypted, and the server must show a certificate for the host's name that a
-/// public authority signed; with `sslrootcert=FILE`, which also stands alone, one that an authority
-/// in that PEM file signed, and no other. There is no encryption without verification, and no falling
-/// back to none.
+/// Without `sslmode`, or with `disable`, the connection is not encrypted: right for this machine
+/// and for an encrypted network. With `require`, `verify-ca` or `verify-full`, which all mean the
+/// same here, it is encrypted, and the server's certificate for the host's name must be signed by a
+/// public authority. With `sslrootcert=FILE`, also without `sslmode`, it must be signed by an
+/// authority in that PEM file. There is no encryption without verification, and no fallback to
+/// none.
 ///
-/// # What it does to the database
+/// # Effects on the database
 ///
-/// Opening makes the tables and functions, all called `stayput_…`, or moves them forward; any number
-/// of processes may open at once. The role needs `CREATE` on the schema for that. If a schema is
-/// already there, it is enough that the role may `SELECT`, `INSERT`, `UPDATE` and `DELETE` on these
-/// tables and `EXECUTE` these functions.
+/// Opening creates or migrates the tables and functions, all named `stayput_…`; several processes
+/// may open at once. The role needs `CREATE` on the schema for that. If the schema exists,
+/// `SELECT`, `INSERT`, `UPDATE` and `DELETE` on these tables and `EXECUTE` on these functions
+/// suffice.
 ///
 /// A process has up to 16 connections. They set `statement_timeout`,
-/// `idle_in_transaction_session_timeout`, `default_transaction_isolation` and `plan_cache_mode` of their
-/// session, and keep their statements prepared. PgBouncer in session mode suits that. In transaction
-/// mode it must be 1.21 or newer with `max_prepared_statements` above zero; and as its connections are
-/// shared, give the store a role of its own, for which `default_transaction_isolation` is
-/// `read committed`, as it is by default.
+/// `idle_in_transaction_session_timeout`, `default_transaction_isolation` and `plan_cache_mode` of
+/// their session, and keep their statements prepared. PgBouncer works in session mode. In
+/// transaction mode it must be 1.21 or newer with `max_prepared_statements` above zero; because its
+/// connections are shared, give the store a role of its own with `default_transaction_isolation`
+/// set to `read committed`, which is the default.
 ///
-/// # Failure
+/// # Failures
 ///
-/// Nothing takes longer than five seconds: then, and when the server goes away or refuses more
-/// connections, a call fails with [`StoreError::Unavailable`], and no write is ever repeated here. When
-/// the server is back the next call finds it. What was acknowledged survives what PostgreSQL survives;
-/// with `synchronous_commit = off`, or after a failover to a replica that lags, the last moments may be
+/// A call takes at most five seconds: after that, and when the server is gone or refuses more
+/// connections, it fails with [`StoreError::Unavailable`]. No write is ever repeated. When the
+/// server is back, the next call works. Acknowledged writes are as durable as PostgreSQL; with
+/// `synchronous_commit = off`, or after a failover to a replica that lags, the last moments may be
 /// missing.
 ///
-/// Leases are judged by the clock of the database server.
+/// The clock of the database server judges leases.
 pub struct PostgresStore {
     pool: Pool,
 }
 
 impl PostgresStore {
-    /// Connects, and makes the schema or moves it forward.
+    /// Connects, and creates or migrates the schema.
     ///
     /// # Errors
-    /// [`OpenError::Unreachable`] if there is no such server or it does not let us in,
-    /// [`OpenError::File`] if the authority's certificate cannot be read, and
-    /// [`OpenError::NewerSchema`].
-    pub async fn open(address: &PostgresAddress) -> Result<Self, OpenError> {
+    /// [`StoreOpenError::Unreachable`] if the server cannot be reached or refuses the credentials,
+    /// [`StoreOpenError::File`] if the authority's certificate cannot be read,
+    /// [`StoreOpenError::NewerSchema`] and [`StoreOpenError::OlderSchema`].
+    pub async fn open(address: &PostgresAddress) -> Result<Self, StoreOpenError> {
         let pool = pool::pool(address)?;
         migrate::migrate(&pool).await?;
         Ok(Self { pool })
@@ -94,18 +95,18 @@ impl PostgresStore {
         pool::rows(&self.pool, sql, values).await
     }
 
-    /// The first row, for a statement that has one or none.
+    /// Returns the first row of a statement that has one or none.
     async fn row(&self, sql: &str, values: Values<'_>) -> Result<Option<Row>, StoreError> {
         Ok(self.rows(sql, values).await?.into_iter().next())
     }
 
-    /// The row of a statement that always has one.
+    /// Returns the row of a statement that always has one.
     async fn answer(&self, sql: &str, values: Values<'_>) -> Result<Row, StoreError> {
         let row = self.row(sql, values).await?;
         row.ok_or_else(|| corrupt(STORE, "no answer", "a row was expected"))
     }
 
-    /// The answer of a function of the schema, if it did what it was asked to.
+    /// Calls a function of the schema, and converts its outcome.
     async fn call(&self, sql: &str, values: Values<'_>) -> Result<Row, StoreError> {
         let row = self.answer(sql, values).await?;
         outcome(&row)?;
@@ -127,8 +128,8 @@ impl fmt::Debug for PostgresStore {
     }
 }
 
-/// What is forgotten already need not be forgotten.
-fn forgotten(result: Result<Row, StoreError>) -> Result<(), StoreError> {
+/// Accepts a missing session or connection.
+fn missing_is_ok(result: Result<Row, StoreError>) -> Result<(), StoreError> {
     match result {
         Ok(_) | Err(StoreError::Missing) => Ok(()),
         Err(error) => Err(error),
@@ -142,7 +143,7 @@ impl Store for PostgresStore {
         record: &Record,
         connection: Option<&Connection>,
     ) -> Result<Generation, StoreError> {
-        let it = row::Row::of(record);
+        let it = row::Row::new(record);
         let id = record.id.as_uuid();
         let key = record.key.as_ref();
         let digest = key.map(|key| key.digest(&record.owner, &record.agent));
@@ -166,7 +167,7 @@ impl Store for PostgresStore {
             &it.revision,
             &connection.map(|it| it.name.as_bytes().as_slice()),
             &connection.map(|it| it.body.as_slice()),
-            &connection.map(|it| time(it.used)),
+            &connection.map(|it| time(it.last_used)),
         ];
         let row = self.call(sql::INSERT, values).await?;
         Ok(Generation(number(&row, "generation")?))
@@ -176,29 +177,29 @@ impl Store for PostgresStore {
         self.record(sql::LOAD, &[&id.as_uuid()]).await
     }
 
-    async fn find(
+    async fn find_by_key(
         &self,
         owner: &Owner,
         agent: &Agent,
         key: &Key,
     ) -> Result<Option<Record>, StoreError> {
         let digest = key.digest(owner, agent);
-        self.record(sql::FIND, &[&digest.as_bytes().as_slice()]).await
+        self.record(sql::FIND_BY_KEY, &[&digest.as_bytes().as_slice()]).await
     }
 
     async fn replace(
         &self,
         record: &Record,
-        seen: Seen,
+        expected: ExpectedRevision,
         by: Option<Lease>,
     ) -> Result<Revision, StoreError> {
-        let it = row::Row::of(record);
+        let it = row::Row::new(record);
         let id = record.id.as_uuid();
         let values: Values<'_> = &[
             &id,
-            &text(by),
-            &row::number(seen.revision.0),
-            &seen.last_used.map(time),
+            &lease_text(by),
+            &row::number(expected.revision.0),
+            &expected.last_used.map(time),
             &it.created,
             &it.last_used,
             &it.idle,
@@ -220,14 +221,14 @@ impl Store for PostgresStore {
     ) -> Result<u64, StoreError> {
         let ids: Vec<_> = used.iter().map(|(id, _)| id.as_uuid()).collect();
         let times: Vec<_> = used.iter().map(|(_, at)| time(*at)).collect();
-        let values: Values<'_> = &[&ids, &times, &text(by)];
+        let values: Values<'_> = &[&ids, &times, &lease_text(by)];
         let row = self.answer(sql::TOUCH, values).await?;
-        number(&row, "noted")
+        number(&row, "touched")
     }
 
     async fn remove(&self, id: SessionId, by: Option<Lease>) -> Result<(), StoreError> {
-        let values: Values<'_> = &[&id.as_uuid(), &text(by)];
-        forgotten(self.call(sql::REMOVE, values).await)
+        let values: Values<'_> = &[&id.as_uuid(), &lease_text(by)];
+        missing_is_ok(self.call(sql::REMOVE, values).await)
     }
 
     async fn list(
@@ -236,7 +237,7 @@ impl Store for PostgresStore {
         after: Option<SessionId>,
         limit: usize,
     ) -> Result<Vec<Record>, StoreError> {
-        let (after, limit) = (after.map(|id| id.as_uuid()), page(limit));
+        let (after, limit) = (after.map(|id| id.as_uuid()), sql_limit(limit));
         match owner.map(owner_digest) {
             None => self.records(sql::LIST, &[&after, &limit]).await,
             Some(owner) => {
@@ -246,7 +247,7 @@ impl Store for PostgresStore {
         }
     }
 
-    async fn due(
+    async fn list_due(
         &self,
         now: Timestamp,
         after: Option<(Timestamp, SessionId)>,
@@ -254,13 +255,13 @@ impl Store for PostgresStore {
     ) -> Result<Vec<Record>, StoreError> {
         let (after, id) =
             after.map_or((-1, uuid::Uuid::nil()), |(at, id)| (time(at), id.as_uuid()));
-        let values: Values<'_> = &[&time(now), &after, &id, &page(limit)];
-        let rows = self.rows(sql::DUE, values).await?;
+        let values: Values<'_> = &[&time(now), &after, &id, &sql_limit(limit)];
+        let rows = self.rows(sql::LIST_DUE, values).await?;
         Ok(rows.iter().filter_map(|row| record(row).ok()).collect())
     }
 
     async fn purge(&self, ended_before: Timestamp, limit: usize) -> Result<u64, StoreError> {
-        let values: Values<'_> = &[&time(ended_before), &page(limit)];
+        let values: Values<'_> = &[&time(ended_before), &sql_limit(limit)];
         let row = self.answer(sql::PURGE, values).await?;
         number(&row, "count")
     }
@@ -271,42 +272,46 @@ impl Store for PostgresStore {
         hash: HandleHash,
         by: Option<Lease>,
     ) -> Result<(), StoreError> {
-        let values: Values<'_> =
-            &[&id.as_uuid(), &text(by), &hash.as_bytes().as_slice(), &page(HANDLES_PER_SESSION)];
+        let values: Values<'_> = &[
+            &id.as_uuid(),
+            &lease_text(by),
+            &hash.as_bytes().as_slice(),
+            &sql_limit(MAX_HANDLES_PER_SESSION),
+        ];
         self.call(sql::ADD_HANDLE, values).await.map(drop)
     }
 
-    async fn find_handle(&self, hash: HandleHash) -> Result<Option<Record>, StoreError> {
-        self.record(sql::FIND_HANDLE, &[&hash.as_bytes().as_slice()]).await
+    async fn find_by_handle(&self, hash: HandleHash) -> Result<Option<Record>, StoreError> {
+        self.record(sql::FIND_BY_HANDLE, &[&hash.as_bytes().as_slice()]).await
     }
 
     async fn put_connection(
         &self,
         connection: &Connection,
-        unused: Timestamp,
+        stale_before: Timestamp,
         by: Option<Lease>,
     ) -> Result<(), StoreError> {
         let values: Values<'_> = &[
             &connection.session.as_uuid(),
-            &text(by),
+            &lease_text(by),
             &connection.name.as_bytes().as_slice(),
             &connection.body,
-            &time(connection.used),
-            &time(unused),
-            &page(CONNECTIONS_PER_SESSION),
+            &time(connection.last_used),
+            &time(stale_before),
+            &sql_limit(RETAINED_CONNECTIONS_PER_SESSION),
         ];
         self.call(sql::PUT_CONNECTION, values).await.map(drop)
     }
 
-    async fn connection(&self, name: HandleHash) -> Result<Option<Connection>, StoreError> {
+    async fn load_connection(&self, name: HandleHash) -> Result<Option<Connection>, StoreError> {
         let values: Values<'_> = &[&name.as_bytes().as_slice()];
-        let Some(row) = self.row(sql::CONNECTION, values).await? else {
+        let Some(row) = self.row(sql::LOAD_CONNECTION, values).await? else {
             return Ok(None);
         };
         Ok(Some(Connection {
             name,
             session: session(&row, "session")?,
-            used: Timestamp::from_millis(number(&row, "used")?),
+            last_used: Timestamp::from_millis(number(&row, "last_used")?),
             body: column(&row, "body")?,
         }))
     }
@@ -318,9 +323,9 @@ impl Store for PostgresStore {
     ) -> Result<u64, StoreError> {
         let names: Vec<_> = used.iter().map(|(name, _)| name.as_bytes().as_slice()).collect();
         let times: Vec<_> = used.iter().map(|(_, at)| time(*at)).collect();
-        let values: Values<'_> = &[&names, &times, &text(by)];
+        let values: Values<'_> = &[&names, &times, &lease_text(by)];
         let row = self.answer(sql::TOUCH_CONNECTIONS, values).await?;
-        number(&row, "noted")
+        number(&row, "touched")
     }
 
     async fn remove_connection(
@@ -328,22 +333,22 @@ impl Store for PostgresStore {
         name: HandleHash,
         by: Option<Lease>,
     ) -> Result<(), StoreError> {
-        let values: Values<'_> = &[&name.as_bytes().as_slice(), &text(by)];
-        forgotten(self.call(sql::REMOVE_CONNECTION, values).await)
+        let values: Values<'_> = &[&name.as_bytes().as_slice(), &lease_text(by)];
+        missing_is_ok(self.call(sql::REMOVE_CONNECTION, values).await)
     }
 
-    async fn state(&self, id: SessionId, key: &str) -> Result<Option<Value>, StoreError> {
+    async fn load_state(&self, id: SessionId, key: &str) -> Result<Option<StateValue>, StoreError> {
         let values: Values<'_> = &[&id.as_uuid(), &key.as_bytes()];
-        let Some(row) = self.row(sql::STATE, values).await? else {
+        let Some(row) = self.row(sql::LOAD_STATE, values).await? else {
             return Ok(None);
         };
-        Ok(Some(Value {
+        Ok(Some(StateValue {
             revision: Revision(number(&row, "revision")?),
             bytes: column(&row, "value")?,
         }))
     }
 
-    async fn state_keys(&self, id: SessionId) -> Result<Vec<StateKey>, StoreError> {
+    async fn list_state_keys(&self, id: SessionId) -> Result<Vec<StateKey>, StoreError> {
         let key = |row: &Row| {
             let key = String::from_utf8(column(row, "key")?);
             Ok(StateKey {
@@ -352,33 +357,33 @@ impl Store for PostgresStore {
                 size: size(row, "size")?,
             })
         };
-        let rows = self.rows(sql::STATE_KEYS, &[&id.as_uuid()]).await?;
+        let rows = self.rows(sql::LIST_STATE_KEYS, &[&id.as_uuid()]).await?;
         rows.iter().map(key).collect()
     }
 
     async fn put_state(
         &self,
         id: SessionId,
-        put: Put<'_>,
+        write: StateWrite<'_>,
         by: Option<Lease>,
     ) -> Result<Revision, StoreError> {
-        // What the others may have beside this one; less than nothing if it is too large by itself.
-        let room = match put.check(0, 0) {
-            Ok(()) => page(put.limits.session - put.size()),
+        // Bytes left for the other values; -1 if this value alone is too large.
+        let max_other_bytes = match write.check(0, 0) {
+            Ok(()) => sql_limit(write.limits.session - write.size()),
             Err(_) => -1,
         };
         let values: Values<'_> = &[
             &id.as_uuid(),
-            &text(by),
-            &put.key.as_bytes(),
-            &put.bytes,
-            &expected(put.expect),
-            &room,
-            &page(put.limits.keys.saturating_sub(1)),
+            &lease_text(by),
+            &write.key.as_bytes(),
+            &write.bytes,
+            &expected_revision(write.expected),
+            &max_other_bytes,
+            &sql_limit(write.limits.keys.saturating_sub(1)),
         ];
         let row = self.answer(sql::PUT_STATE, values).await?;
         if column::<&str>(&row, "outcome")? == "too_large" {
-            put.check(size(&row, "others")?, size(&row, "count")?)?;
+            write.check(size(&row, "others")?, size(&row, "count")?)?;
         }
         outcome(&row)?;
         Ok(Revision(number(&row, "revision")?))
@@ -388,48 +393,37 @@ impl Store for PostgresStore {
         &self,
         id: SessionId,
         key: &str,
-        expect: Expect,
+        expected: ExpectedValue,
         by: Option<Lease>,
     ) -> Result<(), StoreError> {
-        let values: Values<'_> = &[&id.as_uuid(), &text(by), &key.as_bytes(), &expected(expect)];
+        let values: Values<'_> =
+            &[&id.as_uuid(), &lease_text(by), &key.as_bytes(), &expected_revision(expected)];
         self.call(sql::REMOVE_STATE, values).await.map(drop)
     }
 
-    async fn put_content(&self, content: &[u8]) -> Result<Digest, StoreError> {
-        let digest = content_digest(content);
-        let values: Values<'_> = &[&digest.as_bytes().as_slice(), &content];
-        self.rows(sql::PUT_CONTENT, values).await?;
-        Ok(digest)
-    }
-
-    async fn content(&self, digest: Digest) -> Result<Option<Vec<u8>>, StoreError> {
-        let row = self.row(sql::CONTENT, &[&digest.as_bytes().as_slice()]).await?;
-        row.map(|row| column(&row, "content")).transpose()
-    }
-
-    async fn hold(&self, holder: &Holder, ttl: Duration) -> Result<Lease, StoreError> {
+    async fn acquire_lease(&self, holder: &Holder, ttl: Duration) -> Result<Lease, StoreError> {
         let values: Values<'_> = &[&holder.id.to_string(), &holder.address, &millis(ttl)];
-        let row = self.answer(sql::HOLD, values).await?;
+        let row = self.answer(sql::ACQUIRE_LEASE, values).await?;
         Ok(Lease { holder: holder.id, epoch: Epoch(number(&row, "epoch")?) })
     }
 
-    async fn renew(&self, lease: Lease, ttl: Duration) -> Result<(), StoreError> {
+    async fn renew_lease(&self, lease: Lease, ttl: Duration) -> Result<(), StoreError> {
         let values: Values<'_> = &[&lease.to_string(), &millis(ttl)];
-        match self.row(sql::RENEW, values).await? {
+        match self.row(sql::RENEW_LEASE, values).await? {
             Some(_) => Ok(()),
             None => Err(StoreError::LeaseLost),
         }
     }
 
-    async fn leave(&self, lease: Lease) -> Result<(), StoreError> {
+    async fn release_lease(&self, lease: Lease) -> Result<(), StoreError> {
         let values: Values<'_> = &[&lease.to_string()];
-        self.rows(sql::LEAVE, values).await.map(drop)
+        self.rows(sql::RELEASE_LEASE, values).await.map(drop)
     }
 
-    async fn holder(&self, lease: Lease) -> Result<Option<Holder>, StoreError> {
+    async fn lease_holder(&self, lease: Lease) -> Result<Option<Holder>, StoreError> {
         let values: Values<'_> = &[&lease.to_string()];
-        let row = self.answer(sql::HOLDER, values).await?;
-        let address: Option<String> = column(&row, "stayput_alive")?;
+        let row = self.answer(sql::LEASE_HOLDER, values).await?;
+        let address: Option<String> = column(&row, "stayput_lease_address")?;
         Ok(address.map(|address| Holder { id: lease.holder, address }))
     }
 
@@ -438,8 +432,8 @@ impl Store for PostgresStore {
         record(&self.call(sql::CLAIM, values).await?)
     }
 
-    async fn release(&self, id: SessionId, lease: Lease) -> Result<(), StoreError> {
+    async fn release_claim(&self, id: SessionId, lease: Lease) -> Result<(), StoreError> {
         let values: Values<'_> = &[&id.as_uuid(), &lease.to_string()];
-        self.rows(sql::RELEASE, values).await.map(drop)
+        self.rows(sql::RELEASE_CLAIM, values).await.map(drop)
     }
 }

@@ -1,13 +1,13 @@
-//! Sessions on a Redis or Valkey server.
+//! Redis and Valkey store.
 
+mod connect;
+mod connection;
 mod events;
+mod handles;
 mod index;
 mod keys;
 mod leases;
-mod link;
 mod lists;
-mod names;
-mod open;
 mod records;
 mod row;
 mod scripts;
@@ -15,52 +15,55 @@ mod state;
 
 use std::{fmt, time::Duration};
 
-use ::redis::cmd;
 use async_trait::async_trait;
 use stayput_core::{
-    Agent, Connection, Digest, Expect, Generation, HandleHash, Holder, Key, Lease, Owner, Put,
-    Record, Revision, Seen, SessionId, StateKey, Store, StoreError, Timestamp, Value,
-    content_digest,
+    Agent, Connection, ExpectedRevision, ExpectedValue, Generation, HandleHash, Holder, Key, Lease,
+    Owner, Record, Revision, SessionId, StateKey, StateValue, StateWrite, Store, StoreError,
+    Timestamp,
 };
 
-use self::{keys::Keys, link::Link};
-use crate::{OpenError, RedisAddress};
+use self::{connection::SharedConnection, keys::Keys};
+use crate::{RedisAddress, StoreOpenError};
 
 const REDIS: &str = "redis";
 
-/// The layout of keys this program knows.
-const SCHEMA: i64 = 2;
+/// Layout of keys that this program writes.
+const SCHEMA: i64 = 3;
 
-/// How many rows are asked for at once: enough to hide the round trip, and not so many that the
-/// server has no time for others.
-const BATCH: usize = 256;
+/// Oldest layout that can be used.
+const OLDEST_SCHEMA: i64 = 3;
 
-/// How often a step is tried that others got in the way of. Each time one of them went on.
-const TURNS: usize = 256;
+/// Maximum rows in one request: enough to hide the round trip, and not so many that the server
+/// blocks other clients.
+const BATCH_SIZE: usize = 256;
 
-/// What the scripts say no with, as in `guard.lua`.
+/// Maximum attempts of a step that lost a race. In each attempt another caller made progress.
+const MAX_ATTEMPTS: usize = 256;
+
+/// Refusals of the scripts, as in `fence.lua`.
 const MISSING: i64 = -1;
-const HELD: i64 = -2;
+const NOT_HOLDER: i64 = -2;
 const STALE: i64 = -3;
-const LARGE: i64 = -4;
+const TOO_LARGE: i64 = -4;
 const SEALED: i64 = -5;
 
-/// A [`Store`] and [`Events`](stayput_core::Events) on a Redis server or Valkey; tested with Redis 7.0.
+/// [`Store`] and [`EventLog`](stayput_core::EventLog) on a Redis or Valkey server; tested with
+/// Redis 7.0.
 ///
 /// # URL
 ///
-/// `redis://USER:PASSWORD@HOST:PORT/NUMBER`, where all but the host can be left out. With
-/// `?prefix=WORD` all keys begin with that word instead of `stayput`, so several programs can share a
-/// server.
+/// `redis://USER:PASSWORD@HOST:PORT/NUMBER`, where all but the host is optional. With
+/// `?prefix=WORD` all keys begin with that word instead of `stayput`, so that several programs can
+/// share a server.
 ///
-/// With `rediss://…` the connection is encrypted, and the server must show a certificate for the host's
-/// name that a public authority signed; with `?sslrootcert=FILE`, one that an authority in that PEM file
-/// signed, and no other. There is no encryption without verification. The cryptography is the default
-/// provider that the program has installed for rustls, and ring if it has none.
+/// With `rediss://…` the connection is encrypted, and the server's certificate for the host's name
+/// must be signed by a public authority. With `?sslrootcert=FILE` it must be signed by an authority
+/// in that PEM file. There is no encryption without verification. The cryptography is the provider
+/// that the program has installed for rustls, or ring if it has none.
 ///
-/// # What survives
+/// # Durability
 ///
-/// This store is as durable as the server's own persistence. What was acknowledged is lost
+/// This store is as durable as the server's own persistence. Acknowledged writes are lost
 ///
 /// | persistence of the server | when it ends or crashes |
 /// |---|---|
@@ -69,52 +72,53 @@ const SEALED: i64 = -5;
 /// | `appendonly yes`, `appendfsync everysec` | of the last second or two |
 /// | `appendonly yes`, `appendfsync always` | not at all |
 ///
-/// - **Replication** is asynchronous: when a replica takes over, writes that had not reached it yet
-///   are lost, whatever is persisted.
-/// - **`maxmemory-policy` must be `noeviction`.** Under any other policy a full server throws parts of
-///   sessions away. No key of this store expires by itself; [`Store::purge`] and [`Store::remove`]
-///   delete what is over.
-/// - A lease that the server lost is dead: others can claim what it held, and its holder is told when
-///   it renews.
+/// - **Replication** is asynchronous: when a replica takes over, writes that had not reached it are
+///   lost, with any persistence.
+/// - **`maxmemory-policy` must be `noeviction`.** Under any other policy a full server evicts parts
+///   of sessions. No key of this store expires by itself; [`Store::purge`] and [`Store::remove`]
+///   delete ended sessions.
+/// - A lease that the server lost has expired: other processes can claim its sessions, and its
+///   holder gets an error at its next renewal.
 ///
-/// # One server or a cluster
+/// # Clusters
 ///
-/// All keys of one session are in one slot of a cluster, and no script or command touches two slots,
-/// so the layout fits a cluster. The client speaks to the one address it is given: that can be a single
-/// server or a cluster of one node. A cluster of several nodes is refused when it is opened, because
-/// this client does not follow its redirections.
+/// All keys of one session are in one slot of a cluster, and no script or command touches two
+/// slots, so the layout fits a cluster. The client uses the one address it is given: a single
+/// server or a cluster of one node. A cluster of several nodes is refused, because this client does
+/// not follow redirections.
 ///
-/// # Without a transaction over several slots
+/// # Consistency without transactions over slots
 ///
-/// What leads to sessions (keys, handles, lists, deadlines) is in other slots than the sessions, and
-/// no step changes both. So no index is trusted: the row of a session decides whether it lives and
-/// what its name is, rows are changed by scripts of one step each, and a process that dies between
-/// two steps leaves only what the next one finds and repairs. Two things are not repaired, and in
-/// nobody's way: if it dies while it makes a session with a key, before the key leads to it, a session
-/// without a name is left, which ends at its deadline, or is listed until somebody removes it if it has
-/// none; if it dies while it forgets a name, one that leads nowhere.
+/// The indexes (keys, handles, lists, deadlines) are in other slots than the sessions, and no step
+/// changes both. So no index is trusted: the row of a session decides whether it is live and which
+/// key it has. Rows are changed by scripts of one step each, and a process that dies between two
+/// steps leaves only entries that the next call finds and repairs. Two leftovers are not repaired
+/// and harmless: a process that dies while it creates a session, before the key leads to it, leaves
+/// a session without a key, which ends at its deadline, or is listed until it is removed if it has
+/// none; a process that dies while it removes a name may leave an index entry that leads nowhere.
 ///
-/// # When the server is away
+/// # Failures
 ///
-/// A question that gets no answer fails within about five seconds, with [`StoreError::Unavailable`],
-/// and no write is ever repeated here. When the server is back the next call finds it.
+/// A request without an answer fails within about five seconds with [`StoreError::Unavailable`]. No
+/// write is ever repeated. When the server is back, the next call works.
 pub struct RedisStore {
-    link: Link,
+    connection: SharedConnection,
     keys: Keys,
 }
 
 impl RedisStore {
-    /// Connects to a server and makes sure that its schema is known.
+    /// Connects to a server and checks its schema.
     ///
     /// # Errors
-    /// [`OpenError`] if the server cannot be reached or does not let us in, if it is a cluster of
-    /// several nodes, if a certificate cannot be used, or if a newer version has been there.
-    pub async fn open(address: &RedisAddress) -> Result<Self, OpenError> {
+    /// [`StoreOpenError`] if the server cannot be reached or refuses the credentials, if it is a
+    /// cluster of several nodes, if a certificate cannot be used, or if a newer or too old version
+    /// wrote the store.
+    pub async fn open(address: &RedisAddress) -> Result<Self, StoreOpenError> {
         let keys = Keys::new(&address.prefix);
-        let link = Link::new(open::client(address)?);
-        open::one_node(&link).await?;
-        open::known_schema(&link, &keys).await?;
-        Ok(Self { link, keys })
+        let connection = SharedConnection::new(connect::client(address)?);
+        connect::check_single_node(&connection).await?;
+        connect::check_schema(&connection, &keys).await?;
+        Ok(Self { connection, keys })
     }
 }
 
@@ -124,23 +128,23 @@ impl fmt::Debug for RedisStore {
     }
 }
 
-/// Turns the no of a script into an error.
-fn allowed(code: i64) -> Result<i64, StoreError> {
+/// Converts the refusal of a script to an error.
+fn check_code(code: i64) -> Result<i64, StoreError> {
     match code {
         MISSING => Err(StoreError::Missing),
-        HELD => Err(StoreError::NotHolder),
+        NOT_HOLDER => Err(StoreError::NotHolder),
         STALE => Err(StoreError::Stale),
         code => Ok(code),
     }
 }
 
-/// How a lease is written in a row; nobody's is empty.
+/// Formats a lease for a row; no lease is empty.
 fn lease_text(lease: Option<Lease>) -> String {
     lease.map(|lease| lease.to_string()).unwrap_or_default()
 }
 
-/// A limit as the server takes it.
-fn count(limit: usize) -> i64 {
+/// Converts a limit for the server.
+fn redis_limit(limit: usize) -> i64 {
     i64::try_from(limit).unwrap_or(i64::MAX)
 }
 
@@ -158,13 +162,14 @@ impl Store for RedisStore {
         Ok(self.row(id).await?.map(|row| row.record))
     }
 
-    async fn find(
+    async fn find_by_key(
         &self,
         owner: &Owner,
         agent: &Agent,
         key: &Key,
     ) -> Result<Option<Record>, StoreError> {
-        let Some(place) = self.place(&self.keys.key(key.digest(owner, agent))).await? else {
+        let Some(place) = self.load_key_entry(&self.keys.key(key.digest(owner, agent))).await?
+        else {
             return Ok(None);
         };
         let named = |record: &Record| {
@@ -178,10 +183,10 @@ impl Store for RedisStore {
     async fn replace(
         &self,
         record: &Record,
-        seen: Seen,
+        expected: ExpectedRevision,
         by: Option<Lease>,
     ) -> Result<Revision, StoreError> {
-        records::replace(self, record, seen, by).await
+        records::replace(self, record, expected, by).await
     }
 
     async fn touch(
@@ -205,13 +210,13 @@ impl Store for RedisStore {
         lists::list(self, owner, after, limit).await
     }
 
-    async fn due(
+    async fn list_due(
         &self,
         now: Timestamp,
         after: Option<(Timestamp, SessionId)>,
         limit: usize,
     ) -> Result<Vec<Record>, StoreError> {
-        lists::due(self, now, after, limit).await
+        lists::list_due(self, now, after, limit).await
     }
 
     async fn purge(&self, ended_before: Timestamp, limit: usize) -> Result<u64, StoreError> {
@@ -224,24 +229,24 @@ impl Store for RedisStore {
         hash: HandleHash,
         by: Option<Lease>,
     ) -> Result<(), StoreError> {
-        names::add_handle(self, id, hash, by).await
+        handles::add_handle(self, id, hash, by).await
     }
 
-    async fn find_handle(&self, hash: HandleHash) -> Result<Option<Record>, StoreError> {
-        names::find_handle(self, hash).await
+    async fn find_by_handle(&self, hash: HandleHash) -> Result<Option<Record>, StoreError> {
+        handles::find_by_handle(self, hash).await
     }
 
     async fn put_connection(
         &self,
         connection: &Connection,
-        unused: Timestamp,
+        stale_before: Timestamp,
         by: Option<Lease>,
     ) -> Result<(), StoreError> {
-        names::put_connection(self, connection, unused, by).await
+        handles::put_connection(self, connection, stale_before, by).await
     }
 
-    async fn connection(&self, name: HandleHash) -> Result<Option<Connection>, StoreError> {
-        names::connection(self, name).await
+    async fn load_connection(&self, name: HandleHash) -> Result<Option<Connection>, StoreError> {
+        handles::load_connection(self, name).await
     }
 
     async fn touch_connections(
@@ -249,7 +254,7 @@ impl Store for RedisStore {
         used: &[(HandleHash, Timestamp)],
         by: Option<Lease>,
     ) -> Result<u64, StoreError> {
-        names::touch_connections(self, used, by).await
+        handles::touch_connections(self, used, by).await
     }
 
     async fn remove_connection(
@@ -257,69 +262,57 @@ impl Store for RedisStore {
         name: HandleHash,
         by: Option<Lease>,
     ) -> Result<(), StoreError> {
-        names::remove_connection(self, name, by).await
+        handles::remove_connection(self, name, by).await
     }
 
-    async fn state(&self, id: SessionId, key: &str) -> Result<Option<Value>, StoreError> {
-        state::state(self, id, key).await
+    async fn load_state(&self, id: SessionId, key: &str) -> Result<Option<StateValue>, StoreError> {
+        state::load_state(self, id, key).await
     }
 
-    async fn state_keys(&self, id: SessionId) -> Result<Vec<StateKey>, StoreError> {
-        state::state_keys(self, id).await
+    async fn list_state_keys(&self, id: SessionId) -> Result<Vec<StateKey>, StoreError> {
+        state::list_state_keys(self, id).await
     }
 
     async fn put_state(
         &self,
         id: SessionId,
-        put: Put<'_>,
+        write: StateWrite<'_>,
         by: Option<Lease>,
     ) -> Result<Revision, StoreError> {
-        state::put_state(self, id, put, by).await
+        state::put_state(self, id, write, by).await
     }
 
     async fn remove_state(
         &self,
         id: SessionId,
         key: &str,
-        expect: Expect,
+        expected: ExpectedValue,
         by: Option<Lease>,
     ) -> Result<(), StoreError> {
-        state::remove_state(self, id, key, expect, by).await
+        state::remove_state(self, id, key, expected, by).await
     }
 
-    async fn put_content(&self, content: &[u8]) -> Result<Digest, StoreError> {
-        let digest = content_digest(content);
-        let mut set = cmd("SET");
-        set.arg(self.keys.content(digest)).arg(content).arg("NX");
-        self.link.one::<()>(&set).await?;
-        Ok(digest)
+    async fn acquire_lease(&self, holder: &Holder, ttl: Duration) -> Result<Lease, StoreError> {
+        leases::acquire_lease(self, holder, ttl).await
     }
 
-    async fn content(&self, digest: Digest) -> Result<Option<Vec<u8>>, StoreError> {
-        self.link.one(cmd("GET").arg(self.keys.content(digest))).await
+    async fn renew_lease(&self, lease: Lease, ttl: Duration) -> Result<(), StoreError> {
+        leases::renew_lease(self, lease, ttl).await
     }
 
-    async fn hold(&self, holder: &Holder, ttl: Duration) -> Result<Lease, StoreError> {
-        leases::hold(self, holder, ttl).await
+    async fn release_lease(&self, lease: Lease) -> Result<(), StoreError> {
+        leases::release_lease(self, lease).await
     }
 
-    async fn renew(&self, lease: Lease, ttl: Duration) -> Result<(), StoreError> {
-        leases::renew(self, lease, ttl).await
-    }
-
-    async fn leave(&self, lease: Lease) -> Result<(), StoreError> {
-        leases::leave(self, lease).await
-    }
-
-    async fn holder(&self, lease: Lease) -> Result<Option<Holder>, StoreError> {
-        leases::holder(self, lease).await
+    async fn lease_holder(&self, lease: Lease) -> Result<Option<Holder>, StoreError> {
+        leases::lease_holder(self, lease).await
     }
 
     async fn claim(&self, id: SessionId, lease: Lease) -> Result<Record, StoreError> {
         leases::claim(self, id, lease).await
     }
 
-    async fn release(&self, id: SessionId, lease: Lease) -> Result<(), StoreError> {
-        leases::release(self, id, lease).await
+    async fn release_claim(&self, id: SessionId, lease: Lease) -> Result<(), StoreError> {
+        leases::release_claim(self, id, lease).await
     }
 }

@@ -1,14 +1,14 @@
-//! A record as columns, for the stores that speak SQL.
+//! Columns of a record, for SQL stores.
 
 use std::time::Duration;
 
 use stayput_core::{
-    Attachments, Ended, Expiry, Generation, Record, Revision, SessionId, StoreError, Timestamp,
+    Attachments, Expiry, Generation, Record, Revision, SessionEnd, SessionId, StoreError, Timestamp,
 };
 
-use crate::failure::corrupt;
+use crate::error::corrupt;
 
-/// The columns of a record, as databases have them: signed numbers and text.
+/// Columns of a record in database types: signed integers and text.
 #[derive(Debug)]
 pub(crate) struct Row {
     pub(crate) id: SessionId,
@@ -21,7 +21,7 @@ pub(crate) struct Row {
     pub(crate) absolute: Option<i64>,
     pub(crate) generation: i64,
     pub(crate) provisional: bool,
-    /// What no store has to understand, see `Record::detail`.
+    /// JSON that no store reads, see `Record::detail`.
     pub(crate) detail: String,
     pub(crate) ended_at: Option<i64>,
     pub(crate) ended_reason: Option<String>,
@@ -30,8 +30,8 @@ pub(crate) struct Row {
 }
 
 impl Row {
-    /// The columns of a record.
-    pub(crate) fn of(record: &Record) -> Self {
+    /// Converts a record to columns.
+    pub(crate) fn new(record: &Record) -> Self {
         Self {
             id: record.id,
             owner: record.owner.as_str().to_owned(),
@@ -39,8 +39,8 @@ impl Row {
             key: record.key.as_ref().map(|key| key.as_str().to_owned()),
             created: time(record.created),
             last_used: time(record.last_used),
-            idle: record.expiry.idle.map(span),
-            absolute: record.expiry.absolute.map(span),
+            idle: record.expiry.idle.map(millis),
+            absolute: record.expiry.absolute.map(millis),
             generation: number(record.generation.0),
             provisional: record.provisional,
             detail: record.detail(),
@@ -51,63 +51,63 @@ impl Row {
         }
     }
 
-    /// The record that `store` has in these columns.
+    /// Converts columns of `store` to a record.
     pub(crate) fn into_record(self, store: &'static str) -> Result<Record, StoreError> {
-        let bad = |problem: Box<dyn std::error::Error + Send + Sync>| {
+        let unreadable = |problem: Box<dyn std::error::Error + Send + Sync>| {
             corrupt(store, "a session", problem)
         };
         let ended = match (self.ended_at, self.ended_reason) {
             (Some(at), Some(reason)) => {
-                let reason = reason.parse().map_err(|error| bad(Box::new(error)))?;
-                Some(Ended { at: moment(at), reason })
+                let reason = reason.parse().map_err(|error| unreadable(Box::new(error)))?;
+                Some(SessionEnd { at: timestamp(at), reason })
             }
             _ => None,
         };
         let mut record = Record {
             id: self.id,
-            owner: self.owner.parse().map_err(|error| bad(Box::new(error)))?,
-            agent: self.agent.parse().map_err(|error| bad(Box::new(error)))?,
+            owner: self.owner.parse().map_err(|error| unreadable(Box::new(error)))?,
+            agent: self.agent.parse().map_err(|error| unreadable(Box::new(error)))?,
             key: self
                 .key
                 .map(|key| key.parse())
                 .transpose()
-                .map_err(|error| bad(Box::new(error)))?,
-            created: moment(self.created),
-            last_used: moment(self.last_used),
+                .map_err(|error| unreadable(Box::new(error)))?,
+            created: timestamp(self.created),
+            last_used: timestamp(self.last_used),
             expiry: Expiry { idle: self.idle.map(duration), absolute: self.absolute.map(duration) },
             generation: Generation(unsigned(self.generation)),
             provisional: self.provisional,
             attachments: Attachments::new(),
-            told: Generation::default(),
-            wanted: None,
-            life: 0,
-            named: false,
+            acknowledged: Generation::default(),
+            confirmed_expiry: None,
+            incarnation: 0,
+            handle_used: false,
             ended,
             holder: self
                 .holder
                 .map(|it| it.parse())
                 .transpose()
-                .map_err(|error| bad(Box::new(error)))?,
+                .map_err(|error| unreadable(Box::new(error)))?,
             revision: Revision(unsigned(self.revision)),
         };
-        record.set_detail(&self.detail).map_err(|error| bad(Box::new(error)))?;
+        record.set_detail(&self.detail).map_err(|error| unreadable(Box::new(error)))?;
         Ok(record)
     }
 }
 
-/// The longest span that is kept. Longer ones mean "never" anyway, and a moment plus this span still
-/// fits the signed numbers of a database.
-const LONGEST: i64 = i64::MAX / 4;
+/// Longest stored duration. Longer ones are practically infinite, and a timestamp plus this
+/// duration still fits a signed integer.
+const MAX_DURATION_MILLIS: i64 = i64::MAX / 4;
 
-pub(crate) fn span(span: Duration) -> i64 {
-    i64::try_from(span.as_millis()).unwrap_or(LONGEST).min(LONGEST)
+pub(crate) fn millis(span: Duration) -> i64 {
+    i64::try_from(span.as_millis()).unwrap_or(MAX_DURATION_MILLIS).min(MAX_DURATION_MILLIS)
 }
 
 pub(crate) fn time(at: Timestamp) -> i64 {
     number(at.as_millis())
 }
 
-pub(crate) fn moment(at: i64) -> Timestamp {
+pub(crate) fn timestamp(at: i64) -> Timestamp {
     Timestamp::from_millis(unsigned(at))
 }
 

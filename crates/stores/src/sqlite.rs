@@ -1,96 +1,107 @@
-//! Sessions in one file.
+//! SQLite store.
 
-mod lane;
 mod statements;
+mod worker;
 
 use std::{path::Path, time::Duration};
 
 use async_trait::async_trait;
 use rusqlite::ErrorCode;
 use stayput_core::{
-    Agent, Connection, Digest, Event, Events, Expect, Generation, HandleHash, Holder, Key, Lease,
-    Owner, Put, Record, Revision, Seen, SessionId, StateKey, Store, StoreError, Timestamp, Topic,
-    Value, content_digest,
+    Agent, Connection, Event, EventLog, ExpectedRevision, ExpectedValue, Generation, HandleHash,
+    Holder, Key, Lease, Owner, Record, Revision, SessionId, StateKey, StateValue, StateWrite,
+    Store, StoreError, Timestamp, Topic,
 };
 
 use self::{
-    lane::{Kind, Lane, Near},
     statements as sql,
+    worker::{Mode, ReadConnections, Worker},
 };
 use crate::{
-    OpenError,
-    failure::{corrupt, unavailable},
-    row::{span, time},
+    StoreOpenError,
+    error::{corrupt, unavailable},
+    row::{millis, time},
 };
 
 const STORE: &str = "sqlite";
 
-/// The schema this program makes and knows, in `user_version` of the file.
-const SCHEMA: i64 = 2;
+/// Schema that this program writes, in `user_version` of the file.
+const SCHEMA: i64 = 3;
 
-/// A store in one SQLite file.
+/// Oldest schema that can be migrated.
+const OLDEST_SCHEMA: i64 = 3;
+
+/// [`Store`] and [`EventLog`] in one SQLite file.
 ///
-/// The file is made for its owner alone (mode 0600). It is in WAL mode and syncs before it answers:
-/// what was acknowledged survives `kill -9` and a loss of power. One thread writes, and writes that
-/// wait together share one sync. A single row is read where it is asked for; a page of rows is read
-/// on a thread of its own, and neither waits for a writer. Other processes may open the same file; a
-/// writer waits up to five seconds for another one.
+/// The file is private to its owner (mode 0600). It is in WAL mode and syncs before it answers:
+/// acknowledged writes survive `kill -9` and a loss of power. One thread writes, and queued writes
+/// share one sync. A single row is read on the caller's thread, a page of rows on a thread of its
+/// own; neither waits for a writer. Other processes may open the same file; a writer waits up to
+/// five seconds for another one.
 #[derive(Debug)]
 pub struct SqliteStore {
-    near: Near,
-    reader: Lane,
-    writer: Lane,
+    direct: ReadConnections,
+    reader: Worker,
+    writer: Worker,
 }
 
 impl SqliteStore {
-    /// Opens the file, or makes it with the folders above it, and moves its schema forward.
+    /// Opens the file, or creates it with its parent folders, and migrates its schema.
     ///
     /// # Errors
-    /// [`OpenError::File`] if the file cannot be made or is not a database, and
-    /// [`OpenError::NewerSchema`].
-    pub async fn open(path: &Path) -> Result<Self, OpenError> {
-        let unusable = |problem: String| OpenError::File { path: path.to_owned(), problem };
+    /// [`StoreOpenError::File`] if the file cannot be created or is not a database,
+    /// [`StoreOpenError::NewerSchema`] and [`StoreOpenError::OlderSchema`].
+    pub async fn open(path: &Path) -> Result<Self, StoreOpenError> {
+        let unusable = |problem: String| StoreOpenError::File { path: path.to_owned(), problem };
         let opened = path.to_owned();
         let open = move || {
-            let path = lane::create(&opened).map_err(|error| error.to_string())?;
-            let said = |error: StoreError| match std::error::Error::source(&error) {
+            let path = worker::create(&opened).map_err(|error| error.to_string())?;
+            let cause = |error: StoreError| match std::error::Error::source(&error) {
                 Some(source) => source.to_string(),
                 None => error.to_string(),
             };
-            let writer = lane::connect(&path).map_err(said)?;
-            let found = sql::migrate(&writer).map_err(said)?;
-            if found <= SCHEMA {
-                lane::use_wal(&writer).map_err(said)?;
+            let writer = worker::connect(&path).map_err(cause)?;
+            let found = sql::migrate(&writer).map_err(cause)?;
+            if found == SCHEMA {
+                worker::use_wal(&writer).map_err(cause)?;
             }
-            let reader = lane::connect(&path).map_err(said)?;
-            Ok((writer, reader, Near::open(&path).map_err(said)?, found))
+            let reader = worker::connect(&path).map_err(cause)?;
+            Ok((writer, reader, ReadConnections::open(&path).map_err(cause)?, found))
         };
-        // Opening touches the disk and may wait for another process.
+        // Opening reads the disk and may wait for another process.
         let opened = tokio::task::spawn_blocking(open).await;
-        let (writer, reader, near, found) =
+        let (writer, reader, direct, found) =
             opened.map_err(|error| unusable(error.to_string()))?.map_err(unusable)?;
         if found > SCHEMA {
-            return Err(OpenError::NewerSchema { store: STORE, found, known: SCHEMA });
+            return Err(StoreOpenError::NewerSchema { store: STORE, found, known: SCHEMA });
         }
-        let lane = |connection, kind| {
-            Lane::new(connection, kind).map_err(|error| unusable(error.to_string()))
+        if found < OLDEST_SCHEMA {
+            let oldest = OLDEST_SCHEMA;
+            return Err(StoreOpenError::OlderSchema { store: STORE, found, oldest });
+        }
+        let worker = |connection, mode| {
+            Worker::new(connection, mode).map_err(|error| unusable(error.to_string()))
         };
-        Ok(Self { near, reader: lane(reader, Kind::Read)?, writer: lane(writer, Kind::Write)? })
+        Ok(Self {
+            direct,
+            reader: worker(reader, Mode::Read)?,
+            writer: worker(writer, Mode::Write)?,
+        })
     }
 
-    /// Reads one thing: here if it can be had at once, else on the lane that may wait for it.
-    async fn look<T: Send + 'static>(
+    /// Reads on this thread if that needs no wait, else on the reader's thread.
+    async fn read<T: Send + 'static>(
         &self,
-        look: impl Fn(&rusqlite::Connection) -> Result<T, StoreError> + Send + 'static,
+        read: impl Fn(&rusqlite::Connection) -> Result<T, StoreError> + Send + 'static,
     ) -> Result<T, StoreError> {
-        match self.near.look(&look) {
-            Some(seen) => seen,
-            None => self.reader.run(move |db| look(db)).await,
+        match self.direct.try_read(&read) {
+            Some(result) => result,
+            None => self.reader.run(move |db| read(db)).await,
         }
     }
 }
 
-/// What SQLite says, in the words of the contract.
+/// Converts an error of SQLite.
 fn fault(error: rusqlite::Error) -> StoreError {
     use rusqlite::Error as E;
     let damaged = match &error {
@@ -117,27 +128,27 @@ impl Store for SqliteStore {
     }
 
     async fn load(&self, id: SessionId) -> Result<Option<Record>, StoreError> {
-        self.look(move |db| sql::load(db, id)).await
+        self.read(move |db| sql::load(db, id)).await
     }
 
-    async fn find(
+    async fn find_by_key(
         &self,
         owner: &Owner,
         agent: &Agent,
         key: &Key,
     ) -> Result<Option<Record>, StoreError> {
         let name = [owner.as_str(), agent.as_str(), key.as_str()].map(str::to_owned);
-        self.look(move |db| sql::find(db, &name)).await
+        self.read(move |db| sql::find_by_key(db, &name)).await
     }
 
     async fn replace(
         &self,
         record: &Record,
-        seen: Seen,
+        expected: ExpectedRevision,
         by: Option<Lease>,
     ) -> Result<Revision, StoreError> {
         let record = record.clone();
-        self.writer.run(move |db| sql::replace(db, record, seen, by)).await
+        self.writer.run(move |db| sql::replace(db, record, expected, by)).await
     }
 
     async fn touch(
@@ -163,13 +174,13 @@ impl Store for SqliteStore {
         self.reader.run(move |db| sql::list(db, owner.as_ref(), after, limit)).await
     }
 
-    async fn due(
+    async fn list_due(
         &self,
         now: Timestamp,
         after: Option<(Timestamp, SessionId)>,
         limit: usize,
     ) -> Result<Vec<Record>, StoreError> {
-        self.reader.run(move |db| sql::due(db, now, after, limit)).await
+        self.reader.run(move |db| sql::list_due(db, now, after, limit)).await
     }
 
     async fn purge(&self, ended_before: Timestamp, limit: usize) -> Result<u64, StoreError> {
@@ -185,22 +196,22 @@ impl Store for SqliteStore {
         self.writer.run(move |db| sql::add_handle(db, id, hash, by)).await
     }
 
-    async fn find_handle(&self, hash: HandleHash) -> Result<Option<Record>, StoreError> {
-        self.look(move |db| sql::find_handle(db, hash)).await
+    async fn find_by_handle(&self, hash: HandleHash) -> Result<Option<Record>, StoreError> {
+        self.read(move |db| sql::find_by_handle(db, hash)).await
     }
 
     async fn put_connection(
         &self,
         connection: &Connection,
-        unused: Timestamp,
+        stale_before: Timestamp,
         by: Option<Lease>,
     ) -> Result<(), StoreError> {
         let connection = connection.clone();
-        self.writer.run(move |db| sql::put_connection(db, &connection, unused, by)).await
+        self.writer.run(move |db| sql::put_connection(db, &connection, stale_before, by)).await
     }
 
-    async fn connection(&self, name: HandleHash) -> Result<Option<Connection>, StoreError> {
-        self.look(move |db| sql::connection(db, name)).await
+    async fn load_connection(&self, name: HandleHash) -> Result<Option<Connection>, StoreError> {
+        self.read(move |db| sql::load_connection(db, name)).await
     }
 
     async fn touch_connections(
@@ -220,90 +231,81 @@ impl Store for SqliteStore {
         self.writer.run(move |db| sql::remove_connection(db, name, by)).await
     }
 
-    async fn state(&self, id: SessionId, key: &str) -> Result<Option<Value>, StoreError> {
+    async fn load_state(&self, id: SessionId, key: &str) -> Result<Option<StateValue>, StoreError> {
         let key = key.to_owned();
-        self.look(move |db| sql::state(db, id, &key)).await
+        self.read(move |db| sql::load_state(db, id, &key)).await
     }
 
-    async fn state_keys(&self, id: SessionId) -> Result<Vec<StateKey>, StoreError> {
-        self.reader.run(move |db| sql::state_keys(db, id)).await
+    async fn list_state_keys(&self, id: SessionId) -> Result<Vec<StateKey>, StoreError> {
+        self.reader.run(move |db| sql::list_state_keys(db, id)).await
     }
 
     async fn put_state(
         &self,
         id: SessionId,
-        put: Put<'_>,
+        write: StateWrite<'_>,
         by: Option<Lease>,
     ) -> Result<Revision, StoreError> {
-        let (key, bytes, expect, limits) =
-            (put.key.to_owned(), put.bytes.to_owned(), put.expect, put.limits);
-        let put = move |db: &_| {
-            sql::put_state(db, id, Put { key: &key, bytes: &bytes, expect, limits }, by)
+        let (key, bytes, expected, limits) =
+            (write.key.to_owned(), write.bytes.to_owned(), write.expected, write.limits);
+        let write = move |db: &_| {
+            sql::put_state(db, id, StateWrite { key: &key, bytes: &bytes, expected, limits }, by)
         };
-        self.writer.run(put).await
+        self.writer.run(write).await
     }
 
     async fn remove_state(
         &self,
         id: SessionId,
         key: &str,
-        expect: Expect,
+        expected: ExpectedValue,
         by: Option<Lease>,
     ) -> Result<(), StoreError> {
         let key = key.to_owned();
-        self.writer.run(move |db| sql::remove_state(db, id, &key, expect, by)).await
+        self.writer.run(move |db| sql::remove_state(db, id, &key, expected, by)).await
     }
 
-    async fn put_content(&self, content: &[u8]) -> Result<Digest, StoreError> {
-        let (digest, content) = (content_digest(content), content.to_owned());
-        self.writer.run(move |db| sql::put_content(db, digest, &content)).await
-    }
-
-    async fn content(&self, digest: Digest) -> Result<Option<Vec<u8>>, StoreError> {
-        self.reader.run(move |db| sql::content(db, digest)).await
-    }
-
-    async fn hold(&self, holder: &Holder, ttl: Duration) -> Result<Lease, StoreError> {
+    async fn acquire_lease(&self, holder: &Holder, ttl: Duration) -> Result<Lease, StoreError> {
         let holder = holder.clone();
-        self.writer.run(move |db| sql::hold(db, &holder, span(ttl))).await
+        self.writer.run(move |db| sql::acquire_lease(db, &holder, millis(ttl))).await
     }
 
-    async fn renew(&self, lease: Lease, ttl: Duration) -> Result<(), StoreError> {
-        self.writer.run(move |db| sql::renew(db, lease, span(ttl))).await
+    async fn renew_lease(&self, lease: Lease, ttl: Duration) -> Result<(), StoreError> {
+        self.writer.run(move |db| sql::renew_lease(db, lease, millis(ttl))).await
     }
 
-    async fn leave(&self, lease: Lease) -> Result<(), StoreError> {
-        self.writer.run(move |db| sql::leave(db, lease)).await
+    async fn release_lease(&self, lease: Lease) -> Result<(), StoreError> {
+        self.writer.run(move |db| sql::release_lease(db, lease)).await
     }
 
-    async fn holder(&self, lease: Lease) -> Result<Option<Holder>, StoreError> {
-        self.look(move |db| sql::holder(db, lease)).await
+    async fn lease_holder(&self, lease: Lease) -> Result<Option<Holder>, StoreError> {
+        self.read(move |db| sql::lease_holder(db, lease)).await
     }
 
     async fn claim(&self, id: SessionId, lease: Lease) -> Result<Record, StoreError> {
         self.writer.run(move |db| sql::claim(db, id, lease)).await
     }
 
-    async fn release(&self, id: SessionId, lease: Lease) -> Result<(), StoreError> {
-        self.writer.run(move |db| sql::release(db, id, lease)).await
+    async fn release_claim(&self, id: SessionId, lease: Lease) -> Result<(), StoreError> {
+        self.writer.run(move |db| sql::release_claim(db, id, lease)).await
     }
 }
 
 #[async_trait]
-impl Events for SqliteStore {
+impl EventLog for SqliteStore {
     async fn append(&self, topic: &Topic, body: &[u8]) -> Result<u64, StoreError> {
         let (topic, body) = (topic.clone(), body.to_owned());
         self.writer.run(move |db| sql::append(db, &topic, &body)).await
     }
 
-    async fn after(
+    async fn read_after(
         &self,
         topic: &Topic,
         after: u64,
         limit: usize,
     ) -> Result<Vec<Event>, StoreError> {
         let topic = topic.clone();
-        self.reader.run(move |db| sql::after(db, &topic, after, limit)).await
+        self.reader.run(move |db| sql::read_after(db, &topic, after, limit)).await
     }
 
     async fn trim(&self, topic: &Topic, through: u64) -> Result<(), StoreError> {
@@ -311,8 +313,8 @@ impl Events for SqliteStore {
         self.writer.run(move |db| sql::trim(db, &topic, through)).await
     }
 
-    async fn forget(&self, owner: &Owner, session: SessionId) -> Result<(), StoreError> {
+    async fn remove_session(&self, owner: &Owner, session: SessionId) -> Result<(), StoreError> {
         let owner = owner.clone();
-        self.writer.run(move |db| sql::forget(db, &owner, session)).await
+        self.writer.run(move |db| sql::remove_session(db, &owner, session)).await
     }
 }

@@ -1,7 +1,7 @@
-//! The PostgreSQL store keeps every promise of the contract (R061), and what is its own to promise.
+//! Conformance of the PostgreSQL store (R061), and tests of its own behaviour.
 
 #![cfg(feature = "postgres")]
-// A test stops at the first surprise, and so does what it is made of.
+// Tests and their helpers fail by a panic.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 #[path = "postgres/access.rs"]
@@ -15,7 +15,7 @@ mod races;
 #[path = "postgres/schema.rs"]
 mod schema;
 
-use stayput_core::promises::Fixture;
+use stayput_core::conformance::Fixture;
 use stayput_testkit::{fixture::Opened, postgres::PostgresUrl};
 
 async fn open() -> Opened<PostgresUrl> {
@@ -23,17 +23,17 @@ async fn open() -> Opened<PostgresUrl> {
     Opened::at(&url.url.clone(), url).await
 }
 
-stayput_core::store_promises!(open);
-stayput_core::events_promises!(open);
+stayput_core::store_conformance!(open);
+stayput_core::event_log_conformance!(open);
 
 #[test]
-fn postgres_follows_the_model() {
+fn postgres_store_matches_the_model() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let opened = runtime.block_on(open());
     stayput_testkit::stories::one_by_one(&runtime, &opened.store(), 32);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn postgres_adds_up_when_all_act_at_once() {
+async fn postgres_store_is_consistent_under_concurrency() {
     stayput_testkit::stories::all_at_once(open().await.store(), 8, 60).await;
 }

@@ -1,8 +1,8 @@
-//! The Redis store keeps every promise of the contract (R061), on a server and on a node of a cluster,
-//! and what is its own to promise.
+//! Conformance of the Redis store (R061) on a server and on a node of a cluster, and tests of its own
+//! behaviour.
 
 #![cfg(feature = "redis")]
-// A test stops at the first surprise, and so does what it is made of.
+// Tests and their helpers fail by a panic.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 #[path = "redis/access.rs"]
@@ -16,7 +16,7 @@ mod outage;
 #[path = "redis/races.rs"]
 mod races;
 
-use stayput_core::promises::Fixture;
+use stayput_core::conformance::Fixture;
 use stayput_testkit::{fixture::Opened, redis::RedisUrl};
 
 async fn open() -> Opened<RedisUrl> {
@@ -24,22 +24,22 @@ async fn open() -> Opened<RedisUrl> {
     Opened::at(&url.url.clone(), url).await
 }
 
-stayput_core::store_promises!(open);
-stayput_core::events_promises!(open);
+stayput_core::store_conformance!(open);
+stayput_core::event_log_conformance!(open);
 
 #[test]
-fn redis_follows_the_model() {
+fn redis_store_matches_the_model() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let opened = runtime.block_on(open());
     stayput_testkit::stories::one_by_one(&runtime, &opened.store(), 64);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn redis_adds_up_when_all_act_at_once() {
+async fn redis_store_is_consistent_under_concurrency() {
     stayput_testkit::stories::all_at_once(open().await.store(), 8, 60).await;
 }
 
-/// A node of a cluster refuses whatever touches two slots.
+/// A node of a cluster refuses a command on two slots.
 mod cluster {
     use super::{Opened, RedisUrl};
 
@@ -48,6 +48,6 @@ mod cluster {
         Opened::at(&url.url.clone(), url).await
     }
 
-    stayput_core::store_promises!(open);
-    stayput_core::events_promises!(open);
+    stayput_core::store_conformance!(open);
+    stayput_core::event_log_conformance!(open);
 }

@@ -1,10 +1,10 @@
-//! The SQLite store keeps every promise of the contract (R061), and what is its own to promise.
+//! Conformance of the SQLite store (R061), and tests of its file.
 
-// Helpers stand outside of the tests that the lint knows; tasks of tests belong to no session.
+// The lint does not see that helpers outside of test functions are tests; tasks of tests belong to no session.
 #![allow(clippy::unwrap_used, clippy::print_stdout, clippy::disallowed_methods)]
 #![cfg(feature = "sqlite")]
 
-use stayput_core::promises::Fixture;
+use stayput_core::conformance::Fixture;
 use stayput_testkit::fixture::Opened;
 use tempfile::TempDir;
 
@@ -14,23 +14,23 @@ async fn open() -> Opened<TempDir> {
     Opened::at(&url, folder).await
 }
 
-stayput_core::store_promises!(open);
-stayput_core::events_promises!(open);
+stayput_core::store_conformance!(open);
+stayput_core::event_log_conformance!(open);
 
 #[test]
-fn sqlite_follows_the_model() {
+fn sqlite_store_matches_the_model() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let opened = runtime.block_on(open());
     stayput_testkit::stories::one_by_one(&runtime, &opened.store(), 64);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn sqlite_adds_up_when_all_act_at_once() {
+async fn sqlite_store_is_consistent_under_concurrency() {
     stayput_testkit::stories::all_at_once(open().await.store(), 8, 60).await;
 }
 
 mod file {
-    //! What is SQLite's own to promise.
+    //! Durability, permissions and schema of the file.
 
     use std::{
         io::{BufRead, BufReader},
@@ -41,12 +41,12 @@ mod file {
     };
 
     use stayput_core::{
-        Blame, Connection, Expect, Expiry, Handle, Owner, Put, Record, Retry, StateLimits, Store,
+        Blame, ExpectedValue, Expiry, Owner, Record, Retry, StateLimits, StateWrite, Store,
         StoreError, Timestamp,
     };
-    use stayput_stores::{Database, OpenError};
+    use stayput_stores::{Database, StoreOpenError};
 
-    async fn open(path: &Path) -> Result<Database, OpenError> {
+    async fn open(path: &Path) -> Result<Database, StoreOpenError> {
         stayput_stores::open(&format!("sqlite:{}", path.display())).await
     }
 
@@ -54,8 +54,8 @@ mod file {
         Record::new(Owner::local(), Expiry::NEVER, Timestamp::from_millis(1))
     }
 
-    fn put<'a>(key: &'a str, bytes: &'a [u8]) -> Put<'a> {
-        Put { key, bytes, expect: Expect::Any, limits: StateLimits::default() }
+    fn put<'a>(key: &'a str, bytes: &'a [u8]) -> StateWrite<'a> {
+        StateWrite { key, bytes, expected: ExpectedValue::Any, limits: StateLimits::default() }
     }
 
     fn sqlite3(path: &Path) -> rusqlite::Connection {
@@ -63,7 +63,7 @@ mod file {
     }
 
     #[tokio::test]
-    async fn the_file_and_its_folders_are_its_owners_alone() {
+    async fn file_and_folders_are_private() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("new/deep/a.db");
         let database = open(&path).await.unwrap();
@@ -76,7 +76,7 @@ mod file {
     }
 
     #[tokio::test]
-    async fn what_was_kept_is_there_after_opening_again() {
+    async fn stored_data_survives_a_restart() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a.db");
         let kept = record();
@@ -86,17 +86,17 @@ mod file {
         drop(first);
         let second = open(&path).await.unwrap();
         assert_eq!(second.store.load(kept.id).await.unwrap(), Some(kept.clone()));
-        assert_eq!(second.store.state(kept.id, "x").await.unwrap().unwrap().bytes, b"1");
+        assert_eq!(second.store.load_state(kept.id, "x").await.unwrap().unwrap().bytes, b"1");
     }
 
-    /// Invariant 12: what was acknowledged is there after `kill -9` in the middle of writes.
+    /// Invariant 12: acknowledged writes survive `kill -9` in the middle of writes.
     #[test]
     fn acknowledged_writes_survive_kill_nine() {
         const FILE: &str = "STAYPUT_TEST_WRITE_TO";
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
         if let Ok(path) = std::env::var(FILE) {
-            // This is the child that will be killed: it says what was acknowledged, and goes on.
-            return runtime.block_on(write_without_end(Path::new(&path)));
+            // This is the child that will be killed: it prints what was acknowledged, and goes on.
+            return runtime.block_on(write_forever(Path::new(&path)));
         }
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a.db");
@@ -118,11 +118,11 @@ mod file {
             runtime.block_on(async {
                 let store = open(&path).await.unwrap().store;
                 let id = id.parse().unwrap();
-                let found = store.state(id, "count").await.unwrap().unwrap();
+                let found = store.load_state(id, "count").await.unwrap().unwrap();
                 let found: u64 = String::from_utf8(found.bytes).unwrap().parse().unwrap();
                 assert!(found >= count.parse().unwrap(), "{found} of {count} are left");
-                // Both were written by one call each, one after the other: never the second alone.
-                let behind = store.state(id, "behind").await.unwrap();
+                // Both were written by one call each, one after the other: never only the second.
+                let behind = store.load_state(id, "behind").await.unwrap();
                 let behind =
                     behind.map_or(0, |it| String::from_utf8(it.bytes).unwrap().parse().unwrap());
                 assert!(behind == found || behind + 1 == found, "{behind} and {found}");
@@ -133,7 +133,7 @@ mod file {
         }
     }
 
-    async fn write_without_end(path: &Path) {
+    async fn write_forever(path: &Path) {
         let store = open(path).await.unwrap().store;
         let record = record();
         store.insert(&record, None).await.unwrap();
@@ -146,7 +146,7 @@ mod file {
     }
 
     #[tokio::test(flavor = "multi_thread")]
-    async fn a_file_that_another_process_has_locked_is_unavailable_until_it_is_free() {
+    async fn locked_file_is_unavailable_until_it_is_unlocked() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a.db");
         let store = open(&path).await.unwrap().store;
@@ -159,63 +159,59 @@ mod file {
         let error = refused.expect("an answer").unwrap_err();
         assert!(matches!(error, StoreError::Unavailable { store: "sqlite", .. }), "{error:?}");
         assert_eq!((error.retry(), error.blame()), (Retry::Later, Blame::Store));
-        assert_eq!(store.load(kept.id).await.unwrap(), Some(kept), "reading goes on meanwhile");
+        assert_eq!(store.load(kept.id).await.unwrap(), Some(kept), "reads work meanwhile");
         other.execute_batch("rollback").unwrap();
         store.insert(&record(), None).await.unwrap();
     }
 
     #[tokio::test]
-    async fn a_newer_schema_is_refused_and_left_alone() {
+    async fn newer_schema_is_refused_and_unchanged() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a.db");
         drop(open(&path).await.unwrap());
         sqlite3(&path).execute_batch("pragma user_version = 7").unwrap();
         let error = open(&path).await.unwrap_err();
-        assert!(matches!(error, OpenError::NewerSchema { found: 7, known: 2, .. }), "{error:?}");
+        assert!(
+            matches!(error, StoreOpenError::NewerSchema { found: 7, known: 3, .. }),
+            "{error:?}"
+        );
         assert!(error.to_string().contains("run the newer version"), "{error}");
         let version: i64 =
             sqlite3(&path).query_row("pragma user_version", [], |row| row.get(0)).unwrap();
         assert_eq!(version, 7);
     }
 
-    /// A file of before is moved forward, with what is in it.
+    /// Schemas before 3 stored other field names, so they are not migrated.
     #[tokio::test]
-    async fn an_older_schema_is_moved_forward() {
+    async fn older_schema_is_refused_and_unchanged() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a.db");
-        let (kept, name) = (record(), Handle::generate().hash(&Owner::local()));
-        let used = Timestamp::from_millis(5);
-        let connection = Connection { name, session: kept.id, used, body: vec![1] };
-        let store = open(&path).await.unwrap().store;
-        store.insert(&kept, None).await.unwrap();
-        store.put_connection(&connection, used, None).await.unwrap();
-        drop(store);
-        let before = "drop index connection_session; alter table connection drop column used;
-                      create index connection_session on connection (session); pragma user_version = 1";
-        sqlite3(&path).execute_batch(before).unwrap();
-        let store = open(&path).await.unwrap().store;
-        let found = store.connection(name).await.unwrap();
-        let used = Timestamp::from_millis(0);
-        assert_eq!(found, Some(Connection { used, ..connection }));
-        assert_eq!(store.touch_connections(&[(name, used)], None).await.unwrap(), 1);
+        drop(open(&path).await.unwrap());
+        sqlite3(&path).execute_batch("pragma user_version = 2").unwrap();
+        let error = open(&path).await.unwrap_err();
+        let older = matches!(error, StoreOpenError::OlderSchema { found: 2, oldest: 3, .. });
+        assert!(older && error.to_string().contains("name another store"), "{error}");
+        let version: i64 =
+            sqlite3(&path).query_row("pragma user_version", [], |row| row.get(0)).unwrap();
+        assert_eq!(version, 2);
     }
 
     #[tokio::test]
-    async fn what_is_not_a_database_is_named() {
+    async fn file_that_is_no_database_is_refused_with_its_path() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("notes.txt");
         std::fs::write(&path, "no database, but a text that is long enough to be taken for one")
             .unwrap();
         for bad in [path.clone(), folder.path().to_owned(), path.join("below.db")] {
             let error = open(&bad).await.unwrap_err();
-            assert!(matches!(error, OpenError::File { .. }), "{error:?}");
+            assert!(matches!(error, StoreOpenError::File { .. }), "{error:?}");
             assert!(error.to_string().contains(&bad.display().to_string()), "{error}");
         }
         assert!(std::fs::read_to_string(&path).unwrap().starts_with("no database"));
     }
 
     #[tokio::test]
-    async fn a_database_of_another_program_is_left_alone() {
+    async fn database_of_another_program_is_refused_and_unchanged() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("photos.db");
         sqlite3(&path).execute_batch("create table photo (id)").unwrap();
@@ -227,7 +223,7 @@ mod file {
     }
 
     #[tokio::test]
-    async fn a_file_that_is_open_to_others_is_closed_to_them() {
+    async fn existing_file_is_made_private() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a.db");
         std::fs::write(&path, "").unwrap();
@@ -236,9 +232,9 @@ mod file {
         assert_eq!(path.metadata().unwrap().permissions().mode() & 0o777, 0o600);
     }
 
-    /// One record that cannot be read does not keep the others from ending.
+    /// A record that cannot be decoded does not keep the others from ending.
     #[tokio::test]
-    async fn what_cannot_be_read_is_passed_over_by_due() {
+    async fn list_due_skips_undecodable_records() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a.db");
         let store = open(&path).await.unwrap().store;
@@ -249,7 +245,7 @@ mod file {
         store.insert(&good, None).await.unwrap();
         let spoil = "update session set detail = 'secret' where id = ?1";
         sqlite3(&path).execute(spoil, [bad.id.to_string()]).unwrap();
-        let due = store.due(Timestamp::MAX, None, 9).await.unwrap();
+        let due = store.list_due(Timestamp::MAX, None, 9).await.unwrap();
         assert_eq!(due.iter().map(|record| record.id).collect::<Vec<_>>(), [good.id]);
         let error = store.load(bad.id).await.unwrap_err();
         assert!(
@@ -258,7 +254,7 @@ mod file {
     }
 
     #[tokio::test(flavor = "multi_thread")]
-    async fn many_may_open_a_new_file_at_once() {
+    async fn concurrent_opens_of_a_new_file_succeed() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a.db");
         let opening = (0..8).map(|_| {

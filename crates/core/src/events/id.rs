@@ -1,4 +1,4 @@
-//! Event ids that only their reader can use.
+//! Event ids that only work for the client they were sent to.
 
 use std::fmt;
 
@@ -7,10 +7,10 @@ use sha2::Sha256;
 
 use crate::{Owner, SessionId, Topic};
 
-/// Seals the places in a topic into ids for clients, and opens them again.
+/// Converts positions in a topic to sealed ids for clients, and back.
 ///
-/// An id is a place and a code over owner, session, stream and number. A client that makes one up,
-/// or shows one of another session or owner, gets [`UnknownEvent`] and learns nothing.
+/// An id holds the position and a MAC over owner, session, stream and number. A client that invents
+/// an id, or shows one of another session or owner, gets [`UnknownEvent`].
 ///
 /// ```
 /// use stayput_core::{EventIds, Owner, SessionId, Timestamp, Topic};
@@ -25,36 +25,36 @@ use crate::{Owner, SessionId, Topic};
 #[derive(Clone)]
 pub struct EventIds(Hmac<Sha256>);
 
-/// The event id was not made here for this owner and session.
+/// The event id was not issued for this owner and session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("there is no such event")]
 pub struct UnknownEvent;
 
-/// 128 bits of the code are enough for something that must be guessed online.
-const CODE_BYTES: usize = 16;
+/// 128 bits of the MAC suffice, because a guess can only be checked online.
+const MAC_BYTES: usize = 16;
 
 impl EventIds {
-    /// Ids under this secret. All processes that serve a store must share it.
+    /// Uses this secret. All processes on one store must share it.
     #[must_use]
     pub fn new(secret: &[u8; 32]) -> Self {
-        // HMAC fills a short key up to one block of the hash with zeros.
+        // HMAC pads a short key with zeros to one block of the hash.
         let mut block = [0; 64];
         block[..secret.len()].copy_from_slice(secret);
         Self(Hmac::new(&block.into()))
     }
 
-    /// The id of an event, for the client that reads this topic.
+    /// Returns the id of an event for the client of this topic.
     #[must_use]
     pub fn seal(&self, topic: &Topic, number: u64) -> String {
-        let code = self.code(topic, number).finalize().into_bytes();
+        let mac = self.mac(topic, number).finalize().into_bytes();
         let mut id = format!("{}-{number}-", topic.stream);
-        for byte in &code[..CODE_BYTES] {
+        for byte in &mac[..MAC_BYTES] {
             id.push_str(&format!("{byte:02x}"));
         }
         id
     }
 
-    /// The place that an id stands for.
+    /// Returns the position behind an id.
     ///
     /// # Errors
     /// [`UnknownEvent`] if it was not sealed for this owner and session.
@@ -66,40 +66,40 @@ impl EventIds {
     ) -> Result<(Topic, u64), UnknownEvent> {
         let mut parts = id.split('-');
         let mut part = || parts.next().ok_or(UnknownEvent);
-        let (stream, number, code) = (number(part()?)?, number(part()?)?, bytes(part()?)?);
+        let (stream, number, mac) = (number(part()?)?, number(part()?)?, bytes(part()?)?);
         if parts.next().is_some() {
             return Err(UnknownEvent);
         }
         let topic = Topic { owner: owner.clone(), session, stream };
-        match self.code(&topic, number).verify_truncated_left(&code) {
+        match self.mac(&topic, number).verify_truncated_left(&mac) {
             Ok(()) => Ok((topic, number)),
             Err(_) => Err(UnknownEvent),
         }
     }
 
-    fn code(&self, topic: &Topic, number: u64) -> Hmac<Sha256> {
-        let mut code = self.0.clone();
-        // The owner is the only part of variable length, so it stands last.
-        code.update(topic.session.as_uuid().as_bytes());
-        code.update(&topic.stream.to_be_bytes());
-        code.update(&number.to_be_bytes());
-        code.update(topic.owner.as_str().as_bytes());
-        code
+    fn mac(&self, topic: &Topic, number: u64) -> Hmac<Sha256> {
+        let mut mac = self.0.clone();
+        // The owner is the only part of variable length, so it comes last.
+        mac.update(topic.session.as_uuid().as_bytes());
+        mac.update(&topic.stream.to_be_bytes());
+        mac.update(&number.to_be_bytes());
+        mac.update(topic.owner.as_str().as_bytes());
+        mac
     }
 }
 
-/// A number in its one spelling.
+/// Parses a number and refuses a second spelling of it.
 fn number(text: &str) -> Result<u64, UnknownEvent> {
     let value: u64 = text.parse().map_err(|_| UnknownEvent)?;
     if value.to_string() == text { Ok(value) } else { Err(UnknownEvent) }
 }
 
-fn bytes(text: &str) -> Result<[u8; CODE_BYTES], UnknownEvent> {
+fn bytes(text: &str) -> Result<[u8; MAC_BYTES], UnknownEvent> {
     let lower = |digit: u8| digit.is_ascii_digit() || (b'a'..=b'f').contains(&digit);
-    if text.len() != CODE_BYTES * 2 || !text.bytes().all(lower) {
+    if text.len() != MAC_BYTES * 2 || !text.bytes().all(lower) {
         return Err(UnknownEvent);
     }
-    let mut bytes = [0; CODE_BYTES];
+    let mut bytes = [0; MAC_BYTES];
     for (n, byte) in bytes.iter_mut().enumerate() {
         *byte = u8::from_str_radix(&text[n * 2..n * 2 + 2], 16).map_err(|_| UnknownEvent)?;
     }
@@ -118,7 +118,7 @@ mod tests {
     use crate::Timestamp;
 
     #[test]
-    fn an_id_opens_only_for_its_owner_session_and_place() {
+    fn id_opens_for_its_owner_session_and_position_only() {
         let ids = EventIds::new(&[1; 32]);
         let session = SessionId::generate(Timestamp::from_millis(1));
         let other = SessionId::generate(Timestamp::from_millis(1));

@@ -1,66 +1,67 @@
-//! Connections of clients, and the sessions they lead to.
+//! Connections of clients.
 
-use super::{OpenError, Sessions};
+use super::{SessionOpenError, Sessions};
 use crate::{Connection, Handle, HandleHash, Owner, Session, SessionId};
 
-/// How many times of use are noted at once.
-const BATCH: usize = 256;
+/// Maximum times of use in one call of the store.
+const TOUCH_BATCH: usize = 256;
 
 impl Sessions {
-    /// Keeps a connection that leads to a session, new or changed. `name` is the secret that its
-    /// client shows, and `body` is for whoever speaks with the client.
+    /// Stores a new or changed connection to a session. `name` is the secret that the client sends,
+    /// and `body` is the protocol state of the connection.
     ///
-    /// Of many that lead to this session, those are forgotten that nobody used for as long as it may idle.
+    /// If the session has many connections, those that were unused for its idle time are removed.
     ///
     /// # Errors
-    /// [`OpenError::LeaseLost`] or what the store says.
+    /// [`SessionOpenError::LeaseLost`] or an error of the store.
     pub async fn connect(
         &self,
         session: &Session,
         name: &Handle,
         body: &[u8],
-    ) -> Result<(), OpenError> {
+    ) -> Result<(), SessionOpenError> {
         let (name, session_id) = (name.hash(session.owner()), session.id());
-        let used = self.clock.now();
-        let unused = Connection::unused(used, session.record().expiry);
-        let connection = Connection { name, session: session_id, used, body: body.to_owned() };
-        let kept = self.store.put_connection(&connection, unused, Some(self.lease()?)).await;
-        Ok(self.heed(session, kept)?)
+        let last_used = self.clock.now();
+        let stale_before = Connection::stale_before(last_used, session.record().expiry);
+        let connection = Connection { name, session: session_id, last_used, body: body.to_owned() };
+        let stored =
+            self.store.put_connection(&connection, stale_before, Some(self.lease()?)).await;
+        Ok(self.release_if_not_holder(session, stored)?)
     }
 
-    /// Notes that connections are used now. To be called for each, while it is used, once in
-    /// [`Connection::NOTED`].
+    /// Records that connections are in use now. Call it for each used connection once per
+    /// [`Connection::TOUCH_INTERVAL`].
     ///
     /// # Errors
-    /// [`OpenError::LeaseLost`] or what the store says.
-    pub async fn used(&self, names: &[HandleHash]) -> Result<(), OpenError> {
+    /// [`SessionOpenError::LeaseLost`] or an error of the store.
+    pub async fn touch_connections(&self, names: &[HandleHash]) -> Result<(), SessionOpenError> {
         let now = self.clock.now();
-        for batch in names.chunks(BATCH) {
+        for batch in names.chunks(TOUCH_BATCH) {
             let used: Vec<_> = batch.iter().map(|name| (*name, now)).collect();
             self.store.touch_connections(&used, Some(self.lease()?)).await?;
         }
         Ok(())
     }
 
-    /// Where a connection of `owner` leads to, and what was kept with it; `None` if `owner` has no
+    /// Returns the session and the body of a connection of `owner`, or `None` if `owner` has no
     /// such connection.
     ///
     /// # Errors
-    /// What the store says.
-    pub async fn connection(
+    /// An error of the store.
+    pub async fn find_connection(
         &self,
         owner: &Owner,
         name: &Handle,
-    ) -> Result<Option<(SessionId, Vec<u8>)>, OpenError> {
-        let found = self.store.connection(name.hash(owner)).await?;
+    ) -> Result<Option<(SessionId, Vec<u8>)>, SessionOpenError> {
+        let found = self.store.load_connection(name.hash(owner)).await?;
         Ok(found.map(|connection| (connection.session, connection.body)))
     }
 
-    /// Forgets a connection of `owner`. Forgetting twice is fine.
+    /// Removes a connection of `owner`. A missing one is not an error.
     ///
     /// # Errors
-    /// [`OpenError::LeaseLost`] or what the store says.
-    pub async fn disconnect(&self, owner: &Owner, name: &Handle) -> Result<(), OpenError> {
+    /// [`SessionOpenError::LeaseLost`] or an error of the store.
+    pub async fn disconnect(&self, owner: &Owner, name: &Handle) -> Result<(), SessionOpenError> {
         Ok(self.store.remove_connection(name.hash(owner), Some(self.lease()?)).await?)
     }
 }

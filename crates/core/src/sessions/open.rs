@@ -3,66 +3,75 @@
 use std::sync::Arc;
 
 use super::{
-    ATTEMPTS, OpenError, Opened, Origin, Sessions, Wish,
-    over::Known,
-    table::{Reservation, Room, Watch},
+    MAX_ATTEMPTS, OpenOptions, OpenedSession, Origin, SessionOpenError, Sessions,
+    backlog::Reachability,
+    table::{RemovalWatch, Reservation, ReserveOutcome},
 };
 use crate::{
-    Agent, Connection, EndReason, Expiry, Generation, Handle, HandleHash, Key, Lease, Name, Owner,
-    Reading, Record, Seen, Session, SessionId, StoreError, session::InUse,
+    ActiveSession, Agent, ClockReading, Connection, EndReason, ExpectedRevision, Expiry,
+    Generation, Handle, HandleHash, Key, Lease, Name, Owner, Record, Session, SessionId,
+    StoreError,
 };
 
 impl Sessions {
-    /// Finds the session that is wished for, or creates it.
+    /// Finds the session of `options`, or creates it.
     ///
-    /// One call or fifty at once, here or in several processes: a key leads to one session.
+    /// Concurrent calls with one key, here or in several processes, get one session.
     ///
     /// # Errors
-    /// [`OpenError::HeldElsewhere`], [`OpenError::AtCapacity`], [`OpenError::LeaseLost`] or what the
-    /// store says.
-    pub async fn open(&self, wish: &Wish) -> Result<Opened, OpenError> {
-        for _ in 0..ATTEMPTS {
-            if let Some((agent, key)) = &wish.name
-                && let Some(session) = self.held_by_key(&wish.owner, agent, key)?
+    /// [`SessionOpenError::HeldElsewhere`], [`SessionOpenError::AtCapacity`],
+    /// [`SessionOpenError::LeaseLost`] or an error of the store.
+    pub async fn open(&self, options: &OpenOptions) -> Result<OpenedSession, SessionOpenError> {
+        for _ in 0..MAX_ATTEMPTS {
+            if let Some((agent, key)) = &options.name
+                && let Some(session) = self.enter_held_by_key(&options.owner, agent, key)?
             {
-                return self.found(session, wish).await;
+                return self.connect_existing(session, options).await;
             }
-            let opened = match self.create(wish).await {
-                Err(OpenError::Store(StoreError::Taken { by })) => match self.resume(by).await {
-                    Ok(session) => return self.found(session, wish).await,
-                    Err(error) => Err(error),
-                },
+            let opened = match self.create(options).await {
+                Err(SessionOpenError::Store(StoreError::Taken { by })) => {
+                    match self.resume(by).await {
+                        Ok(session) => return self.connect_existing(session, options).await,
+                        Err(error) => Err(error),
+                    }
+                }
                 created => created,
             };
             match opened {
-                // It ended between being found and being claimed; the key is free now.
-                Err(OpenError::Unknown | OpenError::Over(_)) => {}
+                // It ended between the insert and the claim; the key is free now.
+                Err(SessionOpenError::Unknown | SessionOpenError::Ended(_)) => {}
                 opened => return opened,
             }
         }
         Err(StoreError::Stale.into())
     }
 
-    /// The session that was there, with the connection that is wished for.
-    async fn found(&self, session: InUse, wish: &Wish) -> Result<Opened, OpenError> {
-        if let Some((name, body)) = &wish.connection {
+    /// Adds the connection of `options` to an existing session.
+    async fn connect_existing(
+        &self,
+        session: ActiveSession,
+        options: &OpenOptions,
+    ) -> Result<OpenedSession, SessionOpenError> {
+        if let Some((name, body)) = &options.connection {
             self.connect(&session, name, body).await?;
         }
-        Ok(Opened::kept(session))
+        Ok(OpenedSession::existing(session))
     }
 
-    /// Creates the session that is wished for, and finds none.
+    /// Creates the session of `options`. Never returns an existing one.
     ///
     /// # Errors
     /// [`StoreError::Taken`] if a live session has its key, or as [`Sessions::open`].
-    pub async fn open_new(&self, wish: &Wish) -> Result<Opened, OpenError> {
-        for _ in 0..ATTEMPTS {
-            match self.create(wish).await {
-                Err(OpenError::Store(StoreError::Taken { by })) => match self.resume(by).await {
-                    // Its time had come.
-                    Err(OpenError::Unknown | OpenError::Over(_)) => {}
-                    _ => return Err(StoreError::Taken { by }.into()),
-                },
+    pub async fn open_new(&self, options: &OpenOptions) -> Result<OpenedSession, SessionOpenError> {
+        for _ in 0..MAX_ATTEMPTS {
+            match self.create(options).await {
+                Err(SessionOpenError::Store(StoreError::Taken { by })) => {
+                    match self.resume(by).await {
+                        // It had expired.
+                        Err(SessionOpenError::Unknown | SessionOpenError::Ended(_)) => {}
+                        _ => return Err(StoreError::Taken { by }.into()),
+                    }
+                }
                 created => return created,
             }
         }
@@ -72,118 +81,142 @@ impl Sessions {
     /// Finds the session with this key.
     ///
     /// # Errors
-    /// [`OpenError::Unknown`] if there is none, [`OpenError::Over`] if it is just over, or as
-    /// [`Sessions::open`].
-    pub async fn by_key(
+    /// [`SessionOpenError::Unknown`] if there is none, [`SessionOpenError::Ended`] if it has just
+    /// ended, or as [`Sessions::open`].
+    pub async fn find_by_key(
         &self,
         owner: &Owner,
         agent: &Agent,
         key: &Key,
-    ) -> Result<InUse, OpenError> {
-        if let Some(session) = self.held_by_key(owner, agent, key)? {
+    ) -> Result<ActiveSession, SessionOpenError> {
+        if let Some(session) = self.enter_held_by_key(owner, agent, key)? {
             return Ok(session);
         }
-        Box::pin(self.find_key(owner, agent, key)).await
+        Box::pin(self.load_by_key(owner, agent, key)).await
     }
 
-    async fn find_key(&self, owner: &Owner, agent: &Agent, key: &Key) -> Result<InUse, OpenError> {
-        let found = self.store.find(owner, agent, key).await?;
-        let record = found.filter(|record| record.owner == *owner).ok_or(OpenError::Unknown)?;
+    async fn load_by_key(
+        &self,
+        owner: &Owner,
+        agent: &Agent,
+        key: &Key,
+    ) -> Result<ActiveSession, SessionOpenError> {
+        let found = self.store.find_by_key(owner, agent, key).await?;
+        let record =
+            found.filter(|record| record.owner == *owner).ok_or(SessionOpenError::Unknown)?;
         self.resume(record.id).await
     }
 
-    /// The session that a name leads to, in use, if it is held here and nothing has to be waited for: the way of
-    /// nearly every call. Whoever gets nothing asks by the other ways, which also say why. A key is one that is
-    /// no agent's.
-    pub fn at_hand(&self, owner: &Owner, name: &Name) -> Option<InUse> {
+    /// Enters the session with this name if it is held here and needs no wait: the path of nearly
+    /// every call. After `None` the caller uses the other methods, which also return the reason. A
+    /// key is looked up in the namespace without an agent.
+    pub fn find_held(&self, owner: &Owner, name: &Name) -> Option<ActiveSession> {
         let now = self.clock.reading();
         self.check_lease(now).ok()?;
         let held = match name {
             Name::Handle(handle) => self.table.by_handle(&handle.hash(owner)),
             Name::Key(key) => self.table.by_key(&key.digest(owner, &Agent::none())),
         };
-        enter_at_once(held?, now)
+        enter_without_wait(held?, now)
     }
 
-    /// The same for a session that is known from before: nothing is looked up. One that was let go of is no longer it,
-    /// and has to be asked for by a name.
-    pub fn again(&self, session: Arc<Session>) -> Option<InUse> {
+    /// Enters a session that the caller already has, without a lookup. `None` for a released
+    /// session, which must be found by a name again.
+    pub fn reenter(&self, session: Arc<Session>) -> Option<ActiveSession> {
         let now = self.clock.reading();
         self.check_lease(now).ok()?;
-        enter_at_once(session, now)
+        enter_without_wait(session, now)
     }
 
-    /// Finds the session that a handle names. A provisional session is one no longer, and
-    /// [`Record::named`] says from then on that a handle led to it.
+    /// Finds the session with this handle. A provisional session becomes permanent, and
+    /// [`Record::handle_used`] is set.
     ///
     /// # Errors
-    /// [`OpenError::Unknown`] for an unknown handle and for one of another owner,
-    /// [`OpenError::Over`] if the session is over, or as [`Sessions::open`].
-    pub async fn by_handle(&self, owner: &Owner, handle: &Handle) -> Result<InUse, OpenError> {
+    /// [`SessionOpenError::Unknown`] for an unknown handle and for one of another owner,
+    /// [`SessionOpenError::Ended`] if the session has ended, or as [`Sessions::open`].
+    pub async fn find_by_handle(
+        &self,
+        owner: &Owner,
+        handle: &Handle,
+    ) -> Result<ActiveSession, SessionOpenError> {
         let (hash, now) = (handle.hash(owner), self.clock.reading());
         self.check_lease(now)?;
         let held = self.table.by_handle(&hash);
-        if let Some(session) = held.and_then(|session| enter_at_once(session, now)) {
+        if let Some(session) = held.and_then(|session| enter_without_wait(session, now)) {
             return Ok(session);
         }
-        // Boxed, so that a call on a held session does not carry the room for all of this.
-        Box::pin(self.find_handle(owner, hash)).await
+        // Boxed, so that the future of a call on a held session stays small.
+        Box::pin(self.load_by_handle(owner, hash)).await
     }
 
-    async fn find_handle(&self, owner: &Owner, hash: HandleHash) -> Result<InUse, OpenError> {
-        let found = self.store.find_handle(hash).await?;
-        let record = found.filter(|record| record.owner == *owner).ok_or(OpenError::Unknown)?;
+    async fn load_by_handle(
+        &self,
+        owner: &Owner,
+        hash: HandleHash,
+    ) -> Result<ActiveSession, SessionOpenError> {
+        let found = self.store.find_by_handle(hash).await?;
+        let record =
+            found.filter(|record| record.owner == *owner).ok_or(SessionOpenError::Unknown)?;
         let session = self.resume(record.id).await?;
         let record = session.record();
-        if record.provisional || !record.named {
+        if record.provisional || !record.handle_used {
             self.confirm(&session).await?;
         }
-        self.table.name(session.session(), hash);
+        self.table.add_handle(session.session(), hash);
         Ok(session)
     }
 
     /// Finds a session of `owner` by its id.
     ///
     /// # Errors
-    /// [`OpenError::Unknown`] for an unknown id and for one of another owner, or as
-    /// [`Sessions::by_handle`].
-    pub async fn by_id(&self, owner: &Owner, id: SessionId) -> Result<InUse, OpenError> {
+    /// [`SessionOpenError::Unknown`] for an unknown id and for one of another owner, or as
+    /// [`Sessions::find_by_handle`].
+    pub async fn find_by_id(
+        &self,
+        owner: &Owner,
+        id: SessionId,
+    ) -> Result<ActiveSession, SessionOpenError> {
         let now = self.clock.reading();
         self.check_lease(now)?;
         let held = self.table.by_id(id).filter(|session| session.owner() == owner);
-        if let Some(session) = held.and_then(|session| enter_at_once(session, now)) {
+        if let Some(session) = held.and_then(|session| enter_without_wait(session, now)) {
             return Ok(session);
         }
-        Box::pin(self.find_id(owner, id)).await
+        Box::pin(self.load_by_id(owner, id)).await
     }
 
-    async fn find_id(&self, owner: &Owner, id: SessionId) -> Result<InUse, OpenError> {
+    async fn load_by_id(
+        &self,
+        owner: &Owner,
+        id: SessionId,
+    ) -> Result<ActiveSession, SessionOpenError> {
         let found = self.store.load(id).await?;
-        found.filter(|record| record.owner == *owner).ok_or(OpenError::Unknown)?;
+        found.filter(|record| record.owner == *owner).ok_or(SessionOpenError::Unknown)?;
         self.resume(id).await
     }
 
-    /// The live sessions of `owner`, held here or not, up to `limit` in the order of their ids,
-    /// beginning after `after`. A page that is not full is the last one.
+    /// Lists up to `limit` live sessions of `owner`, held here or not, in the order of their ids,
+    /// starting after `after`. A page with fewer records is the last one.
     ///
     /// # Errors
-    /// What the store says.
+    /// An error of the store.
     pub async fn list(
         &self,
         owner: &Owner,
         after: Option<SessionId>,
         limit: usize,
-    ) -> Result<Vec<Record>, OpenError> {
-        self.listed(Some(owner), after, limit).await
+    ) -> Result<Vec<Record>, SessionOpenError> {
+        self.list_page(Some(owner), after, limit).await
     }
 
-    /// A page of sessions. When those that are held here were used is known better here.
-    async fn listed(
+    /// Reads a page of sessions. Sessions that are held here get the more recent time of use from
+    /// memory.
+    async fn list_page(
         &self,
         owner: Option<&Owner>,
         after: Option<SessionId>,
         limit: usize,
-    ) -> Result<Vec<Record>, OpenError> {
+    ) -> Result<Vec<Record>, SessionOpenError> {
         let mut page = self.store.list(owner, after, limit).await?;
         for record in &mut page {
             let held = self.table.by_id(record.id).map(|held| held.last_used());
@@ -192,143 +225,157 @@ impl Sessions {
         Ok(page)
     }
 
-    /// The live sessions of all owners, in the order of their ids, beginning after `after`: for whoever runs
-    /// the process, and for no client.
+    /// Lists the live sessions of all owners, in the order of their ids, starting after `after`.
+    /// For the operator of the process, not for clients.
     ///
     /// # Errors
-    /// What the store says.
+    /// An error of the store.
     pub async fn list_all(
         &self,
         after: Option<SessionId>,
         limit: usize,
-    ) -> Result<Vec<Record>, OpenError> {
-        self.listed(None, after, limit).await
+    ) -> Result<Vec<Record>, SessionOpenError> {
+        self.list_page(None, after, limit).await
     }
 
-    /// What is known of a session of any owner, be it over: for whoever runs the process, and for no client.
+    /// Reads the record of a session of any owner, live or tombstone. For the operator of the
+    /// process, not for clients.
     ///
     /// # Errors
-    /// What the store says.
-    pub async fn look(&self, id: SessionId) -> Result<Option<Record>, OpenError> {
+    /// An error of the store.
+    pub async fn load_record(&self, id: SessionId) -> Result<Option<Record>, SessionOpenError> {
         Ok(self.store.load(id).await?)
     }
 
-    /// The session with this id, if it is held here. It is not used by that.
+    /// Returns the session with this id if it is held here, without entering it.
     #[must_use]
-    pub fn held_by_id(&self, id: SessionId) -> Option<Arc<Session>> {
+    pub fn get_held(&self, id: SessionId) -> Option<Arc<Session>> {
         self.table.by_id(id)
     }
 
-    /// Lets a session that is over live again under its id, with nothing of its state; the loss is
-    /// to be told. A session that lives is found.
+    /// Revives an ended session under its id, without its state; the loss must be reported. A live
+    /// session is returned as it is.
     ///
     /// # Errors
-    /// [`OpenError::Unknown`] if this owner has no such session, [`StoreError::Taken`] if another
-    /// session has its key by now, or as [`Sessions::open`].
-    pub async fn revive(&self, owner: &Owner, id: SessionId) -> Result<Opened, OpenError> {
-        for _ in 0..ATTEMPTS {
+    /// [`SessionOpenError::Unknown`] if this owner has no such session, [`StoreError::Taken`] if
+    /// another session has its key now, or as [`Sessions::open`].
+    pub async fn revive(
+        &self,
+        owner: &Owner,
+        id: SessionId,
+    ) -> Result<OpenedSession, SessionOpenError> {
+        for _ in 0..MAX_ATTEMPTS {
             let found = self.store.load(id).await?;
-            let seen = found.filter(|record| record.owner == *owner).ok_or(OpenError::Unknown)?;
+            let seen =
+                found.filter(|record| record.owner == *owner).ok_or(SessionOpenError::Unknown)?;
             let revived = if seen.is_live() {
-                self.resume(id).await.map(Opened::kept)
+                self.resume(id).await.map(OpenedSession::existing)
             } else {
-                self.revive_as_seen(&seen).await
+                self.revive_tombstone(&seen).await
             };
             match revived {
-                // Somebody else revived it, or ended it again.
-                Err(OpenError::Store(StoreError::Stale) | OpenError::Over(_)) => {}
+                // Another caller revived it, or ended it again.
+                Err(SessionOpenError::Store(StoreError::Stale) | SessionOpenError::Ended(_)) => {}
                 revived => return revived,
             }
         }
         Err(StoreError::Stale.into())
     }
 
-    async fn revive_as_seen(&self, seen: &Record) -> Result<Opened, OpenError> {
-        let place = self.place(&seen.owner, false).await?;
+    async fn revive_tombstone(
+        &self,
+        tombstone: &Record,
+    ) -> Result<OpenedSession, SessionOpenError> {
+        let reservation = self.reserve(&tombstone.owner, false).await?;
         let lease = self.lease()?;
-        let watch = self.table.watch(seen.id);
-        let stray = self.over.stray(seen.id, Known::Before);
-        let mut record = seen.clone();
+        let watch = self.table.watch(tombstone.id);
+        let pending = self.backlog.begin_claim(tombstone.id, Reachability::Existing);
+        let mut record = tombstone.clone();
         record.revive(self.clock.now());
-        match self.store.replace(&record, Seen::revision(seen), Some(lease)).await {
+        match self.store.replace(&record, ExpectedRevision::revision(tombstone), Some(lease)).await
+        {
             Ok(revision) => record.revision = revision,
             Err(error) => {
                 if !matches!(error, StoreError::Unavailable { .. }) {
-                    stray.settled();
+                    pending.settle();
                 }
                 return Err(error.into());
             }
         }
         record.holder = Some(lease);
-        let session = self.keep(record, &watch, place)?;
-        stray.settled();
-        Ok(Opened::kept(session))
+        let session = self.insert_and_enter(record, &watch, reservation)?;
+        pending.settle();
+        Ok(OpenedSession::existing(session))
     }
 
-    /// A session held here under this key, in use. The owner is part of the digest.
-    fn held_by_key(
+    /// Enters the session that is held here under this key. The owner is part of the digest.
+    fn enter_held_by_key(
         &self,
         owner: &Owner,
         agent: &Agent,
         key: &Key,
-    ) -> Result<Option<InUse>, OpenError> {
+    ) -> Result<Option<ActiveSession>, SessionOpenError> {
         let now = self.clock.reading();
         self.check_lease(now)?;
         let held = self.table.by_key(&key.digest(owner, agent));
-        Ok(held.and_then(|session| enter_at_once(session, now)))
+        Ok(held.and_then(|session| enter_without_wait(session, now)))
     }
 
-    /// Uses a held session. If its time has come it ends now rather than at the next sweep, and if
-    /// somebody began to end it and was cancelled, that is finished.
-    pub(super) async fn enter(&self, session: &Arc<Session>) -> Result<Option<InUse>, OpenError> {
-        let reason = session.close_if_due(self.clock.now()).or_else(|| session.ending());
+    /// Enters a held session. An expired one ends now instead of at the next sweep, and an end that
+    /// was cancelled is completed.
+    pub(super) async fn enter(
+        &self,
+        session: &Arc<Session>,
+    ) -> Result<Option<ActiveSession>, SessionOpenError> {
+        let reason = session.close_if_due(self.clock.now()).or_else(|| session.closing_reason());
         match reason {
             Some(reason) => self.finish(session, reason).await.map(|()| None),
             None => Ok(session.clone().enter()),
         }
     }
 
-    async fn create(&self, wish: &Wish) -> Result<Opened, OpenError> {
-        let place = self.place(&wish.owner, wish.provisional).await?;
+    async fn create(&self, options: &OpenOptions) -> Result<OpenedSession, SessionOpenError> {
+        let reservation = self.reserve(&options.owner, options.provisional).await?;
         let settings = self.settings();
-        let expiry = wish.expiry.unwrap_or(settings.expiry);
-        let mut record = Record::new(wish.owner.clone(), expiry, self.clock.now());
-        record.id = wish.id.unwrap_or(record.id);
-        if let Some((agent, key)) = &wish.name {
-            record = record.keyed(agent.clone(), key.clone());
+        let expiry = options.expiry.unwrap_or(settings.expiry);
+        let mut record = Record::new(options.owner.clone(), expiry, self.clock.now());
+        record.id = options.id.unwrap_or(record.id);
+        if let Some((agent, key)) = &options.name {
+            record = record.with_key(agent.clone(), key.clone());
         }
-        if wish.provisional {
+        if options.provisional {
             record.provisional = true;
-            record.wanted = Some(expiry.into());
+            record.confirmed_expiry = Some(expiry.into());
             record.expiry = Expiry { idle: Some(settings.provisional), ..expiry };
         }
         record.holder = Some(self.lease()?);
         let watch = self.table.watch(record.id);
-        // Who chose the id can come back by it, though whoever waits here may be cancelled.
-        let known = if wish.id.is_some() { Known::Before } else { Known::ToNobody };
-        let stray = self.over.stray(record.id, known);
-        let connection = wish.connection.as_ref().map(|(name, body)| {
-            let (name, session) = (name.hash(&wish.owner), record.id);
-            Connection { name, session, used: record.created, body: body.clone() }
+        // The client that chose the id can find the session by it, even if this call is cancelled.
+        let reachability =
+            if options.id.is_some() { Reachability::Existing } else { Reachability::Unpublished };
+        let pending = self.backlog.begin_claim(record.id, reachability);
+        let connection = options.connection.as_ref().map(|(name, body)| {
+            let (name, session) = (name.hash(&options.owner), record.id);
+            Connection { name, session, last_used: record.created, body: body.clone() }
         });
         match self.store.insert(&record, connection.as_ref()).await {
             Ok(generation) => record.generation = generation,
             Err(error) => {
                 if matches!(error, StoreError::Taken { .. }) {
-                    stray.settled();
+                    pending.settle();
                 }
                 return Err(error.into());
             }
         }
-        let session = self.keep(record, &watch, place)?;
-        stray.settled();
-        Ok(Opened::new(session))
+        let session = self.insert_and_enter(record, &watch, reservation)?;
+        pending.settle();
+        Ok(OpenedSession::new(session))
     }
 
-    /// Takes over a session that the store has, and uses it.
-    async fn resume(&self, id: SessionId) -> Result<InUse, OpenError> {
-        for _ in 0..ATTEMPTS {
-            let session = self.take(id).await?;
+    /// Claims a session of the store, and enters it.
+    async fn resume(&self, id: SessionId) -> Result<ActiveSession, SessionOpenError> {
+        for _ in 0..MAX_ATTEMPTS {
+            let session = self.claim(id).await?;
             if let Some(session) = self.enter(&session).await? {
                 return Ok(session);
             }
@@ -336,37 +383,41 @@ impl Sessions {
         Err(StoreError::Stale.into())
     }
 
-    /// Takes over a session that the store has: claims it and holds it.
+    /// Claims a session of the store, and adds it to the table.
     ///
-    /// It says nothing about whether its time has come. That is judged in one place, at its gate, so
-    /// that nobody ends what somebody else has just come back to.
-    pub(super) async fn take(&self, id: SessionId) -> Result<Arc<Session>, OpenError> {
-        for _ in 0..ATTEMPTS {
+    /// It does not check the expiry. That is done in one place, when a user enters, so that no
+    /// caller ends a session that another one has just entered.
+    pub(super) async fn claim(&self, id: SessionId) -> Result<Arc<Session>, SessionOpenError> {
+        for _ in 0..MAX_ATTEMPTS {
             let lease = self.lease()?;
             if let Some(held) = self.table.by_id(id) {
                 return Ok(held);
             }
             let watch = self.table.watch(id);
-            let stray = self.over.stray(id, Known::Before);
+            let pending = self.backlog.begin_claim(id, Reachability::Existing);
             match self.store.claim(id, lease).await {
                 Ok(record) => {
-                    if let Some(session) = self.hold(record, &watch, None)? {
-                        stray.settled();
+                    if let Some(session) = self.insert_claimed(record, &watch, None)? {
+                        pending.settle();
                         return Ok(session);
                     }
                 }
                 Err(StoreError::HeldBy { holder }) => {
-                    stray.settled();
-                    if holder.id != self.holder.id || !self.outlived(id, lease).await? {
-                        return Err(OpenError::HeldElsewhere { holder });
+                    pending.settle();
+                    if holder.id != self.holder.id
+                        || !self.release_predecessor_lease(id, lease).await?
+                    {
+                        return Err(SessionOpenError::HeldElsewhere { holder });
                     }
                 }
                 Err(StoreError::Missing) => {
-                    stray.settled();
+                    pending.settle();
                     match self.store.load(id).await? {
-                        None => return Err(OpenError::Unknown),
-                        Some(over) if !over.is_live() => return Err(OpenError::Over(over.into())),
-                        // Revived between the two looks.
+                        None => return Err(SessionOpenError::Unknown),
+                        Some(over) if !over.is_live() => {
+                            return Err(SessionOpenError::Ended(over.into()));
+                        }
+                        // Revived between the claim and the load.
                         Some(_) => {}
                     }
                 }
@@ -376,104 +427,117 @@ impl Sessions {
         Err(StoreError::Stale.into())
     }
 
-    /// Gives up the lease that an earlier process of our name has on a session. No two that live share
-    /// a name, so nobody has to wait until that lease runs out. Says whether it is worth another look.
-    async fn outlived(&self, id: SessionId, lease: Lease) -> Result<bool, OpenError> {
+    /// Releases the lease that an earlier process with our holder id has on a session. No two live
+    /// processes share an id, so there is no need to wait for that lease to expire. Returns whether
+    /// the claim is worth another attempt.
+    async fn release_predecessor_lease(
+        &self,
+        id: SessionId,
+        lease: Lease,
+    ) -> Result<bool, SessionOpenError> {
         let held = self.store.load(id).await?.and_then(|record| record.holder);
         let Some(held) = held else { return Ok(true) };
-        // A later one is ours, renewed meanwhile.
+        // A later lease is our own, acquired meanwhile.
         if held.holder == lease.holder && held.epoch < lease.epoch {
-            self.store.leave(held).await?;
+            self.store.release_lease(held).await?;
         }
         Ok(held.holder == lease.holder)
     }
 
-    /// Holds and uses a record that was made under our lease.
-    fn keep(
+    /// Holds and enters a session that was created under our lease.
+    fn insert_and_enter(
         &self,
         record: Record,
-        watch: &Watch<'_>,
-        place: Reservation<'_>,
-    ) -> Result<InUse, OpenError> {
-        match self.hold(record, watch, Some(place))?.and_then(Session::enter) {
+        watch: &RemovalWatch<'_>,
+        reservation: Reservation<'_>,
+    ) -> Result<ActiveSession, SessionOpenError> {
+        match self.insert_claimed(record, watch, Some(reservation))?.and_then(Session::enter) {
             Some(session) => Ok(session),
-            None => Err(OpenError::Unknown),
+            None => Err(SessionOpenError::Unknown),
         }
     }
 
-    /// Holds what the store says is ours; `None` if it was let go of meanwhile.
+    /// Adds a claimed session to the table. `None` if it was released meanwhile.
     ///
-    /// The answer may have been on its way for long. Only if our lease is still good now, nobody else
-    /// can have taken the session over since.
-    fn hold(
+    /// The answer of the store may have taken long. Only if our lease is still valid now, no other
+    /// process can have claimed the session since.
+    fn insert_claimed(
         &self,
         record: Record,
-        watch: &Watch<'_>,
-        place: Option<Reservation<'_>>,
-    ) -> Result<Option<Arc<Session>>, OpenError> {
+        watch: &RemovalWatch<'_>,
+        reservation: Option<Reservation<'_>>,
+    ) -> Result<Option<Arc<Session>>, SessionOpenError> {
         let lease: Lease = self.lease()?;
         if record.holder != Some(lease) {
-            return Err(OpenError::LeaseLost);
+            return Err(SessionOpenError::LeaseLost);
         }
-        Ok(self.table.hold(record, watch, place, &self.clock).map(|(session, earlier)| {
+        Ok(self.table.insert(record, watch, reservation, &self.clock).map(|(session, earlier)| {
             if let Some(earlier) = earlier {
-                self.tell(&earlier, EndReason::Closed);
+                self.report_end(&earlier, EndReason::Closed);
             }
             session
         }))
     }
 
-    /// A handle came back: the session is named, and a provisional one is wanted.
-    async fn confirm(&self, session: &Session) -> Result<(), OpenError> {
+    /// Marks the session as used by a handle. A provisional session becomes permanent.
+    async fn confirm(&self, session: &Session) -> Result<(), SessionOpenError> {
         let otherwise = self.settings().expiry;
         self.change(session, |record| {
-            record.named = true;
+            record.handle_used = true;
             if std::mem::take(&mut record.provisional) {
-                record.expiry = record.wanted.take().map_or(otherwise, |wanted| *wanted);
+                record.expiry = record.confirmed_expiry.take().map_or(otherwise, |expiry| *expiry);
             }
         })
         .await
     }
 
-    /// A place for one more session of `owner`, made by ending a provisional one if need be.
-    async fn place(&self, owner: &Owner, provisional: bool) -> Result<Reservation<'_>, OpenError> {
+    /// Reserves a place for one more session of `owner`. Ends a provisional session if that is
+    /// needed.
+    async fn reserve(
+        &self,
+        owner: &Owner,
+        provisional: bool,
+    ) -> Result<Reservation<'_>, SessionOpenError> {
         let limits = self.settings().sessions;
-        for _ in 0..ATTEMPTS {
+        for _ in 0..MAX_ATTEMPTS {
             match self.table.reserve(owner, limits, provisional) {
-                Room::Reserved(place) => return Ok(place),
-                Room::Full(Some(oldest)) => {
+                ReserveOutcome::Reserved(reservation) => return Ok(reservation),
+                ReserveOutcome::Full(Some(oldest)) => {
                     if oldest.close_if_unused(EndReason::Evicted) {
                         self.finish(&oldest, EndReason::Evicted).await?;
                     }
                 }
-                Room::Full(None) => break,
+                ReserveOutcome::Full(None) => break,
             }
         }
         let fewer = limits.per_owner.min(limits.provisional_per_owner);
-        Err(OpenError::AtCapacity { limit: if provisional { fewer } else { limits.per_owner } })
+        Err(SessionOpenError::AtCapacity {
+            limit: if provisional { fewer } else { limits.per_owner },
+        })
     }
 }
 
-/// Uses a held session, if there is nothing to be waited for: the way of nearly every call.
-fn enter_at_once(session: Arc<Session>, now: Reading) -> Option<InUse> {
-    session.refuses(now.wall).map_or_else(|| session.enter(), |_| None)
+/// Enters a held session that has not expired.
+fn enter_without_wait(session: Arc<Session>, now: ClockReading) -> Option<ActiveSession> {
+    session.expiry_reason(now.wall).map_or_else(|| session.enter(), |_| None)
 }
 
-impl Opened {
-    /// A session that was there before.
-    fn kept(session: InUse) -> Self {
-        Self::with(session, Origin::Kept)
+impl OpenedSession {
+    /// Wraps a session that existed before.
+    fn existing(session: ActiveSession) -> Self {
+        Self::with(session, Origin::Existing)
     }
 
-    /// A session that was just made.
-    fn new(session: InUse) -> Self {
-        Self::with(session, Origin::Fresh)
+    /// Wraps a session that was just created.
+    fn new(session: ActiveSession) -> Self {
+        Self::with(session, Origin::New)
     }
 
-    /// A loss that was not told yet comes before everything else.
-    fn with(session: InUse, otherwise: Origin) -> Self {
-        let origin =
-            session.lost().map_or(otherwise, |generation: Generation| Origin::Lost(generation));
+    /// Wraps a session. An unacknowledged loss takes precedence over `otherwise`.
+    fn with(session: ActiveSession, otherwise: Origin) -> Self {
+        let origin = session
+            .latest_unacknowledged_loss()
+            .map_or(otherwise, |generation: Generation| Origin::Lost(generation));
         Self { session, origin }
     }
 }

@@ -1,133 +1,140 @@
-//! What has to be done from time to time.
+//! Periodic work: lease renewal, write-back, and the end of expired sessions.
 
 use std::{
     collections::HashMap,
     sync::{Arc, PoisonError, atomic::Ordering},
 };
 
-use super::{OpenError, Sessions, over::Stray};
-use crate::{EndReason, Lease, Record, Session, SessionId, StoreError, Tenure, Timestamp};
+use super::{SessionOpenError, Sessions, backlog::UnsettledClaim};
+use crate::{EndReason, Lease, LeaseValidity, Record, Session, SessionId, StoreError, Timestamp};
 
-/// How many sessions are read from the store at once.
-const BATCH: usize = 256;
+/// Maximum records that are read from the store in one call.
+const PAGE_SIZE: usize = 256;
 
-/// What a sweep found.
+/// Result of a sweep.
 #[derive(Debug, Default)]
-#[must_use = "whoever has links to these sessions must close them"]
-pub struct Swept {
-    /// The sessions that are over since the last sweep, as they were before: their links can be
-    /// closed. Those that somebody is still inside come with a later sweep.
+#[must_use = "the links of these sessions must be closed"]
+pub struct SweepReport {
+    /// Sessions that ended since the last sweep, with their last live records: their links can be
+    /// closed. A session that is still in use comes with a later sweep.
     pub ended: Vec<Record>,
-    /// How many tombstones were forgotten.
+    /// Number of tombstones that were removed.
     pub purged: u64,
-    /// The first thing that went wrong, if anything did. The sweep went on as far as it could, and
-    /// the next one tries again.
-    pub error: Option<OpenError>,
+    /// First error, if there was one. The sweep went on as far as it could, and the next one tries
+    /// again.
+    pub error: Option<SessionOpenError>,
 }
 
-/// What became of the lease.
+/// Outcome of a lease renewal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Renewed {
-    /// It runs on.
-    Kept,
-    /// It had run out, and a new one was taken. All sessions were let go of, see [`Sessions::lost`];
-    /// whoever comes back to one opens it again.
-    Regained,
+pub enum LeaseRenewal {
+    /// The lease was extended.
+    Renewed,
+    /// The lease had expired, and a new one was acquired. All sessions were released, see
+    /// [`Sessions::take_released`]; clients open them again.
+    Replaced,
 }
 
 impl Sessions {
-    /// Renews the lease. To be called several times in each [`lease`](super::Settings::lease).
+    /// Renews the lease. Call it several times per [`lease`](super::Settings::lease).
     ///
-    /// Whatever it answers, ask [`Sessions::lost`] afterwards.
+    /// Call [`Sessions::take_released`] afterwards, whatever the result.
     ///
     /// # Errors
-    /// What the store says; the lease is then good until it runs out. [`StoreError::LeaseLost`] after
-    /// [`Sessions::close`].
-    pub async fn renew(&self) -> Result<Renewed, StoreError> {
-        let Some(_alone) = self.renewing.enter() else { return Ok(Renewed::Kept) };
+    /// An error of the store; the lease is then valid until it expires. [`StoreError::LeaseLost`]
+    /// after [`Sessions::close`].
+    pub async fn renew(&self) -> Result<LeaseRenewal, StoreError> {
+        let Some(_guard) = self.renewing.try_enter() else { return Ok(LeaseRenewal::Renewed) };
         if self.closed.load(Ordering::SeqCst) {
             return Err(StoreError::LeaseLost);
         }
-        let (asked, ttl) = (self.clock.reading(), self.settings().lease);
-        let lease = self.tenure().renewable();
-        match self.store.renew(lease, ttl).await {
+        let (requested, ttl) = (self.clock.reading(), self.settings().lease);
+        let lease = self.validity().renewable_lease();
+        match self.store.renew_lease(lease, ttl).await {
             Ok(()) => {
-                self.set_tenure(Tenure::new(lease, asked, ttl));
-                Ok(Renewed::Kept)
+                self.set_validity(LeaseValidity::new(lease, requested, ttl));
+                Ok(LeaseRenewal::Renewed)
             }
             Err(StoreError::LeaseLost) => {
-                self.let_go();
-                let asked = self.clock.reading();
-                let lease = self.store.hold(&self.holder, ttl).await?;
+                self.release_all();
+                let requested = self.clock.reading();
+                let lease = self.store.acquire_lease(&self.holder, ttl).await?;
                 self.table.set_lease(lease);
-                self.set_tenure(Tenure::new(lease, asked, ttl));
-                Ok(Renewed::Regained)
+                self.set_validity(LeaseValidity::new(lease, requested, ttl));
+                Ok(LeaseRenewal::Replaced)
             }
             Err(error) => Err(error),
         }
     }
 
-    /// The sessions that this process has let go of without ending them, since this was last asked:
-    /// the lease was lost, another process took one over, or [`Sessions::close`] was called.
+    /// Takes the sessions that this process released without ending them since the last call: the
+    /// lease was lost, another process claimed one, or [`Sessions::close`] was called.
     ///
-    /// Links to them must be closed here and left alone at the servers: somebody else goes on.
+    /// Close the links to them locally, and end nothing at the servers: another process may go on
+    /// with them.
     #[must_use = "links to these sessions must be closed"]
-    pub fn lost(&self) -> Vec<Arc<Session>> {
-        self.over.take_lost()
+    pub fn take_released(&self) -> Vec<Arc<Session>> {
+        self.backlog.take_released()
     }
 
-    /// Writes all times of use back; returns how many.
+    /// Writes all times of use back and returns how many.
     ///
     /// # Errors
-    /// What the store says. What was not written is written next time.
-    pub async fn flush(&self) -> Result<u64, OpenError> {
-        self.write(Session::unwritten).await
+    /// An error of the store. Times that were not written are written next time.
+    pub async fn flush(&self) -> Result<u64, SessionOpenError> {
+        self.write_uses(Session::unwritten_use).await
     }
 
-    /// Writes those times of use back of which the store knows too old a one, by a thirtieth of the session's idle time
-    /// or by a minute, whichever is less. To be called from time to time: what is used all the time is not written all
-    /// the time. If this process dies or loses its lease, a session may end earlier by that and by the time since the
-    /// last call of this; it never ends later.
+    /// Writes back the times of use that are too old in the store, by a 32nd of the session's idle
+    /// time or by a minute, whichever is less. Call it periodically: a session in constant use is
+    /// not written constantly. If this process dies or loses its lease, a session may expire
+    /// earlier by that time and by the time since the last call; it never expires later.
     ///
     /// # Errors
-    /// As for [`Sessions::flush`].
-    pub async fn write_back(&self) -> Result<u64, OpenError> {
-        self.write(Session::overdue).await
+    /// Same as [`Sessions::flush`].
+    pub async fn write_back(&self) -> Result<u64, SessionOpenError> {
+        self.write_uses(Session::overdue_use).await
     }
 
-    async fn write(
+    async fn write_uses(
         &self,
         which: impl Fn(&Session, Timestamp) -> Option<Timestamp>,
-    ) -> Result<u64, OpenError> {
+    ) -> Result<u64, SessionOpenError> {
         let now = self.clock.now();
         let mut used = self.table.select(|session| which(session, now));
-        // As they were made, which is how most stores have them: a batch is then in few places.
+        // In the order of creation, which is the order in most stores: a batch then touches few
+        // pages.
         used.sort_unstable_by_key(|(session, _)| session.id());
         let mut written = 0;
-        for batch in used.chunks(BATCH) {
+        for batch in used.chunks(PAGE_SIZE) {
             let times: Vec<_> = batch.iter().map(|(session, used)| (session.id(), *used)).collect();
             written += self.store.touch(&times, Some(self.lease()?)).await?;
-            batch.iter().for_each(|(session, used)| session.wrote(*used));
+            batch.iter().for_each(|(session, used)| session.mark_written(*used));
         }
         Ok(written)
     }
 
-    /// Ends every session whose time has come: those held here, and those that nobody holds.
+    /// Ends every expired session that is held here or by no process.
     ///
-    /// It tells what ended, because this crate has no links to close. A session in use is left alone,
-    /// however old it is. If it is cancelled, the next one tells what this one ended.
-    pub async fn sweep(&self) -> Swept {
+    /// The report lists the ended sessions, because this crate has no links to close. A session in
+    /// use is left alone at any age. If this call is cancelled, the next sweep reports what it
+    /// ended.
+    pub async fn sweep(&self) -> SweepReport {
         let mut first = None;
-        let mut note = |result: Result<(), OpenError>| match result {
-            // Its holder will see to it; or somebody was faster.
+        let mut note = |result: Result<(), SessionOpenError>| match result {
+            // The holder ends it, or another caller was faster.
             Ok(())
-            | Err(OpenError::HeldElsewhere { .. } | OpenError::Unknown | OpenError::Over(_)) => {}
+            | Err(
+                SessionOpenError::HeldElsewhere { .. }
+                | SessionOpenError::Unknown
+                | SessionOpenError::Ended(_),
+            ) => {}
             Err(error) => {
                 first.get_or_insert(error);
             }
         };
-        for stray in self.over.strays(|id| self.table.is_watched(id)) {
-            note(self.collect(stray).await);
+        for claim in self.backlog.unsettled_claims(|id| self.table.is_watched(id)) {
+            note(self.settle_claim(claim).await);
         }
         let now = self.clock.now();
         for (session, ()) in self.table.select(|session| session.is_ending(now).then_some(())) {
@@ -136,85 +143,90 @@ impl Sessions {
         note(self.sweep_store().await);
         let purged = self.purge().await;
         let purged = purged.map_err(|error| note(Err(error.into()))).unwrap_or_default();
-        Swept { ended: self.over.take_ended(), purged, error: first }
+        SweepReport { ended: self.backlog.take_ended(), purged, error: first }
     }
 
-    /// Writes what is unwritten and gives the lease up, so that others can take over at once. From
-    /// then on nothing can be opened here. The sessions are not over; [`Sessions::lost`] names them.
+    /// Writes all times of use back and releases the lease, so that other processes can take over
+    /// at once. After that no session can be opened here. The sessions do not end;
+    /// [`Sessions::take_released`] returns them.
     ///
     /// # Errors
-    /// What the store says. Then the lease runs out by itself.
-    pub async fn close(&self) -> Result<(), OpenError> {
+    /// An error of the store. The lease then expires by itself.
+    pub async fn close(&self) -> Result<(), SessionOpenError> {
         self.closed.store(true, Ordering::SeqCst);
         let flushed = self.flush().await;
-        let tenure = self.tenure();
-        self.set_tenure(tenure.ended());
-        self.let_go();
-        self.store.leave(tenure.renewable()).await?;
+        let validity = self.validity();
+        self.set_validity(validity.invalidate());
+        self.release_all();
+        self.store.release_lease(validity.renewable_lease()).await?;
         flushed.map(drop)
     }
 
-    /// Lets go of everything that is held. Who is inside stays until done.
-    fn let_go(&self) {
-        self.over.lost(self.table.clear());
+    /// Releases all held sessions. Current users finish.
+    fn release_all(&self) {
+        self.backlog.add_released(self.table.clear());
     }
 
-    /// Ends a held session if its time has come, or if somebody began to and was cancelled.
-    async fn end_if_due(&self, session: &Arc<Session>) -> Result<(), OpenError> {
-        // Age shuts the door to those who come, and not on those who are inside.
+    /// Ends a held session if it has expired, or if its end has begun and was cancelled.
+    async fn end_if_due(&self, session: &Arc<Session>) -> Result<(), SessionOpenError> {
+        // The maximum age refuses new users; it does not end the session under current ones.
         let due = || session.close_if_due(self.clock.now());
-        let reason = session.ending().or_else(|| if session.is_in_use() { None } else { due() });
+        let reason =
+            session.closing_reason().or_else(|| if session.is_in_use() { None } else { due() });
         match reason {
             Some(reason) => self.finish(session, reason).await,
             None => Ok(()),
         }
     }
 
-    /// Holds a session that the store has for us and whose opener did not wait for it. One that was
-    /// just made without a key ends at once, and nothing of it is kept: nobody can ever find it.
-    async fn collect(&self, stray: Stray<'_>) -> Result<(), OpenError> {
-        match self.take(stray.id()).await {
-            // An earlier life is still on its way out; the next sweep finds this one.
-            Ok(session) if session.is_over() => return Ok(()),
+    /// Takes over a session that the store claimed for this process and whose opener is gone. One
+    /// that was just created without a key is ended and removed, because no client can ever find
+    /// it.
+    async fn settle_claim(&self, claim: UnsettledClaim<'_>) -> Result<(), SessionOpenError> {
+        match self.claim(claim.id()).await {
+            // An earlier incarnation is still closing; the next sweep handles this one.
+            Ok(session) if session.is_closed() => return Ok(()),
             Ok(session) => {
-                let findable = stray.is_known() || session.record().key.is_some();
+                let findable = claim.is_existing() || session.record().key.is_some();
                 if !findable && session.close_if_unused(EndReason::Closed) {
                     self.finish(&session, EndReason::Closed).await?;
-                    self.erase(session.id()).await?;
+                    self.remove_unfindable(session.id()).await?;
                 }
             }
-            // It ended before, and could not be forgotten then.
-            Err(OpenError::Over(over)) if !stray.is_known() && over.key.is_none() => {
-                self.erase(over.id).await?;
+            // It ended before and could not be removed then.
+            Err(SessionOpenError::Ended(over)) if !claim.is_existing() && over.key.is_none() => {
+                self.remove_unfindable(over.id).await?;
             }
-            // For the next sweep.
-            Err(error @ (OpenError::Store(_) | OpenError::LeaseLost)) => return Err(error),
-            // Others have it, or nobody.
+            // Left for the next sweep.
+            Err(error @ (SessionOpenError::Store(_) | SessionOpenError::LeaseLost)) => {
+                return Err(error);
+            }
+            // Another process holds it, or it does not exist.
             Err(_) => {}
         }
-        stray.settled();
+        claim.settle();
         Ok(())
     }
 
-    /// Keeps nothing of a session. One that another process has by now is for that one to end.
-    async fn erase(&self, id: SessionId) -> Result<(), OpenError> {
+    /// Removes a session without a tombstone, unless another process has claimed it meanwhile.
+    async fn remove_unfindable(&self, id: SessionId) -> Result<(), SessionOpenError> {
         match self.store.remove(id, Some(self.lease()?)).await {
             Ok(()) | Err(StoreError::NotHolder) => Ok(()),
             Err(error) => Err(error.into()),
         }
     }
 
-    /// Goes through all that the store says is due, and ends what nobody holds.
-    async fn sweep_store(&self) -> Result<(), OpenError> {
+    /// Reads all expired sessions from the store, and ends those that no process holds.
+    async fn sweep_store(&self) -> Result<(), SessionOpenError> {
         let (now, mut after, mut first) = (self.clock.now(), None, None);
         let mut alive: HashMap<Lease, bool> = HashMap::new();
         loop {
-            let page = self.store.due(now, after, BATCH).await?;
+            let page = self.store.list_due(now, after, PAGE_SIZE).await?;
             for record in &page {
-                if !self.is_somebodys(record, &mut alive).await? {
-                    match self.take(record.id).await {
+                if !self.is_held_or_pending(record, &mut alive).await? {
+                    match self.claim(record.id).await {
                         Ok(session) => first = first.or(self.end_if_due(&session).await.err()),
-                        Err(error @ OpenError::Store(_)) => first = first.or(Some(error)),
+                        Err(error @ SessionOpenError::Store(_)) => first = first.or(Some(error)),
                         Err(_) => {}
                     }
                 }
@@ -226,12 +238,12 @@ impl Sessions {
         }
     }
 
-    /// Whether a live holder has a session, here or elsewhere, or somebody here is about to.
-    async fn is_somebodys(
+    /// Returns whether a live holder has the session, or a call of this process waits for it.
+    async fn is_held_or_pending(
         &self,
         record: &Record,
         alive: &mut HashMap<Lease, bool>,
-    ) -> Result<bool, OpenError> {
+    ) -> Result<bool, SessionOpenError> {
         if self.table.by_id(record.id).is_some() || self.table.is_watched(record.id) {
             return Ok(true);
         }
@@ -241,7 +253,7 @@ impl Sessions {
             Some(lease) => Ok(match alive.get(&lease) {
                 Some(alive) => *alive,
                 None => {
-                    let lives = self.store.holder(lease).await?.is_some();
+                    let lives = self.store.lease_holder(lease).await?.is_some();
                     alive.insert(lease, lives);
                     lives
                 }
@@ -253,22 +265,22 @@ impl Sessions {
         let before = self.clock.now().before(self.settings().retention);
         let mut purged = 0;
         loop {
-            let some = self.store.purge(before, BATCH).await?;
+            let some = self.store.purge(before, PAGE_SIZE).await?;
             purged += some;
-            if some < BATCH as u64 {
+            if some < PAGE_SIZE as u64 {
                 return Ok(purged);
             }
         }
     }
 
-    pub(super) fn tenure(&self) -> Tenure {
-        *self.tenure.read().unwrap_or_else(PoisonError::into_inner)
+    pub(super) fn validity(&self) -> LeaseValidity {
+        *self.validity.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn set_tenure(&self, tenure: Tenure) {
-        let mut known = self.tenure.write().unwrap_or_else(PoisonError::into_inner);
-        *known = tenure;
-        // Under the lock: of two who set it, both are set by the later one.
-        self.until.set(&tenure);
+    fn set_validity(&self, validity: LeaseValidity) {
+        let mut known = self.validity.write().unwrap_or_else(PoisonError::into_inner);
+        *known = validity;
+        // Under the lock, so that both always come from the same update.
+        self.deadline.set(&validity);
     }
 }

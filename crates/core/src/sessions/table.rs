@@ -1,4 +1,4 @@
-//! The sessions held by this process, by every name they have.
+//! SessionTable of the held sessions, with all its indexes.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -6,52 +6,53 @@ use std::{
     sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard},
 };
 
-use crate::{
-    BuildQuick, Clock, Digest, HandleHash, Lease, Owner, Record, Session, SessionId, SessionLimits,
-};
+use rustc_hash::FxBuildHasher;
 
-/// What is held. One lock over all names, so they never disagree; it is never held across an await.
+use crate::{Clock, Digest, HandleHash, Lease, Owner, Record, Session, SessionId, SessionLimits};
+
+/// Held sessions. One lock guards all indexes, so that they never disagree; it is never held across
+/// an await.
 #[derive(Default)]
-pub(super) struct Table(RwLock<Names>);
+pub(super) struct SessionTable(RwLock<Indexes>);
 
 #[derive(Default)]
-struct Names {
-    /// The lease under which all of them are held; none after they were let go.
+struct Indexes {
+    /// Lease under which all sessions are held; `None` after they were released.
     lease: Option<Lease>,
-    sessions: HashMap<SessionId, Arc<Session>, BuildQuick>,
+    sessions: HashMap<SessionId, Arc<Session>, FxBuildHasher>,
     keys: HashMap<u128, Arc<Session>>,
-    handles: HashMap<HandleHash, Arc<Session>, BuildQuick>,
-    owners: HashMap<Owner, Own>,
-    watched: HashMap<SessionId, Watched>,
+    handles: HashMap<HandleHash, Arc<Session>, FxBuildHasher>,
+    owners: HashMap<Owner, OwnerEntry>,
+    watched: HashMap<SessionId, WatchEntry>,
 }
 
 #[derive(Default)]
-struct Own {
+struct OwnerEntry {
     sessions: HashSet<SessionId>,
-    /// Places promised to openers that are still waiting for the store, and how many of them are
-    /// for provisional sessions.
+    /// Places reserved for openers that wait for the store, and how many of them are for
+    /// provisional sessions.
     reserved: usize,
     provisional: usize,
 }
 
-/// Somebody is waiting for the store's word on this session.
+/// Calls that wait for the store's answer on a session.
 #[derive(Default)]
-struct Watched {
+struct WatchEntry {
     watchers: usize,
-    /// How often it was let go meanwhile.
+    /// Number of times that the session was released meanwhile.
     removals: u64,
 }
 
-impl Table {
-    fn read(&self) -> RwLockReadGuard<'_, Names> {
+impl SessionTable {
+    fn read(&self) -> RwLockReadGuard<'_, Indexes> {
         self.0.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn write(&self) -> RwLockWriteGuard<'_, Names> {
+    fn write(&self) -> RwLockWriteGuard<'_, Indexes> {
         self.0.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whatever is claimed under this lease can be held from now on.
+    /// Sets the lease under which claimed sessions can be inserted.
     pub(super) fn set_lease(&self, lease: Lease) {
         self.write().lease = Some(lease);
     }
@@ -61,7 +62,7 @@ impl Table {
     }
 
     pub(super) fn by_key(&self, key: &Digest) -> Option<Arc<Session>> {
-        self.read().keys.get(&key.half()).cloned()
+        self.read().keys.get(&key.truncate()).cloned()
     }
 
     pub(super) fn by_handle(&self, hash: &HandleHash) -> Option<Arc<Session>> {
@@ -72,140 +73,155 @@ impl Table {
         self.read().sessions.values().cloned().collect()
     }
 
-    /// What `which` says of those that it says anything of. Nothing is counted for the others: they are many.
+    /// Collects the sessions for which `which` returns a value. Reference counts of the others stay
+    /// untouched, because they are many.
     pub(super) fn select<T>(
         &self,
         which: impl Fn(&Session) -> Option<T>,
     ) -> Vec<(Arc<Session>, T)> {
-        let names = self.read();
-        names.sessions.values().filter_map(|it| which(it).map(|said| (it.clone(), said))).collect()
+        let indexes = self.read();
+        indexes
+            .sessions
+            .values()
+            .filter_map(|it| which(it).map(|value| (it.clone(), value)))
+            .collect()
     }
 
     pub(super) fn len(&self) -> usize {
         self.read().sessions.len()
     }
 
-    /// Whether it is this very session that is held: a later life of the same id is another one.
-    pub(super) fn holds(&self, session: &Session) -> bool {
-        let names = self.read();
-        names.sessions.get(&session.id()).is_some_and(|held| std::ptr::eq(&**held, session))
+    /// Returns whether exactly this object is held. A later incarnation with the same id is another
+    /// one.
+    pub(super) fn contains(&self, session: &Session) -> bool {
+        let indexes = self.read();
+        indexes.sessions.get(&session.id()).is_some_and(|held| std::ptr::eq(&**held, session))
     }
 
-    /// Whether somebody is waiting for the store's word on this session.
+    /// Returns whether a call waits for the store's answer on this session.
     pub(super) fn is_watched(&self, id: SessionId) -> bool {
         self.read().watched.contains_key(&id)
     }
 
-    /// To be taken before the store is asked for a session, and shown to [`Table::hold`]: what was
-    /// let go after the store was asked must not be held on its answer.
-    pub(super) fn watch(&self, id: SessionId) -> Watch<'_> {
-        let mut names = self.write();
-        let watched = names.watched.entry(id).or_default();
+    /// Starts to count the releases of a session. Call it before the store is asked for the
+    /// session, and pass it to [`SessionTable::insert`]: a session that was released after the
+    /// question must not be held because of the answer.
+    pub(super) fn watch(&self, id: SessionId) -> RemovalWatch<'_> {
+        let mut indexes = self.write();
+        let watched = indexes.watched.entry(id).or_default();
         watched.watchers += 1;
-        Watch { table: self, id, removals: watched.removals }
+        RemovalWatch { table: self, id, removals: watched.removals }
     }
 
-    /// Holds the session of a record that this process has claimed. `None` if it was let go since
-    /// the store was asked, or claimed under a lease that is not ours any more.
+    /// Inserts the session of a record that this process has claimed. Returns `None` if it was
+    /// released since the store was asked, or if it was claimed under another lease than the
+    /// current one.
     ///
-    /// If an earlier life of it is still here, that one is over and goes; it comes second. The
-    /// promised place is taken in the same moment, or the session would count twice for a while
-    /// and somebody else be refused.
-    pub(super) fn hold(
+    /// An earlier incarnation that is still here is closed and removed; it is returned second. The
+    /// reservation is consumed under the same lock: otherwise the session would count twice for a
+    /// moment, and another opener could be refused.
+    pub(super) fn insert(
         &self,
         record: Record,
-        watch: &Watch<'_>,
-        place: Option<Reservation<'_>>,
+        watch: &RemovalWatch<'_>,
+        reservation: Option<Reservation<'_>>,
         clock: &Arc<dyn Clock>,
     ) -> Option<(Arc<Session>, Option<Arc<Session>>)> {
         let id = record.id;
-        let mut names = self.write();
-        let held = names.sessions.get(&id).cloned();
+        let mut indexes = self.write();
+        let held = indexes.sessions.get(&id).cloned();
         let earlier = match held {
-            Some(held) if held.is_of(&record) => return Some((held, None)),
+            Some(held) if held.is_same_incarnation(&record) => return Some((held, None)),
             earlier => earlier,
         };
-        let removals = names.watched.get(&id).map(|watched| watched.removals);
-        let ours = record.holder.is_some() && record.holder == names.lease;
+        let removals = indexes.watched.get(&id).map(|watched| watched.removals);
+        let ours = record.holder.is_some() && record.holder == indexes.lease;
         if removals != Some(watch.removals) || !ours {
             return None;
         }
         if let Some(earlier) = &earlier {
-            earlier.let_go();
-            names.remove(earlier);
+            earlier.release();
+            indexes.remove(earlier);
         }
-        let digest = digest(&record);
-        names.owners.entry(record.owner.clone()).or_default().sessions.insert(id);
+        let digest = key_digest(&record);
+        indexes.owners.entry(record.owner.clone()).or_default().sessions.insert(id);
         let session = Arc::new(Session::new(record, clock.clone()));
-        names.keys.extend(digest.map(|digest| (digest, session.clone())));
-        names.sessions.insert(id, session.clone());
-        if let Some(mut place) = place {
-            names.give_back(&mut place);
+        indexes.keys.extend(digest.map(|digest| (digest, session.clone())));
+        indexes.sessions.insert(id, session.clone());
+        if let Some(mut reservation) = reservation {
+            indexes.cancel_reservation(&mut reservation);
         }
         Some((session, earlier))
     }
 
-    /// Lets a handle lead to a held session without asking the store.
-    pub(super) fn name(&self, session: &Arc<Session>, hash: HandleHash) {
-        let mut names = self.write();
-        if names.sessions.get(&session.id()).is_some_and(|held| Arc::ptr_eq(held, session)) {
+    /// Adds a handle of a held session, so that the handle is found without the store.
+    pub(super) fn add_handle(&self, session: &Arc<Session>, hash: HandleHash) {
+        let mut indexes = self.write();
+        if indexes.sessions.get(&session.id()).is_some_and(|held| Arc::ptr_eq(held, session)) {
             if let Some(forgotten) = session.remember_handle(hash) {
-                names.handles.remove(&forgotten);
+                indexes.handles.remove(&forgotten);
             }
-            names.handles.insert(hash, session.clone());
+            indexes.handles.insert(hash, session.clone());
         }
     }
 
-    /// Lets go of this very session; says whether it was held.
+    /// Removes exactly this object and returns whether it was held.
     pub(super) fn remove(&self, session: &Arc<Session>) -> bool {
         self.write().remove(session)
     }
 
-    /// Lets go of all sessions, and holds none until there is a lease again.
+    /// Removes all sessions, and accepts no new one until there is a lease again.
     pub(super) fn clear(&self) -> Vec<Arc<Session>> {
-        let mut names = self.write();
-        names.lease = None;
-        let held: Vec<_> = names.sessions.values().cloned().collect();
+        let mut indexes = self.write();
+        indexes.lease = None;
+        let held: Vec<_> = indexes.sessions.values().cloned().collect();
         for session in &held {
-            session.let_go();
-            names.remove(session);
+            session.release();
+            indexes.remove(session);
         }
         held
     }
 
-    /// Promises a place for one more session of `owner`, or names the session that could make room.
+    /// Reserves a place for one more session of `owner`, or returns the session that could be
+    /// evicted.
     pub(super) fn reserve(
         &self,
         owner: &Owner,
         limits: SessionLimits,
         provisional: bool,
-    ) -> Room<'_> {
-        let mut names = self.write();
-        let own = names.owners.entry(owner.clone()).or_default();
+    ) -> ReserveOutcome<'_> {
+        let mut indexes = self.write();
+        let own = indexes.owners.entry(owner.clone()).or_default();
         let full = own.sessions.len() + own.reserved >= limits.per_owner;
-        let mut unproven = Vec::new();
+        let mut provisional_sessions = Vec::new();
         if full || provisional {
-            // Only at a limit is it worth looking at each.
-            let Names { sessions, owners, .. } = &*names;
+            // The sessions are scanned only at a limit.
+            let Indexes { sessions, owners, .. } = &*indexes;
             let ids = owners.get(owner).into_iter().flat_map(|own| &own.sessions);
             let held = ids.filter_map(|id| sessions.get(id));
-            unproven.extend(held.filter(|held| held.record().provisional).cloned());
+            provisional_sessions.extend(held.filter(|held| held.record().provisional).cloned());
         }
-        let own = names.owners.entry(owner.clone()).or_default();
-        let many = provisional && unproven.len() + own.provisional >= limits.provisional_per_owner;
-        if !full && !many {
+        let own = indexes.owners.entry(owner.clone()).or_default();
+        let at_provisional_limit = provisional
+            && provisional_sessions.len() + own.provisional >= limits.provisional_per_owner;
+        if !full && !at_provisional_limit {
             own.reserved += 1;
             own.provisional += usize::from(provisional);
             let owner = owner.clone();
-            return Room::Reserved(Reservation { table: self, owner, provisional, open: true });
+            return ReserveOutcome::Reserved(Reservation {
+                table: self,
+                owner,
+                provisional,
+                open: true,
+            });
         }
-        names.tidy(owner);
-        unproven.retain(|held| !held.is_in_use() && !held.is_over());
-        Room::Full(unproven.into_iter().min_by_key(|held| held.last_used()))
+        indexes.remove_owner_if_empty(owner);
+        provisional_sessions.retain(|held| !held.is_in_use() && !held.is_closed());
+        ReserveOutcome::Full(provisional_sessions.into_iter().min_by_key(|held| held.last_used()))
     }
 }
 
-impl Names {
+impl Indexes {
     fn remove(&mut self, session: &Arc<Session>) -> bool {
         let id = session.id();
         if !self.sessions.get(&id).is_some_and(|held| Arc::ptr_eq(held, session)) {
@@ -219,7 +235,7 @@ impl Names {
             self.handles.remove(&hash);
         }
         let record = session.record();
-        let key = digest(&record);
+        let key = key_digest(&record);
         // A successor may have the key by now.
         if let Some(key) = key.filter(|key| self.keys.get(key).is_some_and(|held| held.id() == id))
         {
@@ -228,79 +244,79 @@ impl Names {
         if let Some(own) = self.owners.get_mut(&record.owner) {
             own.sessions.remove(&id);
         }
-        self.tidy(&record.owner);
+        self.remove_owner_if_empty(&record.owner);
         true
     }
 
-    /// Takes back the promise of a place.
-    fn give_back(&mut self, place: &mut Reservation<'_>) {
-        place.open = false;
-        if let Some(own) = self.owners.get_mut(&place.owner) {
+    /// Cancels a reservation.
+    fn cancel_reservation(&mut self, reservation: &mut Reservation<'_>) {
+        reservation.open = false;
+        if let Some(own) = self.owners.get_mut(&reservation.owner) {
             own.reserved -= 1;
-            own.provisional -= usize::from(place.provisional);
+            own.provisional -= usize::from(reservation.provisional);
         }
-        self.tidy(&place.owner);
+        self.remove_owner_if_empty(&reservation.owner);
     }
 
-    /// Forgets an owner of whom nothing is left.
-    fn tidy(&mut self, owner: &Owner) {
+    /// Removes the entry of an owner without sessions and reservations.
+    fn remove_owner_if_empty(&mut self, owner: &Owner) {
         if self.owners.get(owner).is_some_and(|own| own.sessions.is_empty() && own.reserved == 0) {
             self.owners.remove(owner);
         }
     }
 }
 
-impl fmt::Debug for Table {
+impl fmt::Debug for SessionTable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Table({} sessions)", self.len())
+        write!(f, "SessionTable({} sessions)", self.len())
     }
 }
 
-/// See [`Table::watch`].
-pub(super) struct Watch<'a> {
-    table: &'a Table,
+/// Guard that counts the releases of one session, see [`SessionTable::watch`].
+pub(super) struct RemovalWatch<'a> {
+    table: &'a SessionTable,
     id: SessionId,
     removals: u64,
 }
 
-impl Drop for Watch<'_> {
+impl Drop for RemovalWatch<'_> {
     fn drop(&mut self) {
-        let mut names = self.table.write();
-        if let Some(watched) = names.watched.get_mut(&self.id) {
+        let mut indexes = self.table.write();
+        if let Some(watched) = indexes.watched.get_mut(&self.id) {
             watched.watchers -= 1;
             if watched.watchers == 0 {
-                names.watched.remove(&self.id);
+                indexes.watched.remove(&self.id);
             }
         }
     }
 }
 
-/// What [`Table::reserve`] found.
-pub(super) enum Room<'a> {
-    /// There is a place.
+/// Outcome of [`SessionTable::reserve`].
+pub(super) enum ReserveOutcome<'a> {
+    /// A place was reserved.
     Reserved(Reservation<'a>),
-    /// There is none, unless this session goes.
+    /// The owner is at its limit. This session can be evicted, if there is one.
     Full(Option<Arc<Session>>),
 }
 
-/// A promised place. Dropped, it is free again, also when its opener was cancelled.
+/// Reserved place of an opener. Dropping it frees the place, also when the opener is cancelled.
 pub(super) struct Reservation<'a> {
-    table: &'a Table,
+    table: &'a SessionTable,
     owner: Owner,
     provisional: bool,
-    /// Whether it still counts.
+    /// Whether the place still counts.
     open: bool,
 }
 
 impl Drop for Reservation<'_> {
     fn drop(&mut self) {
         if self.open {
-            self.table.write().give_back(self);
+            self.table.write().cancel_reservation(self);
         }
     }
 }
 
-fn digest(record: &Record) -> Option<u128> {
+fn key_digest(record: &Record) -> Option<u128> {
     let key = record.key.as_ref()?;
-    Some(key.digest(&record.owner, &record.agent).half())
+    Some(key.digest(&record.owner, &record.agent).truncate())
 }

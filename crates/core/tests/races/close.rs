@@ -1,18 +1,18 @@
-//! Sessions that a process lets go of at its end.
+//! Release of sessions when a process closes.
 
 use std::sync::Arc;
 
 use stayput_core::Expiry;
 use stayput_testkit::faulty::Faulty;
 
-use crate::kit::{MINUTE, World, chat, forever, poll_steps};
+use crate::kit::{MINUTE, World, chat, lease_forever, poll_steps};
 
-/// close() during a sweep: sessions are let go, not ended.
+/// A close during a sweep releases sessions and ends none.
 #[tokio::test]
 async fn close_during_sweep_ends_nothing() {
     let world = World::new();
     let slow = Arc::new(Faulty::new(world.store.clone()));
-    let sessions = world.on(slow.clone(), forever()).await;
+    let sessions = world.on(slow.clone(), lease_forever()).await;
     for n in 0..8 {
         drop(sessions.open(&chat(&format!("due{n}")).expiry(Expiry::idle(MINUTE))).await.unwrap());
     }
@@ -42,12 +42,12 @@ async fn close_during_sweep_ends_nothing() {
             dead += 1;
         }
     }
-    assert_eq!(dead, 0, "of 40 sessions that never expire, ended by sweep during close");
+    assert_eq!(dead, 0, "sessions that never expire and were ended");
 }
 
-/// After close() nothing may be opened under the lease that was given up.
+/// After a close no session is opened under the released lease.
 #[tokio::test]
-async fn after_close_nothing_is_held() {
+async fn closed_process_opens_no_session() {
     let world = World::new();
     let one = world.process().await;
     one.close().await.unwrap();
@@ -61,16 +61,16 @@ async fn after_close_nothing_is_held() {
     );
 }
 
-/// close() without lease, or with a store that fails, still says what was held.
+/// A close on a failing store still reports the released sessions.
 #[tokio::test]
-async fn close_fails() {
+async fn failed_close_reports_released_sessions() {
     let world = World::new();
     let slow = Arc::new(Faulty::new(world.store.clone()));
-    let sessions = world.on(slow.clone(), forever()).await;
+    let sessions = world.on(slow.clone(), lease_forever()).await;
     let id = sessions.open(&chat("a")).await.unwrap().session.id();
     slow.fail(true);
     assert!(sessions.close().await.is_err());
     slow.fail(false);
-    let lost: Vec<_> = sessions.lost().iter().map(|session| session.id()).collect();
-    assert_eq!(lost, [id], "nobody is told that it was held");
+    let released: Vec<_> = sessions.take_released().iter().map(|session| session.id()).collect();
+    assert_eq!(released, [id], "not reported as released");
 }

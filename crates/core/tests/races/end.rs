@@ -1,18 +1,18 @@
-//! The end of a session, half-way and twice.
+//! Interrupted and repeated ends of a session.
 
 use std::sync::Arc;
 
-use stayput_core::{Attachment, Generation, OpenError};
+use stayput_core::{Attachment, Generation, SessionOpenError};
 use stayput_testkit::faulty::Faulty;
 
-use crate::kit::{MINUTE, World, ann, chat, forever};
+use crate::kit::{MINUTE, World, ann, chat, lease_forever};
 
-/// end() that was cancelled (or whose answer got lost) still says which links to close.
+/// An end whose answer was lost still reports the links to close.
 #[tokio::test]
-async fn lost_answer_of_end_keeps_attachments() {
+async fn end_with_a_lost_answer_reports_attachments() {
     let world = World::new();
     let slow = Arc::new(Faulty::new(world.store.clone()));
-    let sessions = world.on(slow.clone(), forever()).await;
+    let sessions = world.on(slow.clone(), lease_forever()).await;
     let opened = sessions.open(&chat("a")).await.unwrap();
     sessions
         .change(&opened.session, |r| {
@@ -28,33 +28,33 @@ async fn lost_answer_of_end_keeps_attachments() {
     assert_eq!(swept.ended.len(), 1);
     assert!(
         swept.ended[0].attachments.contains_key("browser"),
-        "the link to close is forgotten: {:?}",
+        "the attachment is missing: {:?}",
         swept.ended[0]
     );
 }
 
-/// Ended is told once.
+/// The end of a session is reported once.
 #[tokio::test]
-async fn told_once() {
+async fn end_is_reported_once() {
     let world = World::new();
     let slow = Arc::new(Faulty::new(world.store.clone()));
-    let sessions = world.on(slow.clone(), forever()).await;
+    let sessions = world.on(slow.clone(), lease_forever()).await;
     let id = sessions.open(&chat("a")).await.unwrap().session.id();
     world.clock.advance(MINUTE * 30);
     slow.fail(true);
-    assert!(sessions.by_id(&ann(), id).await.is_err()); // closes the gate, cannot write
+    assert!(sessions.find_by_id(&ann(), id).await.is_err()); // closes the session, cannot write
     slow.fail(false);
-    assert!(matches!(sessions.by_id(&ann(), id).await, Err(OpenError::Over(_))));
+    assert!(matches!(sessions.find_by_id(&ann(), id).await, Err(SessionOpenError::Ended(_))));
     let n = sessions.sweep().await.ended.len() + sessions.sweep().await.ended.len();
-    assert_eq!(n, 1, "told twice");
+    assert_eq!(n, 1, "reported twice");
 }
 
 /// A key whose session is being ended can be opened again.
 #[tokio::test]
-async fn open_while_end_is_under_way_or_was_cancelled() {
+async fn key_can_be_opened_after_a_cancelled_end() {
     let world = World::new();
     let slow = Arc::new(Faulty::new(world.store.clone()));
-    let sessions = world.on(slow.clone(), forever()).await;
+    let sessions = world.on(slow.clone(), lease_forever()).await;
     let opened = sessions.open(&chat("a")).await.unwrap();
     let session = opened.session.session().clone();
     drop(opened);
@@ -67,9 +67,9 @@ async fn open_while_end_is_under_way_or_was_cancelled() {
     assert!(again.is_ok(), "{:?}", again.unwrap_err());
 }
 
-/// end by an old Arc must not leave a revived session open but not held.
+/// An end through an old reference does not affect the revived session.
 #[tokio::test]
-async fn end_twice_over_revive() {
+async fn repeated_end_does_not_affect_a_revived_session() {
     let world = World::new();
     let sessions = world.process().await;
     let opened = sessions.open(&chat("a")).await.unwrap();
@@ -80,9 +80,6 @@ async fn end_twice_over_revive() {
     let revived = sessions.revive(&ann(), old.id()).await.unwrap();
     sessions.end(&old).await.unwrap(); // a second DELETE of the same client
     let live = world.store.load(old.id()).await.unwrap().unwrap().is_live();
-    assert!(live != revived.session.is_over(), "over in the store, and its gate is open");
-    assert!(
-        sessions.sweep().await.ended.is_empty(),
-        "somebody is inside, and its links are closed"
-    );
+    assert!(live != revived.session.is_closed(), "ended in the store, and open here");
+    assert!(sessions.sweep().await.ended.is_empty(), "its links are closed while it is in use");
 }

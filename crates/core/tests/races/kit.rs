@@ -1,10 +1,10 @@
-//! What the tests of races share.
+//! Helpers of the race tests.
 
 use std::{sync::Arc, time::Duration};
 
 use stayput_core::{
-    Agent, Holder, Key, ManualClock, MemoryStore, Owner, SessionId, Sessions, Settings, Store,
-    Timestamp, Wish,
+    Agent, Holder, Key, ManualClock, MemoryStore, OpenOptions, Owner, SessionId, Sessions,
+    Settings, Store, Timestamp,
 };
 use stayput_testkit::faulty::Faulty;
 
@@ -24,17 +24,17 @@ impl World {
             .unwrap()
     }
     pub(crate) async fn process(&self) -> Sessions {
-        self.on(self.store.clone(), forever()).await
+        self.on(self.store.clone(), lease_forever()).await
     }
 }
-pub(crate) fn forever() -> Settings {
+pub(crate) fn lease_forever() -> Settings {
     Settings { lease: Duration::MAX, ..Settings::default() }
 }
 pub(crate) fn ann() -> Owner {
     Owner::verified("https://i", "ann").unwrap()
 }
-pub(crate) fn chat(name: &str) -> Wish {
-    Wish::keyed(ann(), Agent::none(), Key::named(name).unwrap())
+pub(crate) fn chat(name: &str) -> OpenOptions {
+    OpenOptions::with_key(ann(), Agent::none(), Key::named(name).unwrap())
 }
 pub(crate) async fn poll_steps<F: Future + Unpin>(slow: &Faulty, f: &mut F, n: usize) -> bool {
     for _ in 0..n {
@@ -49,6 +49,12 @@ pub(crate) async fn poll_steps<F: Future + Unpin>(slow: &Faulty, f: &mut F, n: u
     false
 }
 
-pub(crate) async fn before_id(world: &World) -> SessionId {
-    world.store.find(&ann(), &Agent::none(), &Key::named("a").unwrap()).await.unwrap().unwrap().id
+pub(crate) async fn id_of_key_a(world: &World) -> SessionId {
+    world
+        .store
+        .find_by_key(&ann(), &Agent::none(), &Key::named("a").unwrap())
+        .await
+        .unwrap()
+        .unwrap()
+        .id
 }

@@ -1,15 +1,15 @@
-//! A lease that is lost.
+//! Loss of the lease.
 
 use std::sync::Arc;
 
-use stayput_core::{Renewed, Settings};
+use stayput_core::{LeaseRenewal, Settings};
 use stayput_testkit::faulty::Faulty;
 
-use crate::kit::{MINUTE, World, before_id, chat, poll_steps};
+use crate::kit::{MINUTE, World, chat, id_of_key_a, poll_steps};
 
-/// renew: lost, then hold fails: the lost sessions must be told some time.
+/// Released sessions are reported even if acquiring a new lease was cancelled.
 #[tokio::test]
-async fn lost_sessions_are_told_even_if_hold_fails() {
+async fn released_sessions_are_reported_after_a_cancelled_renewal() {
     let world = World::new();
     let slow = Arc::new(Faulty::new(world.store.clone()));
     let sessions = world.on(slow.clone(), Settings { lease: MINUTE, ..Settings::default() }).await;
@@ -17,17 +17,17 @@ async fn lost_sessions_are_told_even_if_hold_fails() {
     world.clock.advance(MINUTE);
     slow.hang(true);
     let mut renew = Box::pin(sessions.renew());
-    poll_steps(&slow, &mut renew, 3).await; // renew answered, inside hold
-    drop(renew); // or: hold answers Unavailable
+    poll_steps(&slow, &mut renew, 3).await; // renewal refused, inside acquire_lease
+    drop(renew); // same as an error of acquire_lease
     slow.hang(false);
-    assert_eq!(sessions.renew().await.unwrap(), Renewed::Regained);
-    let lost: Vec<_> = sessions.lost().iter().map(|session| session.id()).collect();
-    assert_eq!(lost, [id], "nobody is told that it was lost");
+    assert_eq!(sessions.renew().await.unwrap(), LeaseRenewal::Replaced);
+    let released: Vec<_> = sessions.take_released().iter().map(|session| session.id()).collect();
+    assert_eq!(released, [id], "not reported as released");
 }
 
-/// A claim made under the old lease is not held under the new one.
+/// A claim under the old lease is not held under the new one.
 #[tokio::test]
-async fn claim_in_flight_over_lease_loss() {
+async fn claim_in_flight_is_dropped_when_the_lease_is_lost() {
     let world = World::new();
     let before = world.process().await;
     drop(before.open(&chat("a")).await.unwrap());
@@ -35,13 +35,13 @@ async fn claim_in_flight_over_lease_loss() {
     let slow = Arc::new(Faulty::new(world.store.clone()));
     let sessions = world.on(slow.clone(), Settings { lease: MINUTE, ..Settings::default() }).await;
     slow.hang(true);
-    let wish = chat("a");
-    let mut opening = Box::pin(sessions.open(&wish));
+    let options = chat("a");
+    let mut opening = Box::pin(sessions.open(&options));
     poll_steps(&slow, &mut opening, 3).await; // insert answered Taken; claim done, answer on its way
-    assert!(world.store.load(before_id(&world).await).await.unwrap().unwrap().holder.is_some());
+    assert!(world.store.load(id_of_key_a(&world).await).await.unwrap().unwrap().holder.is_some());
     slow.hang(false);
     world.clock.advance(MINUTE); // the process slept
-    assert_eq!(sessions.renew().await.unwrap(), Renewed::Regained);
+    assert_eq!(sessions.renew().await.unwrap(), LeaseRenewal::Replaced);
     slow.step();
     slow.step();
     let mine = opening.await;

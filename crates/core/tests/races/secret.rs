@@ -1,28 +1,32 @@
-//! What is remembered of secrets, and what is shown of them.
+//! Handling of secrets.
 
 use stayput_core::{Connection, Handle, Timestamp};
 
 use crate::kit::{World, ann, chat};
 
-/// The handles a process remembers are those the store knows.
+/// The handles in memory are those in the store.
 #[tokio::test]
-async fn handles() {
+async fn dropped_handle_is_unknown_here_and_in_the_store() {
     let world = World::new();
     let sessions = world.process().await;
     let opened = sessions.open(&chat("a")).await.unwrap();
     let first = sessions.issue_handle(&opened.session).await.unwrap();
-    drop(sessions.by_handle(&ann(), &first).await.unwrap());
+    drop(sessions.find_by_handle(&ann(), &first).await.unwrap());
     for _ in 0..1000 {
-        let h = sessions.issue_handle(&opened.session).await.unwrap();
-        drop(sessions.by_handle(&ann(), &h).await.unwrap());
+        let handle = sessions.issue_handle(&opened.session).await.unwrap();
+        drop(sessions.find_by_handle(&ann(), &handle).await.unwrap());
     }
-    let stored = world.store.find_handle(first.hash(&ann())).await.unwrap().is_some();
-    assert_eq!(sessions.by_handle(&ann(), &first).await.is_ok(), stored, "here and in the store");
+    let stored = world.store.find_by_handle(first.hash(&ann())).await.unwrap().is_some();
+    assert_eq!(
+        sessions.find_by_handle(&ann(), &first).await.is_ok(),
+        stored,
+        "here and in the store"
+    );
 }
 
-/// Debug shows no connection's body.
+/// `Debug` output contains no body of a connection.
 #[tokio::test]
-async fn debug() {
+async fn debug_output_hides_connection_bodies() {
     let world = World::new();
     let sessions = world.process().await;
     let opened = sessions.open(&chat("a")).await.unwrap();
@@ -33,7 +37,7 @@ async fn debug() {
             &Connection {
                 name,
                 session: opened.session.id(),
-                used: Timestamp::MAX,
+                last_used: Timestamp::MAX,
                 body: b"hunter2".to_vec(),
             },
             Timestamp::MAX,
@@ -41,27 +45,26 @@ async fn debug() {
         )
         .await
         .unwrap();
-    world.store.put_content(b"hunter2").await.unwrap();
     let bytes = format!("{:?}", b"hunter2".to_vec());
     let bytes = &bytes[1..bytes.len() - 1];
     assert!(
         !format!("{:?}", sessions.state(&opened.session).unwrap()).contains(bytes),
-        "Debug of State dumps the whole store"
+        "Debug of State shows the store"
     );
 }
 
-/// Errors show no value.
+/// Errors contain no value.
 #[tokio::test]
-async fn decode() {
+async fn decode_error_hides_the_value() {
     let world = World::new();
     let sessions = world.process().await;
     let opened = sessions.open(&chat("a")).await.unwrap();
-    let st = sessions.state(&opened.session).unwrap();
-    st.set("token", "hunter2").await.unwrap();
-    let e = st.get::<u32>("token").await.unwrap_err();
+    let state = sessions.state(&opened.session).unwrap();
+    state.set("token", "hunter2").await.unwrap();
+    let error = state.get::<u32>("token").await.unwrap_err();
     assert!(
-        !format!("{e:?} {:?}", std::error::Error::source(&e).map(ToString::to_string))
+        !format!("{error:?} {:?}", std::error::Error::source(&error).map(ToString::to_string))
             .contains("hunter2"),
-        "{e:?}"
+        "{error:?}"
     );
 }

@@ -1,20 +1,20 @@
-//! A sweep that is held up, cancelled or refused.
+//! Delayed, cancelled and refused sweeps.
 
 use std::sync::Arc;
 
-use stayput_core::{Expiry, Renewed, Settings};
+use stayput_core::{Expiry, LeaseRenewal, Settings};
 use stayput_testkit::faulty::Faulty;
 
-use crate::kit::{MINUTE, World, chat, forever, poll_steps};
+use crate::kit::{MINUTE, World, chat, lease_forever, poll_steps};
 
-/// 256 sessions that are past their age but in use must not starve the sweep.
+/// 256 sessions above their maximum age that are in use do not starve the sweep.
 #[tokio::test]
-async fn sweep_is_not_starved() {
+async fn sweep_is_not_starved_by_sessions_in_use() {
     let world = World::new();
     let sessions = world.process().await;
-    let mut inuse = vec![];
+    let mut in_use = vec![];
     for n in 0..256 {
-        inuse.push(sessions.open(&chat(&n.to_string())).await.unwrap());
+        in_use.push(sessions.open(&chat(&n.to_string())).await.unwrap());
     }
     world.clock.advance(MINUTE);
     let dead =
@@ -32,20 +32,20 @@ async fn sweep_is_not_starved() {
     }
     assert!(
         !world.store.load(id).await.unwrap().unwrap().is_live(),
-        "a day too old and ten sweeps later it lives"
+        "it is live after ten sweeps, a day after its maximum age"
     );
 }
 
-/// A sweep that is cancelled still tells what it ended.
+/// The next sweep reports the sessions that a cancelled one ended.
 #[tokio::test]
-async fn cancelled_sweep_tells() {
+async fn cancelled_sweep_is_reported_by_the_next_one() {
     let world = World::new();
     let dead =
         world.on(world.store.clone(), Settings { lease: MINUTE, ..Settings::default() }).await;
     drop(dead.open(&chat("a")).await.unwrap());
     world.clock.advance(MINUTE * 30);
     let slow = Arc::new(Faulty::new(world.store.clone()));
-    let sessions = world.on(slow.clone(), forever()).await;
+    let sessions = world.on(slow.clone(), lease_forever()).await;
     slow.hang(true);
     let mut sweep = Box::pin(sessions.sweep());
     while !world.store.list(None, None, 9).await.unwrap().is_empty() {
@@ -53,13 +53,13 @@ async fn cancelled_sweep_tells() {
     }
     drop(sweep);
     slow.hang(false);
-    assert_eq!(sessions.sweep().await.ended.len(), 1, "ended, and nobody was told");
+    assert_eq!(sessions.sweep().await.ended.len(), 1, "ended and not reported");
 }
 
-/// One session that cannot be ended does not keep the others from ending.
+/// A sweep that overlaps a lost lease does not end sessions that were opened again.
 #[tokio::test]
-async fn sweep_lost_reopen() {
-    // sweep × renew(lost) × reopen: sweep'sessions snapshot holds an old Arc whose `ending` was set by let_go.
+async fn sweep_during_a_lease_loss_ends_no_reopened_session() {
+    // The snapshot of the sweep holds sessions that were released meanwhile.
     let world = World::new();
     let slow = Arc::new(Faulty::new(world.store.clone()));
     let sessions =
@@ -76,7 +76,7 @@ async fn sweep_lost_reopen() {
     poll_steps(&slow, &mut sweep, 1).await;
     slow.hang(false);
     world.clock.advance(MINUTE * 10);
-    assert_eq!(sessions.renew().await.unwrap(), Renewed::Regained);
+    assert_eq!(sessions.renew().await.unwrap(), LeaseRenewal::Replaced);
     let mut reopened = vec![];
     for n in 0..20 {
         reopened.push(sessions.open(&chat(&format!("k{n}"))).await.unwrap());
@@ -90,5 +90,5 @@ async fn sweep_lost_reopen() {
             dead += 1;
         }
     }
-    assert_eq!(dead, 0, "of 20 sessions in use, with expiry NEVER, ended by a sweep");
+    assert_eq!(dead, 0, "sessions in use with expiry NEVER that a sweep ended");
 }

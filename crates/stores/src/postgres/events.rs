@@ -1,18 +1,19 @@
-//! Events in PostgreSQL.
+//! Event log in PostgreSQL.
 
 use async_trait::async_trait;
-use stayput_core::{Event, Events, Owner, SessionId, StoreError, Topic};
+use stayput_core::{Event, EventLog, Owner, SessionId, StoreError, Topic};
 use tokio_postgres::Row;
 
 use super::{
     PostgresStore,
-    answer::{column, number},
+    decode::{column, number},
     statements as sql,
-    values::{Values, owner_digest, page},
+    values::{Values, owner_digest, sql_limit},
 };
 use crate::row;
 
-/// The same 64 bits, because PostgreSQL has no unsigned numbers. Nothing compares streams.
+/// Same 64 bits as a signed number, because PostgreSQL has no unsigned ones. Streams are never
+/// ordered.
 fn stream(topic: &Topic) -> i64 {
     topic.stream.cast_signed()
 }
@@ -22,7 +23,7 @@ fn event(row: &Row) -> Result<Event, StoreError> {
 }
 
 #[async_trait]
-impl Events for PostgresStore {
+impl EventLog for PostgresStore {
     async fn append(&self, topic: &Topic, body: &[u8]) -> Result<u64, StoreError> {
         let owner = owner_digest(&topic.owner);
         let values: Values<'_> =
@@ -30,7 +31,7 @@ impl Events for PostgresStore {
         number(&self.answer(sql::APPEND, values).await?, "number")
     }
 
-    async fn after(
+    async fn read_after(
         &self,
         topic: &Topic,
         after: u64,
@@ -42,9 +43,9 @@ impl Events for PostgresStore {
             &topic.session.as_uuid(),
             &stream(topic),
             &row::number(after),
-            &page(limit),
+            &sql_limit(limit),
         ];
-        self.rows(sql::AFTER, values).await?.iter().map(event).collect()
+        self.rows(sql::READ_AFTER, values).await?.iter().map(event).collect()
     }
 
     async fn trim(&self, topic: &Topic, through: u64) -> Result<(), StoreError> {
@@ -58,9 +59,9 @@ impl Events for PostgresStore {
         self.rows(sql::TRIM, values).await.map(drop)
     }
 
-    async fn forget(&self, owner: &Owner, session: SessionId) -> Result<(), StoreError> {
+    async fn remove_session(&self, owner: &Owner, session: SessionId) -> Result<(), StoreError> {
         let digest = owner_digest(owner);
         let values: Values<'_> = &[&digest.as_bytes().as_slice(), &session.as_uuid()];
-        self.rows(sql::FORGET, values).await.map(drop)
+        self.rows(sql::REMOVE_SESSION, values).await.map(drop)
     }
 }

@@ -1,4 +1,4 @@
-//! The schema: made and moved forward by whoever opens the database first.
+//! Creation and migration of the schema.
 
 use std::time::Duration;
 
@@ -8,87 +8,89 @@ use tokio_postgres::{Error, GenericClient};
 
 use super::{
     STORE,
-    pool::{PATIENCE, cause, late},
+    pool::{CALL_TIMEOUT, cause, timed_out},
 };
-use crate::OpenError;
+use crate::StoreOpenError;
 
-/// Every change of the schema, oldest first. What was released is never edited.
-const MIGRATIONS: &[&str] = &[
-    concat!(include_str!("1_tables.sql"), include_str!("1_functions.sql")),
-    include_str!("2_used.sql"),
-];
+/// Oldest schema that can be migrated.
+const OLDEST_SCHEMA: i64 = 3;
 
-/// How long a change of the schema may take, the wait for another process that makes it included.
-const MOVE: Duration = Duration::from_secs(60);
+/// Migrations from [`OLDEST_SCHEMA`] on, oldest first. A released one is never edited.
+const MIGRATIONS: &[&str] = &[concat!(include_str!("tables.sql"), include_str!("functions.sql"))];
 
-/// "stayput" in ASCII: programs of other kinds do not take this lock.
+/// Schema that this program writes.
+const SCHEMA: i64 = OLDEST_SCHEMA + MIGRATIONS.len() as i64 - 1;
+
+/// Maximum time of a migration, including the wait for another process that runs it.
+const MIGRATION_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Number of the advisory lock: "stayput" in ASCII, so that no other program uses it.
 const LOCK: i64 = 0x73_74_61_79_70_75_74;
 
-/// Moves the schema to the newest version, and proves on the way that the database can be used.
-pub(super) async fn migrate(pool: &Pool) -> Result<(), OpenError> {
-    let late = |_| OpenError::unreachable(STORE, &late());
-    let unreachable = |error: Error| OpenError::unreachable(STORE, &error);
-    let client = timeout(PATIENCE, pool.get()).await.map_err(late)?;
+/// Migrates the schema to the newest version, and checks that the database can be used.
+pub(super) async fn migrate(pool: &Pool) -> Result<(), StoreOpenError> {
+    let late = |_| StoreOpenError::unreachable(STORE, &timed_out());
+    let unreachable = |error: Error| StoreOpenError::unreachable(STORE, &error);
+    let client = timeout(CALL_TIMEOUT, pool.get()).await.map_err(late)?;
     let mut client = client.map_err(|error| match cause(&error) {
-        Some(cause) => OpenError::unreachable(STORE, cause),
-        None => OpenError::unreachable(STORE, &error),
+        Some(cause) => StoreOpenError::unreachable(STORE, cause),
+        None => StoreOpenError::unreachable(STORE, &error),
     })?;
-    let found = timeout(PATIENCE, look(&client)).await.map_err(late)?;
-    let (encoding, found) = found.map_err(unreachable)?;
+    let found = timeout(CALL_TIMEOUT, encoding_and_version(&client)).await.map_err(late)?;
+    let (encoding, mut found) = found.map_err(unreachable)?;
     if encoding != "UTF8" {
-        return Err(OpenError::Unreachable {
+        return Err(StoreOpenError::Unreachable {
             store: STORE,
             problem: format!("the encoding of the database is {encoding}, and must be UTF8"),
         });
     }
-    let known = MIGRATIONS.len();
-    let mut found = found;
-    while found < known {
-        let moved = timeout(MOVE, step(&mut client)).await.map_err(late)?;
-        found = moved.map_err(unreachable)?;
+    if found != 0 && found < OLDEST_SCHEMA {
+        return Err(StoreOpenError::OlderSchema { store: STORE, found, oldest: OLDEST_SCHEMA });
     }
-    if found > known {
-        let number = |count| i64::try_from(count).unwrap_or(i64::MAX);
-        let (found, known) = (number(found), number(known));
-        return Err(OpenError::NewerSchema { store: STORE, found, known });
+    while found < SCHEMA {
+        let version = timeout(MIGRATION_TIMEOUT, step(&mut client)).await.map_err(late)?;
+        found = version.map_err(unreachable)?;
+    }
+    if found > SCHEMA {
+        return Err(StoreOpenError::NewerSchema { store: STORE, found, known: SCHEMA });
     }
     Ok(())
 }
 
-/// The encoding of the database and the version of its schema, zero if there is none.
-async fn look(client: &ClientWrapper) -> Result<(String, usize), Error> {
-    let ask =
+/// Reads the encoding of the database and the version of its schema; zero if there is none.
+async fn encoding_and_version(client: &ClientWrapper) -> Result<(String, i64), Error> {
+    let query =
         "select current_setting('server_encoding'), to_regclass('stayput_schema') is not null";
-    let row = client.query_one(ask, &[]).await?;
+    let row = client.query_one(query, &[]).await?;
     let found = if row.try_get(1)? { version(&**client).await? } else { 0 };
     Ok((row.try_get(0)?, found))
 }
 
-async fn version(client: &impl GenericClient) -> Result<usize, Error> {
-    let ask = "select coalesce(max(version), 0) from stayput_schema";
-    let version: i64 = client.query_one(ask, &[]).await?.try_get(0)?;
-    Ok(usize::try_from(version).unwrap_or(usize::MAX))
+async fn version(client: &impl GenericClient) -> Result<i64, Error> {
+    let query = "select coalesce(max(version), 0) from stayput_schema";
+    client.query_one(query, &[]).await?.try_get(0)
 }
 
-/// Makes one change, if nobody else made it meanwhile; returns the version that is there now.
-async fn step(client: &mut ClientWrapper) -> Result<usize, Error> {
+/// Runs one migration, unless another process ran it meanwhile. Returns the version after it.
+async fn step(client: &mut ClientWrapper) -> Result<i64, Error> {
     let transaction = client.transaction().await?;
-    let alone = format!(
+    let lock = format!(
         "set local statement_timeout = '{}s'; \
          select pg_advisory_xact_lock({LOCK}); \
          create table if not exists stayput_schema ( \
              version bigint primary key, \
              since timestamptz not null default now() \
          )",
-        MOVE.as_secs()
+        MIGRATION_TIMEOUT.as_secs()
     );
-    transaction.batch_execute(&alone).await?;
+    transaction.batch_execute(&lock).await?;
     let mut found = version(&*transaction).await?;
-    if let Some(migration) = MIGRATIONS.get(found) {
+    let next = if found == 0 { 0 } else { found - OLDEST_SCHEMA + 1 };
+    if let Some(migration) = usize::try_from(next).ok().and_then(|next| MIGRATIONS.get(next)) {
         transaction.batch_execute(migration).await?;
-        found += 1;
-        let note = format!("insert into stayput_schema (version) values ({found})");
-        transaction.batch_execute(&note).await?;
+        found = OLDEST_SCHEMA + next;
+        let insert = format!("insert into stayput_schema (version) values ({found})");
+        transaction.batch_execute(&insert).await?;
     }
     transaction.commit().await?;
     Ok(found)

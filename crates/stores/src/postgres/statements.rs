@@ -1,8 +1,7 @@
-//! What is said to PostgreSQL. Where one promise takes more than one statement, it is a function of the
-//! schema.
+//! SQL statements. An operation of more than one statement is a function of the schema.
 
-/// The columns of a record, of what stands before them. They are named one by one, because a prepared
-/// statement with a star breaks when a later schema adds a column.
+/// Columns of a record with a prefix. They are listed, because a prepared statement with a star
+/// breaks when a later schema adds a column.
 macro_rules! columns {
     ($of:literal) => {
         columns!(
@@ -16,7 +15,7 @@ macro_rules! columns {
     };
 }
 
-/// A session is new, so there is nothing to be forgotten for its connection.
+/// A new session has no other connections, so none is stale.
 pub(super) const INSERT: &str = "\
     with made as materialized (select outcome, generation, taken_by from stayput_insert( \
         $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)) \
@@ -27,7 +26,7 @@ pub(super) const INSERT: &str = "\
 pub(super) const LOAD: &str =
     concat!("select ", columns!("s."), " from stayput_session s where s.id = $1");
 
-pub(super) const FIND: &str = concat!(
+pub(super) const FIND_BY_KEY: &str = concat!(
     "select ",
     columns!("s."),
     " from stayput_session s where s.key_digest = $1 and s.ended_reason is null"
@@ -36,7 +35,7 @@ pub(super) const FIND: &str = concat!(
 pub(super) const REPLACE: &str = "select outcome, revision, taken_by from stayput_replace(\
      $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)";
 
-pub(super) const TOUCH: &str = "select noted from stayput_touch($1, $2, $3)";
+pub(super) const TOUCH: &str = "select touched from stayput_touch($1, $2, $3)";
 
 pub(super) const REMOVE: &str = "select outcome from stayput_remove($1, $2)";
 
@@ -54,14 +53,14 @@ pub(super) const LIST_OF_OWNER: &str = concat!(
      and s.id > coalesce($1::uuid, '00000000-0000-0000-0000-000000000000') order by s.id limit $2"
 );
 
-pub(super) const DUE: &str = concat!(
+pub(super) const LIST_DUE: &str = concat!(
     "select ",
     columns!("s."),
     " from stayput_session s where s.deadline <= $1 and (s.deadline, s.id) > ($2, $3) \
      order by s.deadline, s.id limit $4"
 );
 
-/// What somebody is working on is left for the next time.
+/// Rows that are locked by another call are left for the next purge.
 pub(super) const PURGE: &str = "\
     with gone as ( \
         delete from stayput_session where id = any (array( \
@@ -72,7 +71,7 @@ pub(super) const PURGE: &str = "\
 
 pub(super) const ADD_HANDLE: &str = "select outcome from stayput_add_handle($1, $2, $3, $4)";
 
-pub(super) const FIND_HANDLE: &str = concat!(
+pub(super) const FIND_BY_HANDLE: &str = concat!(
     "select ",
     columns!("s."),
     " from stayput_handle h join stayput_session s on s.id = h.session where h.hash = $1"
@@ -81,18 +80,18 @@ pub(super) const FIND_HANDLE: &str = concat!(
 pub(super) const PUT_CONNECTION: &str =
     "select outcome from stayput_put_connection($1, $2, $3, $4, $5, $6, $7)";
 
-pub(super) const CONNECTION: &str =
-    "select session, used, body from stayput_connection where name = $1";
+pub(super) const LOAD_CONNECTION: &str =
+    "select session, last_used, body from stayput_connection where name = $1";
 
 pub(super) const TOUCH_CONNECTIONS: &str =
-    "select noted from stayput_touch_connections($1, $2, $3)";
+    "select touched from stayput_touch_connections($1, $2, $3)";
 
 pub(super) const REMOVE_CONNECTION: &str = "select outcome from stayput_remove_connection($1, $2)";
 
-pub(super) const STATE: &str =
+pub(super) const LOAD_STATE: &str =
     "select revision, value from stayput_state where session = $1 and digest = sha256($2)";
 
-pub(super) const STATE_KEYS: &str = "select key, revision, length(value)::bigint as size \
+pub(super) const LIST_STATE_KEYS: &str = "select key, revision, length(value)::bigint as size \
      from stayput_state where session = $1 order by key";
 
 pub(super) const PUT_STATE: &str = "select outcome, revision, others, count \
@@ -100,28 +99,24 @@ pub(super) const PUT_STATE: &str = "select outcome, revision, others, count \
 
 pub(super) const REMOVE_STATE: &str = "select outcome from stayput_remove_state($1, $2, $3, $4)";
 
-pub(super) const PUT_CONTENT: &str =
-    "insert into stayput_content (digest, content) values ($1, $2) on conflict do nothing";
-
-pub(super) const CONTENT: &str = "select content from stayput_content where digest = $1";
-
-/// A lease that is not there is dead, so dead ones can go. One that is being renewed is not dead.
-pub(super) const HOLD: &str = "\
+/// A lease without a row has expired, so expired rows can be deleted, except those that are being
+/// renewed.
+pub(super) const ACQUIRE_LEASE: &str = "\
     with gone as ( \
         delete from stayput_lease where epoch = any (array( \
-            select epoch from stayput_lease where until <= clock_timestamp() \
+            select epoch from stayput_lease where expires <= clock_timestamp() \
             order by epoch for update skip locked \
         )) \
-    ) insert into stayput_lease (holder, address, until) \
+    ) insert into stayput_lease (holder, address, expires) \
     values ($1, $2, clock_timestamp() + $3::bigint * interval '1 millisecond') returning epoch";
 
-pub(super) const RENEW: &str = "\
-    update stayput_lease set until = clock_timestamp() + $2::bigint * interval '1 millisecond' \
-    where lease = $1 and until > clock_timestamp() returning epoch";
+pub(super) const RENEW_LEASE: &str = "\
+    update stayput_lease set expires = clock_timestamp() + $2::bigint * interval '1 millisecond' \
+    where lease = $1 and expires > clock_timestamp() returning epoch";
 
-pub(super) const LEAVE: &str = "delete from stayput_lease where lease = $1";
+pub(super) const RELEASE_LEASE: &str = "delete from stayput_lease where lease = $1";
 
-pub(super) const HOLDER: &str = "select stayput_alive($1)";
+pub(super) const LEASE_HOLDER: &str = "select stayput_lease_address($1)";
 
 pub(super) const CLAIM: &str = concat!(
     "select c.outcome, c.held_by, c.address, ",
@@ -129,10 +124,10 @@ pub(super) const CLAIM: &str = concat!(
     " from stayput_claim($1, $2) as c"
 );
 
-pub(super) const RELEASE: &str =
+pub(super) const RELEASE_CLAIM: &str =
     "update stayput_session set holder = null where id = $1 and holder = $2";
 
-/// The counter's row is locked until the event is there: numbers appear in order.
+/// The row of the counter is locked until the event is inserted, so that numbers appear in order.
 pub(super) const APPEND: &str = "\
     with topic as ( \
         insert into stayput_topic as t (owner_digest, session, stream, last) values ($1, $2, $3, 1) \
@@ -140,7 +135,7 @@ pub(super) const APPEND: &str = "\
         returning t.id, t.last \
     ) insert into stayput_event (topic, number, body) select id, last, $4 from topic returning number";
 
-pub(super) const AFTER: &str = "\
+pub(super) const READ_AFTER: &str = "\
     select e.number, e.body from stayput_topic t join stayput_event e on e.topic = t.id \
     where t.owner_digest = $1 and t.session = $2 and t.stream = $3 and e.number > $4 \
     order by e.number limit $5";
@@ -149,8 +144,8 @@ pub(super) const TRIM: &str = "\
     delete from stayput_event e using stayput_topic t where e.topic = t.id \
     and t.owner_digest = $1 and t.session = $2 and t.stream = $3 and e.number <= $4";
 
-/// Locked in one order, so two that forget the same session cannot wait for each other.
-pub(super) const FORGET: &str = "\
+/// Locked in one order, so that two removals of one session cannot deadlock.
+pub(super) const REMOVE_SESSION: &str = "\
     delete from stayput_topic where id = any (array( \
         select id from stayput_topic where owner_digest = $1 and session = $2 \
         order by id for update \

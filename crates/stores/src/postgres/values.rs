@@ -1,43 +1,43 @@
-//! What goes into a statement.
+//! Conversion of parameters.
 
 use std::time::Duration;
 
-use stayput_core::{Digest, Expect, Lease, Owner};
+use stayput_core::{Digest, ExpectedValue, Lease, Owner};
 use tokio_postgres::types::ToSql;
 
 use crate::row;
 
-/// The parameters of a statement.
+/// Parameters of a statement.
 pub(super) type Values<'a> = &'a [&'a (dyn ToSql + Sync)];
 
-/// A lease over more is one for ever. PostgreSQL's own calendar ends in the year 294276.
-const LONGEST_LEASE: Duration = Duration::from_secs(1_000 * 366 * 86_400);
+/// Maximum duration of a lease. PostgreSQL's calendar ends in the year 294276.
+const MAX_LEASE: Duration = Duration::from_secs(1_000 * 366 * 86_400);
 
-/// How an index knows an owner.
+/// Hashes an owner for an index.
 pub(super) fn owner_digest(owner: &Owner) -> Digest {
     Digest::of("owner", &[owner.as_str().as_bytes()])
 }
 
-/// A writer, as the fence knows it.
-pub(super) fn text(by: Option<Lease>) -> Option<String> {
+/// Converts a writer's lease to the text that the fence compares.
+pub(super) fn lease_text(by: Option<Lease>) -> Option<String> {
     by.map(|lease| lease.to_string())
 }
 
-/// How many rows are wanted.
-pub(super) fn page(limit: usize) -> i64 {
+/// Converts a number of rows.
+pub(super) fn sql_limit(limit: usize) -> i64 {
     i64::try_from(limit).unwrap_or(i64::MAX)
 }
 
-/// How long a lease is to run.
+/// Converts the duration of a lease to milliseconds.
 pub(super) fn millis(ttl: Duration) -> i64 {
-    row::span(ttl.min(LONGEST_LEASE))
+    row::millis(ttl.min(MAX_LEASE))
 }
 
-/// Any revision, none, or this one. Revisions begin at one.
-pub(super) fn expected(expect: Expect) -> Option<i64> {
-    match expect {
-        Expect::Any => None,
-        Expect::Absent => Some(-1),
-        Expect::At(revision) => Some(row::number(revision.0)),
+/// Converts a condition: null is any revision, -1 is none. Revisions begin at 1.
+pub(super) fn expected_revision(expected: ExpectedValue) -> Option<i64> {
+    match expected {
+        ExpectedValue::Any => None,
+        ExpectedValue::Absent => Some(-1),
+        ExpectedValue::At(revision) => Some(row::number(revision.0)),
     }
 }

@@ -1,24 +1,24 @@
-//! What is kept under which key.
+//! Layout of the keys.
 //!
 //! | key | holds |
 //! |---|---|
-//! | `P:{ID}:r` | the record of a session, a hash; beside it the seal and the counters of its state |
+//! | `P:{ID}:r` | the record of a session, a hash, with the seal and the counters of its state |
 //! | `P:{ID}:h` | its handles, a list of hashes, oldest first |
 //! | `P:{ID}:c` | its connections, a hash of bodies by name |
-//! | `P:{ID}:u` | when each of them was last used, a sorted set |
+//! | `P:{ID}:u` | times of last use of the connections, a sorted set |
 //! | `P:{ID}:s` | its state, a hash with two fields for each value: `r` + key has the revision, `v` + key the bytes |
-//! | `P:{ID}:x` | the grave of a session that was forgotten, until all that led to it is cleaned up |
-//! | `P:k:DIGEST` | `ID:TURN`, the session that has a key now or had it last |
-//! | `P:n:HASH` | `ID`, the session that a handle or a connection leads to |
+//! | `P:{ID}:x` | the row of a removed session, until its index entries are deleted |
+//! | `P:k:DIGEST` | `ID:FLOOR:TIME`, the current or last session with a key |
+//! | `P:n:HASH` | `ID`, the session of a handle or a connection |
 //! | `P:o:DIGEST`, `P:all` | live sessions of an owner and of all, sorted sets in the order of their ids |
 //! | `P:due`, `P:ended` | live sessions by deadline, tombstones by their end, sorted sets |
-//! | `P:d:DIGEST` | a content |
-//! | `P:{leases}:…` | ends, holders and the last epoch |
+//! | `P:{leases}:…` | expiry times, holders and the last epoch |
 //! | `P:{DIGEST}:n`, `P:{DIGEST}:e` | last numbers and events of one owner's session |
 //! | `P:schema` | the number of this layout |
 //!
-//! `P` is the prefix. What stands in braces is the hash tag of a cluster: all keys of one session are
-//! in one slot, so one script can change them together. Nothing else is assumed to be together.
+//! `P` is the prefix. The text in braces is the hash tag of a cluster: all keys of one session are
+//! in one slot, so that one script can change them together. No other keys are assumed to share a
+//! slot.
 
 use stayput_core::{Digest, HandleHash, Owner, Record, SessionId};
 
@@ -56,7 +56,7 @@ impl Keys {
         self.tagged(id, "s")
     }
 
-    pub(super) fn grave(&self, id: SessionId) -> String {
+    pub(super) fn removed_row(&self, id: SessionId) -> String {
         self.tagged(id, "x")
     }
 
@@ -64,7 +64,7 @@ impl Keys {
         format!("{}:k:{}", self.prefix, digest.to_hex())
     }
 
-    /// The index of a record's key, if it has one.
+    /// Returns the index key of a record's key, if it has one.
     pub(super) fn key_of(&self, record: &Record) -> Option<String> {
         let key = record.key.as_ref()?;
         Some(self.key(key.digest(&record.owner, &record.agent)))
@@ -91,16 +91,12 @@ impl Keys {
         format!("{}:ended", self.prefix)
     }
 
-    pub(super) fn content(&self, digest: Digest) -> String {
-        format!("{}:d:{}", self.prefix, digest.to_hex())
-    }
-
-    /// The ends of leases, their holders, and the last epoch.
+    /// Returns the keys of the expiry times of leases, their holders, and the last epoch.
     pub(super) fn leases(&self) -> [String; 3] {
         ["ends", "holders", "epoch"].map(|part| self.tagged("leases", part))
     }
 
-    /// The last numbers of a session's topics, and the events.
+    /// Returns the keys of the last numbers of a session's topics, and of the events.
     pub(super) fn events(&self, owner: &Owner, session: SessionId) -> [String; 2] {
         let id = session.as_uuid();
         let digest = Digest::of("events", &[owner.as_str().as_bytes(), id.as_bytes()]).to_hex();

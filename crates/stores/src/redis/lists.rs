@@ -1,13 +1,13 @@
-//! Lists of sessions: all of them, those whose time has come, and those that are long over.
+//! Lists of live, expired and ended sessions.
 
 use ::redis::{Cmd, Pipeline, cmd};
 use stayput_core::{Owner, Record, SessionId, StoreError, Timestamp};
 
 use super::{
-    BATCH, REDIS, RedisStore, count,
-    scripts::{POSTPONE, PURGE},
+    BATCH_SIZE, REDIS, RedisStore, redis_limit,
+    scripts::{CORRECT_DEADLINE, PURGE},
 };
-use crate::failure::corrupt;
+use crate::error::corrupt;
 
 pub(super) async fn list(
     store: &RedisStore,
@@ -19,22 +19,22 @@ pub(super) async fn list(
     let (mut page, mut after) = (Vec::new(), after);
     while page.len() < limit {
         let from = after.map_or_else(|| "-".to_owned(), |id| format!("({id}"));
-        let most = BATCH.min(limit - page.len());
+        let most = BATCH_SIZE.min(limit - page.len());
         let mut range = cmd("ZRANGE");
         range.arg((&index, from, "+", "BYLEX", "LIMIT", 0, most));
-        let ids = read_ids(&store.link.one::<Vec<String>>(&range).await?)?;
+        let ids = read_ids(&store.connection.query::<Vec<String>>(&range).await?)?;
         for (id, record) in ids.iter().zip(store.records(&ids).await?) {
             match record {
                 Some(record) if record.is_live() && owner.is_none_or(|o| *o == record.owner) => {
                     page.push(record);
                 }
-                // Not even the owner is known of what is gone, so it is struck off here; settling
-                // enters it again if it is only just being made.
+                // The owner of a missing session is unknown, so its entry is removed here; the
+                // repair adds it again if the session is just being created.
                 _ => {
                     let mut strike = cmd("ZREM");
                     strike.arg((&index, id.to_string()));
-                    store.link.one::<()>(&strike).await?;
-                    store.settle(*id).await?;
+                    store.connection.query::<()>(&strike).await?;
+                    store.repair_indexes(*id).await?;
                 }
             }
         }
@@ -46,9 +46,9 @@ pub(super) async fn list(
     Ok(page)
 }
 
-/// Deadlines in the index may be too early. Those are put off, and the index is read again, until it
-/// is right as far as it is read.
-pub(super) async fn due(
+/// Deadlines in the index may be too early. Those are corrected, and the index is read again until
+/// the page is right.
+pub(super) async fn list_due(
     store: &RedisStore,
     now: Timestamp,
     after: Option<(Timestamp, SessionId)>,
@@ -57,65 +57,79 @@ pub(super) async fn due(
     let index = store.keys.due();
     let after = after.map(|(at, id)| (at.as_millis() as f64, id));
     let from = after.map_or_else(|| "-inf".to_owned(), |(score, _)| score.to_string());
-    let (most, mut passed) = (count(limit), 0);
+    let (most, mut skipped) = (redis_limit(limit), 0);
     loop {
         let mut range = cmd("ZRANGE");
-        range.arg((&index, &from, now.as_millis(), "BYSCORE", "LIMIT", passed, most, "WITHSCORES"));
-        let entries: Vec<(String, f64)> = store.link.one(&range).await?;
-        let Judged { over, early, strays } = judge(store, &index, &entries, after).await?;
-        if early.is_empty() && strays.is_empty() {
-            // What stands at or before `after` is passed over; there may be many at one moment.
-            if over.is_empty() && entries.len() == limit && limit > 0 {
-                passed += limit;
+        range.arg((
+            &index,
+            &from,
+            now.as_millis(),
+            "BYSCORE",
+            "LIMIT",
+            skipped,
+            most,
+            "WITHSCORES",
+        ));
+        let entries: Vec<(String, f64)> = store.connection.query(&range).await?;
+        let CheckedEntries { expired, corrections, missing } =
+            check_entries(store, &index, &entries, after).await?;
+        if corrections.is_empty() && missing.is_empty() {
+            // Entries at or before `after` are skipped; there may be many with one deadline.
+            if expired.is_empty() && entries.len() == limit && limit > 0 {
+                skipped += limit;
                 continue;
             }
-            return Ok(over);
+            return Ok(expired);
         }
-        store.link.many::<()>(&early).await?;
-        for id in strays {
-            store.settle(id).await?;
+        store.connection.query_pipeline::<()>(&corrections).await?;
+        for id in missing {
+            store.repair_indexes(id).await?;
         }
     }
 }
 
-/// What a part of the index of deadlines is worth.
-struct Judged {
-    /// The records that are over.
-    over: Vec<Record>,
-    /// What puts off the entries that are too early.
-    early: Pipeline,
-    /// The entries that lead nowhere.
-    strays: Vec<SessionId>,
+/// Checked entries of the index of deadlines.
+struct CheckedEntries {
+    /// Records of expired sessions.
+    expired: Vec<Record>,
+    /// Corrections of deadlines that are too early.
+    corrections: Pipeline,
+    /// Entries without a live session.
+    missing: Vec<SessionId>,
 }
 
-async fn judge(
+async fn check_entries(
     store: &RedisStore,
     index: &str,
     entries: &[(String, f64)],
     after: Option<(f64, SessionId)>,
-) -> Result<Judged, StoreError> {
-    let mut judged = Judged { over: Vec::new(), early: Pipeline::new(), strays: Vec::new() };
+) -> Result<CheckedEntries, StoreError> {
+    let mut checked =
+        CheckedEntries { expired: Vec::new(), corrections: Pipeline::new(), missing: Vec::new() };
     let ids = read_ids(entries.iter().map(|(id, _)| id))?;
     let records = ids.iter().zip(store.each_record(&ids).await?);
     for ((_, entered), (id, record)) in entries.iter().zip(records) {
-        let Ok(record) = record else { continue }; // nobody can judge it
+        let Ok(record) = record else { continue }; // an undecodable record is skipped
         let Some(record) = record.filter(Record::is_live) else {
-            judged.strays.push(*id);
+            checked.missing.push(*id);
             continue;
         };
         let deadline = record.deadline().map(Timestamp::as_millis);
         if deadline.is_none_or(|deadline| deadline as f64 != *entered) {
-            judged.early.add_command(postponing(index, *id, *entered, deadline)).ignore();
+            checked
+                .corrections
+                .add_command(correct_deadline(index, *id, *entered, deadline))
+                .ignore();
         } else if after.is_none_or(|(score, last)| (*entered, *id) > (score, last)) {
-            judged.over.push(record);
+            checked.expired.push(record);
         }
     }
-    Ok(judged)
+    Ok(checked)
 }
 
-fn postponing(index: &str, id: SessionId, entered: f64, deadline: Option<u64>) -> Cmd {
+fn correct_deadline(index: &str, id: SessionId, entered: f64, deadline: Option<u64>) -> Cmd {
     let deadline = deadline.map(|deadline| deadline.to_string());
-    let mut call = POSTPONE.call(&[index]);
+    let mut call = CORRECT_DEADLINE.call(&[index]);
     call.arg((id.to_string(), entered.to_string(), deadline.unwrap_or_default()));
     call
 }
@@ -128,29 +142,29 @@ pub(super) async fn purge(
     let mut gone = 0;
     while gone < limit {
         let before = format!("({}", ended_before.as_millis());
-        let most = BATCH.min(limit - gone);
+        let most = BATCH_SIZE.min(limit - gone);
         let mut range = cmd("ZRANGE");
         range.arg((store.keys.ended(), "-inf", before, "BYSCORE", "LIMIT", 0, most));
-        let ids = read_ids(&store.link.one::<Vec<String>>(&range).await?)?;
+        let ids = read_ids(&store.connection.query::<Vec<String>>(&range).await?)?;
         if ids.is_empty() {
             break;
         }
         let mut pipe = Pipeline::new();
         for id in &ids {
-            let keys = [store.keys.row(*id), store.keys.grave(*id), store.keys.state(*id)];
+            let keys = [store.keys.row(*id), store.keys.removed_row(*id), store.keys.state(*id)];
             let mut call = PURGE.call(&keys.each_ref().map(String::as_str));
             call.arg(ended_before.as_millis());
             pipe.add_command(call);
         }
-        let codes: Vec<i64> = store.link.many(&pipe).await?;
+        let codes: Vec<i64> = store.connection.query_pipeline(&pipe).await?;
         let (mut forgotten, mut others) = (Vec::new(), Vec::new());
         for (id, code) in ids.into_iter().zip(codes) {
             gone += usize::from(code == 1);
             if code == 0 { others.push(id) } else { forgotten.push(id) }
         }
-        store.clean(&forgotten).await?;
+        store.clean_up_removed(&forgotten).await?;
         for id in others {
-            store.settle(id).await?;
+            store.repair_indexes(id).await?;
         }
     }
     Ok(gone as u64)

@@ -1,65 +1,65 @@
-//! A record as a hash of texts: scripts read and change single fields of it.
+//! Record as a hash of strings, of which scripts read and change single fields.
 
 use std::{collections::HashMap, error::Error, str::FromStr, time::Duration};
 
 use ::redis::{Cmd, Pipeline, cmd};
 use stayput_core::{
-    Attachments, Ended, Expiry, Generation, Record, Revision, SessionId, StoreError, Timestamp,
+    Attachments, Expiry, Generation, Record, Revision, SessionEnd, SessionId, StoreError, Timestamp,
 };
 
-use super::{BATCH, REDIS, RedisStore, lease_text};
-use crate::failure::corrupt;
+use super::{BATCH_SIZE, REDIS, RedisStore, lease_text};
+use crate::error::corrupt;
 
-/// What is read of a session. What is not set is an empty text, so every row has every field.
+/// StateValue session. An unset field is an empty string, so that every row has every field.
 #[derive(Debug)]
 pub(super) struct Row {
     pub(super) record: Record,
-    /// Counts how often others took the key of this session, see `seal.lua`.
+    /// Number of times that another session took the key, see `seal.lua`.
     pub(super) seal: String,
 }
 
-/// The fields of a hash.
+/// Fields of a hash.
 pub(super) type Fields = HashMap<String, String>;
 
 impl Row {
-    /// Reads all fields of a row; none at all means that there is no such session.
+    /// Decodes the fields of a row; no field at all means that the session does not exist.
     pub(super) fn read(id: SessionId, mut fields: Fields) -> Result<Option<Self>, StoreError> {
         if fields.is_empty() {
             return Ok(None);
         }
         let fields = &mut fields;
-        let ended = match optional(fields, "ended_at")? {
+        let ended = match parse_optional(fields, "ended_at")? {
             None => None,
-            Some(at) => Some(Ended {
+            Some(at) => Some(SessionEnd {
                 at: Timestamp::from_millis(at),
-                reason: parsed(fields, "ended_reason")?,
+                reason: parse_field(fields, "ended_reason")?,
             }),
         };
-        let detail = taken(fields, "detail")?;
+        let detail = take_field(fields, "detail")?;
         let mut record = Record {
             id,
-            owner: parsed(fields, "owner")?,
-            agent: parsed(fields, "agent")?,
-            key: optional(fields, "key")?,
-            created: Timestamp::from_millis(parsed(fields, "created")?),
-            last_used: Timestamp::from_millis(parsed(fields, "last_used")?),
+            owner: parse_field(fields, "owner")?,
+            agent: parse_field(fields, "agent")?,
+            key: parse_optional(fields, "key")?,
+            created: Timestamp::from_millis(parse_field(fields, "created")?),
+            last_used: Timestamp::from_millis(parse_field(fields, "last_used")?),
             expiry: Expiry {
-                idle: optional(fields, "idle")?.map(Duration::from_millis),
-                absolute: optional(fields, "absolute")?.map(Duration::from_millis),
+                idle: parse_optional(fields, "idle")?.map(Duration::from_millis),
+                absolute: parse_optional(fields, "absolute")?.map(Duration::from_millis),
             },
-            generation: Generation(parsed(fields, "generation")?),
-            provisional: parsed(fields, "provisional")?,
+            generation: Generation(parse_field(fields, "generation")?),
+            provisional: parse_field(fields, "provisional")?,
             attachments: Attachments::new(),
-            told: Generation::default(),
-            wanted: None,
-            life: 0,
-            named: false,
+            acknowledged: Generation::default(),
+            confirmed_expiry: None,
+            incarnation: 0,
+            handle_used: false,
             ended,
-            holder: optional(fields, "holder")?,
-            revision: Revision(parsed(fields, "revision")?),
+            holder: parse_optional(fields, "holder")?,
+            revision: Revision(parse_field(fields, "revision")?),
         };
         record.set_detail(&detail).map_err(unreadable)?;
-        let seal = taken(fields, "seal")?;
+        let seal = take_field(fields, "seal")?;
         Ok(Some(Self { record, seal }))
     }
 }
@@ -67,11 +67,11 @@ impl Row {
 impl RedisStore {
     /// Reads one row.
     pub(super) async fn row(&self, id: SessionId) -> Result<Option<Row>, StoreError> {
-        let fields = self.link.one(cmd("HGETALL").arg(self.keys.row(id))).await?;
+        let fields = self.connection.query(cmd("HGETALL").arg(self.keys.row(id))).await?;
         Row::read(id, fields)
     }
 
-    /// Reads several records, many in one round trip.
+    /// Reads several records, many per round trip.
     pub(super) async fn records(
         &self,
         ids: &[SessionId],
@@ -79,18 +79,18 @@ impl RedisStore {
         self.each_record(ids).await?.into_iter().collect()
     }
 
-    /// The same, where one that cannot be read does not spoil the others.
+    /// Same as [`RedisStore::records`], with an error per record.
     pub(super) async fn each_record(
         &self,
         ids: &[SessionId],
     ) -> Result<Vec<Result<Option<Record>, StoreError>>, StoreError> {
         let mut records = Vec::with_capacity(ids.len());
-        for ids in ids.chunks(BATCH) {
+        for ids in ids.chunks(BATCH_SIZE) {
             let mut pipe = Pipeline::new();
             for id in ids {
                 pipe.cmd("HGETALL").arg(self.keys.row(*id));
             }
-            let rows: Vec<Fields> = self.link.many(&pipe).await?;
+            let rows: Vec<Fields> = self.connection.query_pipeline(&pipe).await?;
             for (id, fields) in ids.iter().zip(rows) {
                 records.push(Row::read(*id, fields).map(|row| row.map(|row| row.record)));
             }
@@ -110,7 +110,7 @@ pub(super) fn write_new(command: &mut Cmd, record: &Record) -> Result<(), StoreE
     write_changing(command, record)
 }
 
-/// Adds those fields to a command that a replace changes just so.
+/// Adds the fields to a command that a replace sets unconditionally.
 pub(super) fn write_changing(command: &mut Cmd, record: &Record) -> Result<(), StoreError> {
     let span = |span: Option<Duration>| span.map(millis).unwrap_or_default();
     let reason = record.ended.map_or("", |ended| ended.reason.as_str());
@@ -123,33 +123,33 @@ pub(super) fn write_changing(command: &mut Cmd, record: &Record) -> Result<(), S
     Ok(())
 }
 
-/// When a record ended; empty while it lives.
+/// Formats the time of the end; empty for a live record.
 pub(super) fn end(record: &Record) -> String {
     record.ended.map(|ended| ended.at.as_millis().to_string()).unwrap_or_default()
 }
 
-/// A span as whole milliseconds, as far as a moment can be away.
+/// Formats a duration in whole milliseconds, at most [`Timestamp::MAX`].
 pub(super) fn millis(span: Duration) -> String {
     let most = u128::from(Timestamp::MAX.as_millis());
     span.as_millis().min(most).to_string()
 }
 
-fn taken(fields: &mut Fields, name: &str) -> Result<String, StoreError> {
+fn take_field(fields: &mut Fields, name: &str) -> Result<String, StoreError> {
     fields.remove(name).ok_or_else(|| unreadable(format!("it has no field '{name}'")))
 }
 
-fn parsed<T: FromStr>(fields: &mut Fields, name: &str) -> Result<T, StoreError>
+fn parse_field<T: FromStr>(fields: &mut Fields, name: &str) -> Result<T, StoreError>
 where
     T::Err: Error + Send + Sync + 'static,
 {
-    taken(fields, name)?.parse().map_err(unreadable)
+    take_field(fields, name)?.parse().map_err(unreadable)
 }
 
-fn optional<T: FromStr>(fields: &mut Fields, name: &str) -> Result<Option<T>, StoreError>
+fn parse_optional<T: FromStr>(fields: &mut Fields, name: &str) -> Result<Option<T>, StoreError>
 where
     T::Err: Error + Send + Sync + 'static,
 {
-    match taken(fields, name)? {
+    match take_field(fields, name)? {
         text if text.is_empty() => Ok(None),
         text => text.parse().map(Some).map_err(unreadable),
     }

@@ -1,35 +1,36 @@
-//! What each verb of the contract is in SQL. Every function runs inside a transaction of its lane.
+//! SQL of every operation. Each function runs inside a transaction of its worker.
 
 use rusqlite::{Connection as Db, OptionalExtension, Params, params};
 use stayput_core::{
-    CONNECTIONS_PER_SESSION, Connection, Digest, Epoch, Event, Expect, Generation,
-    HANDLES_PER_SESSION, HandleHash, Holder, Lease, Owner, Put, Record, Revision, Seen, SessionId,
-    StateKey, StoreError, Timestamp, Topic, Value,
+    Connection, Epoch, Event, ExpectedRevision, ExpectedValue, Generation, HandleHash, Holder,
+    Lease, MAX_HANDLES_PER_SESSION, Owner, RETAINED_CONNECTIONS_PER_SESSION, Record, Revision,
+    SessionId, StateKey, StateValue, StateWrite, StoreError, Timestamp, Topic,
 };
 
-use super::{SCHEMA, STORE, fault};
+use super::{OLDEST_SCHEMA, SCHEMA, STORE, fault};
 use crate::{
-    failure::corrupt,
-    row::{Row, moment, number, time, unsigned},
+    error::corrupt,
+    row::{Row, number, time, timestamp, unsigned},
 };
 
 type Result<T> = std::result::Result<T, StoreError>;
 
-/// The milliseconds since 1970 by the clock of the database.
+/// Milliseconds since 1970 by the clock of the database.
 const NOW: &str = "cast(unixepoch('now', 'subsec') * 1000 as integer)";
 
-/// Every change of the schema, oldest first. What was released is never edited.
-const MIGRATIONS: [&str; 2] = [include_str!("1_tables.sql"), include_str!("2_used.sql")];
+/// Migrations from [`OLDEST_SCHEMA`] on, oldest first. A released one is never edited.
+const MIGRATIONS: [&str; 1] = [include_str!("schema.sql")];
 
-/// Moves the schema forward; returns the one that is there, which may be newer than ours.
+/// Migrates the schema. Returns the schema of the file, which may be newer than [`SCHEMA`] or older
+/// than [`OLDEST_SCHEMA`]; then nothing is changed.
 pub(super) fn migrate(db: &Db) -> Result<i64> {
     let run = |sql: &str| db.execute_batch(sql).map_err(fault);
-    run("begin immediate")?; // so that of two processes that open a new file one waits
+    run("begin immediate")?; // of two processes that open a new file, one waits
     let found: i64 = db.query_row("pragma user_version", [], |row| row.get(0)).map_err(fault)?;
     if found == 0 {
         let count = "select count(*) from sqlite_master";
-        let others: i64 = db.query_row(count, [], |row| row.get(0)).map_err(fault)?;
-        if others > 0 {
+        let tables: i64 = db.query_row(count, [], |row| row.get(0)).map_err(fault)?;
+        if tables > 0 {
             run("rollback")?;
             return Err(corrupt(
                 STORE,
@@ -37,16 +38,18 @@ pub(super) fn migrate(db: &Db) -> Result<i64> {
                 "name a file of its own for it",
             ));
         }
+    } else if !(OLDEST_SCHEMA..SCHEMA).contains(&found) {
+        run("rollback")?;
+        return Ok(found);
     }
-    let done = usize::try_from(found).unwrap_or(usize::MAX);
+    // An empty file gets all migrations.
+    let done = usize::try_from(found - OLDEST_SCHEMA + 1).unwrap_or_default();
     for migration in MIGRATIONS.iter().skip(done) {
         run(migration)?;
     }
-    if found < SCHEMA {
-        run(&format!("pragma user_version = {SCHEMA}"))?;
-    }
+    run(&format!("pragma user_version = {SCHEMA}"))?;
     run("commit")?;
-    Ok(found.max(SCHEMA))
+    Ok(SCHEMA)
 }
 
 // ── helpers ─────────────────────────────────────────────────────────────────────────────────────────
@@ -64,7 +67,7 @@ fn query<T, P: Params>(
     db.prepare_cached(sql).and_then(|mut run| run.query_row(params, read).optional()).map_err(fault)
 }
 
-fn all<T, P: Params>(
+fn query_all<T, P: Params>(
     db: &Db,
     sql: &str,
     params: P,
@@ -108,11 +111,12 @@ fn record(db: &Db, condition: &str, params: impl Params) -> Result<Option<Record
 }
 
 fn records(db: &Db, condition: &str, params: impl Params) -> Result<Vec<Record>> {
-    let found = all(db, &format!("select {COLUMNS} from session where {condition}"), params, row)?;
+    let found =
+        query_all(db, &format!("select {COLUMNS} from session where {condition}"), params, row)?;
     found.into_iter().map(|row| row.into_record(STORE)).collect()
 }
 
-/// Lets a writer pass that may change the session; says whether the session is live.
+/// Refuses a writer that does not hold the session. Returns whether the session is live.
 fn fence(db: &Db, id: SessionId, by: Option<Lease>) -> Result<bool> {
     let sql = "select holder, ended_at is null from session where id = ?1";
     let read = |row: &rusqlite::Row<'_>| Ok((row.get::<_, Option<String>>(0)?, row.get(1)?));
@@ -125,12 +129,12 @@ fn fence(db: &Db, id: SessionId, by: Option<Lease>) -> Result<bool> {
     }
 }
 
-/// As [`fence`], for what only a live session has.
-fn live(db: &Db, id: SessionId, by: Option<Lease>) -> Result<()> {
+/// Same as [`fence`], and refuses an ended session.
+fn fence_live(db: &Db, id: SessionId, by: Option<Lease>) -> Result<()> {
     if fence(db, id, by)? { Ok(()) } else { Err(StoreError::Missing) }
 }
 
-fn limit(limit: usize) -> i64 {
+fn sql_limit(limit: usize) -> i64 {
     i64::try_from(limit).unwrap_or(i64::MAX)
 }
 
@@ -140,10 +144,10 @@ pub(super) fn load(db: &Db, id: SessionId) -> Result<Option<Record>> {
     record(db, "id = ?1", [id.to_string()])
 }
 
-const KEY: &str = "owner = ?1 and agent = ?2 and key = ?3 and ended_at is null";
+const KEY_CONDITION: &str = "owner = ?1 and agent = ?2 and key = ?3 and ended_at is null";
 
-pub(super) fn find(db: &Db, name: &[String; 3]) -> Result<Option<Record>> {
-    record(db, KEY, name.each_ref())
+pub(super) fn find_by_key(db: &Db, name: &[String; 3]) -> Result<Option<Record>> {
+    record(db, KEY_CONDITION, name.each_ref())
 }
 
 pub(super) fn insert(
@@ -156,35 +160,40 @@ pub(super) fn insert(
     }
     if let Some(key) = &record.key {
         let name = [record.owner.as_str(), record.agent.as_str(), key.as_str()].map(str::to_owned);
-        if let Some(other) = find(db, &name)? {
+        if let Some(other) = find_by_key(db, &name)? {
             return Err(StoreError::Taken { by: other.id });
         }
-        let past = "select max(generation) from session
+        let ended = "select max(generation) from session
                     where owner = ?1 and agent = ?2 and key = ?3 and ended_at is not null";
-        let past: Option<i64> = query(db, past, name.each_ref(), |row| row.get(0))?.flatten();
-        if let Some(past) = past {
-            record.generation = record.generation.max(Generation(unsigned(past)).next());
+        let ended: Option<i64> = query(db, ended, name.each_ref(), |row| row.get(0))?.flatten();
+        if let Some(ended) = ended {
+            record.generation = record.generation.max(Generation(unsigned(ended)).next());
         }
     }
-    write(db, &record)?;
+    insert_row(db, &record)?;
     if let Some(connection) = connection {
-        connect(db, connection)?;
+        upsert_connection(db, connection)?;
     }
     Ok(record.generation)
 }
 
-pub(super) fn replace(db: &Db, record: Record, seen: Seen, by: Option<Lease>) -> Result<Revision> {
+pub(super) fn replace(
+    db: &Db,
+    record: Record,
+    expected: ExpectedRevision,
+    by: Option<Lease>,
+) -> Result<Revision> {
     let old = load(db, record.id)?.ok_or(StoreError::Missing)?;
     if old.holder.is_some() && old.holder != by {
         return Err(StoreError::NotHolder);
     }
-    let used = seen.last_used.is_some_and(|last_used| last_used != old.last_used);
-    if old.revision != seen.revision || used {
+    let used = expected.last_used.is_some_and(|last_used| last_used != old.last_used);
+    if old.revision != expected.revision || used {
         return Err(StoreError::Stale);
     }
     if let (true, false, Some(key)) = (record.is_live(), old.is_live(), &old.key) {
         let name = [old.owner.as_str(), old.agent.as_str(), key.as_str()].map(str::to_owned);
-        if let Some(other) = find(db, &name)? {
+        if let Some(other) = find_by_key(db, &name)? {
             return Err(StoreError::Taken { by: other.id });
         }
     }
@@ -192,7 +201,7 @@ pub(super) fn replace(db: &Db, record: Record, seen: Seen, by: Option<Lease>) ->
         execute(db, "delete from state where session = ?1", [record.id.to_string()])?;
     }
     let record = Record {
-        // An end releases, a revival claims, and nothing else touches the claim.
+        // An end releases the claim, a revival sets it, and no other change touches it.
         holder: match (old.is_live(), record.is_live()) {
             (true, true) => old.holder,
             (false, true) => by,
@@ -202,17 +211,17 @@ pub(super) fn replace(db: &Db, record: Record, seen: Seen, by: Option<Lease>) ->
         revision: old.revision.next(),
         ..record
     };
-    overwrite(db, &old, &record)?;
+    update_row(db, &old, &record)?;
     Ok(record.revision)
 }
 
-/// Writes a new record.
-fn write(db: &Db, record: &Record) -> Result<()> {
+/// Inserts a new record.
+fn insert_row(db: &Db, record: &Record) -> Result<()> {
     let sql =
         "insert into session (id, owner, agent, key, created, last_used, idle, absolute, deadline,
                    generation, provisional, detail, ended_at, ended_reason, holder, revision)
                values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16)";
-    let row = Row::of(record);
+    let row = Row::new(record);
     let due = record.deadline().map(time);
     let values = params![
         row.id.to_string(),
@@ -235,9 +244,9 @@ fn write(db: &Db, record: &Record) -> Result<()> {
     execute(db, sql, values).map(drop)
 }
 
-/// Writes a record over the one that was there. Owner, agent and key stay.
-fn overwrite(db: &Db, old: &Record, record: &Record) -> Result<()> {
-    let row = Row::of(record);
+/// Updates the row of a record. Owner, agent and key stay.
+fn update_row(db: &Db, old: &Record, record: &Record) -> Result<()> {
+    let row = Row::new(record);
     let sql = "update session set created = ?2, last_used = ?3, idle = ?4, absolute = ?5, generation = ?6,
                    provisional = ?7, detail = ?8, holder = ?9, revision = ?10 where id = ?1";
     let values = params![
@@ -254,7 +263,7 @@ fn overwrite(db: &Db, old: &Record, record: &Record) -> Result<()> {
     ];
     execute(db, sql, values)?;
     if (old.deadline(), old.ended) == (record.deadline(), record.ended) {
-        // An index is written anew with every column that it has, be it the same.
+        // SQLite rewrites the index entry of every assigned column, even if its value is the same.
         return Ok(());
     }
     let sql = "update session set deadline = ?2, ended_at = ?3, ended_reason = ?4 where id = ?1";
@@ -263,7 +272,7 @@ fn overwrite(db: &Db, old: &Record, record: &Record) -> Result<()> {
 }
 
 pub(super) fn touch(db: &Db, used: &[(SessionId, Timestamp)], by: Option<Lease>) -> Result<u64> {
-    // `min` of one null is null, so a rule that is absent is replaced by one that never comes.
+    // `min` with a null is null, so an absent limit is replaced by the latest time.
     let sql = "update session set last_used = max(last_used, ?2), deadline = case
                    when idle is null and absolute is null then null
                    else min(coalesce(max(last_used, ?2) + idle, 9223372036854775807),
@@ -289,42 +298,43 @@ pub(super) fn list(
     db: &Db,
     owner: Option<&Owner>,
     after: Option<SessionId>,
-    most: usize,
+    limit: usize,
 ) -> Result<Vec<Record>> {
     let after = after.map(|id| id.to_string()).unwrap_or_default();
     match owner {
         None => {
             let page = "ended_at is null and id > ?1 order by id limit ?2";
-            records(db, page, params![after, limit(most)])
+            records(db, page, params![after, sql_limit(limit)])
         }
         Some(owner) => {
             let page = "owner = ?1 and ended_at is null and id > ?2 order by id limit ?3";
-            records(db, page, params![owner.as_str(), after, limit(most)])
+            records(db, page, params![owner.as_str(), after, sql_limit(limit)])
         }
     }
 }
 
-pub(super) fn due(
+pub(super) fn list_due(
     db: &Db,
     now: Timestamp,
     after: Option<(Timestamp, SessionId)>,
-    most: usize,
+    limit: usize,
 ) -> Result<Vec<Record>> {
     let (after, id) = after.map_or((-1, String::new()), |(at, id)| (time(at), id.to_string()));
     let page = "ended_at is null and deadline is not null and deadline <= ?1
                 and (deadline, id) > (?2, ?3) order by deadline, id limit ?4";
     let sql = format!("select {COLUMNS} from session where {page}");
-    let found = all(db, &sql, params![time(now), after, id, limit(most)], |it| Ok(row(it)))?;
+    let found =
+        query_all(db, &sql, params![time(now), after, id, sql_limit(limit)], |it| Ok(row(it)))?;
     Ok(found.into_iter().flatten().filter_map(|row| row.into_record(STORE).ok()).collect())
 }
 
-pub(super) fn purge(db: &Db, ended_before: i64, most: usize) -> Result<u64> {
+pub(super) fn purge(db: &Db, ended_before: i64, limit: usize) -> Result<u64> {
     let sql = "delete from session where id in (
                    select id from session where ended_at is not null and ended_at < ?1 order by ended_at limit ?2)";
-    Ok(execute(db, sql, [ended_before, limit(most)])? as u64)
+    Ok(execute(db, sql, [ended_before, sql_limit(limit)])? as u64)
 }
 
-// ── handles, connections, contents ──────────────────────────────────────────────────────────────────
+// ── handles, connections ────────────────────────────────────────────────────────────────────────────
 
 pub(super) fn add_handle(
     db: &Db,
@@ -334,41 +344,44 @@ pub(super) fn add_handle(
 ) -> Result<()> {
     fence(db, id, by)?;
     let id = id.to_string();
-    // Added again it is the youngest.
+    // A repeated one becomes the newest.
     execute(db, "delete from handle where hash = ?1", [hash.as_bytes()])?;
     let sql = "insert into handle (hash, session) values (?1, ?2)";
     execute(db, sql, params![hash.as_bytes(), id])?;
     let old = "delete from handle where number in (
                    select number from handle where session = ?1 order by number desc limit -1 offset ?2)";
-    execute(db, old, params![id, limit(HANDLES_PER_SESSION)]).map(drop)
+    execute(db, old, params![id, sql_limit(MAX_HANDLES_PER_SESSION)]).map(drop)
 }
 
-pub(super) fn find_handle(db: &Db, hash: HandleHash) -> Result<Option<Record>> {
+pub(super) fn find_by_handle(db: &Db, hash: HandleHash) -> Result<Option<Record>> {
     record(db, "id = (select session from handle where hash = ?1)", [hash.as_bytes()])
 }
 
 pub(super) fn put_connection(
     db: &Db,
     connection: &Connection,
-    unused: Timestamp,
+    stale_before: Timestamp,
     by: Option<Lease>,
 ) -> Result<()> {
     fence(db, connection.session, by)?;
-    connect(db, connection)?;
+    upsert_connection(db, connection)?;
     let session = connection.session.to_string();
-    // Where there are not so many, nothing is before what the inner one finds.
-    let old = "delete from connection where session = ?1 and used < ?2 and used < (
-                   select used from connection where session = ?1 order by used desc limit 1 offset ?3)";
-    let last = limit(CONNECTIONS_PER_SESSION - 1);
-    execute(db, old, params![session, time(unused), last]).map(drop)
+    // With fewer connections the subquery is null, and nothing is deleted.
+    let old = "delete from connection where session = ?1 and last_used < ?2 and last_used < (
+                   select last_used from connection where session = ?1
+                   order by last_used desc limit 1 offset ?3)";
+    let offset = sql_limit(RETAINED_CONNECTIONS_PER_SESSION - 1);
+    execute(db, old, params![session, time(stale_before), offset]).map(drop)
 }
 
-fn connect(db: &Db, connection: &Connection) -> Result<()> {
-    let sql = "insert into connection (name, session, used, body) values (?1, ?2, ?3, ?4)
+fn upsert_connection(db: &Db, connection: &Connection) -> Result<()> {
+    let sql = "insert into connection (name, session, last_used, body) values (?1, ?2, ?3, ?4)
                on conflict (name) do update set
-                   session = excluded.session, used = max(used, excluded.used), body = excluded.body";
-    let Connection { name, session, used, body } = connection;
-    execute(db, sql, params![name.as_bytes(), session.to_string(), time(*used), body]).map(drop)
+                   session = excluded.session, last_used = max(last_used, excluded.last_used),
+                   body = excluded.body";
+    let Connection { name, session, last_used, body } = connection;
+    execute(db, sql, params![name.as_bytes(), session.to_string(), time(*last_used), body])
+        .map(drop)
 }
 
 pub(super) fn touch_connections(
@@ -376,7 +389,7 @@ pub(super) fn touch_connections(
     used: &[(HandleHash, Timestamp)],
     by: Option<Lease>,
 ) -> Result<u64> {
-    let sql = "update connection set used = max(used, ?2) where name = ?1 and exists (
+    let sql = "update connection set last_used = max(last_used, ?2) where name = ?1 and exists (
                    select 1 from session where id = connection.session
                    and (holder is null or holder is ?3))";
     let by = by.map(|lease| lease.to_string());
@@ -387,56 +400,47 @@ pub(super) fn touch_connections(
     Ok(touched)
 }
 
-pub(super) fn connection(db: &Db, name: HandleHash) -> Result<Option<Connection>> {
-    let sql = "select session, used, body from connection where name = ?1";
+pub(super) fn load_connection(db: &Db, name: HandleHash) -> Result<Option<Connection>> {
+    let sql = "select session, last_used, body from connection where name = ?1";
     let read = |row: &rusqlite::Row<'_>| Ok((row.get::<_, String>(0)?, row.get(1)?, row.get(2)?));
-    let Some((session, used, body)) = query(db, sql, [name.as_bytes()], read)? else {
+    let Some((session, last_used, body)) = query(db, sql, [name.as_bytes()], read)? else {
         return Ok(None);
     };
     let session =
         session.parse().map_err(|error| corrupt(STORE, "a connection", Box::new(error)))?;
-    Ok(Some(Connection { name, session, used: moment(used), body }))
+    Ok(Some(Connection { name, session, last_used: timestamp(last_used), body }))
 }
 
 pub(super) fn remove_connection(db: &Db, name: HandleHash, by: Option<Lease>) -> Result<()> {
-    let Some(found) = connection(db, name)? else {
+    let Some(found) = load_connection(db, name)? else {
         return Ok(());
     };
     fence(db, found.session, by)?;
     execute(db, "delete from connection where name = ?1", [name.as_bytes()]).map(drop)
 }
 
-pub(super) fn put_content(db: &Db, digest: Digest, content: &[u8]) -> Result<Digest> {
-    let sql = "insert into content (digest, bytes) values (?1, ?2) on conflict do nothing";
-    execute(db, sql, params![digest.as_bytes(), content]).map(|_| digest)
-}
-
-pub(super) fn content(db: &Db, digest: Digest) -> Result<Option<Vec<u8>>> {
-    query(db, "select bytes from content where digest = ?1", [digest.as_bytes()], |row| row.get(0))
-}
-
 // ── state ───────────────────────────────────────────────────────────────────────────────────────────
 
-pub(super) fn state(db: &Db, id: SessionId, key: &str) -> Result<Option<Value>> {
+pub(super) fn load_state(db: &Db, id: SessionId, key: &str) -> Result<Option<StateValue>> {
     let sql = "select revision, bytes from state where session = ?1 and key = ?2";
     query(db, sql, params![id.to_string(), key], |row| {
-        Ok(Value { revision: Revision(unsigned(row.get(0)?)), bytes: row.get(1)? })
+        Ok(StateValue { revision: Revision(unsigned(row.get(0)?)), bytes: row.get(1)? })
     })
 }
 
-pub(super) fn state_keys(db: &Db, id: SessionId) -> Result<Vec<StateKey>> {
+pub(super) fn list_state_keys(db: &Db, id: SessionId) -> Result<Vec<StateKey>> {
     let sql = "select key, revision, length(bytes) from state where session = ?1 order by key";
-    all(db, sql, [id.to_string()], |row| {
+    query_all(db, sql, [id.to_string()], |row| {
         let size: i64 = row.get(2)?;
         let size = usize::try_from(size).unwrap_or_default();
         Ok(StateKey { key: row.get(0)?, revision: Revision(unsigned(row.get(1)?)), size })
     })
 }
 
-fn expected(db: &Db, id: SessionId, key: &str, expect: Expect) -> Result<()> {
+fn check_expected(db: &Db, id: SessionId, key: &str, expected: ExpectedValue) -> Result<()> {
     let sql = "select revision from state where session = ?1 and key = ?2";
     let found: Option<i64> = query(db, sql, params![id.to_string(), key], |row| row.get(0))?;
-    if expect.met_by(found.map(|revision| Revision(unsigned(revision)))) {
+    if expected.is_met_by(found.map(|revision| Revision(unsigned(revision)))) {
         Ok(())
     } else {
         Err(StoreError::Stale)
@@ -446,19 +450,19 @@ fn expected(db: &Db, id: SessionId, key: &str, expect: Expect) -> Result<()> {
 pub(super) fn put_state(
     db: &Db,
     id: SessionId,
-    put: Put<'_>,
+    write: StateWrite<'_>,
     by: Option<Lease>,
 ) -> Result<Revision> {
-    live(db, id, by)?;
-    expected(db, id, put.key, put.expect)?;
+    fence_live(db, id, by)?;
+    check_expected(db, id, write.key, write.expected)?;
     let id = id.to_string();
     let others = "select coalesce(sum(octet_length(key) + length(bytes)), 0), count(*)
                   from state where session = ?1 and key <> ?2";
-    let sizes = query(db, others, params![id, put.key], |row| {
+    let sizes = query(db, others, params![id, write.key], |row| {
         Ok((row.get::<_, i64>(0)?, row.get::<_, i64>(1)?))
     })?;
     let (others, count) = sizes.unwrap_or_default();
-    put.check(
+    write.check(
         usize::try_from(others).unwrap_or_default(),
         usize::try_from(count).unwrap_or_default(),
     )?;
@@ -466,7 +470,7 @@ pub(super) fn put_state(
     let revision: i64 = query(db, next, [&id], |row| row.get(0))?.ok_or(StoreError::Missing)?;
     let sql = "insert into state (session, key, revision, bytes) values (?1, ?2, ?3, ?4)
                on conflict do update set revision = excluded.revision, bytes = excluded.bytes";
-    execute(db, sql, params![id, put.key, revision, put.bytes])?;
+    execute(db, sql, params![id, write.key, revision, write.bytes])?;
     Ok(Revision(unsigned(revision)))
 }
 
@@ -474,25 +478,25 @@ pub(super) fn remove_state(
     db: &Db,
     id: SessionId,
     key: &str,
-    expect: Expect,
+    expected: ExpectedValue,
     by: Option<Lease>,
 ) -> Result<()> {
-    live(db, id, by)?;
-    expected(db, id, key, expect)?;
+    fence_live(db, id, by)?;
+    check_expected(db, id, key, expected)?;
     execute(db, "delete from state where session = ?1 and key = ?2", params![id.to_string(), key])
         .map(drop)
 }
 
 // ── leases ──────────────────────────────────────────────────────────────────────────────────────────
 
-pub(super) fn hold(db: &Db, holder: &Holder, ttl: i64) -> Result<Lease> {
+pub(super) fn acquire_lease(db: &Db, holder: &Holder, ttl: i64) -> Result<Lease> {
     execute(db, &format!("delete from lease where expires <= {NOW}"), [])?;
     let sql = format!("insert into lease (holder, address, expires) values (?1, ?2, {NOW} + ?3)");
     execute(db, &sql, params![holder.id.to_string(), holder.address, ttl])?;
     Ok(Lease { holder: holder.id, epoch: Epoch(unsigned(db.last_insert_rowid())) })
 }
 
-pub(super) fn renew(db: &Db, lease: Lease, ttl: i64) -> Result<()> {
+pub(super) fn renew_lease(db: &Db, lease: Lease, ttl: i64) -> Result<()> {
     let sql = format!(
         "update lease set expires = {NOW} + ?3 where epoch = ?1 and holder = ?2 and expires > {NOW}"
     );
@@ -502,12 +506,12 @@ pub(super) fn renew(db: &Db, lease: Lease, ttl: i64) -> Result<()> {
     }
 }
 
-pub(super) fn leave(db: &Db, lease: Lease) -> Result<()> {
+pub(super) fn release_lease(db: &Db, lease: Lease) -> Result<()> {
     let sql = "delete from lease where epoch = ?1 and holder = ?2";
     execute(db, sql, params![number(lease.epoch.0), lease.holder.to_string()]).map(drop)
 }
 
-pub(super) fn holder(db: &Db, lease: Lease) -> Result<Option<Holder>> {
+pub(super) fn lease_holder(db: &Db, lease: Lease) -> Result<Option<Holder>> {
     let sql =
         format!("select address from lease where epoch = ?1 and holder = ?2 and expires > {NOW}");
     let found = query(db, &sql, params![number(lease.epoch.0), lease.holder.to_string()], |row| {
@@ -519,7 +523,7 @@ pub(super) fn holder(db: &Db, lease: Lease) -> Result<Option<Holder>> {
 pub(super) fn claim(db: &Db, id: SessionId, lease: Lease) -> Result<Record> {
     let record = load(db, id)?.filter(Record::is_live).ok_or(StoreError::Missing)?;
     if let Some(other) = record.holder.filter(|held| *held != lease)
-        && let Some(holder) = holder(db, other)?
+        && let Some(holder) = lease_holder(db, other)?
     {
         return Err(StoreError::HeldBy { holder });
     }
@@ -531,7 +535,7 @@ pub(super) fn claim(db: &Db, id: SessionId, lease: Lease) -> Result<Record> {
     Ok(Record { holder: Some(lease), ..record })
 }
 
-pub(super) fn release(db: &Db, id: SessionId, lease: Lease) -> Result<()> {
+pub(super) fn release_claim(db: &Db, id: SessionId, lease: Lease) -> Result<()> {
     let sql = "update session set holder = null where id = ?1 and holder = ?2";
     execute(db, sql, [id.to_string(), lease.to_string()]).map(drop)
 }
@@ -542,9 +546,9 @@ pub(super) fn append(db: &Db, topic: &Topic, body: &[u8]) -> Result<u64> {
     let next = "insert into topic (owner, session, stream, last) values (?1, ?2, ?3, 1)
                 on conflict (owner, session, stream) do update set last = last + 1 returning number, last";
     let Topic { owner, session, stream } = topic;
-    let place = params![owner.as_str(), session.to_string(), stream.cast_signed()];
+    let topic_values = params![owner.as_str(), session.to_string(), stream.cast_signed()];
     let read = |row: &rusqlite::Row<'_>| Ok((row.get::<_, i64>(0)?, row.get::<_, i64>(1)?));
-    let (topic, number) = query(db, next, place, read)?.unwrap_or_default();
+    let (topic, number) = query(db, next, topic_values, read)?.unwrap_or_default();
     execute(
         db,
         "insert into event (topic, number, body) values (?1, ?2, ?3)",
@@ -553,31 +557,35 @@ pub(super) fn append(db: &Db, topic: &Topic, body: &[u8]) -> Result<u64> {
     Ok(unsigned(number))
 }
 
-const TOPIC: &str = "(select number from topic where owner = ?1 and session = ?2 and stream = ?3)";
+const TOPIC_NUMBER: &str =
+    "(select number from topic where owner = ?1 and session = ?2 and stream = ?3)";
 
-pub(super) fn after(db: &Db, topic: &Topic, after: u64, most: usize) -> Result<Vec<Event>> {
+pub(super) fn read_after(db: &Db, topic: &Topic, after: u64, limit: usize) -> Result<Vec<Event>> {
     let sql = format!(
-        "select number, body from event where topic = {TOPIC} and number > ?4 order by number limit ?5"
+        "select number, body from event where topic = {TOPIC_NUMBER} and number > ?4 order by number limit ?5"
     );
     let Topic { owner, session, stream } = topic;
-    let place = params![
+    let topic_values = params![
         owner.as_str(),
         session.to_string(),
         stream.cast_signed(),
         number(after),
-        limit(most)
+        sql_limit(limit)
     ];
-    all(db, &sql, place, |row| Ok(Event { number: unsigned(row.get(0)?), body: row.get(1)? }))
+    query_all(db, &sql, topic_values, |row| {
+        Ok(Event { number: unsigned(row.get(0)?), body: row.get(1)? })
+    })
 }
 
 pub(super) fn trim(db: &Db, topic: &Topic, through: u64) -> Result<()> {
-    let sql = format!("delete from event where topic = {TOPIC} and number <= ?4");
+    let sql = format!("delete from event where topic = {TOPIC_NUMBER} and number <= ?4");
     let Topic { owner, session, stream } = topic;
-    let place = params![owner.as_str(), session.to_string(), stream.cast_signed(), number(through)];
-    execute(db, &sql, place).map(drop)
+    let topic_values =
+        params![owner.as_str(), session.to_string(), stream.cast_signed(), number(through)];
+    execute(db, &sql, topic_values).map(drop)
 }
 
-pub(super) fn forget(db: &Db, owner: &Owner, session: SessionId) -> Result<()> {
+pub(super) fn remove_session(db: &Db, owner: &Owner, session: SessionId) -> Result<()> {
     let sql = "delete from topic where owner = ?1 and session = ?2";
     execute(db, sql, params![owner.as_str(), session.to_string()]).map(drop)
 }

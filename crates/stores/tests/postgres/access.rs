@@ -1,4 +1,4 @@
-//! Who is let in, and what is said to who is not.
+//! Errors of opening: address, credentials, TLS.
 
 use std::{
     net::TcpListener,
@@ -7,19 +7,19 @@ use std::{
     process::Command,
 };
 
-use stayput_stores::OpenError;
+use stayput_stores::StoreOpenError;
 use stayput_testkit::postgres::Postgres;
 
-use crate::kit::{client, open, record, refusal};
+use crate::kit::{client, open, open_error, record};
 
 #[tokio::test]
-async fn what_cannot_be_reached_is_told_in_a_sentence() {
+async fn unreachable_server_is_explained() {
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("postgres://ann:secret@{}/d", silent.local_addr().unwrap());
-    assert!(refusal(&url).await.contains("no answer within 5 s"));
+    assert!(open_error(&url).await.contains("no answer within 5 s"));
     drop(silent);
-    assert!(refusal(&url).await.contains("refused"));
-    assert!(refusal("postgres://u:secret@h/d?colour=secret").await.contains("colour"));
+    assert!(open_error(&url).await.contains("refused"));
+    assert!(open_error("postgres://u:secret@h/d?colour=secret").await.contains("colour"));
 
     let server = Postgres::with(|data| {
         let rules = "host all ann 127.0.0.1/32 scram-sha-256\nhost all all 127.0.0.1/32 trust\n";
@@ -30,17 +30,17 @@ async fn what_cannot_be_reached_is_told_in_a_sentence() {
     let role = "create role ann login password 'right'; grant create on schema public to ann";
     admin.batch_execute(role).await.unwrap();
     let url = |password| server.url().replace("stayput@", &format!("ann:{password}@"));
-    let said = refusal(&url("secret")).await;
+    let text = open_error(&url("secret")).await;
     assert_eq!(
-        said,
+        text,
         "the postgres store cannot be opened: db error: \
          FATAL: password authentication failed for user \"ann\""
     );
     open(&url("right")).await;
     let latin = "create database latin encoding 'LATIN1' template template0";
     admin.batch_execute(latin).await.unwrap();
-    let said = refusal(&server.url().replace("/postgres", "/latin")).await;
-    assert!(said.contains("LATIN1") && said.contains("UTF8"), "{said}");
+    let text = open_error(&server.url().replace("/postgres", "/latin")).await;
+    assert!(text.contains("LATIN1") && text.contains("UTF8"), "{text}");
 }
 
 fn openssl(folder: &Path, arguments: &str) {
@@ -49,8 +49,8 @@ fn openssl(folder: &Path, arguments: &str) {
     assert!(made.status.success(), "{made:?}");
 }
 
-/// Makes an authority, NAME.pem with NAME.key.
-fn authority(folder: &Path, name: &str) {
+/// Creates an authority, NAME.pem with NAME.key.
+fn create_authority(folder: &Path, name: &str) {
     openssl(
         folder,
         &format!(
@@ -60,8 +60,8 @@ fn authority(folder: &Path, name: &str) {
     );
 }
 
-/// A server that lets nobody in without TLS but its own administrator.
-fn encrypted(authorities: &Path) -> Postgres {
+/// Starts a server that requires TLS, except for its administrator.
+fn start_encrypted(authorities: &Path) -> Postgres {
     Postgres::with(|data| {
         let names = "subjectAltName=DNS:localhost,IP:127.0.0.1\n";
         std::fs::write(authorities.join("names"), names).unwrap();
@@ -92,9 +92,9 @@ fn encrypted(authorities: &Path) -> Postgres {
 #[tokio::test]
 async fn encryption_is_verified_or_refused() {
     let folder = tempfile::tempdir().unwrap();
-    authority(folder.path(), "right");
-    authority(folder.path(), "wrong");
-    let server = encrypted(folder.path());
+    create_authority(folder.path(), "right");
+    create_authority(folder.path(), "wrong");
+    let server = start_encrypted(folder.path());
     let role = "create role ann login; grant create on schema public to ann";
     let admin = client(&server.url()).await;
     admin.batch_execute(role).await.unwrap();
@@ -109,15 +109,15 @@ async fn encryption_is_verified_or_refused() {
     assert_eq!(row.get::<_, i64>(0), 1);
 
     let wrong = format!("{url}?sslmode=verify-full&sslrootcert={}", file("wrong.pem"));
-    assert!(refusal(&wrong).await.contains("certificate"));
-    assert!(refusal(&format!("{url}?sslmode=require")).await.contains("certificate"));
-    // The certificate is good for this address, but not for that name.
+    assert!(open_error(&wrong).await.contains("certificate"));
+    assert!(open_error(&format!("{url}?sslmode=require")).await.contains("certificate"));
+    // The certificate is valid for this address, but not for that name.
     let elsewhere = url.replace("127.0.0.1", "elsewhere");
     let elsewhere = format!("{elsewhere}?hostaddr=127.0.0.1&sslrootcert={}", file("right.pem"));
-    assert!(refusal(&elsewhere).await.contains("certificate"));
-    assert!(refusal(&url).await.contains("no encryption"));
+    assert!(open_error(&elsewhere).await.contains("certificate"));
+    assert!(open_error(&url).await.contains("no encryption"));
     for bad in ["names", "absent.pem"] {
         let result = stayput_stores::open(&format!("{url}?sslrootcert={}", file(bad))).await;
-        assert!(matches!(result, Err(OpenError::File { .. })), "{result:?}");
+        assert!(matches!(result, Err(StoreOpenError::File { .. })), "{result:?}");
     }
 }

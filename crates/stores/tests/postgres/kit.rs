@@ -1,11 +1,12 @@
-//! What the tests of this store share.
+//! Helpers of the tests of this store.
 
 use std::time::Duration;
 
 use stayput_core::{
-    Agent, Expect, Expiry, Key, Owner, Put, Record, Retry, StateLimits, StoreError, Timestamp,
+    Agent, ExpectedValue, Expiry, Key, Owner, Record, Retry, StateLimits, StateWrite, StoreError,
+    Timestamp,
 };
-use stayput_stores::{Database, OpenError};
+use stayput_stores::{Database, StoreOpenError};
 use tokio::task::JoinHandle;
 use tokio_postgres::{Client, NoTls};
 
@@ -16,7 +17,7 @@ pub(crate) async fn open(url: &str) -> Database {
     stayput_stores::open(url).await.unwrap()
 }
 
-/// A connection of the test's own, for what the store never says.
+/// Opens a connection of the test itself, for statements that the store never sends.
 pub(crate) async fn client(url: &str) -> Client {
     let (client, connection) = tokio_postgres::connect(url, NoTls).await.unwrap();
     spawn(connection);
@@ -27,16 +28,15 @@ pub(crate) fn record() -> Record {
     Record::new(Owner::local(), Expiry::NEVER, NOW)
 }
 
-pub(crate) fn named(name: &str) -> Record {
-    record().keyed(Agent::none(), Key::named(name).unwrap())
+pub(crate) fn record_with_key(name: &str) -> Record {
+    record().with_key(Agent::none(), Key::named(name).unwrap())
 }
 
-pub(crate) fn put<'a>(key: &'a str, bytes: &'a [u8]) -> Put<'a> {
-    Put { key, bytes, expect: Expect::Any, limits: StateLimits::default() }
+pub(crate) fn put<'a>(key: &'a str, bytes: &'a [u8]) -> StateWrite<'a> {
+    StateWrite { key, bytes, expected: ExpectedValue::Any, limits: StateLimits::default() }
 }
 
-/// Waits for an answer, whatever it is. That it comes in time is not for a test to measure; that it
-/// comes at all is.
+/// Waits for any answer. The test does not measure the time, only that an answer comes at all.
 pub(crate) async fn answer<T>(work: impl Future<Output = T>) -> T {
     let answer = tokio::time::timeout(Duration::from_secs(30), work).await;
     answer.expect("the store hangs")
@@ -45,17 +45,17 @@ pub(crate) async fn answer<T>(work: impl Future<Output = T>) -> T {
 pub(crate) fn assert_unavailable<T: std::fmt::Debug>(result: Result<T, StoreError>) {
     match result {
         Err(error @ StoreError::Unavailable { .. }) => assert_eq!(error.retry(), Retry::Later),
-        other => panic!("the server is not there: {other:?}"),
+        other => panic!("the server is unavailable: {other:?}"),
     }
 }
 
-/// Says why a URL cannot be opened. A password is never part of it.
-pub(crate) async fn refusal(url: &str) -> String {
+/// Returns the error of opening a URL, and checks that it contains no password.
+pub(crate) async fn open_error(url: &str) -> String {
     let error = answer(stayput_stores::open(url)).await.unwrap_err();
-    assert!(matches!(error, OpenError::Unreachable { .. }), "{error:?}");
-    let said = error.to_string();
-    assert!(!format!("{said} {error:?}").contains("secret"), "{said}");
-    said
+    assert!(matches!(error, StoreOpenError::Unreachable { .. }), "{error:?}");
+    let text = error.to_string();
+    assert!(!format!("{text} {error:?}").contains("secret"), "{text}");
+    text
 }
 
 #[allow(clippy::disallowed_methods)] // Tasks of tests belong to no session, and are awaited.
@@ -65,8 +65,8 @@ pub(crate) fn spawn<T: Send + 'static>(
     tokio::spawn(work)
 }
 
-/// Runs `work` for 0 to `count` at once, and gives what came of it.
-pub(crate) async fn at_once<F, T>(count: usize, work: impl Fn(usize) -> F) -> Vec<T>
+/// Runs `work` for 0 to `count` concurrently, and returns the results.
+pub(crate) async fn run_concurrently<F, T>(count: usize, work: impl Fn(usize) -> F) -> Vec<T>
 where
     F: Future<Output = T> + Send + 'static,
     T: Send + 'static,

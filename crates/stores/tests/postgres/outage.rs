@@ -1,20 +1,23 @@
-//! A server that crashes, hangs or waits is an answer in time.
+//! Crashes, hangs and locks of the server: every call is answered in time.
 
 use std::process::Command;
 
 use stayput_testkit::postgres::{Postgres, PostgresUrl};
 
-use crate::kit::{answer, assert_unavailable, at_once, client, named, open, put, record, refusal};
+use crate::kit::{
+    answer, assert_unavailable, client, open, open_error, put, record, record_with_key,
+    run_concurrently,
+};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_crash_of_the_server_loses_nothing_that_was_acknowledged() {
+async fn acknowledged_writes_survive_a_crash_of_the_server() {
     let mut server = Postgres::start();
     let database = open(&server.url()).await;
-    let (store, record) = (&database.store, named("k"));
+    let (store, record) = (&database.store, record_with_key("k"));
     store.insert(&record, None).await.unwrap();
     let revision = store.put_state(record.id, put("x", b"1"), None).await.unwrap();
-    // Several connections of the pool, all of which will be dead.
-    let reads = at_once(16, |_| {
+    // Opens several connections of the pool, which all break.
+    let reads = run_concurrently(16, |_| {
         let (store, id) = (store.clone(), record.id);
         async move { store.load(id).await }
     });
@@ -25,22 +28,22 @@ async fn a_crash_of_the_server_loses_nothing_that_was_acknowledged() {
     server.kill();
     assert_unavailable(answer(store.load(record.id)).await);
     assert_unavailable(answer(store.put_state(record.id, put("x", b"2"), None)).await);
-    assert!(refusal(&server.url()).await.contains("refused"));
+    assert!(open_error(&server.url()).await.contains("refused"));
 
     server.start_again();
     assert_eq!(store.load(record.id).await.unwrap(), Some(record.clone()));
-    let value = store.state(record.id, "x").await.unwrap().unwrap();
+    let value = store.load_state(record.id, "x").await.unwrap().unwrap();
     assert_eq!((value.revision, value.bytes.as_slice()), (revision, &b"1"[..]));
     store.put_state(record.id, put("x", b"3"), None).await.unwrap();
 }
 
-/// All processes of a server, stopped until this is dropped.
+/// Stops all processes of a server until it is dropped.
 struct Frozen(Vec<String>);
 
 impl Frozen {
     fn new(server: &Postgres) -> Self {
         let first = server.id().to_string();
-        // The first one is stopped before the others are counted: it neither makes nor buries any then.
+        // The parent is stopped before its children are listed: it starts and reaps none then.
         let mut frozen = Self(vec![first.clone()]);
         frozen.signal("STOP");
         let others = Command::new("pgrep").args(["-P", &first]).output().unwrap();
@@ -64,13 +67,13 @@ impl Drop for Frozen {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_that_hangs_is_not_waited_for() {
+async fn hanging_server_is_unavailable() {
     let server = Postgres::start();
     let database = open(&server.url()).await;
-    let (store, record) = (&database.store, named("k"));
+    let (store, record) = (&database.store, record_with_key("k"));
     store.insert(&record, None).await.unwrap();
     let frozen = Frozen::new(&server);
-    let reads = at_once(20, |_| {
+    let reads = run_concurrently(20, |_| {
         let (store, id) = (store.clone(), record.id);
         async move { store.load(id).await }
     });
@@ -80,10 +83,10 @@ async fn a_server_that_hangs_is_not_waited_for() {
 }
 
 #[tokio::test]
-async fn a_lock_is_not_waited_for_without_end() {
+async fn wait_for_a_lock_is_bounded() {
     let at = PostgresUrl::empty();
     let store = open(&at.url).await.store;
-    let record = named("k");
+    let record = record_with_key("k");
     store.insert(&record, None).await.unwrap();
     let mut blocker = client(&at.url).await;
     let transaction = blocker.transaction().await.unwrap();
@@ -91,20 +94,20 @@ async fn a_lock_is_not_waited_for_without_end() {
     transaction.batch_execute(lock).await.unwrap();
     assert_unavailable(answer(store.put_state(record.id, put("x", b"1"), None)).await);
     transaction.rollback().await.unwrap();
-    assert_eq!(store.state(record.id, "x").await.unwrap(), None);
+    assert_eq!(store.load_state(record.id, "x").await.unwrap(), None);
     store.put_state(record.id, put("x", b"2"), None).await.unwrap();
 }
 
-/// As in a failover that leaves the old primary standing.
+/// Simulates a failover that leaves the old primary running.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_that_takes_no_writes_is_not_there() {
+async fn read_only_server_is_unavailable() {
     let server = Postgres::start();
     let store = open(&server.url()).await.store;
     let admin = client(&server.url()).await;
     let become_replica = "alter system set default_transaction_read_only = on";
     admin.batch_execute(become_replica).await.unwrap();
     admin.batch_execute("select pg_reload_conf()").await.unwrap();
-    // It takes the server a moment to tell its processes.
+    // The setting reaches the server's processes after a moment.
     let refused = answer(async {
         loop {
             if let Err(error) = store.insert(&record(), None).await {
@@ -114,7 +117,7 @@ async fn a_server_that_takes_no_writes_is_not_there() {
     });
     assert_unavailable::<()>(Err(refused.await));
     assert_unavailable(answer(store.insert(&record(), None)).await);
-    assert!(refusal(&server.url()).await.contains("does not allow writes"));
+    assert!(open_error(&server.url()).await.contains("does not allow writes"));
     let become_primary = "alter system reset default_transaction_read_only";
     admin.batch_execute(become_primary).await.unwrap();
     admin.batch_execute("select pg_reload_conf()").await.unwrap();

@@ -1,21 +1,21 @@
-//! What happens at the same moment.
+//! Concurrent calls.
 
-use stayput_core::{EndReason, Generation, Holder, Record, Seen, StoreError};
+use stayput_core::{EndReason, ExpectedRevision, Generation, Holder, Record, StoreError};
 use stayput_testkit::postgres::PostgresUrl;
 
-use crate::kit::{MINUTE, NOW, at_once, client, named, open, record, spawn};
+use crate::kit::{MINUTE, NOW, client, open, record, record_with_key, run_concurrently, spawn};
 
-/// Invariant 3, in the moment in which a key changes hands.
+/// Invariant 3, while a key passes to its next session.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_successor_inherits_from_one_that_is_just_ending() {
+async fn successor_of_an_ending_session_gets_a_higher_generation() {
     let at = PostgresUrl::empty();
     let store = open(&at.url).await.store;
-    let mut last = named("k");
+    let mut last = record_with_key("k");
     store.insert(&last, None).await.unwrap();
     for round in 1..=30 {
         last.generation = Generation(last.generation.0 + 7);
         last.end(EndReason::Closed, NOW);
-        let (seen, next) = (Seen::revision(&last), named("k"));
+        let (seen, next) = (ExpectedRevision::revision(&last), record_with_key("k"));
         let ending = {
             let (store, last) = (store.clone(), last.clone());
             spawn(async move { store.replace(&last, seen, None).await })
@@ -33,9 +33,9 @@ async fn a_successor_inherits_from_one_that_is_just_ending() {
     }
 }
 
-/// Sessions are locked in one order, so nobody is told of a deadlock.
+/// Sessions are locked in one order, so that no deadlock occurs.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn touches_of_the_same_sessions_do_not_meet() {
+async fn concurrent_touches_do_not_deadlock() {
     let at = PostgresUrl::empty();
     let store = open(&at.url).await.store;
     let mut used = Vec::new();
@@ -44,7 +44,7 @@ async fn touches_of_the_same_sessions_do_not_meet() {
         store.insert(&record, None).await.unwrap();
         used.push((record.id, NOW));
     }
-    let touches = at_once(40, |n| {
+    let touches = run_concurrently(40, |n| {
         let (store, mut used) = (store.clone(), used.clone());
         used.rotate_left(n);
         used.truncate(20 + n / 2);
@@ -58,23 +58,23 @@ async fn touches_of_the_same_sessions_do_not_meet() {
     }
 }
 
-/// A renewal that began in time counts, also for whoever asks before it is done.
+/// A renewal that began in time counts, also for a claim before its commit.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_claim_waits_for_a_renewal_under_way() {
+async fn claim_waits_for_a_renewal_in_progress() {
     let at = PostgresUrl::empty();
     let store = open(&at.url).await.store;
-    let (holder, record) = (Holder::unreachable(), named("k"));
-    let mine = store.hold(&holder, MINUTE).await.unwrap();
-    let other = store.hold(&Holder::unreachable(), MINUTE).await.unwrap();
+    let (holder, record) = (Holder::unreachable(), record_with_key("k"));
+    let mine = store.acquire_lease(&holder, MINUTE).await.unwrap();
+    let other = store.acquire_lease(&Holder::unreachable(), MINUTE).await.unwrap();
     store.insert(&record, None).await.unwrap();
     store.claim(record.id, mine).await.unwrap();
 
     let (mut renewing, watching) = (client(&at.url).await, client(&at.url).await);
-    let over = "update stayput_lease set until = clock_timestamp() where lease = $1";
+    let over = "update stayput_lease set expires = clock_timestamp() where lease = $1";
     let lease = mine.to_string();
     watching.execute(over, &[&lease]).await.unwrap();
     let renewal = renewing.transaction().await.unwrap();
-    let renew = "update stayput_lease set until = 'infinity' where lease = $1";
+    let renew = "update stayput_lease set expires = 'infinity' where lease = $1";
     renewal.execute(renew, &[&lease]).await.unwrap();
     let (asked, id) = (store.clone(), record.id);
     let claim = spawn(async move { asked.claim(id, other).await });

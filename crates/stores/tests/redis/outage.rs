@@ -1,17 +1,19 @@
-//! A server that crashes, hangs or is full is an answer in time, and is used again when it is well.
+//! Crashes, hangs and refusals of the server: every call is answered in time, and works again afterwards.
 
 use std::sync::Arc;
 
 use stayput_core::{SessionId, Store, Topic};
 use stayput_testkit::redis::Redis;
 
-use crate::kit::{NOW, answer, named, open, put, refusal, says, unavailable};
+use crate::kit::{
+    NOW, answer, assert_unavailable, open, open_error, put, record_with_key, run_cli,
+};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_crash_of_the_server_loses_nothing_that_was_acknowledged() {
+async fn acknowledged_writes_survive_a_crash_of_the_server() {
     let mut server = Redis::start();
     let database = open(&server.url()).await;
-    let (store, events, record) = (&database.store, &database.events, named("k"));
+    let (store, events, record) = (&database.store, &database.events, record_with_key("k"));
     store.insert(&record, None).await.unwrap();
     let revision = store.put_state(record.id, put("x", b"1"), None);
     let revision = revision.await.unwrap();
@@ -19,46 +21,46 @@ async fn a_crash_of_the_server_loses_nothing_that_was_acknowledged() {
     events.append(&topic, b"said").await.unwrap();
 
     server.kill();
-    unavailable(answer(store.load(record.id)).await);
-    unavailable(answer(store.put_state(record.id, put("x", b"2"), None)).await);
-    unavailable(answer(events.append(&topic, b"lost")).await);
-    assert!(refusal(&server.url()).await.contains("refused"));
+    assert_unavailable(answer(store.load(record.id)).await);
+    assert_unavailable(answer(store.put_state(record.id, put("x", b"2"), None)).await);
+    assert_unavailable(answer(events.append(&topic, b"lost")).await);
+    assert!(open_error(&server.url()).await.contains("refused"));
 
     server.start_again();
     assert_eq!(store.load(record.id).await.unwrap(), Some(record.clone()));
-    let value = store.state(record.id, "x").await.unwrap().unwrap();
+    let value = store.load_state(record.id, "x").await.unwrap().unwrap();
     assert_eq!((value.revision, &*value.bytes), (revision, &b"1"[..]));
-    assert_eq!(events.after(&topic, 0, 9).await.unwrap()[0].body, b"said");
+    assert_eq!(events.read_after(&topic, 0, 9).await.unwrap()[0].body, b"said");
     store.put_state(record.id, put("x", b"3"), None).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_that_hangs_is_not_waited_for() {
+async fn hanging_server_is_unavailable() {
     let server = Redis::start();
     let store = open(&server.url()).await.store;
-    let record = named("k");
+    let record = record_with_key("k");
     store.insert(&record, None).await.unwrap();
 
     server.freeze();
-    // Over the connection that is there, and over one that cannot be made.
-    unavailable(answer(store.load(record.id)).await);
-    unavailable(answer(store.put_state(record.id, put("x", b"1"), None)).await);
-    assert!(refusal(&server.url()).await.contains("in time"));
+    // On the open connection, and on one that cannot be opened.
+    assert_unavailable(answer(store.load(record.id)).await);
+    assert_unavailable(answer(store.put_state(record.id, put("x", b"1"), None)).await);
+    assert!(open_error(&server.url()).await.contains("in time"));
 
     server.wake();
     assert_eq!(store.load(record.id).await.unwrap(), Some(record.clone()));
     store.put_state(record.id, put("x", b"2"), None).await.unwrap();
 }
 
-/// What the server says to a new connection once is not what it says for ever.
+/// A server that refuses a new connection once is tried again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_that_lets_nobody_in_is_tried_again() {
+async fn refused_connection_is_retried() {
     let server = Redis::start();
     let store = open(&server.url()).await.store;
     let id = SessionId::generate(NOW);
-    says(&mut server.cli(), "config set requirepass other");
-    says(server.cli().args(["-a", "other"]), "client kill type normal");
-    let refused = async { while !unavailable(store.load(id).await).contains("NOAUTH") {} };
+    run_cli(&mut server.cli(), "config set requirepass other");
+    run_cli(server.cli().args(["-a", "other"]), "client kill type normal");
+    let refused = async { while !assert_unavailable(store.load(id).await).contains("NOAUTH") {} };
     answer(refused).await;
     let open = server.cli().args(["-a", "other", "config", "set", "requirepass", ""]).status();
     assert!(open.unwrap().success());
@@ -66,12 +68,12 @@ async fn a_server_that_lets_nobody_in_is_tried_again() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_that_forgot_the_scripts_is_told_again() {
+async fn flushed_scripts_are_loaded_again() {
     let server = Redis::start();
     let database = open(&server.url()).await;
     let store: Arc<dyn Store> = database.store;
-    let record = named("k");
-    let flush = || says(&mut server.cli(), "script flush");
+    let record = record_with_key("k");
+    let flush = || run_cli(&mut server.cli(), "script flush");
     flush();
     store.insert(&record, None).await.unwrap();
     flush();

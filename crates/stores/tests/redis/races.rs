@@ -1,4 +1,4 @@
-//! Steps of several processes between each other.
+//! Interleaved steps of several processes.
 
 use std::sync::{
     Arc,
@@ -8,9 +8,9 @@ use std::sync::{
 use stayput_core::{Connection, EndReason, Handle, Owner, Record, Store, StoreError};
 use stayput_testkit::redis::Redis;
 
-use crate::kit::{LATE, NOW, answer, find, left, named, open, replace};
+use crate::kit::{LATE, NOW, answer, find, open, record_with_key, replace, session_keys};
 
-/// Counts the sessions that have the key.
+/// Counts the live sessions with the key, and the results.
 #[derive(Default)]
 struct Count {
     live: AtomicI64,
@@ -35,18 +35,18 @@ impl Count {
     }
 }
 
-/// Makes, ends, revives and lists sessions of one key, as fast as it can.
-async fn play(store: Arc<dyn Store>, count: Arc<Count>, rounds: usize) {
+/// Creates, ends, revives and lists sessions of one key, as fast as it can.
+async fn run_operations(store: Arc<dyn Store>, count: Arc<Count>, rounds: usize) {
     let mut over: Vec<Record> = Vec::new();
     for round in 0..rounds {
-        let record = named("k");
+        let record = record_with_key("k");
         let name = Handle::generate().hash(&record.owner);
-        let led = Connection { name, session: record.id, used: NOW, body: Vec::new() };
+        let led = Connection { name, session: record.id, last_used: NOW, body: Vec::new() };
         let made = store.insert(&record, Some(&led)).await.map(drop);
         count.note(made, &count.made);
         if let Some(mut record) = find(&*store, "k").await {
             record.end(EndReason::Closed, NOW);
-            // It may be over from here on.
+            // It may have ended from here on.
             count.live.fetch_sub(1, Ordering::SeqCst);
             match replace(&*store, &record).await {
                 Ok(revision) => over.push(Record { revision, ..record }),
@@ -63,7 +63,7 @@ async fn play(store: Arc<dyn Store>, count: Arc<Count>, rounds: usize) {
             count.note(revived, &count.revived);
         }
         match round % 8 {
-            3 => drop(store.due(LATE, None, 9).await.unwrap()),
+            3 => drop(store.list_due(LATE, None, 9).await.unwrap()),
             5 => drop(store.list(Some(&Owner::local()), None, 9).await.unwrap()),
             7 => drop(store.purge(LATE, 3).await.unwrap()),
             _ => {}
@@ -71,17 +71,17 @@ async fn play(store: Arc<dyn Store>, count: Arc<Count>, rounds: usize) {
     }
 }
 
-/// Invariant: one key has one live session, whatever several processes do to it at once.
+/// A key has one live session, whatever several processes do concurrently.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[allow(clippy::disallowed_methods)] // These tasks belong to no session, and all are awaited.
-async fn one_key_has_one_live_session() {
+async fn key_has_one_live_session() {
     let server = Redis::start();
     let count = Arc::new(Count::default());
     let mut tasks = Vec::new();
     for _ in 0..6 {
-        // Each as a process of its own: another connection.
+        // Each has its own connection, as a separate process would.
         let store = open(&server.url()).await.store;
-        tasks.push(tokio::spawn(play(store, count.clone(), 80)));
+        tasks.push(tokio::spawn(run_operations(store, count.clone(), 80)));
     }
     for task in tasks {
         answer(task).await.unwrap();
@@ -90,7 +90,7 @@ async fn one_key_has_one_live_session() {
     let live = store.list(None, None, 999).await.unwrap();
     assert!(live.len() <= 1, "{live:#?}");
     assert_eq!(find(&*store, "k").await.as_ref(), live.first());
-    assert_eq!(store.due(LATE, None, 999).await.unwrap(), live);
+    assert_eq!(store.list_due(LATE, None, 999).await.unwrap(), live);
     let seen = |count: &AtomicUsize| count.load(Ordering::SeqCst) > 0;
     assert!(seen(&count.made) && seen(&count.revived) && seen(&count.refused));
 
@@ -98,6 +98,6 @@ async fn one_key_has_one_live_session() {
         store.remove(record.id, None).await.unwrap();
     }
     store.purge(LATE, 9_999).await.unwrap();
-    let left = left(&mut server.cli());
-    assert!(left.is_empty(), "{left:#?}");
+    let keys = session_keys(&mut server.cli());
+    assert!(keys.is_empty(), "{keys:#?}");
 }

@@ -1,5 +1,0 @@
--- Adds an event: one sorted set holds all topics of a session, in the order of topic and number.
--- KEYS last numbers, events; ARGV topic, body. Answers its number.
-local number = redis.call('HINCRBY', KEYS[1], ARGV[1], 1)
-redis.call('ZADD', KEYS[2], 0, ARGV[1] .. ':' .. string.format('%020.0f', number) .. ':' .. ARGV[2])
-return number

@@ -1,4 +1,0 @@
--- Gives a lease up. ARGV lease
-redis.call('ZREM', KEYS[1], ARGV[1])
-redis.call('HDEL', KEYS[2], ARGV[1])
-return 1

@@ -1,6 +1,0 @@
--- Gives a claim up, if this lease has it.
--- KEYS row; ARGV lease
-if redis.call('HGET', KEYS[1], 'holder') == ARGV[1] then
-    redis.call('HSET', KEYS[1], 'holder', '')
-end
-return 1

@@ -1,5 +1,0 @@
--- Notes a later time of use of a connection.
--- KEYS row, connections, uses; ARGV by, name, time of use
-if refused(ARGV[1]) or redis.call('HEXISTS', KEYS[2], ARGV[2]) == 0 then return 0 end
-redis.call('ZADD', KEYS[3], 'GT', ARGV[3], ARGV[2])
-return 1
