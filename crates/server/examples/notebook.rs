@@ -20,7 +20,7 @@ use rmcp::{
     service::RequestContext,
     tool, tool_handler, tool_router,
 };
-use stayput_server::{Carrier, Error, Keeper, State, Unnamed};
+use stayput_server::{Error, MissingSession, NameSource, ServerSessions, State};
 
 /// The resource that has all notes of whoever reads it.
 const NOTES: &str = "notes://all";
@@ -91,7 +91,7 @@ impl ServerHandler for Notebook {
         if ask.uri != NOTES {
             return Err(ErrorData::resource_not_found("there is no such resource", None));
         }
-        let text = notes(&State::of(&context)?).await?;
+        let text = notes(&State::from_context(&context)?).await?;
         Ok(ReadResourceResult::new(vec![ResourceContents::text(text, ask.uri)]).into())
     }
 }
@@ -101,16 +101,19 @@ async fn main() -> Result<(), Box<dyn StdError>> {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
     // People who look at the page have a cookie; a model that forgets its session gets a new one.
-    let carriers = Carrier::DEFAULT.into_iter().chain([Carrier::Cookie]);
-    let keeper = Keeper::builder().carriers(carriers).unnamed(Unnamed::Mint);
-    let keeper = keeper.open(args.get(2).copied().unwrap_or("memory:")).await?;
-    let tools = Arc::new(keeper.tools().all_session_tools().mount(Notebook::tool_router()));
+    let name_sources = NameSource::DEFAULT.into_iter().chain([NameSource::Cookie]);
+    let sessions =
+        ServerSessions::builder().name_sources(name_sources).missing_session(MissingSession::Mint);
+    let sessions = sessions.open(args.get(2).copied().unwrap_or("memory:")).await?;
+    let tools =
+        Arc::new(sessions.session_tools().all_session_tools().mount(Notebook::tool_router()));
     let notebook = Notebook { tools, prompts: Arc::new(Notebook::prompt_router()) };
     match args[..] {
         ["http", address, ..] => {
-            let page = get(|state: State| async move { notes(&state).await }).layer(keeper.layer());
+            let page =
+                get(|state: State| async move { notes(&state).await }).layer(sessions.layer());
             let app = axum::Router::new()
-                .route_service("/mcp", keeper.http(move || Ok(notebook.clone())))
+                .route_service("/mcp", sessions.http_service(move || Ok(notebook.clone())))
                 .route("/", page);
             let listener = tokio::net::TcpListener::bind(address).await?;
             writeln!(std::io::stdout(), "http://{}/mcp", listener.local_addr()?)?;
@@ -118,7 +121,13 @@ async fn main() -> Result<(), Box<dyn StdError>> {
             let listener = listener.tap_io(|socket| drop(socket.set_nodelay(true)));
             axum::serve(listener, app).await?;
         }
-        _ => drop(notebook.serve(keeper.over(rmcp::transport::stdio())).await?.waiting().await?),
+        _ => drop(
+            notebook
+                .serve(sessions.wrap_transport(rmcp::transport::stdio()))
+                .await?
+                .waiting()
+                .await?,
+        ),
     }
     Ok(())
 }

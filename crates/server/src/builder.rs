@@ -1,4 +1,4 @@
-//! How a keeper is made.
+//! How a sessions is made.
 
 use std::{collections::HashMap, fmt, sync::Arc, time::Duration};
 
@@ -8,39 +8,21 @@ use stayput_core::{
 };
 
 use crate::{
-    Carrier, Cookie, Keeper,
-    keeper::Inner,
-    shared::{Settings, Shared},
+    Cookie, NameSource, ServerSessions,
+    registry::{SessionRegistry, Settings},
+    sessions::{Inner, MissingSession, OwnerOf},
 };
 
-/// Tells who asks.
-pub(crate) type OwnerOf = Arc<dyn Fn(&Parts) -> Owner + Send + Sync>;
-
-/// What becomes of a call of a tool that wants state, and that nothing tells the session of. Prompts and
-/// resources have no argument to bring a handle back with: they are always asked to name one.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Unnamed {
-    /// Its error has a handle to repeat the call with.
-    #[default]
-    Offer,
-    /// It gets a new session at once, and its result ends with the handle. Only for tools that
-    /// [`Tools::mount`](crate::Tools::mount) was given: elsewhere the handle has no way out.
-    Mint,
-    /// It is an error.
-    Refuse,
-}
-
 /// What a body has at most, if nobody says otherwise: as much as rmcp takes.
-const BODY_LIMIT: usize = 4 << 20;
+const DEFAULT_BODY_LIMIT: usize = 4 << 20;
 
-/// How sessions are to be kept. Ends with where: [`Builder::memory`], [`Builder::open`] or [`Builder::on`].
+/// How sessions are to be kept. Ends with where: [`Builder::in_memory`], [`Builder::open`] or [`Builder::with_store`].
 #[must_use]
 pub struct Builder {
     settings: Settings,
     owner: OwnerOf,
-    carriers: Vec<Carrier>,
-    unnamed: Unnamed,
+    name_sources: Vec<NameSource>,
+    missing_session: MissingSession,
     cookie: Cookie,
     body_limit: usize,
     resumable: bool,
@@ -52,10 +34,10 @@ impl Default for Builder {
         Self {
             settings: Settings::default(),
             owner: Arc::new(|_| Owner::anonymous()),
-            carriers: Carrier::DEFAULT.to_vec(),
-            unnamed: Unnamed::default(),
+            name_sources: NameSource::DEFAULT.to_vec(),
+            missing_session: MissingSession::default(),
             cookie: Cookie::default(),
-            body_limit: BODY_LIMIT,
+            body_limit: DEFAULT_BODY_LIMIT,
             resumable: false,
             clock: Arc::new(SystemClock),
         }
@@ -71,20 +53,20 @@ impl Builder {
 
     /// The idle time of a session that was minted without being asked for, until its handle comes back. Defaults to
     /// 2 minutes.
-    pub fn provisional(mut self, idle: Duration) -> Self {
+    pub fn provisional_idle(mut self, idle: Duration) -> Self {
         self.settings.provisional = idle;
         self
     }
 
     /// How large the state of a session may be. Defaults to 4 MiB in 1,024 values of at most 256 KiB.
-    pub fn limits(mut self, limits: StateLimits) -> Self {
+    pub fn state_limits(mut self, limits: StateLimits) -> Self {
         self.settings.state = limits;
         self
     }
 
     /// How many live sessions an owner may have. Defaults to 10,000; everybody who is not told apart by
     /// [`Builder::owner`] is one owner.
-    pub fn sessions_per_owner(mut self, limit: usize) -> Self {
+    pub fn max_sessions_per_owner(mut self, limit: usize) -> Self {
         self.settings.per_owner = limit;
         self
     }
@@ -97,22 +79,22 @@ impl Builder {
         self
     }
 
-    /// Where a request can name its session, the first before the second. Defaults to [`Carrier::DEFAULT`].
+    /// Where a request can name its session, the first before the second. Defaults to [`NameSource::DEFAULT`].
     /// Argument, `_meta` and header must agree, in whichever order they stand.
-    pub fn carriers(mut self, carriers: impl IntoIterator<Item = Carrier>) -> Self {
-        self.carriers = carriers.into_iter().collect();
+    pub fn name_sources(mut self, name_sources: impl IntoIterator<Item = NameSource>) -> Self {
+        self.name_sources = name_sources.into_iter().collect();
         self
     }
 
-    /// How the cookie is set, where [`Carrier::Cookie`] counts.
+    /// How the cookie is set, where [`NameSource::Cookie`] counts.
     pub fn cookie(mut self, cookie: Cookie) -> Self {
         self.cookie = cookie;
         self
     }
 
-    /// What becomes of a call that nothing tells the session of. Defaults to [`Unnamed::Offer`].
-    pub fn unnamed(mut self, unnamed: Unnamed) -> Self {
-        self.unnamed = unnamed;
+    /// What becomes of a call that nothing tells the session of. Defaults to [`MissingSession::Offer`].
+    pub fn missing_session(mut self, missing_session: MissingSession) -> Self {
+        self.missing_session = missing_session;
         self
     }
 
@@ -137,9 +119,9 @@ impl Builder {
 
     /// Keeps sessions in the memory of this process.
     #[must_use]
-    pub fn memory(self) -> Keeper {
+    pub fn in_memory(self) -> ServerSessions {
         let store = Arc::new(MemoryStore::new(self.clock.clone()));
-        self.on(store, Arc::new(MemoryEvents::new()))
+        self.with_store(store, Arc::new(MemoryEvents::new()))
     }
 
     /// Keeps sessions in the store that a URL names.
@@ -147,34 +129,60 @@ impl Builder {
     /// # Errors
     /// Says what is wrong with the URL, the database or its schema.
     #[cfg(feature = "stores")]
-    pub async fn open(self, url: &str) -> Result<Keeper, stayput_stores::OpenError> {
+    pub async fn open(self, url: &str) -> Result<ServerSessions, stayput_stores::OpenError> {
         let database = stayput_stores::open(url).await?;
-        Ok(self.on(database.store, database.events))
+        Ok(self.with_store(database.store, database.events))
     }
 
     /// Keeps sessions in a store of your own.
     #[must_use]
-    pub fn on(self, store: Arc<dyn Store>, events: Arc<dyn Events>) -> Keeper {
-        let shared = Arc::new(Shared::new(store, events, self.clock, self.settings));
-        Keeper::new(Inner {
-            shared,
+    pub fn with_store(self, store: Arc<dyn Store>, events: Arc<dyn Events>) -> ServerSessions {
+        let registry = Arc::new(SessionRegistry::new(store, events, self.clock, self.settings));
+        ServerSessions::new(Inner {
+            registry,
             owner: self.owner,
-            carriers: self.carriers,
-            unnamed: self.unnamed,
+            name_sources: self.name_sources,
+            missing_session: self.missing_session,
             cookie: self.cookie,
             body_limit: self.body_limit,
             resumable: self.resumable,
             tools: HashMap::new().into(),
-            tended: false.into(),
+            sweeper_started: false.into(),
         })
+    }
+}
+
+impl ServerSessions {
+    /// Keeps sessions in memory, with everything else as it is by default.
+    #[must_use]
+    pub fn in_memory() -> Self {
+        Self::builder().in_memory()
+    }
+
+    /// Keeps sessions in the store that a URL names, such as `sqlite:cart.db`, `postgres://…` or `redis://…`, with
+    /// everything else as it is by default.
+    ///
+    /// # Errors
+    /// Says what is wrong with the URL, the database or its schema.
+    #[cfg(feature = "stores")]
+    pub async fn open(url: &str) -> Result<Self, stayput_stores::OpenError> {
+        Self::builder().open(url).await
+    }
+
+    /// Keeps sessions as you say.
+    pub fn builder() -> Builder {
+        Builder::default()
     }
 }
 
 impl fmt::Debug for Builder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { settings, carriers, unnamed, cookie, .. } = self;
+        let Self { settings, name_sources, missing_session, cookie, .. } = self;
         let mut shown = f.debug_struct("Builder");
-        shown.field("settings", settings).field("carriers", carriers);
-        shown.field("unnamed", unnamed).field("cookie", cookie).finish_non_exhaustive()
+        shown.field("settings", settings).field("name_sources", name_sources);
+        shown
+            .field("missing_session", missing_session)
+            .field("cookie", cookie)
+            .finish_non_exhaustive()
     }
 }

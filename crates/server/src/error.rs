@@ -3,7 +3,7 @@
 //! | what | HTTP | JSON-RPC | what the model reads |
 //! |---|---|---|---|
 //! | no such session, or somebody else's | 404 | −32602 | get a new one |
-//! | over: expired, ended, evicted | 410 | −31001 | why, and get a new one |
+//! | over: expired, ended, evicted | 410 | −31001 | reason, and get a new one |
 //! | begun anew, what was there is gone | 409 | −31001 | set up again what you need |
 //! | nothing names a session | 400 | −32602 | a handle to repeat the call with |
 //! | two names, or no name at all | 400 | −32602 | which ones |
@@ -31,35 +31,35 @@ use stayput_wire::{Code, meta};
 #[non_exhaustive]
 pub enum Error {
     /// There is no session to use: unknown, foreign, over, too many, or the store is away.
-    #[error("{}", refused(.0))]
+    #[error("{}", session_message(.0))]
     Session(#[from] OpenError),
     /// The session was over, and begins anew: nothing of before is there. Told once.
     #[error(
-        "Nothing was done: {why}. It begins anew with nothing in it: set up again what you need, then \
+        "Nothing was done: {reason}. It begins anew with nothing in it: set up again what you need, then \
          repeat the call."
     )]
     Lost {
         /// What became of the session of before.
-        why: String,
+        reason: String,
     },
-    /// Nothing says which session is meant.
-    #[error("{}", unnamed(.offer.as_ref()))]
-    Unnamed {
+    /// Nothing says which session is info.
+    #[error("{}", missing_session_message(.offer.as_ref()))]
+    MissingSession {
         /// A handle that was made for whoever asks.
         offer: Option<Handle>,
     },
     /// What names the session is none, or there are two.
     #[error("Nothing was done: {0}.")]
-    Name(Cow<'static, str>),
+    InvalidName(Cow<'static, str>),
     /// The state could not be read or changed.
     #[error("{0}")]
     State(StateError),
     /// The handler runs without the layer or the transport that tells the session.
     #[error(
-        "this server asked for the state of a session where none is kept; put `Keeper::layer` around the \
-         service, or serve it over `Keeper::over`"
+        "this server asked for the state of a session where none is kept; put `ServerSessions::layer` around the \
+         service, or serve it over `ServerSessions::wrap_transport`"
     )]
-    NotKept,
+    LayerMissing,
 }
 
 impl Error {
@@ -72,14 +72,14 @@ impl Error {
             Self::Session(OpenError::AtCapacity { .. }) => StatusCode::TOO_MANY_REQUESTS,
             Self::Session(_) => StatusCode::SERVICE_UNAVAILABLE,
             Self::Lost { .. } => StatusCode::CONFLICT,
-            Self::Unnamed { .. } | Self::Name(_) => StatusCode::BAD_REQUEST,
+            Self::MissingSession { .. } | Self::InvalidName(_) => StatusCode::BAD_REQUEST,
             Self::State(StateError::Store(StoreError::TooLarge { .. })) => {
                 StatusCode::PAYLOAD_TOO_LARGE
             }
             Self::State(StateError::Contended { .. } | StateError::Store(_)) => {
                 StatusCode::SERVICE_UNAVAILABLE
             }
-            Self::State(_) | Self::NotKept => StatusCode::INTERNAL_SERVER_ERROR,
+            Self::State(_) | Self::LayerMissing => StatusCode::INTERNAL_SERVER_ERROR,
         }
     }
 
@@ -102,14 +102,14 @@ impl Error {
     #[must_use]
     pub fn offer(&self) -> Option<&Handle> {
         match self {
-            Self::Unnamed { offer } => offer.as_ref(),
+            Self::MissingSession { offer } => offer.as_ref(),
             _ => None,
         }
     }
 }
 
 /// Foreign and unknown, in the same words.
-fn refused(error: &OpenError) -> String {
+fn session_message(error: &OpenError) -> String {
     match error {
         OpenError::Unknown => {
             "There is no such session for you: it is over, or never was. Nothing was done. \
@@ -123,7 +123,7 @@ fn refused(error: &OpenError) -> String {
     }
 }
 
-fn unnamed(offer: Option<&Handle>) -> String {
+fn missing_session_message(offer: Option<&Handle>) -> String {
     match offer {
         Some(handle) => format!(
             "Nothing was done: this server keeps state between calls, and nothing says which session the call \
@@ -160,11 +160,11 @@ impl IntoContents for Error {
 }
 
 /// What an error of ours has in its data, so that it can be told from others.
-pub(crate) const OURS: &str = "dev.stayput/refused";
+pub(crate) const ERROR_MARKER: &str = "dev.stayput/refused";
 
 impl From<Error> for ErrorData {
     fn from(error: Error) -> Self {
-        let mut data = json!({ OURS: error.status().as_u16() });
+        let mut data = json!({ ERROR_MARKER: error.status().as_u16() });
         if let Some(offer) = error.offer() {
             data[meta::SESSION] = offer.expose().into();
         }
@@ -199,20 +199,20 @@ mod tests {
             (OpenError::Over(over.into()).into(), 410, -31001, "expired after 30 min idle"),
             (OpenError::AtCapacity { limit: 3 }.into(), 429, -32603, "3 live sessions"),
             (away().into(), 503, -32603, "does not answer"),
-            (Error::Lost { why: "it expired".into() }, 409, -31001, "begins anew"),
-            (Error::Unnamed { offer: None }, 400, -32602, "Name it"),
-            (Error::Name("two names".into()), 400, -32602, "two names"),
+            (Error::Lost { reason: "it expired".into() }, 409, -31001, "begins anew"),
+            (Error::MissingSession { offer: None }, 400, -32602, "Name it"),
+            (Error::InvalidName("two names".into()), 400, -32602, "two names"),
             (StateError::Store(large).into(), 413, -32602, "at most 1"),
             (StateError::Store(away()).into(), 503, -32603, "does not answer"),
-            (Error::NotKept, 500, -32603, "Keeper::layer"),
+            (Error::LayerMissing, 500, -32603, "ServerSessions::layer"),
         ];
         for (error, status, code, words) in table {
-            let said = error.to_string();
-            assert_eq!((error.status().as_u16(), error.code()), (status, code), "{said}");
-            assert!(said.contains(words) && !said.contains("secret"), "{said}");
+            let message = error.to_string();
+            assert_eq!((error.status().as_u16(), error.code()), (status, code), "{message}");
+            assert!(message.contains(words) && !message.contains("secret"), "{message}");
         }
         let handle = Handle::generate();
-        let offer = Error::Unnamed { offer: Some(handle.clone()) };
+        let offer = Error::MissingSession { offer: Some(handle.clone()) };
         assert!(offer.to_string().contains(handle.expose()));
         assert!(!format!("{offer:?}").contains(handle.expose()));
     }

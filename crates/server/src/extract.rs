@@ -7,30 +7,32 @@ use rmcp::{
     service::RequestContext,
 };
 
-use crate::{Error, State, visit::Carried};
+use crate::{Error, State, request::SessionExtension};
 
 impl State {
     /// The state of the request that a handler was given the context of: for resources and whatever else gets no
     /// parameters of its own.
     ///
     /// # Errors
-    /// [`Error::NotKept`] where neither the layer nor the transport of a keeper is around the handler.
-    pub fn of(context: &RequestContext<RoleServer>) -> Result<Self, Error> {
-        carried(&context.extensions).map(|it| Self::new(it.0.clone())).ok_or(Error::NotKept)
+    /// [`Error::LayerMissing`] where neither the layer nor the transport of a sessions is around the handler.
+    pub fn from_context(context: &RequestContext<RoleServer>) -> Result<Self, Error> {
+        session_extension(&context.extensions)
+            .map(|it| Self::new(it.0.clone()))
+            .ok_or(Error::LayerMissing)
     }
 }
 
 /// What came with a request: beside it, or in what came over HTTP.
-pub(crate) fn carried(extensions: &Extensions) -> Option<&Carried> {
+pub(crate) fn session_extension(extensions: &Extensions) -> Option<&SessionExtension> {
     match extensions.get::<http::request::Parts>() {
-        Some(parts) => parts.extensions.get::<Carried>(),
-        None => extensions.get::<Carried>(),
+        Some(parts) => parts.extensions.get::<SessionExtension>(),
+        None => extensions.get::<SessionExtension>(),
     }
 }
 
 impl<C: AsRequestContext> FromContextPart<C> for State {
     fn from_context_part(context: &mut C) -> Result<Self, ErrorData> {
-        Ok(Self::of(context.as_request_context())?)
+        Ok(Self::from_context(context.as_request_context())?)
     }
 }
 
@@ -45,8 +47,8 @@ pub struct MaybeState(pub Option<State>);
 
 impl<C: AsRequestContext> FromContextPart<C> for MaybeState {
     fn from_context_part(context: &mut C) -> Result<Self, ErrorData> {
-        let state = State::of(context.as_request_context()).ok();
-        Ok(Self(state.filter(State::is_named)))
+        let state = State::from_context(context.as_request_context()).ok();
+        Ok(Self(state.filter(State::is_identified)))
     }
 }
 
@@ -55,13 +57,13 @@ mod axum {
     use axum_core::extract::{FromRequestParts, OptionalFromRequestParts};
     use http::request::Parts;
 
-    use super::{Carried, Error, State};
+    use super::{Error, SessionExtension, State};
 
     impl<S: Sync> FromRequestParts<S> for State {
         type Rejection = Error;
 
         async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Error> {
-            let carried = parts.extensions.get::<Carried>().ok_or(Error::NotKept)?;
+            let carried = parts.extensions.get::<SessionExtension>().ok_or(Error::LayerMissing)?;
             Ok(Self::new(carried.0.clone()))
         }
     }
@@ -70,8 +72,8 @@ mod axum {
         type Rejection = Error;
 
         async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Option<Self>, Error> {
-            let carried = parts.extensions.get::<Carried>().ok_or(Error::NotKept)?;
-            Ok(Some(Self::new(carried.0.clone())).filter(Self::is_named))
+            let carried = parts.extensions.get::<SessionExtension>().ok_or(Error::LayerMissing)?;
+            Ok(Some(Self::new(carried.0.clone())).filter(Self::is_identified))
         }
     }
 }

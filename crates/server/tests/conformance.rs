@@ -1,20 +1,20 @@
 //! The official suite says of a server with the layer what it says without.
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
-mod world;
+mod support;
 
 use axum::Router;
-use stayput_server::Keeper;
+use stayput_server::ServerSessions;
 use stayput_testkit::{conformance, mcp::TestServer, peers};
-use world::listen;
+use support::listen;
 
 async fn is_as_good_as_without(revision: &'static str) {
     if peers::are_left_out() {
         return;
     }
     let plain = TestServer::conformance().await;
-    let keeper = Keeper::memory();
-    let app = Router::new().route_service("/mcp", conformance::service()).layer(keeper.layer());
+    let sessions = ServerSessions::in_memory();
+    let app = Router::new().route_service("/mcp", conformance::service()).layer(sessions.layer());
     let layered = listen(app).await;
     let judge = |url: String| tokio::task::spawn_blocking(move || peers::judge(&url, revision));
     let direct = judge(plain.url().to_owned());

@@ -1,20 +1,20 @@
 //! A server over a line of its own, such as standard input and output.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test stops at the first surprise")]
 
-mod world;
+mod support;
 
 use std::{process::Stdio, sync::Arc};
 
 use rmcp::ServiceExt as _;
 use serde_json::{Value, json};
 use stayput_core::{MemoryEvents, MemoryStore, Store, SystemClock};
-use stayput_server::Keeper;
+use stayput_server::ServerSessions;
+use support::{Counter, LONG, example, handle_in, said, until};
 use tokio::{
     io::{AsyncBufReadExt, AsyncRead, AsyncWrite, AsyncWriteExt, BufReader, DuplexStream, Lines},
     process::Command,
     time::timeout,
 };
-use world::{Counter, LONG, example, handle_in, said, until};
 
 /// The client's end of a line.
 struct Line<R, W> {
@@ -79,12 +79,13 @@ type Duplex = Line<tokio::io::ReadHalf<DuplexStream>, tokio::io::WriteHalf<Duple
 
 /// A server on the other end of a line, which keeps its sessions in `store`.
 fn serve(store: &Arc<MemoryStore>, name: Option<&'static str>) -> Duplex {
-    let keeper = Keeper::builder().on(store.clone(), Arc::new(MemoryEvents::new()));
-    let counter = Counter::new(&keeper);
+    let sessions =
+        ServerSessions::builder().with_store(store.clone(), Arc::new(MemoryEvents::new()));
+    let counter = Counter::new(&sessions);
     let (ours, theirs) = tokio::io::duplex(1 << 16);
-    let mut transport = keeper.over(tokio::io::split(theirs));
+    let mut transport = sessions.wrap_transport(tokio::io::split(theirs));
     if let Some(name) = name {
-        transport = transport.named(name).unwrap();
+        transport = transport.with_name(name).unwrap();
     }
     tokio::runtime::Handle::current().spawn(async move {
         let _ = counter.serve(transport).await.unwrap().waiting().await;
@@ -97,7 +98,7 @@ fn store() -> Arc<MemoryStore> {
     Arc::new(MemoryStore::new(Arc::new(SystemClock)))
 }
 
-/// R042, R043, R050–R054: one session on a line, in the store that its keeper was given, made by the first call that wants it, replaced by the next handshake, ended with
+/// R042, R043, R050–R054: one session on a line, in the store that its sessions was given, made by the first call that wants it, replaced by the next handshake, ended with
 /// the line.
 #[tokio::test]
 async fn a_line_has_one_session_as_long_as_it_lasts() {

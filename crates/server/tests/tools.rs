@@ -1,20 +1,20 @@
 //! The argument that names a session, and the tools for sessions.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test stops at the first surprise")]
 
-mod world;
+mod support;
 
 use std::time::Duration;
 
 use axum::Router;
 use rmcp::transport::StreamableHttpServerConfig;
 use serde_json::json;
-use stayput_server::Keeper;
-use world::{Caller, World, builder, in_our_hands, listen};
+use stayput_server::ServerSessions;
+use support::{Caller, World, builder, in_our_hands, listen};
 
 /// R150, R155, E39: the tools show the argument, and one that has it for itself keeps it.
 #[tokio::test]
 async fn tools_show_the_argument() {
-    let world = World::start(builder().memory()).await;
+    let world = World::start(builder().in_memory()).await;
     let mut client = world.modern();
     let listed = client.request("tools/list", json!({})).await;
     let tools = listed["result"]["tools"].as_array().unwrap();
@@ -35,8 +35,8 @@ async fn tools_show_the_argument() {
     let start = tools.iter().find(|tool| tool["name"] == "session_start").unwrap();
     let description = start["description"].as_str().unwrap();
     assert!(description.contains("30 min") && description.contains("24 h"), "{description}");
-    let keeper = Keeper::memory();
-    let only = keeper.tools().only(["count"]).no_session_tools();
+    let sessions = ServerSessions::in_memory();
+    let only = sessions.session_tools().stateful(["count"]).no_session_tools();
     let router = only.mount(rmcp::handler::server::tool::ToolRouter::<World>::new());
     assert!(router.list_all().is_empty());
 }
@@ -45,10 +45,10 @@ async fn tools_show_the_argument() {
 #[tokio::test]
 async fn the_switch_is_for_connections() {
     for json in [true, false] {
-        let keeper = builder().memory();
-        let counter = world::Counter::new(&keeper);
+        let sessions = builder().in_memory();
+        let counter = support::Counter::new(&sessions);
         let config = StreamableHttpServerConfig::default().with_json_response(json);
-        let service = keeper.http_with(move || Ok(counter.clone()), config);
+        let service = sessions.http_service_with(move || Ok(counter.clone()), config);
         let url = listen(Router::new().route_service("/mcp", service)).await;
         let listed = async |mut client: Caller| {
             let listed = client.request("tools/list", json!({})).await;
@@ -71,7 +71,7 @@ async fn times_are_kept() {
     let handle = ann.start().await;
     clock.advance(Duration::from_secs(60));
     for unused in [60, 0] {
-        world.keeper.sweep().await.unwrap();
+        world.sessions.sweep().await.unwrap();
         let listed = ann.call("session_list", json!({})).await["structuredContent"].clone();
         let [session] = &listed["sessions"].as_array().unwrap()[..] else { panic!("{listed}") };
         let times = (&session["age_seconds"], &session["unused_seconds"]);
@@ -84,7 +84,7 @@ async fn times_are_kept() {
 /// R151, R152, R158, R159: a session by its name in a project, told about, and ended.
 #[tokio::test]
 async fn sessions_are_started_told_about_and_ended() {
-    let world = World::start(builder().memory()).await;
+    let world = World::start(builder().in_memory()).await;
     let mut client = world.modern();
     let named = json!({ "name": "task", "agent": "a", "project": "p/q" });
     let started = client.call("session_start", named.clone()).await["structuredContent"].clone();

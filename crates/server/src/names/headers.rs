@@ -1,0 +1,86 @@
+//! What the head of a request says.
+
+use http::{HeaderMap, HeaderValue, header::CONTENT_TYPE};
+use stayput_wire::{Era, header as mcp};
+
+/// What the head of a request says, found in one walk: to look for each by its name costs more than that.
+pub(crate) struct RequestHeaders<'a> {
+    pub(crate) headers: &'a HeaderMap,
+    /// Whether the body is JSON.
+    pub(crate) is_json: bool,
+    /// Whether its client says that it is a is_modern one.
+    pub(crate) is_modern: bool,
+    /// The method that stands in the body, as a is_modern client says it.
+    pub(crate) method: Option<&'a str>,
+    /// Whether it names a session.
+    pub(crate) has_session_header: bool,
+    /// The connection that it came on. A is_modern client has none, whatever it sends.
+    connection: Option<&'a HeaderValue>,
+}
+
+impl<'a> RequestHeaders<'a> {
+    pub(crate) fn read(headers: &'a HeaderMap) -> Self {
+        let (mut content_type, mut version, mut method) = (None, None, None);
+        let (mut connection, mut has_session_header) = (None, None);
+        for (name, value) in headers {
+            let place = match name.as_str() {
+                mcp::SESSION_ID => &mut connection,
+                mcp::PROTOCOL_VERSION => &mut version,
+                mcp::METHOD => &mut method,
+                mcp::STAYPUT_SESSION => &mut has_session_header,
+                _ if name == CONTENT_TYPE => &mut content_type,
+                _ => continue,
+            };
+            // Of several the first counts.
+            place.get_or_insert(value);
+        }
+        let text = |value: Option<&'a HeaderValue>| value.and_then(|it| it.to_str().ok());
+        Self {
+            headers,
+            is_json: content_type.is_some_and(|it| it.as_bytes().starts_with(mcp::JSON.as_bytes())),
+            is_modern: text(version).is_some_and(|it| Era::of(it) == Era::Modern),
+            method: text(method),
+            has_session_header: has_session_header.is_some(),
+            connection,
+        }
+    }
+
+    /// `Mcp-Session-Id`, for a client that is `is_modern` or not: its body may say so, too.
+    pub(crate) fn connection_id(&self, is_modern: bool) -> Option<&'a HeaderValue> {
+        self.connection.filter(|_| !is_modern)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// R063: of what comes twice the first counts, and what is not asked for does not.
+    #[test]
+    fn a_head_is_read_in_one_walk() {
+        let mut headers = HeaderMap::new();
+        for (name, value) in [
+            ("accept", "text/event-stream"),
+            ("content-type", "application/json; charset=utf-8"),
+            ("mcp-session-id", "7"),
+            ("mcp-session-id", "8"),
+            ("mcp-protocol-version", "2025-11-25"),
+            ("mcp-protocol-version", "2026-07-28"),
+        ] {
+            headers.append(name, HeaderValue::from_static(value));
+        }
+        let head = RequestHeaders::read(&headers);
+        assert!(
+            head.is_json && !head.is_modern && !head.has_session_header && head.method.is_none()
+        );
+        assert_eq!(head.connection_id(false).unwrap(), "7");
+        assert!(head.connection_id(true).is_none(), "a modern client has no connection");
+        headers.insert("mcp-protocol-version", HeaderValue::from_static("2026-07-28"));
+        headers.insert("mcp-method", HeaderValue::from_static("tools/call"));
+        headers.insert("stayput-session", HeaderValue::from_static("key:x"));
+        headers.remove("content-type");
+        let head = RequestHeaders::read(&headers);
+        assert!(!head.is_json && head.is_modern && head.has_session_header);
+        assert_eq!(head.method, Some("tools/call"));
+    }
+}
