@@ -1,4 +1,4 @@
-//! How a sessions is made.
+//! Builder of [`ServerSessions`].
 
 use std::{collections::HashMap, fmt, sync::Arc, time::Duration};
 
@@ -13,10 +13,11 @@ use crate::{
     sessions::{Inner, MissingSession, OwnerOf},
 };
 
-/// What a body has at most, if nobody says otherwise: as much as rmcp takes.
+/// Default limit of a request body. rmcp has the same limit.
 const DEFAULT_BODY_LIMIT: usize = 4 << 20;
 
-/// How sessions are to be kept. Ends with where: [`Builder::in_memory`], [`Builder::open`] or [`Builder::with_store`].
+/// Options of [`ServerSessions`]. The store comes last: [`Builder::in_memory`], [`Builder::open`] or
+/// [`Builder::with_store`].
 #[must_use]
 pub struct Builder {
     settings: Settings,
@@ -45,96 +46,96 @@ impl Default for Builder {
 }
 
 impl Builder {
-    /// When a session ends by itself. Defaults to 30 minutes idle and 24 hours in all.
+    /// Sets when a session expires. Defaults to 30 minutes idle and 24 hours in all.
     pub fn expiry(mut self, expiry: Expiry) -> Self {
         self.settings.expiry = expiry;
         self
     }
 
-    /// The idle time of a session that was minted without being asked for, until its handle comes back. Defaults to
-    /// 2 minutes.
+    /// Sets the idle time of a session that the server minted unasked. It applies until the client sends the handle
+    /// back. Defaults to 2 minutes.
     pub fn provisional_idle(mut self, idle: Duration) -> Self {
         self.settings.provisional = idle;
         self
     }
 
-    /// How large the state of a session may be. Defaults to 4 MiB in 1,024 values of at most 256 KiB.
+    /// Limits the state of a session. Defaults to 4 MiB in 1,024 values of at most 256 KiB.
     pub fn state_limits(mut self, limits: StateLimits) -> Self {
         self.settings.state = limits;
         self
     }
 
-    /// How many live sessions an owner may have. Defaults to 10,000; everybody who is not told apart by
-    /// [`Builder::owner`] is one owner.
+    /// Limits the live sessions of an owner. Defaults to 10,000. All clients that [`Builder::owner`] does not tell
+    /// apart are one owner.
     pub fn max_sessions_per_owner(mut self, limit: usize) -> Self {
         self.settings.per_owner = limit;
         self
     }
 
-    /// Tells who asks, over HTTP: the one whom your authentication has verified, for example out of an extension
-    /// of the request. No session of one owner can be reached by another. By default everybody is
-    /// [`Owner::anonymous`], and a handle is all that keeps sessions apart.
+    /// Sets the function that returns the owner of an HTTP request: the identity that your authentication has
+    /// verified, for example from a request extension. No owner can reach a session of another. By default every
+    /// request belongs to [`Owner::anonymous`], and only the handle separates sessions.
     pub fn owner(mut self, of: impl Fn(&Parts) -> Owner + Send + Sync + 'static) -> Self {
         self.owner = Arc::new(of);
         self
     }
 
-    /// Where a request can name its session, the first before the second. Defaults to [`NameSource::DEFAULT`].
-    /// Argument, `_meta` and header must agree, in whichever order they stand.
+    /// Sets where a request can name its session, in order of precedence. Defaults to [`NameSource::DEFAULT`].
+    /// Argument, `_meta` and header must agree, in any order.
     pub fn name_sources(mut self, name_sources: impl IntoIterator<Item = NameSource>) -> Self {
         self.name_sources = name_sources.into_iter().collect();
         self
     }
 
-    /// How the cookie is set, where [`NameSource::Cookie`] counts.
+    /// Sets the attributes of the cookie. It is used if [`NameSource::Cookie`] is enabled.
     pub fn cookie(mut self, cookie: Cookie) -> Self {
         self.cookie = cookie;
         self
     }
 
-    /// What becomes of a call that nothing tells the session of. Defaults to [`MissingSession::Offer`].
+    /// Sets the reaction to a call that names no session. Defaults to [`MissingSession::Offer`].
     pub fn missing_session(mut self, missing_session: MissingSession) -> Self {
         self.missing_session = missing_session;
         self
     }
 
-    /// How many bytes of JSON a request may have. Defaults to 4 MiB.
+    /// Limits the JSON body of a request, in bytes. Defaults to 4 MiB.
     pub fn body_limit(mut self, bytes: usize) -> Self {
         self.body_limit = bytes;
         self
     }
 
-    /// Keeps what is said to clients that shook hands, so that one that was cut off can read on where it was, here or on
-    /// another replica. Costs two writes for each of their calls.
+    /// Stores the events sent to legacy clients, so that a client that lost its connection can resume the stream,
+    /// here or on another replica. Costs two writes per call.
     pub fn resumable(mut self) -> Self {
         self.resumable = true;
         self
     }
 
-    /// Reads the time from here.
+    /// Sets the clock.
     pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
         self.clock = clock;
         self
     }
 
-    /// Keeps sessions in the memory of this process.
+    /// Stores sessions in the memory of this process.
     #[must_use]
     pub fn in_memory(self) -> ServerSessions {
         let store = Arc::new(MemoryStore::new(self.clock.clone()));
         self.with_store(store, Arc::new(MemoryEvents::new()))
     }
 
-    /// Keeps sessions in the store that a URL names.
+    /// Opens the store of a URL.
     ///
     /// # Errors
-    /// Says what is wrong with the URL, the database or its schema.
+    /// Returns an error if the URL, the database or its schema is invalid.
     #[cfg(feature = "stores")]
     pub async fn open(self, url: &str) -> Result<ServerSessions, stayput_stores::OpenError> {
         let database = stayput_stores::open(url).await?;
         Ok(self.with_store(database.store, database.events))
     }
 
-    /// Keeps sessions in a store of your own.
+    /// Stores sessions in `store` and events in `events`.
     #[must_use]
     pub fn with_store(self, store: Arc<dyn Store>, events: Arc<dyn Events>) -> ServerSessions {
         let registry = Arc::new(SessionRegistry::new(store, events, self.clock, self.settings));
@@ -153,23 +154,22 @@ impl Builder {
 }
 
 impl ServerSessions {
-    /// Keeps sessions in memory, with everything else as it is by default.
+    /// Stores sessions in memory, with default options.
     #[must_use]
     pub fn in_memory() -> Self {
         Self::builder().in_memory()
     }
 
-    /// Keeps sessions in the store that a URL names, such as `sqlite:cart.db`, `postgres://…` or `redis://…`, with
-    /// everything else as it is by default.
+    /// Opens the store of a URL, such as `sqlite:cart.db`, `postgres://…` or `redis://…`, with default options.
     ///
     /// # Errors
-    /// Says what is wrong with the URL, the database or its schema.
+    /// Returns an error if the URL, the database or its schema is invalid.
     #[cfg(feature = "stores")]
     pub async fn open(url: &str) -> Result<Self, stayput_stores::OpenError> {
         Self::builder().open(url).await
     }
 
-    /// Keeps sessions as you say.
+    /// Returns a builder with default options.
     pub fn builder() -> Builder {
         Builder::default()
     }

@@ -1,4 +1,4 @@
-//! State as a parameter of handlers.
+//! `State` as a parameter of handlers.
 
 use rmcp::{
     ErrorData, RoleServer,
@@ -10,11 +10,13 @@ use rmcp::{
 use crate::{Error, State, request::SessionExtension};
 
 impl State {
-    /// The state of the request that a handler was given the context of: for resources and whatever else gets no
-    /// parameters of its own.
+    /// Returns the state of the request that belongs to `context`. For resources and other handlers without extracted
+    /// parameters.
     ///
     /// # Errors
-    /// [`Error::LayerMissing`] where neither the layer nor the transport of a sessions is around the handler.
+    /// Returns [`Error::LayerMissing`] if the handler runs outside of
+    /// [`ServerSessions::layer`](crate::ServerSessions::layer) and
+    /// [`ServerSessions::wrap_transport`](crate::ServerSessions::wrap_transport).
     pub fn from_context(context: &RequestContext<RoleServer>) -> Result<Self, Error> {
         session_extension(&context.extensions)
             .map(|it| Self::new(it.0.clone()))
@@ -22,7 +24,7 @@ impl State {
     }
 }
 
-/// What came with a request: beside it, or in what came over HTTP.
+/// Finds the session extension of a request: in the HTTP request parts, or else in the extensions themselves.
 pub(crate) fn session_extension(extensions: &Extensions) -> Option<&SessionExtension> {
     match extensions.get::<http::request::Parts>() {
         Some(parts) => parts.extensions.get::<SessionExtension>(),
@@ -36,11 +38,11 @@ impl<C: AsRequestContext> FromContextPart<C> for State {
     }
 }
 
-/// The state of a session, if the request names one: for handlers that can do without.
+/// State of the session if the request names one. For handlers that also work without a session.
 ///
-/// In axum it is `Option<State>`. rmcp has one trait for all parameters and none for those that may be missing, and
-/// no crate but rmcp may implement that trait for an `Option`, so here it is a type of its own; it reads
-/// `MaybeState(state): MaybeState`.
+/// In axum, use `Option<State>`. rmcp has one trait for all parameters and none for optional ones, and the orphan
+/// rule forbids other crates to implement it for `Option`. So this is a type of its own: `MaybeState(state):
+/// MaybeState`.
 #[derive(Clone, Debug)]
 #[allow(clippy::exhaustive_structs)]
 pub struct MaybeState(pub Option<State>);
@@ -78,7 +80,7 @@ mod axum {
     }
 }
 
-/// Nobody but rmcp can make an `Option` a parameter: not for one context, not for all, whatever is inside it.
+/// Only rmcp can make an `Option` a parameter: neither for one context nor for all, whatever type is inside.
 ///
 /// ```compile_fail,E0117
 /// use rmcp::{ErrorData, handler::server::{common::FromContextPart, tool::ToolCallContext}};
@@ -96,7 +98,7 @@ mod axum {
 /// }
 /// ```
 ///
-/// It is the `Option` that is refused, and nothing else:
+/// The compiler refuses the `Option` only:
 ///
 /// ```
 /// use rmcp::{ErrorData, handler::server::common::FromContextPart};

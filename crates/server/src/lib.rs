@@ -1,8 +1,8 @@
-//! Session state for people who write MCP servers.
+//! Session state for authors of MCP servers.
 //!
-//! Revision 2026-07-28 of the protocol has no sessions. A server that remembers something between calls needs to know
-//! whose call it is, find what it has for that conversation, and let go of it in time. This crate does that for servers
-//! written with [rmcp], for clients of both eras, over HTTP and stdio, on one machine or many.
+//! Revision 2026-07-28 of the protocol has no sessions. A server that keeps state between calls must identify the
+//! conversation of each call, find its state and delete that state in time. This crate does so for servers written
+//! with [rmcp], for clients of both eras, over HTTP and stdio, on one machine or many.
 //!
 //! ```no_run
 //! use std::sync::Arc;
@@ -33,13 +33,14 @@
 //!
 //! # The life of a request
 //!
-//! 1. **The layer** ([`ServerSessions::layer`], or [`ServerSessions::wrap_transport`] for other transports) reads what names the session, takes out what
-//!    is not for the tool, and passes the request on. A connection of somebody else ends here.
-//! 2. **The handler** has a [`State`]. Its first use finds the session, or makes it; a handler that never uses it costs
-//!    nothing.
-//! 3. **Each change** is in the store before the call returns. Nothing is saved later, and nothing has to be.
-//! 4. **The answer** streams as it is made. The session is in use until its end.
-//! 5. **From time to time** a task of the sessions writes times of use and ends what is due.
+//! 1. **The layer** ([`ServerSessions::layer`], or [`ServerSessions::wrap_transport`] for other transports) reads the
+//!    session names of the request, removes those that are not meant for the tool, and passes the request on. It refuses
+//!    a connection of another owner.
+//! 2. **The handler** has a [`State`]. Its first use finds or creates the session; a handler that does not use it
+//!    costs nothing.
+//! 3. **Each change** is in the store before the call returns. Nothing is saved later.
+//! 4. **The response** is streamed. The session counts as in use until the stream ends.
+//! 5. **A background task** writes the times of last use and ends expired sessions.
 //!
 //! The guide is `docs/servers.md`.
 
@@ -75,7 +76,7 @@ pub use stayput_core::{
 pub use tools::SessionTools;
 pub use transport::SessionTransport;
 
-/// The examples of the guide are tests.
+/// Runs the examples of the guide as tests.
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/servers.md")]
 struct Guide;

@@ -1,8 +1,8 @@
 //! Sessions that any number of processes serve at once.
 //!
-//! Nothing here claims a session: the state of a server is rows in a store, revisions keep writers apart, and
-//! whichever process gets a request may answer it. What is remembered between requests is only where a
-//! name leads and when it was used; every answer of the store can prove it wrong.
+//! No process holds a session: state is rows in a store, revisions order the writers, and any process can answer a
+//! request. The cache keeps only which session a name refers to and when it was used. It may be out of date; every
+//! answer of the store corrects it.
 
 mod cache;
 mod create;
@@ -22,13 +22,13 @@ pub(crate) use self::{
     transport_session::TransportSession,
 };
 
-/// How sessions are kept.
+/// Limits and lifetimes of sessions.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Settings {
     pub(crate) expiry: Expiry,
-    /// The idle time of a session that nobody asked for and nobody came back to.
+    /// Idle time of a session that no client has confirmed yet.
     pub(crate) provisional: Duration,
-    /// How long it is remembered that a session is over.
+    /// Time for which the tombstone of a session is kept.
     pub(crate) retention: Duration,
     pub(crate) per_owner: usize,
     pub(crate) state: StateLimits,
@@ -46,13 +46,13 @@ impl Default for Settings {
     }
 }
 
-/// How often something begins again when others write first.
+/// Attempts of an optimistic write before it fails.
 const MAX_ATTEMPTS: u32 = 16;
 
-/// How long it is taken for granted that a connection was not ended by another process.
+/// Time for which a connection counts as existing before the store is asked again. Another process may have ended it.
 const CONNECTION_RECHECK: Duration = Duration::from_secs(1);
 
-/// All sessions, as this process sees them.
+/// All sessions, as seen by this process.
 #[derive(Debug)]
 pub(crate) struct SessionRegistry {
     pub(crate) store: Arc<dyn Store>,
@@ -62,10 +62,10 @@ pub(crate) struct SessionRegistry {
     cache: SessionCache,
 }
 
-/// What became of a session that was to end.
+/// Result of an attempt to end an expired session.
 enum ExpireOutcome {
     Ended(Record),
-    /// Somebody used or changed it meanwhile.
+    /// The session was used or changed meanwhile.
     Changed(Record),
     Missing,
 }
@@ -84,8 +84,7 @@ impl SessionRegistry {
         self.clock.now()
     }
 
-    /// The session that a handle of this owner leads to. One of somebody else is as unknown as one that
-    /// never was: the owner is part of what is looked for.
+    /// Opens the session of a handle. A handle of another owner is unknown, because the owner is part of the hash.
     pub(crate) async fn open_by_handle(
         self: &Arc<Self>,
         owner: &Owner,
@@ -105,7 +104,7 @@ impl SessionRegistry {
         self.open_record(record, Some(CacheKey::Handle(hash))).await
     }
 
-    /// The live session with this key, if there is one.
+    /// Opens the live session with this key, if there is one.
     pub(crate) async fn find_by_key(
         self: &Arc<Self>,
         owner: &Owner,
@@ -123,7 +122,7 @@ impl SessionRegistry {
         }
     }
 
-    /// The session with this id, for its owner.
+    /// Opens the session with this id if `owner` owns it.
     pub(crate) async fn open_by_id(
         self: &Arc<Self>,
         owner: &Owner,
@@ -134,74 +133,74 @@ impl SessionRegistry {
         self.open_record(record, None).await
     }
 
-    /// The session that a connection of this owner leads to; over or not.
+    /// Loads the session that a connection is attached to, live or ended.
     pub(crate) async fn connection_record(
         self: &Arc<Self>,
-        name: HandleHash,
+        hash: HandleHash,
     ) -> Result<Option<Record>, OpenError> {
-        let Some(connection) = self.store.connection(name).await? else { return Ok(None) };
+        let Some(connection) = self.store.connection(hash).await? else { return Ok(None) };
         Ok(self.store.load(connection.session).await?)
     }
 
-    /// The id of that session.
+    /// Returns the id of that session.
     pub(crate) async fn connection_session(
         self: &Arc<Self>,
-        name: HandleHash,
+        hash: HandleHash,
     ) -> Result<SessionId, OpenError> {
-        if let Some(session) = self.cache.get(CacheKey::Connection(name)) {
+        if let Some(session) = self.cache.get(CacheKey::Connection(hash)) {
             return Ok(session.id());
         }
-        let led = self.store.connection(name).await?;
-        led.map(|it| it.session).ok_or(OpenError::Unknown)
+        let connection = self.store.connection(hash).await?;
+        connection.map(|it| it.session).ok_or(OpenError::Unknown)
     }
 
-    /// The connection that an owner calls so, if it was there a moment ago.
+    /// Returns the connection with this `Mcp-Session-Id` of the owner, if it was verified recently.
     pub(crate) fn verified_connection(&self, owner: &Owner, id: &[u8]) -> Option<HandleHash> {
         self.cache.verified_connection(owner, id, self.now())
     }
 
-    /// Whether there is this connection, which an owner calls so.
+    /// Returns whether the connection exists. If so, caches its `Mcp-Session-Id`.
     pub(crate) async fn verify_connection_id(
         &self,
         owner: &Owner,
         id: &[u8],
-        name: HandleHash,
+        hash: HandleHash,
     ) -> Result<bool, StoreError> {
-        let known = self.connection_exists(name).await?;
+        let known = self.connection_exists(hash).await?;
         if known {
-            self.cache.set_connection_id(owner, id, name);
+            self.cache.set_connection_id(owner, id, hash);
         }
         Ok(known)
     }
 
-    /// Whether there was a connection of this name a moment ago.
-    fn is_verified(&self, name: HandleHash) -> bool {
-        self.cache.is_verified(name, self.now())
+    /// Returns whether the connection was verified recently.
+    fn is_verified(&self, hash: HandleHash) -> bool {
+        self.cache.is_verified(hash, self.now())
     }
 
-    /// Whether there is a connection of this name. It is asked again after a while: another process may
-    /// have ended it.
-    pub(crate) async fn connection_exists(&self, name: HandleHash) -> Result<bool, StoreError> {
-        if self.is_verified(name) {
+    /// Returns whether the connection exists. The store is asked again after [`CONNECTION_RECHECK`].
+    pub(crate) async fn connection_exists(&self, hash: HandleHash) -> Result<bool, StoreError> {
+        if self.is_verified(hash) {
             return Ok(true);
         }
         let now = self.now();
-        let Some(known) = self.store.connection(name).await? else { return Ok(false) };
-        self.cache.mark_verified(name, now.after(CONNECTION_RECHECK));
+        let Some(known) = self.store.connection(hash).await? else { return Ok(false) };
+        self.cache.mark_verified(hash, now.after(CONNECTION_RECHECK));
         if now.since(known.used) > Connection::NOTED {
-            // Else others that lead to the same session would outlive it. What fails now is noted later.
-            let _ = self.store.touch_connections(&[(name, now)], None).await;
+            // The store keeps recently used connections of a session over older ones. A failed write is repeated
+            // later.
+            let _ = self.store.touch_connections(&[(hash, now)], None).await;
         }
         Ok(true)
     }
 
-    /// Uses what is known of a name, if that still can be true. Nothing is asked: a session that is over
-    /// has no state, and every look at one that seems empty asks the store.
+    /// Opens a cached session unless it is known to have expired. The store is not asked: a session that ended
+    /// elsewhere has no state, and every read that finds nothing asks the store.
     pub(crate) fn cached(self: &Arc<Self>, key: CacheKey) -> Option<SessionGuard> {
         self.use_cached(self.cache.get(key)?)
     }
 
-    /// The same for an id.
+    /// Does the same by id.
     pub(crate) fn cached_by_id(self: &Arc<Self>, id: SessionId) -> Option<SessionGuard> {
         self.use_cached(self.cache.by_id(id)?)
     }
@@ -211,7 +210,7 @@ impl SessionRegistry {
         (!over).then(|| SessionGuard::new(self, session, false))
     }
 
-    /// Uses a session that was just read, if it is not over.
+    /// Opens a session that was just loaded, unless it has ended or expired.
     pub(crate) async fn open_record(
         self: &Arc<Self>,
         mut record: Record,
@@ -235,31 +234,32 @@ impl SessionRegistry {
         Err(StoreError::Stale.into())
     }
 
-    /// Remembers that a connection leads to a session. Not to one that nobody wanted yet: whoever does
-    /// looks into the store, and lets it live as long as others.
-    pub(crate) fn cache_connection(&self, session: &Arc<CachedSession>, name: HandleHash) {
+    /// Caches that a connection is attached to a session. A provisional session is not cached: its next use must load
+    /// the record and confirm it.
+    pub(crate) fn cache_connection(&self, session: &Arc<CachedSession>, hash: HandleHash) {
         if !session.record().provisional {
-            self.cache.add_key(session, CacheKey::Connection(name));
+            self.cache.add_key(session, CacheKey::Connection(hash));
         }
-        self.cache.mark_verified(name, self.now().after(CONNECTION_RECHECK));
+        self.cache.mark_verified(hash, self.now().after(CONNECTION_RECHECK));
     }
 
-    /// A connection is over, and the session that was made with it, too.
-    pub(crate) async fn disconnect(&self, name: HandleHash) -> Result<(), OpenError> {
-        if let Some(connection) = self.store.connection(name).await? {
-            self.store.remove_connection(name, None).await?;
-            self.cache.remove_key(CacheKey::Connection(name));
+    /// Deletes a connection, and ends the session that was created with it.
+    pub(crate) async fn disconnect(&self, hash: HandleHash) -> Result<(), OpenError> {
+        if let Some(connection) = self.store.connection(hash).await? {
+            self.store.remove_connection(hash, None).await?;
+            self.cache.remove_key(CacheKey::Connection(hash));
             self.end_if_unnamed(connection.session).await?;
         }
         Ok(())
     }
 
-    /// The values of a session.
+    /// Returns the state of a session.
     pub(crate) fn state(&self, id: SessionId) -> State {
         State::new(self.store.clone(), id, None, self.settings.state)
     }
 
-    /// Why the store has nothing of a session that was there: to be asked when something seems missing.
+    /// Returns an error if the session has ended. Called when the store has no value, to tell an empty session from
+    /// an ended one.
     pub(crate) async fn check_live(&self, id: SessionId) -> Result<(), OpenError> {
         match self.store.load(id).await? {
             Some(record) if record.is_live() => Ok(()),
@@ -274,7 +274,7 @@ impl SessionRegistry {
         }
     }
 
-    /// A new handle for a session. Older ones stay good.
+    /// Issues a new handle. Older handles stay valid.
     pub(crate) async fn issue_handle(&self, session: &CachedSession) -> Result<Handle, OpenError> {
         let handle = Handle::generate();
         match self.store.add_handle(session.id(), handle.hash(session.owner()), None).await {
@@ -287,7 +287,7 @@ impl SessionRegistry {
         }
     }
 
-    /// Ends a session for good.
+    /// Ends a session.
     pub(crate) async fn end(&self, id: SessionId, reason: EndReason) -> Result<(), OpenError> {
         for _ in 0..MAX_ATTEMPTS {
             let Some(record) = self.store.load(id).await?.filter(Record::is_live) else {
@@ -301,7 +301,7 @@ impl SessionRegistry {
         Err(StoreError::Stale.into())
     }
 
-    /// Ends a session that a connection made, unless somebody else counts on it.
+    /// Ends a session that a connection created, unless it has a key or its handle was used.
     pub(crate) async fn end_if_unnamed(&self, id: SessionId) -> Result<(), OpenError> {
         match self.store.load(id).await? {
             Some(record) if record.is_live() && !record.named && record.key.is_none() => {
@@ -311,7 +311,7 @@ impl SessionRegistry {
         }
     }
 
-    /// Ends a session whose time has come, unless somebody came back to it.
+    /// Ends an expired session unless it was used meanwhile.
     async fn expire(&self, record: &Record, reason: EndReason) -> Result<ExpireOutcome, OpenError> {
         if let Some(over) = self.write_end(record, reason, Seen::unused(record)).await? {
             return Ok(ExpireOutcome::Ended(over));
@@ -322,7 +322,7 @@ impl SessionRegistry {
         })
     }
 
-    /// Writes the end of a session, if it is as it was seen; gives the tombstone.
+    /// Writes the tombstone of a session if the record is as expected. Returns the tombstone.
     async fn write_end(
         &self,
         record: &Record,
@@ -342,7 +342,7 @@ impl SessionRegistry {
         Ok(Some(over))
     }
 
-    /// Changes a record, durably.
+    /// Changes a record and stores it.
     pub(crate) async fn update_record(
         &self,
         id: SessionId,
@@ -356,7 +356,7 @@ impl SessionRegistry {
             let mut record = found.clone();
             change(&mut record);
             if record == found {
-                // Somebody else has done it.
+                // Another process has made the same change.
                 self.cache.update(&record);
                 return Ok(record);
             }
@@ -374,8 +374,7 @@ impl SessionRegistry {
         Err(StoreError::Stale.into())
     }
 
-    /// A handle came back: somebody counts on the session, and one that nobody asked for lives as long as
-    /// others.
+    /// Confirms a session whose handle came back: a provisional session gets its full lifetime.
     async fn confirm(&self, record: Record) -> Result<Record, OpenError> {
         if record.expiry.due(record.created, record.last_used, self.now()).is_some() {
             return Ok(record);
@@ -390,7 +389,7 @@ impl SessionRegistry {
         .await
     }
 
-    /// Notes that its client was told what it lost.
+    /// Records that the client knows about the loss.
     pub(crate) async fn acknowledge_loss(&self, id: SessionId) -> Result<(), OpenError> {
         self.update_record(id, |record| record.told = record.generation).await.map(drop)
     }

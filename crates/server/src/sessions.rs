@@ -1,4 +1,4 @@
-//! Who keeps the sessions of a server.
+//! The sessions of a server.
 
 use std::{
     collections::HashMap,
@@ -14,29 +14,29 @@ use stayput_core::{OpenError, Owner};
 
 use crate::{Cookie, Error, NameSource, registry::SessionRegistry};
 
-/// Tells who asks.
+/// Function that returns the owner of a request.
 pub(crate) type OwnerOf = Arc<dyn Fn(&Parts) -> Owner + Send + Sync>;
 
-/// What becomes of a call of a tool that wants state, and that nothing tells the session of. Prompts and
-/// resources have no argument to bring a handle back with: they are always asked to name one.
+/// Reaction to a tool call that needs state and names no session. Prompts and resources have no argument for a
+/// handle: they always get an error.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum MissingSession {
-    /// Its error has a handle to repeat the call with.
+    /// The error contains a new handle to repeat the call with.
     #[default]
     Offer,
-    /// It gets a new session at once, and its result ends with the handle. Only for tools that
-    /// [`SessionTools::mount`](crate::SessionTools::mount) was given: elsewhere the handle has no way out.
+    /// The call runs in a new session, and its result contains the handle. Only for tools passed to
+    /// [`SessionTools::mount`](crate::SessionTools::mount), because other results cannot be extended.
     Mint,
-    /// It is an error.
+    /// The call fails.
     Refuse,
 }
 
-/// Keeps the sessions of a server: finds them, makes them, and ends them in time.
+/// Sessions of a server: finds, creates and expires them.
 ///
-/// There is one for a server, however many transports it has; clones are the same one. [`ServerSessions::layer`] goes
-/// around what serves HTTP, [`ServerSessions::wrap_transport`] around any other transport, and [`ServerSessions::session_tools`] completes
-/// the tools.
+/// A server has one, for all its transports; clones share the same sessions. [`ServerSessions::layer`] wraps an HTTP
+/// service, [`ServerSessions::wrap_transport`] any other transport, and [`ServerSessions::session_tools`] extends the
+/// tools.
 #[derive(Clone)]
 pub struct ServerSessions(Arc<Inner>);
 
@@ -48,26 +48,26 @@ pub(crate) struct Inner {
     pub(crate) cookie: Cookie,
     pub(crate) body_limit: usize,
     pub(crate) resumable: bool,
-    /// The tools that were mounted.
+    /// Tools passed to `mount`.
     pub(crate) tools: RwLock<HashMap<String, MountedTool>>,
     pub(crate) sweeper_started: AtomicBool,
 }
 
-/// What there is to know of a tool.
+/// Properties of a mounted tool.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct MountedTool {
-    /// Whether it has an argument `session_id` of its own_argument.
+    /// Set if the tool has its own argument `session_id`.
     own_argument: bool,
-    /// Whether it is for clients that have a connection, and for no others.
+    /// Set for the tool that switches the session of a connection.
     is_switch: bool,
 }
 
 impl ServerSessions {
-    /// Writes times of use and ends what is due, now. It happens by itself, too; a server that shuts down calls
-    /// this last.
+    /// Writes times of last use and ends expired sessions now. A background task does this periodically; a server
+    /// that shuts down calls it last.
     ///
     /// # Errors
-    /// What the store says.
+    /// Returns the error of the store.
     pub async fn sweep(&self) -> Result<(), Error> {
         let result: Result<(), OpenError> = self.registry().sweep().await;
         Ok(result?)
@@ -101,17 +101,17 @@ impl ServerSessions {
         self.0.resumable
     }
 
-    /// Who asks.
+    /// Returns the owner of a request.
     pub(crate) fn owner(&self, parts: &Parts) -> Owner {
         (self.0.owner)(parts)
     }
 
-    /// Notes a tool that takes the argument, and whether it had one of that name before.
+    /// Registers a tool with the session argument, and whether it has its own `session_id`.
     pub(crate) fn register_tool(&self, name: &str, own_argument: bool) {
         self.register(name, MountedTool { own_argument, is_switch: false });
     }
 
-    /// Notes the tool that lets a connection lead to another session.
+    /// Registers the tool that switches the session of a connection.
     pub(crate) fn register_switch(&self, name: &str) {
         self.register(name, MountedTool { own_argument: false, is_switch: true });
     }
@@ -125,22 +125,22 @@ impl ServerSessions {
         self.0.tools.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether a tool has an argument `session_id` of its own_argument; `None` if it was not mounted.
+    /// Returns whether a tool has its own argument `session_id`; `None` if it was not mounted.
     pub(crate) fn has_own_argument(&self, tool: &str) -> Option<bool> {
         self.mounted_tools().get(tool).map(|it| it.own_argument)
     }
 
-    /// Whether a tool is the one that lets a connection lead to another session.
+    /// Returns whether a tool is the switch tool.
     pub(crate) fn is_switch(&self, tool: &str) -> bool {
         self.mounted_tools().get(tool).is_some_and(|it| it.is_switch)
     }
 
-    /// Whether there is such a tool.
+    /// Returns whether the switch tool is mounted.
     pub(crate) fn has_switch(&self) -> bool {
         self.mounted_tools().values().any(|it| it.is_switch)
     }
 
-    /// Sees to it that sessions end in time, from the first that is used on.
+    /// Starts the task that ends expired sessions, on first use.
     pub(crate) fn start_sweeper(&self) {
         if !self.0.sweeper_started.load(Ordering::Relaxed)
             && let Ok(runtime) = tokio::runtime::Handle::try_current()

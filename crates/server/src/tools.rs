@@ -1,4 +1,4 @@
-//! What goes with the tools of a server.
+//! Session argument and session tools.
 
 mod call;
 mod session;
@@ -18,15 +18,16 @@ use crate::{
 };
 use session::SessionTool;
 
-/// What a model reads about the argument.
+/// Description of the session argument, for the model.
 const ARGUMENT_DESCRIPTION: &str = "Session of this conversation (sp_…), as it was given to you in an earlier result. Pass \
                            the same one in every call, and keep it; leave it out only if you have none.";
 
-/// What goes with the tools of a server: the argument that names a session, and tools for sessions. See
+/// Adds the session argument to the tools of a server, and adds the session tools. See
 /// [`ServerSessions::session_tools`].
 ///
-/// A tool cannot be asked whether it takes [`State`](crate::State). So every tool is shown with the argument, unless
-/// [`SessionTools::stateful`] says which ones keep state; all of them work without it, and none ever gets to see it.
+/// rmcp does not reveal whether a tool takes [`State`](crate::State). So every tool gets the argument, unless
+/// [`SessionTools::stateful`] names the tools with state. The argument is optional, and is removed before the tool
+/// runs.
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct SessionTools {
@@ -36,7 +37,7 @@ pub struct SessionTools {
 }
 
 impl ServerSessions {
-    /// What goes with the tools of a server: the argument that names a session, and tools for sessions.
+    /// Returns the builder that adds the session argument and the session tools to a router.
     pub fn session_tools(&self) -> SessionTools {
         SessionTools::new(self.clone())
     }
@@ -47,27 +48,27 @@ impl SessionTools {
         Self { sessions, stateful: None, session: SessionTool::DEFAULT.to_vec() }
     }
 
-    /// Only these tools keep state; the others are shown as they are.
+    /// Names the tools that use state; the others do not get the session argument.
     pub fn stateful<'a>(mut self, names: impl IntoIterator<Item = &'a str>) -> Self {
         self.stateful = Some(names.into_iter().map(str::to_owned).collect());
         self
     }
 
-    /// Beside `session_start`, `session_info` and `session_end`, also `session_list`, for owners who are verified and
-    /// on lines of their own_argument, and `session_switch`, which is listed to clients that have a connection and to no
-    /// others.
+    /// Adds `session_list` and `session_switch` to `session_start`, `session_info` and `session_end`. `session_list`
+    /// works for verified owners and on transports such as stdio. `session_switch` is listed only to clients with a
+    /// connection.
     pub fn all_session_tools(mut self) -> Self {
         self.session = SessionTool::ALL.to_vec();
         self
     }
 
-    /// No tools for sessions.
+    /// Adds no session tools.
     pub fn no_session_tools(mut self) -> Self {
         self.session.clear();
         self
     }
 
-    /// The tools of a server, with all that.
+    /// Adds the argument and the session tools to a router.
     pub fn mount<S: Send + Sync + 'static>(self, mut router: ToolRouter<S>) -> ToolRouter<S> {
         for route in router.map.values_mut() {
             if self.stateful.as_ref().is_none_or(|stateful| stateful.contains(route.name())) {
@@ -90,7 +91,7 @@ impl SessionTools {
     }
 }
 
-/// The same tool, which knows its session while it runs.
+/// Wraps a tool so that it runs in the scope of its session.
 fn in_session<S: Send + Sync + 'static>(route: &ToolRoute<S>) -> ToolRoute<S> {
     let inner = route.call.clone();
     ToolRoute::new_dyn(route.attr.clone(), move |context: ToolCallContext<'_, S>| {
@@ -98,8 +99,8 @@ fn in_session<S: Send + Sync + 'static>(route: &ToolRoute<S>) -> ToolRoute<S> {
     })
 }
 
-/// Shows a tool with the argument; says whether it has one of that name for itself, and then the argument has
-/// another one. [`SessionTools::mount`] does it for all tools of a router; this is for tools that are listed by hand.
+/// Adds the session argument to a tool. Returns whether the tool has its own `session_id`; then the argument is
+/// called [`FALLBACK_ARGUMENT`].
 pub(crate) fn add_argument(tool: &mut Tool) -> bool {
     let schema = Arc::make_mut(&mut tool.input_schema);
     let own_argument = has_property(schema, SESSION_ARGUMENT);
@@ -118,7 +119,7 @@ fn has_property(schema: &JsonObject, name: &str) -> bool {
     schema.get("properties").is_some_and(|properties| properties.get(name).is_some())
 }
 
-/// How long a session lives, for whoever reads it.
+/// Describes the lifetime of a session, for the model.
 pub(crate) fn describe_lifetime(expiry: Expiry) -> String {
     let span = |secs: u64| match secs {
         secs if secs >= 3_600 && secs.is_multiple_of(3_600) => format!("{} h", secs / 3_600),

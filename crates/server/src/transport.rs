@@ -1,4 +1,4 @@
-//! What goes around a transport that is a session of its own, such as standard input and output.
+//! Sessions over transports that serve one client, such as stdio.
 
 use std::{future::Future, sync::Arc};
 
@@ -17,8 +17,8 @@ use crate::{
 };
 
 impl ServerSessions {
-    /// The same transport, with a session for whoever is at its other end: made by the first request that wants
-    /// state, replaced when the client shakes hands again, and ended with the transport.
+    /// Wraps a transport, so that its client has a session: created by the first request that needs state, replaced
+    /// when the client initializes again, and ended with the transport.
     ///
     /// ```no_run
     /// # async fn example(cart: impl rmcp::ServerHandler) -> Result<(), Box<dyn std::error::Error>> {
@@ -47,28 +47,28 @@ impl ServerSessions {
     }
 }
 
-/// A transport with a session. See [`ServerSessions::wrap_transport`].
+/// Transport with a session. See [`ServerSessions::wrap_transport`].
 #[derive(Debug)]
 #[must_use]
 pub struct SessionTransport<T> {
     sessions: ServerSessions,
     session: Arc<TransportSession>,
-    /// What came and was not passed on yet: whoever waits may be cancelled.
+    /// Message received but not returned yet, because `receive` may be cancelled.
     received: Option<RxJsonRpcMessage<RoleServer>>,
     inner: T,
 }
 
 impl<T> SessionTransport<T> {
-    /// Its session has this name, and so outlives the transport: whoever comes again under this name finds it.
+    /// Gives the session a name, by which a later transport finds it again: the session outlives the transport.
     ///
     /// # Errors
-    /// If the name is empty, too long or unprintable.
+    /// Returns an error if the name is empty, too long or not printable.
     pub fn with_name(mut self, name: &str) -> Result<Self, InvalidText> {
         self.session = TransportSession::new(self.session.owner().clone(), Some(Key::named(name)?));
         Ok(self)
     }
 
-    /// Ends the session of the session. If the store does not do it, expiry does.
+    /// Ends the session. If the store fails, the session expires.
     fn end(&self) -> impl Future<Output = ()> + Send + use<T> {
         let (session, registry) = (self.session.clone(), self.sessions.registry().clone());
         async move {
@@ -76,7 +76,7 @@ impl<T> SessionTransport<T> {
         }
     }
 
-    /// Tells a request its session.
+    /// Inserts the session extension into a request.
     fn attach_session(&self, message: &mut RxJsonRpcMessage<RoleServer>) {
         if let ClientJsonRpcMessage::Request(request) = message {
             let info = parse::parse_typed(&self.sessions, &self.session, &mut request.request);
@@ -106,7 +106,7 @@ impl<T: Transport<RoleServer>> Transport<RoleServer> for SessionTransport<T> {
         if self.received.is_none() {
             self.received = self.inner.receive().await;
         }
-        // R053, R054: a client that shakes hands again begins anew, and one that goes leaves nothing.
+        // R053, R054: a client that initializes again gets a new session, and the session ends with the transport.
         if self.received.as_ref().is_none_or(is_initialize) {
             self.end().await;
         }

@@ -1,4 +1,4 @@
-//! The body of an answer.
+//! Response body.
 
 use std::{
     pin::Pin,
@@ -13,7 +13,7 @@ use pin_project_lite::pin_project;
 use crate::request::RequestSession;
 
 pin_project! {
-    /// The body of an answer, passed on as it comes. Its session is in use until it has ended.
+    /// Response body, streamed frame by frame. The session counts as in use until the body is dropped.
     #[derive(Debug)]
     pub struct ResponseBody<R> {
         #[pin]
@@ -63,7 +63,7 @@ impl<R: Body<Data = Bytes>> Body for ResponseBody<R> {
             SourceProj::Inner { body } => body.poll_frame(cx),
             SourceProj::Text { text } => Poll::Ready(text.take().map(|text| Ok(Frame::data(text)))),
         };
-        // Whoever knows that this was all may not ask again.
+        // After the last frame the server may not poll again.
         if let Poll::Ready(result) = &frame
             && let Some(request_session) = this.request_session
             && request_session.reports_loss()

@@ -1,4 +1,4 @@
-//! The body of a request, chunk by chunk.
+//! Reader of a request body.
 
 use std::{
     pin::Pin,
@@ -9,10 +9,10 @@ use bytes::{Buf as _, BufMut as _, Bytes, BytesMut};
 use http::StatusCode;
 use http_body::Body;
 
-/// Why a request is not passed on.
+/// Status and text of a refused request.
 pub(crate) type Rejection = (StatusCode, &'static str);
 
-/// What was read of a body. It nearly always comes in one chunk, and then nothing is copied.
+/// Bytes read so far. A body nearly always arrives as one chunk, which is not copied.
 #[derive(Debug, Default)]
 pub(crate) struct BodyReader {
     first: Bytes,
@@ -20,7 +20,7 @@ pub(crate) struct BodyReader {
 }
 
 impl BodyReader {
-    /// Reads on; gives all of it in the end.
+    /// Reads on until the body is complete.
     pub(crate) fn poll_read<B: Body + Unpin>(
         &mut self,
         body: &mut B,
@@ -48,7 +48,7 @@ impl BodyReader {
                 }
                 self.rest.put(chunk);
             }
-            // Most bodies know, and then nothing is waited for.
+            // Most bodies know their end, so no further poll is needed.
             if body.is_end_stream() {
                 break;
             }
@@ -72,9 +72,9 @@ mod tests {
         poll_fn(|cx| body_reader.poll_read(&mut body, limit, cx)).await
     }
 
-    /// R060: a body is read whole, however it comes, and no further than it may be long.
+    /// R060: a chunked body is joined, and a body over the limit is refused.
     #[tokio::test]
-    async fn a_body_in_pieces_is_whole() {
+    async fn chunked_body_is_joined_up_to_the_limit() {
         let body_reader = |texts: &[&'static str]| {
             let frame = |text: &&'static str| Ok::<_, Infallible>(Frame::data(Bytes::from(*text)));
             StreamBody::new(futures_util::stream::iter(texts.iter().map(frame).collect::<Vec<_>>()))

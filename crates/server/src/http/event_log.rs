@@ -1,4 +1,4 @@
-//! What was said to a client that shook hands, for when it comes back for what it missed.
+//! Log of the events sent to a legacy client, for clients that resume a stream.
 
 use std::{
     collections::VecDeque,
@@ -22,26 +22,26 @@ use tokio::{sync::mpsc, time::Instant};
 
 use crate::{Error, ServerSessions, names::connection_hash, request::scope};
 
-/// How long the events of a call can be read again after it has ended.
+/// Time during which the events of a finished call can be replayed.
 const REPLAY_WINDOW: Duration = Duration::from_secs(5 * 60);
 
-/// How often somebody who is_idle for events of another process looks.
+/// Interval at which a replay looks for events of another process.
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
-/// How many events are read at once.
+/// Events read at once.
 const REPLAY_PAGE: usize = 64;
 
-/// The events of a client that shook hands, in the store of a sessions.
+/// Events of one legacy client, in the shared event store.
 pub(crate) struct EventLog {
     sessions: ServerSessions,
     owner: Owner,
-    /// The id of the client, once it is known.
+    /// `Mcp-Session-Id` of the client, once it is known.
     client: OnceLock<String>,
-    /// Calls that have ended, the first first, until they are forgotten.
+    /// Last events of finished calls, oldest first. Trimmed after [`REPLAY_WINDOW`].
     ended: Mutex<VecDeque<(Instant, Topic, u64)>>,
 }
 
-/// An event as it is stored.
+/// Stored form of an event.
 #[derive(Serialize, Deserialize)]
 struct StoredEvent {
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -51,7 +51,7 @@ struct StoredEvent {
 }
 
 impl StoredEvent {
-    /// Whether nothing comes behind it.
+    /// Returns whether this is the last event of its stream.
     fn is_last(&self) -> bool {
         let message = self.message.as_deref();
         matches!(message, Some(ServerJsonRpcMessage::Response(_) | ServerJsonRpcMessage::Error(_)))
@@ -63,13 +63,13 @@ impl EventLog {
         Self { sessions, owner, client: OnceLock::new(), ended: Mutex::default() }
     }
 
-    /// Tells whose events these are.
+    /// Sets the client that the events belong to.
     pub(crate) fn set_client(&self, client: &str) {
         let _ = self.client.set(client.to_owned());
     }
 
-    /// The topic of a stream. Each has an id of its own but for the one without a call, which goes on in
-    /// another process.
+    /// Returns the topic of a stream. Every stream has its own id, except for the standalone stream, which continues
+    /// in another process.
     async fn topic(&self, stream: &str) -> Result<(Topic, EventIds), Error> {
         let client = self.client.get().ok_or(OpenError::Unknown)?;
         let name = connection_hash(&self.owner, client.as_bytes());
@@ -79,7 +79,7 @@ impl EventLog {
         Ok((Topic { owner: self.owner.clone(), session, stream: number }, ids(client)))
     }
 
-    /// Forgets what ended long ago.
+    /// Trims the events of calls that finished more than [`REPLAY_WINDOW`] ago.
     async fn trim_ended(&self) -> Result<(), Error> {
         loop {
             let old = {
@@ -93,8 +93,8 @@ impl EventLog {
     }
 }
 
-/// The ids of the events of a client. Its own id is the secret: every process that it comes to has it, and nobody
-/// else.
+/// Event ids of a client, sealed with its `Mcp-Session-Id`. That id is a secret between the client and the processes
+/// that it calls.
 fn ids(client: &str) -> EventIds {
     EventIds::new(Digest::of("events", &[client.as_bytes()]).as_bytes())
 }
@@ -135,8 +135,7 @@ impl EventStore for EventLog {
     }
 }
 
-/// Reads the events of a stream to whoever missed them, and those to come, until there are no more or nobody
-/// listens.
+/// Replays the events of a stream and follows it, until its last event or until the reader is dropped.
 struct Replay {
     sessions: ServerSessions,
     topic: Topic,
@@ -148,7 +147,7 @@ impl Replay {
     async fn run(mut self, to: mpsc::Sender<ServerSseMessage>) {
         loop {
             let events = &self.sessions.registry().events;
-            // If the store does not answer, the client comes again.
+            // If the store fails, the client resumes again.
             let Ok(page) = events.after(&self.topic, self.last_sent, REPLAY_PAGE).await else {
                 return;
             };
@@ -180,7 +179,7 @@ impl Replay {
     }
 }
 
-/// What was received, as a stream.
+/// Channel receiver as a stream.
 pub(super) struct ReceiverStream(pub(super) mpsc::Receiver<ServerSseMessage>);
 
 impl Stream for ReceiverStream {

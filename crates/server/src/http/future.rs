@@ -1,4 +1,4 @@
-//! A request on its way through the layer.
+//! Future of a request that passes through the layer.
 
 use std::{
     fmt,
@@ -31,12 +31,12 @@ use crate::{
     request::{RequestInfo, RequestKind, RequestSession, SessionExtension, parse, scope::Scoped},
 };
 
-/// What a request comes to in the end.
+/// Result of the wrapped service.
 type ServiceResult<R, E> = Result<Response<ResponseBody<R>>, E>;
 
 pin_project! {
-    /// A request on its way through the layer. By hand: every request goes this way, so it has no box of its own, and
-    /// what few of them need is in one.
+    /// Future of a request that passes through the layer. Written by hand, because every request takes this path:
+    /// only requests that need the full path are boxed.
     #[must_use]
     pub struct ResponseFuture<S, B, R>
     where
@@ -50,19 +50,19 @@ pin_project! {
 pin_project! {
     #[project = StepProj]
     enum Step<S, B, F, T> {
-        /// What it says is read.
+        /// Reading the body.
         Read { pending: Option<PendingRequest<S, B>> },
-        /// It was passed on.
+        /// Running in the wrapped service.
         Call {
             #[pin]
             call: Scoped<F>,
         },
-        /// It needs more than that.
+        /// Running with connection check, cookie or list filter.
         Full { future: Pin<Box<dyn Future<Output = T> + Send>> },
     }
 }
 
-/// A request that was not read yet.
+/// Request whose body is not read yet.
 struct PendingRequest<S, B> {
     sessions: ServerSessions,
     inner: S,
@@ -127,11 +127,11 @@ where
     }
 }
 
-/// What is known of a request once it was read: who asks, what is info, and its body, if that was read for it.
+/// Owner, request info and body. The body is `None` if it was not read.
 type ParsedRequest = (Owner, RequestInfo, Option<Bytes>);
 
 impl<S, B> PendingRequest<S, B> {
-    /// Reads the body of a request, if it is JSON, once.
+    /// Parses the headers, and the body if it is JSON.
     fn poll_parse(&mut self, cx: &mut Context<'_>) -> Poll<Result<ParsedRequest, Rejection>>
     where
         B: Body + Unpin,
@@ -170,7 +170,7 @@ impl<S, B> PendingRequest<S, B> {
     }
 }
 
-/// Whether something is to be done for a request beside telling it its session.
+/// Returns whether the request needs more than a session: connection check, cookie, list filter or disconnect.
 fn needs_full_path(request_session: &RequestSession, method: &Method) -> bool {
     *method == Method::DELETE
         || request_session.unverified_connection().is_some()
@@ -178,7 +178,7 @@ fn needs_full_path(request_session: &RequestSession, method: &Method) -> bool {
         || matches!(request_session.kind(), RequestKind::Initialize | RequestKind::ToolList)
 }
 
-/// What is full_path is kept apart, so that what every request needs is close together.
+/// Kept out of line, so that the code of the common path stays compact.
 #[cold]
 #[inline(never)]
 fn full_path_step<S, B, R>(
@@ -196,7 +196,7 @@ where
     Step::Full { future: Box::pin(serve_full(request_session, inner, request)) }
 }
 
-/// All that is to be done.
+/// Checks the connection, runs the request, and applies its effects on connection, cookie and tool list.
 async fn serve_full<S, B, R>(
     request_session: Arc<RequestSession>,
     mut inner: S,
@@ -209,7 +209,7 @@ where
     if let Some(name) = request_session.unverified_connection() {
         match check_connection(&request_session, name).await {
             Ok(true) => {}
-            // As rmcp says it of one that never was.
+            // The same text as rmcp's for an unknown session.
             Ok(false) => {
                 return Ok(text_response(StatusCode::NOT_FOUND, "Not Found: Session not found"));
             }
@@ -237,13 +237,13 @@ where
         return Ok(tool_list::filter_response(request_session.sessions(), response).await);
     }
     let (mut head, body) = response.into_parts();
-    if let Some(line) = cookie {
-        head.headers.append(SET_COOKIE, line);
+    if let Some(set_cookie) = cookie {
+        head.headers.append(SET_COOKIE, set_cookie);
     }
     Ok(Response::from_parts(head, ResponseBody::new(body, Some(request_session))))
 }
 
-/// Whether there is this connection, for whoever asks.
+/// Returns whether the owner has this connection.
 async fn check_connection(
     request_session: &RequestSession,
     name: HandleHash,
@@ -257,7 +257,7 @@ async fn check_connection(
     }
 }
 
-/// Notes whose a connection is that was just made, unless [`ServerSessions::session_store`] has.
+/// Records the owner of a new connection, unless [`ServerSessions::session_store`] has done so.
 async fn record_connection(request_session: &RequestSession, id: &[u8]) -> Result<(), Error> {
     let (registry, name) =
         (request_session.sessions().registry(), connection_hash(request_session.owner(), id));
@@ -268,8 +268,8 @@ async fn record_connection(request_session: &RequestSession, id: &[u8]) -> Resul
     Ok(())
 }
 
-/// `Set-Cookie`, where the cookie is what names the session. It is in the head of the response, so the session
-/// is found before its handler wants it.
+/// Returns the `Set-Cookie` header if the session is named by cookie. The header is sent before the handler runs, so
+/// the session is opened here.
 async fn session_cookie(
     request_session: &RequestSession,
     handle: Option<&Handle>,
@@ -285,7 +285,7 @@ async fn session_cookie(
     );
     match request_session.session().await {
         Ok(_) => cookie.set_cookie(handle.or(request_session.open_minted_handle()), expiry),
-        // R045: it is told, and whoever comes without it gets a new one.
+        // R045: the handler reports the error; without the cookie the client gets a new session.
         Err(Error::Session(
             stayput_core::OpenError::Unknown | stayput_core::OpenError::Over(_),
         )) => cookie.set_cookie(None, expiry),

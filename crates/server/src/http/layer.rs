@@ -1,4 +1,4 @@
-//! What goes around a service over HTTP.
+//! Tower layer that provides sessions to a service.
 
 use std::task::{Context, Poll};
 
@@ -10,8 +10,8 @@ use tower_service::Service;
 use super::{ResponseBody, ResponseFuture};
 use crate::ServerSessions;
 
-/// Tells every request of a service its session: reads what names it, checks whose it is, and lets handlers have
-/// its [`State`](crate::State). See [`ServerSessions::layer`].
+/// Layer that identifies the session of every request, checks its owner and provides its [`State`](crate::State) to
+/// handlers. See [`ServerSessions::layer`].
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct SessionLayer {
@@ -25,7 +25,7 @@ impl SessionLayer {
 }
 
 impl ServerSessions {
-    /// What goes around a service over HTTP: rmcp's `StreamableHttpService`, a router of axum, or any other.
+    /// Returns the layer for an HTTP service: rmcp's `StreamableHttpService`, an axum router, or any other.
     pub fn layer(&self) -> SessionLayer {
         SessionLayer::new(self.clone())
     }
@@ -39,7 +39,7 @@ impl<S> tower_layer::Layer<S> for SessionLayer {
     }
 }
 
-/// A service whose requests know their session. See [`ServerSessions::layer`].
+/// Service wrapped by [`SessionLayer`].
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct SessionService<S> {
@@ -64,7 +64,7 @@ where
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
-        // The one that was asked whether it is ready is the one that is called.
+        // `poll_ready` was called on this instance, so this one is called and the clone is kept.
         let clone = self.inner.clone();
         let inner = std::mem::replace(&mut self.inner, clone);
         ResponseFuture::new(self.sessions.clone(), inner, request)

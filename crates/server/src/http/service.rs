@@ -1,4 +1,4 @@
-//! Clients that shake hands: what rmcp needs to go on with them in another process.
+//! rmcp's HTTP service, and the store of its legacy connections.
 
 use std::{
     convert::Infallible,
@@ -28,8 +28,8 @@ use super::{HttpSessionManager, SessionService};
 use crate::{Error, ServerSessions, names::connection_hash, request::scope};
 
 impl ServerSessions {
-    /// A whole service over HTTP for both eras: rmcp's, with [`ServerSessions::session_manager`] and [`ServerSessions::session_store`], and
-    /// [`ServerSessions::layer`] around it.
+    /// Returns an HTTP service for both eras: rmcp's service with [`ServerSessions::session_manager`] and
+    /// [`ServerSessions::session_store`], wrapped by [`ServerSessions::layer`].
     ///
     /// ```no_run
     /// # fn example(cart: impl rmcp::ServerHandler + Clone + Sync) {
@@ -47,7 +47,7 @@ impl ServerSessions {
         )
     }
 
-    /// The same with a configuration of your own, such as the names of hosts that it may be reached by.
+    /// Does the same with your own configuration, for example of the allowed hosts.
     pub fn http_service_with<S: ServerHandler>(
         &self,
         server: impl Fn() -> io::Result<S> + Send + Sync + 'static,
@@ -58,17 +58,17 @@ impl ServerSessions {
         tower_layer::Layer::layer(&self.layer(), HttpService(Arc::new(service)))
     }
 
-    /// rmcp's store of sessions, on the store of this sessions: a client that shook hands goes on after a restart and
-    /// on another replica, under its `Mcp-Session-Id`, with its state. Only for services inside [`ServerSessions::layer`],
-    /// which tells whose they are.
+    /// Returns rmcp's session store, backed by the store of these sessions: a legacy client continues after a restart
+    /// and on another replica, with the same `Mcp-Session-Id` and the same state. Only for services inside
+    /// [`ServerSessions::layer`], which provides the owner.
     #[must_use]
     pub fn session_store(&self) -> Arc<dyn SessionStore> {
         Arc::new(ConnectionStore(self.clone()))
     }
 }
 
-/// rmcp's service over HTTP. What it is made of is there once: whoever routes to a service makes a copy for every
-/// request. See [`ServerSessions::http_service`].
+/// rmcp's HTTP service behind an `Arc`, because routers clone a service for every request. See
+/// [`ServerSessions::http_service`].
 pub struct HttpService<S>(Arc<StreamableHttpService<S, HttpSessionManager>>);
 
 impl<S> Clone for HttpService<S> {
@@ -104,7 +104,7 @@ where
     }
 }
 
-/// ConnectionStore of clients, each for its owner alone.
+/// Connections of legacy clients, stored per owner.
 struct ConnectionStore(ServerSessions);
 
 #[async_trait]

@@ -1,4 +1,4 @@
-//! The live sessions of rmcp, ended when nobody is there any more, and not while somebody is.
+//! Session manager for rmcp. It ends idle sessions, but none with a call in flight or an open stream.
 
 mod in_flight;
 
@@ -35,28 +35,28 @@ use self::in_flight::{InFlight, InFlightGuard};
 use super::event_log::{EventLog, ReceiverStream};
 use crate::{ServerSessions, request::scope};
 
-/// How long rmcp keeps what it has of a client in memory while nobody speaks to it. Whoever comes later is
-/// found in the store.
+/// Time after which an idle client is dropped from memory. A client that returns later is restored from the store.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(5 * 60);
 
-/// rmcp's local sessions with what they lack: whose they are, events that are kept in the store under ids nobody
-/// else can use, and an end that spares calls in flight and open streams. See [`ServerSessions::session_manager`].
+/// Session manager for rmcp's HTTP service. Beyond rmcp's local sessions it knows owners, stores events under ids
+/// that only their client can use, and keeps sessions with calls in flight or open streams. See
+/// [`ServerSessions::session_manager`].
 pub struct HttpSessionManager {
     sessions: ServerSessions,
-    /// By what they are called here: rmcp makes these ids, and nobody else.
+    /// Sessions by `Mcp-Session-Id`. rmcp makes the ids, so a fast hasher is safe.
     local_sessions: Mutex<HashMap<SessionId, Arc<LocalSession>, BuildQuick>>,
     idle_timeout: Duration,
 }
 
 impl ServerSessions {
-    /// What rmcp manages the sessions of its clients with, for a `StreamableHttpService` that is put together by
-    /// hand. [`ServerSessions::http_service`] has it.
+    /// Returns the session manager for a `StreamableHttpService` that you assemble yourself.
+    /// [`ServerSessions::http_service`] includes it.
     #[must_use]
     pub fn session_manager(&self) -> Arc<HttpSessionManager> {
         self.session_manager_with(IDLE_TIMEOUT)
     }
 
-    /// The same, where rmcp forgets a client that has been idle for so long.
+    /// Does the same with a different idle timeout.
     #[must_use]
     pub fn session_manager_with(&self, idle_timeout: Duration) -> Arc<HttpSessionManager> {
         let manager = HttpSessionManager {
@@ -70,22 +70,22 @@ impl ServerSessions {
     }
 }
 
-/// One live session of rmcp. It has a manager of its own, because that is the only way to tell its events from
-/// those of others.
+/// One live session of rmcp. It has its own manager, because an event store cannot tell the sessions of one manager
+/// apart.
 struct LocalSession {
     inner: LocalSessionManager,
-    /// Its only session, so that it is not looked for again.
+    /// Handle of the only session, to save the lookup.
     handle: LocalSessionHandle,
     last_used: Mutex<Instant>,
-    /// One for each open stream, beside this.
+    /// Counts open streams: each one holds a clone.
     open_streams: Arc<()>,
     in_flight: Arc<InFlight>,
 }
 
-/// What manages one session, and the log of its events, if it has one.
+/// Creates the manager of one session, with an event log if streams are resumable.
 fn new_local_manager(sessions: &ServerSessions) -> (LocalSessionManager, Option<Arc<EventLog>>) {
     let mut inner = LocalSessionManager::default();
-    // It would end calls that run longer.
+    // rmcp's keep-alive would end calls that run longer.
     inner.session_config.keep_alive = None;
     let owner = scope::current().map_or_else(Owner::anonymous, |it| it.owner().clone());
     let log = sessions.is_resumable().then(|| Arc::new(EventLog::new(sessions.clone(), owner)));
@@ -116,13 +116,13 @@ impl LocalSession {
         *lock(&self.last_used) = Instant::now();
     }
 
-    /// A stream of its own that somebody reads.
+    /// Wraps a stream, so that it counts as open until it is dropped.
     fn track_stream<S>(&self, stream: S) -> OpenStream<S> {
         self.touch();
         OpenStream { stream, _counted: self.open_streams.clone() }
     }
 
-    /// Whether nobody is inside, and nobody last_used it for long. Who is inside uses it all the time.
+    /// Returns whether the session had no open stream and no call in flight for `idle_timeout`.
     fn is_idle(&self, idle_timeout: Duration) -> bool {
         if Arc::strong_count(&self.open_streams) > 1 || !self.in_flight.is_empty() {
             self.touch();
@@ -136,7 +136,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl HttpSessionManager {
-    /// Ends what nobody uses, until nobody has this any more.
+    /// Spawns the task that closes idle sessions. It ends when the manager is dropped.
     fn spawn_idle_sweeper(self: &Arc<Self>) {
         let (weak, interval): (Weak<Self>, _) = (Arc::downgrade(self), self.idle_timeout / 4);
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
@@ -145,7 +145,7 @@ impl HttpSessionManager {
                 tokio::time::sleep(interval.max(Duration::from_millis(20))).await;
                 let Some(manager) = weak.upgrade() else { return };
                 for id in manager.idle_sessions() {
-                    // One that cannot be closed is closed next time.
+                    // If closing fails, the next round tries again.
                     let _ = manager.close_session(&id).await;
                 }
             }
@@ -163,7 +163,7 @@ impl HttpSessionManager {
         found.ok_or_else(|| LocalSessionManagerError::SessionNotFound(id.clone()))
     }
 
-    /// How many clients rmcp has in memory.
+    /// Returns the number of clients in memory.
     #[must_use]
     pub fn live_sessions(&self) -> usize {
         lock(&self.local_sessions).len()
@@ -233,7 +233,7 @@ impl SessionManager for HttpSessionManager {
             && let ClientNotification::CancelledNotification(it) = &it.notification
             && let Some(id) = &it.params.request_id
         {
-            // It gets no response.
+            // A cancelled request gets no response.
             session.in_flight.remove(id);
         }
         Ok(session.handle.push_message(message, None).await?)
@@ -271,7 +271,7 @@ impl SessionManager for HttpSessionManager {
         if let Some(log) = log {
             log.set_client(&id);
         }
-        // It has no session but this one.
+        // The new manager has no other session.
         let RestoreOutcome::Restored(transport) = inner.restore_session(id.clone()).await? else {
             return Ok(RestoreOutcome::NotSupported);
         };
@@ -282,18 +282,18 @@ impl SessionManager for HttpSessionManager {
         Ok(RestoreOutcome::Restored(transport))
     }
 
-    // There is no `event_store` here: that one is for modern clients, whose call is over with its stream.
+    // No `event_store`: rmcp would use it for modern clients, whose call ends with its stream.
 }
 
 type BoxedStream = Pin<Box<dyn Stream<Item = ServerSseMessage> + Send + Sync>>;
 
-/// The id under which rmcp opens a stream that has no events yet.
+/// Event id with which rmcp opens a stream without events.
 const FIRST_EVENT_ID: &str = "0";
 
-/// A stream that somebody reads.
+/// Stream that counts as open.
 struct OpenStream<S> {
     stream: S,
-    /// CountingTransport.
+    /// Clone of `LocalSession::open_streams`.
     _counted: Arc<()>,
 }
 
@@ -305,7 +305,7 @@ impl<S: Stream<Item = ServerSseMessage> + Unpin> Stream for OpenStream<S> {
     }
 }
 
-/// What a session of rmcp speaks over. See [`HttpSessionManager`].
+/// Transport of one rmcp session. It tracks the requests in flight. See [`HttpSessionManager`].
 pub struct CountingTransport {
     inner: WorkerTransport<LocalSessionWorker>,
     in_flight: Arc<InFlight>,
@@ -318,7 +318,7 @@ impl Transport<RoleServer> for CountingTransport {
         &mut self,
         item: TxJsonRpcMessage<RoleServer>,
     ) -> impl Future<Output = Result<(), Self::Error>> + Send + 'static {
-        // It is on its way for less time than a session may be idle.
+        // Sending takes less time than the idle timeout, so the request may end here.
         match &item {
             ServerJsonRpcMessage::Response(response) => self.in_flight.remove(&response.id),
             ServerJsonRpcMessage::Error(response) => {

@@ -1,4 +1,4 @@
-//! The list of tools, as a client without a connection gets it: without what only connections can do.
+//! Filter of `tools/list` results for clients without a connection: hides the switch tool.
 
 use bytes::Bytes;
 use http::{
@@ -15,10 +15,11 @@ use crate::{
     request::{RequestKind, RequestSession},
 };
 
-/// How the lines of a stream begin that have a message.
+/// Prefix of SSE lines with data.
 const DATA_PREFIX: &str = "data:";
 
-/// Whether the response to this request may list what is not for its client. A list is short, and its stream ends.
+/// Returns whether the response may list tools that are not for this client. The whole response is buffered: a list
+/// is short, and its stream ends.
 pub(crate) fn needs_filter(request_session: &RequestSession, head: &HeaderMap) -> bool {
     request_session.kind() == RequestKind::ToolList
         && request_session.connection().is_none()
@@ -26,14 +27,14 @@ pub(crate) fn needs_filter(request_session: &RequestSession, head: &HeaderMap) -
         && !head.contains_key(CONTENT_ENCODING)
 }
 
-/// The response without them. Every other byte stays.
+/// Removes these tools from the response. All other bytes stay the same.
 pub(crate) async fn filter_response<R: Body<Data = Bytes>>(
     sessions: &ServerSessions,
     response: Response<R>,
 ) -> Response<ResponseBody<R>> {
     let (mut head, body) = response.into_parts();
     let Ok(body) = body.collect().await.map(|it| it.to_bytes()) else {
-        let mut broken = Response::new(ResponseBody::text("the list of tools broke off".into()));
+        let mut broken = Response::new(ResponseBody::text("the tool list ended early".into()));
         *broken.status_mut() = StatusCode::INTERNAL_SERVER_ERROR;
         return broken;
     };
@@ -49,13 +50,13 @@ pub(crate) async fn filter_response<R: Body<Data = Bytes>>(
     Response::from_parts(head, ResponseBody::text(filtered.map_or(body, Bytes::from)))
 }
 
-/// The same in a line of a stream of events.
+/// Does the same in one line of an SSE stream.
 fn filter_line(sessions: &ServerSessions, line: &str) -> String {
     let data = line.strip_prefix(DATA_PREFIX).and_then(|data| remove_switch(sessions, data.trim()));
     data.map_or_else(|| line.to_owned(), |data| format!("{DATA_PREFIX} {data}\n"))
 }
 
-/// A message without the tools that are only for connections; `None` if it lists none.
+/// Removes the switch tool from a message; `None` if the message is no tool list.
 fn remove_switch(sessions: &ServerSessions, text: &str) -> Option<String> {
     let message = Message::parse(text.as_bytes()).ok()?;
     let tools = message.result()?.find(&["tools"]).filter(|it| it.is_array())?;
@@ -74,9 +75,9 @@ fn remove_switch(sessions: &ServerSessions, text: &str) -> Option<String> {
 mod tests {
     use super::*;
 
-    /// R154: only the switch goes, from a message and from a stream.
+    /// R154: only the switch tool is removed, from JSON and from SSE.
     #[test]
-    fn the_switch_goes_and_nothing_else() {
+    fn only_the_switch_tool_is_removed() {
         let sessions = ServerSessions::in_memory();
         let list = |tools: &str| {
             format!(r#"{{"id":1,"jsonrpc":"2.0","result":{{"tools":{tools}, "x":1.10}}}}"#)

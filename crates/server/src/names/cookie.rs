@@ -1,28 +1,28 @@
-//! The cookie `mcp_session_id`, where it is switched on.
+//! Cookie `mcp_session_id`.
 
 use http::{HeaderMap, HeaderValue, header};
 use stayput_core::{Expiry, Handle};
 use stayput_wire::header as mcp;
 
-/// How the cookie is set. Scripts never see it, whatever is chosen.
+/// Attributes of the cookie. It is always `HttpOnly`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Cookie {
-    /// Whether it goes over TLS alone. Defaults to yes; browsers make an exception for this machine.
+    /// Set if the cookie is sent over TLS only. Defaults to true; browsers make an exception for localhost.
     pub secure: bool,
-    /// Which sites it is sent from. Defaults to [`SameSite::Strict`].
+    /// Sites that the cookie is sent from. Defaults to [`SameSite::Strict`].
     pub same_site: SameSite,
 }
 
-/// Which sites a cookie is sent from.
+/// Attribute `SameSite` of a cookie.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SameSite {
-    /// This one alone.
+    /// Requests from the same site only.
     Strict,
-    /// And links to this one.
+    /// Also links from other sites.
     Lax,
-    /// All. Only with [`Cookie::secure`].
+    /// All requests. Implies [`Cookie::secure`].
     None,
 }
 
@@ -33,21 +33,21 @@ impl Default for Cookie {
 }
 
 impl Cookie {
-    /// The same, also without TLS.
+    /// Returns the cookie without `Secure`.
     #[must_use]
     pub fn insecure(mut self) -> Self {
         self.secure = false;
         self
     }
 
-    /// The same, sent from these sites.
+    /// Returns the cookie with this `SameSite`.
     #[must_use]
     pub fn same_site(mut self, sites: SameSite) -> Self {
         self.same_site = sites;
         self
     }
 
-    /// `Set-Cookie` for a handle, or to forget one. R046, R047: it ends with the session.
+    /// Returns `Set-Cookie` with a handle, or to delete the cookie. R046, R047: it expires with the session.
     pub(crate) fn set_cookie(self, handle: Option<&Handle>, expiry: Expiry) -> Option<HeaderValue> {
         let age = [expiry.idle, expiry.absolute].into_iter().flatten().min();
         let age = if handle.is_some() { age.map(|age| age.as_secs()) } else { Some(0) };
@@ -65,7 +65,7 @@ impl Cookie {
     }
 }
 
-/// What the cookie of a request says.
+/// Reads the cookie of a request.
 pub(crate) fn read(headers: &HeaderMap) -> Option<&str> {
     let mut lines = headers.get_all(header::COOKIE).iter().filter_map(|line| line.to_str().ok());
     lines.find_map(mcp::session_cookie)
@@ -77,9 +77,9 @@ mod tests {
 
     use super::*;
 
-    /// R047: what no script reads, what goes over TLS, to no other site, and for how long.
+    /// R047: HttpOnly, Secure, SameSite and Max-Age are set.
     #[test]
-    fn a_cookie_says_all_that_keeps_it() {
+    fn cookie_header_has_all_attributes() {
         let handle = Handle::generate();
         let header = |cookie: Cookie, handle: Option<&Handle>, expiry| {
             cookie.set_cookie(handle, expiry).unwrap().to_str().unwrap().to_owned()
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn the_cookie_is_found_among_others() {
+    fn session_cookie_is_found_among_others() {
         let header = |lines: &[&'static str]| {
             let mut headers = HeaderMap::new();
             for line in lines {

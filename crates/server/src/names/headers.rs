@@ -1,20 +1,20 @@
-//! What the head of a request says.
+//! Headers that matter for sessions.
 
 use http::{HeaderMap, HeaderValue, header::CONTENT_TYPE};
 use stayput_wire::{Era, header as mcp};
 
-/// What the head of a request says, found in one walk: to look for each by its name costs more than that.
+/// Headers that matter for sessions, found in one pass, which is faster than one lookup each.
 pub(crate) struct RequestHeaders<'a> {
     pub(crate) headers: &'a HeaderMap,
-    /// Whether the body is JSON.
+    /// Set if the body is JSON.
     pub(crate) is_json: bool,
-    /// Whether its client says that it is a is_modern one.
+    /// Set if `Mcp-Protocol-Version` is of the modern era.
     pub(crate) is_modern: bool,
-    /// The method that stands in the body, as a is_modern client says it.
+    /// `Mcp-Method`, which modern clients send.
     pub(crate) method: Option<&'a str>,
-    /// Whether it names a session.
+    /// Set if there is a `Stayput-Session` header.
     pub(crate) has_session_header: bool,
-    /// The connection that it came on. A is_modern client has none, whatever it sends.
+    /// `Mcp-Session-Id`, whatever the era of the client.
     connection: Option<&'a HeaderValue>,
 }
 
@@ -31,7 +31,7 @@ impl<'a> RequestHeaders<'a> {
                 _ if name == CONTENT_TYPE => &mut content_type,
                 _ => continue,
             };
-            // Of several the first counts.
+            // The first of several values counts.
             place.get_or_insert(value);
         }
         let text = |value: Option<&'a HeaderValue>| value.and_then(|it| it.to_str().ok());
@@ -45,7 +45,8 @@ impl<'a> RequestHeaders<'a> {
         }
     }
 
-    /// `Mcp-Session-Id`, for a client that is `is_modern` or not: its body may say so, too.
+    /// Returns `Mcp-Session-Id`, unless the client is modern. `is_modern` is an argument because the body can say so,
+    /// too.
     pub(crate) fn connection_id(&self, is_modern: bool) -> Option<&'a HeaderValue> {
         self.connection.filter(|_| !is_modern)
     }
@@ -55,9 +56,9 @@ impl<'a> RequestHeaders<'a> {
 mod tests {
     use super::*;
 
-    /// R063: of what comes twice the first counts, and what is not asked for does not.
+    /// R063: the first of several values counts, and other headers are ignored.
     #[test]
-    fn a_head_is_read_in_one_walk() {
+    fn headers_are_read_and_the_first_value_wins() {
         let mut headers = HeaderMap::new();
         for (name, value) in [
             ("accept", "text/event-stream"),

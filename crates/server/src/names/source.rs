@@ -1,4 +1,4 @@
-//! Where a request can name its session.
+//! Session names in a request, and the session that they refer to.
 
 use std::{borrow::Cow, sync::Arc};
 
@@ -9,36 +9,35 @@ use stayput_wire::{header as mcp, meta, percent};
 use super::{cookie, headers::RequestHeaders};
 use crate::registry::TransportSession;
 
-/// So that its name is not read again for each request.
+/// Parsed once instead of for each request.
 static STAYPUT_SESSION: HeaderName = HeaderName::from_static(mcp::STAYPUT_SESSION);
 
-/// Where a request can name its session.
+/// Place where a request can name its session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum NameSource {
-    /// The argument `session_id` of a tool.
+    /// Argument `session_id` of a tool.
     Argument,
     /// `_meta["dev.stayput/session"]`.
     Meta,
-    /// The header `Stayput-Session`.
+    /// Header `Stayput-Session`.
     Header,
-    /// The conversation as its host calls it in `_meta`: ChatGPT, VS Code, Codex, OpenCode, goose, or the
-    /// baggage of a trace.
+    /// Conversation id that the host sends in `_meta`: ChatGPT, VS Code, Codex, OpenCode, goose, or W3C Baggage.
     Hint,
-    /// The connection of a client that shook hands: `Mcp-Session-Id`, or standard input and output.
+    /// Connection of a legacy client: `Mcp-Session-Id`, or stdio.
     Connection,
-    /// The cookie `mcp_session_id`.
+    /// Cookie `mcp_session_id`.
     Cookie,
-    /// Who it is: one session for all that an owner does without a name.
+    /// Owner: one session for all requests of an owner that name none.
     Owner,
 }
 
 impl NameSource {
-    /// The ones that count if nobody says otherwise, the first first.
+    /// Default sources in order of precedence.
     pub const DEFAULT: [Self; 5] =
         [Self::Argument, Self::Meta, Self::Header, Self::Hint, Self::Connection];
 
-    /// Whether somebody names a session by it on purpose.
+    /// Returns whether the client names a session by this source on purpose.
     fn is_explicit(self) -> bool {
         matches!(self, Self::Argument | Self::Meta | Self::Header)
     }
@@ -52,44 +51,44 @@ impl NameSource {
     }
 }
 
-/// Members of `_meta` that are texts, each with its name.
+/// Text members of `_meta` with their keys.
 pub(crate) type Members<'a> = Vec<(Cow<'a, str>, Cow<'a, str>)>;
 
-/// All that a request says about its session.
+/// Session names found in a request.
 #[derive(Default)]
 pub(crate) struct RequestNames<'a> {
-    /// The argument that is ours.
+    /// Value of the session argument.
     pub(crate) argument: Option<Cow<'a, str>>,
-    /// The texts of `_meta` that can tell something.
+    /// Members of `_meta` that can name a session.
     pub(crate) meta: Members<'a>,
     pub(crate) head: Option<&'a RequestHeaders<'a>>,
-    /// The connection that it came on, if its client can have one.
+    /// Connection of the request. Modern clients have none.
     pub(crate) connection: Option<SessionRef>,
 }
 
-/// What a request means by what it says.
+/// Session that a request refers to.
 #[derive(Clone, Debug)]
 pub(crate) enum SessionRef {
-    /// The session of this handle.
+    /// Session of this handle.
     Handle(Handle),
-    /// The session of this key, found or made.
+    /// Session of this key. Created if there is none.
     Key(Key),
-    /// The session that this connection leads to.
+    /// Session attached to this connection.
     Connection(HandleHash),
-    /// The session of a client on standard input and output, or the like.
+    /// Session of a transport such as stdio.
     Transport(Arc<TransportSession>),
-    /// The session in its cookie, or a new one.
+    /// Session of the cookie, or a new one.
     Cookie(Option<Handle>),
-    /// The one of its owner.
+    /// Session of the owner.
     Owner,
-    /// Nothing was names.
+    /// The request names no session.
     Missing,
-    /// What was names makes no sense.
+    /// The names are malformed or contradict each other.
     Invalid(Cow<'static, str>),
 }
 
 impl SessionRef {
-    /// Reads the sources that count, in their order.
+    /// Reads the sources in order of precedence.
     pub(crate) fn read(sources: &[NameSource], names: &RequestNames<'_>) -> Self {
         let explicit = match explicit(sources, names) {
             Ok(explicit) => explicit,
@@ -114,7 +113,7 @@ impl SessionRef {
         Self::Missing
     }
 
-    /// The same for a request that says nothing on purpose, nor what its host calls the conversation: most of them.
+    /// Does the same for a request without explicit name and without conversation hint, as most are.
     pub(crate) fn from_implicit(
         sources: &[NameSource],
         head: &RequestHeaders<'_>,
@@ -125,7 +124,7 @@ impl SessionRef {
         claims.next().unwrap_or(Self::Missing)
     }
 
-    /// What a source says without anybody's doing.
+    /// Reads a source that the client does not set on purpose.
     fn implicit(
         source: NameSource,
         head: Option<&RequestHeaders<'_>>,
@@ -137,7 +136,7 @@ impl SessionRef {
                 None => Self::Cookie(None),
                 Some(text) => match text.parse() {
                     Ok(handle) => Self::Cookie(Some(handle)),
-                    // One that never was any leads to no session, like one that is unknown.
+                    // A malformed handle is treated like an unknown one.
                     Err(_) => Self::Cookie(Some(Handle::generate())),
                 },
             }),
@@ -147,7 +146,7 @@ impl SessionRef {
     }
 }
 
-/// The name that was given on purpose.
+/// Reads the explicit sources, which must agree.
 fn explicit(
     sources: &[NameSource],
     names: &RequestNames<'_>,
@@ -183,7 +182,7 @@ fn explicit(
     Ok(first.map(|(name, _)| name))
 }
 
-/// What stands in a source; `None` for what cannot be read.
+/// Returns the values of a source; `None` for a value that is not readable.
 fn texts<'s>(source: NameSource, names: &'s RequestNames<'_>) -> Vec<Option<Cow<'s, str>>> {
     match source {
         NameSource::Argument => {
@@ -197,27 +196,26 @@ fn texts<'s>(source: NameSource, names: &'s RequestNames<'_>) -> Vec<Option<Cow<
             let Some(head) = names.head else { return Vec::new() };
             let values = head.headers.get_all(&STAYPUT_SESSION).iter();
             let values = values.map(|value| mcp::decode(value.as_bytes()).ok());
-            // A template that had nothing to be filled with leaves an empty one.
+            // An unfilled client template sends an empty header.
             values.filter(|value| value.as_deref() != Some("")).collect()
         }
     }
 }
 
-/// What is kept of `Mcp-Session-Id`: a hash over the owner and the id together, so that it leads nobody else
-/// anywhere.
+/// Hashes `Mcp-Session-Id` together with the owner, so that the id is useless to other owners.
 pub(crate) fn connection_hash(owner: &Owner, id: &[u8]) -> HandleHash {
     let digest = Digest::of("connection", &[owner.as_str().as_bytes(), id]);
     HandleHash::from_bytes(*digest.as_bytes())
 }
 
-/// Whether a member of `_meta` can tell something.
+/// Returns whether a member of `_meta` can name a session.
 pub(crate) fn is_session_member(key: &str) -> bool {
     key == meta::SESSION
         || key == meta::BAGGAGE
         || meta::CONVERSATION_HINTS.iter().any(|(_, hint)| *hint == key)
 }
 
-/// The conversation that a request belongs to, as its host calls it.
+/// Returns the key of the conversation that the host names in `_meta`.
 fn conversation_key(
     members: &[(Cow<'_, str>, Cow<'_, str>)],
 ) -> Result<Option<Key>, Cow<'static, str>> {
@@ -235,7 +233,7 @@ fn conversation_key(
             (Some((_, id)), Some((_, known))) if id == *known => {}
             (Some((source, _)), Some((other, _))) => {
                 return Err(format!(
-                    "`_meta` tells two different conversations, as `{other}` and as `{source}`"
+                    "`_meta` names two different conversations, as `{other}` and as `{source}`"
                 )
                 .into());
             }
@@ -244,7 +242,7 @@ fn conversation_key(
     Ok(first.and_then(|(source, id)| conversation(source, &id)))
 }
 
-/// The conversation in the baggage of a trace (W3C Baggage: `key=value;property,key=value`).
+/// Reads the conversation id from W3C Baggage (`key=value;property,key=value`).
 fn baggage(text: &str) -> Option<Cow<'_, str>> {
     let mut members = text.split(',').filter_map(|member| {
         let (key, value) = member.split(';').next()?.split_once('=')?;
@@ -293,9 +291,9 @@ mod tests {
         members.iter().map(|(key, text)| ((*key).into(), (*text).into())).collect()
     }
 
-    /// R063, R168: explicit before hint before connection, and the order is for the server to choose.
+    /// R063, R168: explicit before hint before connection; the server can change the order.
     #[test]
-    fn the_first_carrier_that_says_something_counts() {
+    fn first_source_with_a_name_wins() {
         let mut headers = HeaderMap::new();
         let hints = meta(&[("openai/session", "v1/a"), ("other", "x")]);
         let head = RequestHeaders::read(&headers);
@@ -318,9 +316,9 @@ mod tests {
         assert_eq!(read(&[NameSource::Cookie], &names), "a cookie");
     }
 
-    /// R161: two that disagree are an error and never a guess.
+    /// R161: names that disagree are an error.
     #[test]
-    fn two_names_are_an_error() {
+    fn contradicting_names_are_refused() {
         let mut headers = HeaderMap::new();
         headers.insert(mcp::STAYPUT_SESSION, "key:b".parse().unwrap());
         let head = RequestHeaders::read(&headers);
@@ -344,9 +342,9 @@ mod tests {
         assert!(read(&NameSource::DEFAULT, &names).starts_with("invalid"));
     }
 
-    /// E30, E31: the same id of two owners leads to two connections.
+    /// E30, E31: the same id of two owners yields two connections.
     #[test]
-    fn a_connection_belongs_to_its_owner() {
+    fn connection_hash_depends_on_the_owner() {
         let (ann, bob) =
             (Owner::verified("i", "ann").unwrap(), Owner::verified("i", "bob").unwrap());
         assert_ne!(connection_hash(&ann, b"7"), connection_hash(&bob, b"7"));

@@ -1,4 +1,4 @@
-//! What this process remembers of sessions: where names lead, who is inside, when they were used.
+//! Cache of sessions: names, users and times of last use.
 
 use std::{
     borrow::Borrow,
@@ -16,15 +16,15 @@ use stayput_core::{
 
 use super::SessionRegistry;
 
-/// A session that was used here not long ago.
+/// Session that was used in this process recently.
 pub(crate) struct CachedSession {
     id: SessionId,
     owner: Owner,
     record: Mutex<Arc<Record>>,
     users: AtomicUsize,
-    /// When it was last used here.
+    /// Time of last use in this process, in milliseconds.
     last_used: AtomicU64,
-    /// The time of use that the store knows.
+    /// Time of last use that the store knows, in milliseconds.
     last_written: AtomicU64,
 }
 
@@ -49,7 +49,7 @@ impl CachedSession {
         &self.owner
     }
 
-    /// What was last read of it.
+    /// Returns the record as it was last loaded.
     pub(crate) fn record(&self) -> Arc<Record> {
         lock(&self.record).clone()
     }
@@ -62,7 +62,7 @@ impl CachedSession {
         }
     }
 
-    /// When it was last used, as far as is known here.
+    /// Returns the time of last use known to this process.
     pub(crate) fn last_used(&self) -> Timestamp {
         Timestamp::from_millis(self.last_used.load(Ordering::Acquire))
     }
@@ -71,14 +71,14 @@ impl CachedSession {
         self.users.load(Ordering::Acquire) > 0
     }
 
-    /// Why it is over, if it is. Who is inside keeps it from idling.
+    /// Returns the reason if the session has expired. A session in use does not idle out.
     pub(super) fn due(&self, now: Timestamp) -> Option<EndReason> {
         let record = self.record();
         let used = if self.is_in_use() { now } else { self.last_used() };
         record.expiry.due(record.created, used, now)
     }
 
-    /// The time of use that the store does not know yet. Whoever is inside uses it all the time.
+    /// Returns the time of last use if the store does not know it yet. A session in use counts as used now.
     pub(super) fn unwritten(&self, now: Timestamp) -> Option<Timestamp> {
         if self.is_in_use() {
             self.last_used.fetch_max(now.as_millis(), Ordering::AcqRel);
@@ -98,12 +98,12 @@ impl fmt::Debug for CachedSession {
     }
 }
 
-/// A session in use. While one of these lives, it does not idle out.
+/// Guard of a session in use. The session does not idle out while a guard exists.
 #[derive(Debug)]
 pub(crate) struct SessionGuard {
     registry: Arc<SessionRegistry>,
     session: Arc<CachedSession>,
-    /// Whether its record was read from the store for this very use.
+    /// Set if the record was loaded from the store for this use.
     pub(crate) just_loaded: bool,
 }
 
@@ -129,7 +129,7 @@ impl Drop for SessionGuard {
     }
 }
 
-/// What leads to a session.
+/// Key under which a session is cached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum CacheKey {
     Handle(HandleHash),
@@ -137,7 +137,7 @@ pub(crate) enum CacheKey {
     Connection(HandleHash),
 }
 
-/// All that is remembered. One lock, session for a look into a map.
+/// All cached sessions. The lock is held for map lookups only.
 #[derive(Debug, Default)]
 pub(super) struct SessionCache(Mutex<Maps>);
 
@@ -145,20 +145,20 @@ pub(super) struct SessionCache(Mutex<Maps>);
 struct Maps {
     sessions: HashMap<SessionId, Arc<CachedSession>>,
     by_key: HashMap<CacheKey, Arc<CachedSession>>,
-    /// Connections that are taken for granted.
+    /// Connections that were verified recently.
     verified: HashMap<HandleHash, Arc<VerifiedConnection>>,
-    /// The same by what their clients call them, so that not every request costs a digest. A server made these ids, and
-    /// only those of connections that it has come here.
+    /// The same connections by `Mcp-Session-Id`, to save hashing it for every request. Only ids that the server made
+    /// are inserted, so a fast hasher is safe.
     by_connection_id: HashMap<ConnectionId, (Owner, Arc<VerifiedConnection>), BuildQuick>,
-    /// How many live sessions each owner has, at most.
+    /// Live sessions of each owner: an upper bound.
     counts: HashMap<Owner, OwnerCount>,
 }
 
-/// A connection that was there a moment ago.
+/// Connection that the store confirmed recently.
 #[derive(Debug)]
 struct VerifiedConnection {
     hash: HandleHash,
-    /// Until when that is enough.
+    /// Time until which the store need not be asked, in milliseconds.
     until: AtomicU64,
 }
 
@@ -168,7 +168,7 @@ impl VerifiedConnection {
     }
 }
 
-/// `Mcp-Session-Id` as a client says it, which is a secret.
+/// `Mcp-Session-Id`, which is a secret.
 #[derive(PartialEq, Eq, Hash)]
 struct ConnectionId(Box<[u8]>);
 
@@ -184,11 +184,11 @@ impl fmt::Debug for ConnectionId {
     }
 }
 
-/// What is known of how many sessions an owner has.
+/// Count of an owner's live sessions.
 #[derive(Clone, Copy, Debug, Default)]
 struct OwnerCount {
     live: usize,
-    /// Until when it is believed that there is no place.
+    /// Time until which the owner counts as being at its limit.
     full_until: Timestamp,
 }
 
@@ -201,7 +201,7 @@ impl SessionCache {
         lock(&self.0).sessions.get(&id).cloned()
     }
 
-    /// Remembers a record that was just read, and what led to it.
+    /// Caches a record that was just loaded, under its id and `key`.
     pub(super) fn insert(&self, record: Record, key: Option<CacheKey>) -> Arc<CachedSession> {
         let mut maps = lock(&self.0);
         let session = match maps.sessions.get(&record.id) {
@@ -261,7 +261,7 @@ impl SessionCache {
         connection.until.store(until.as_millis(), Ordering::Release);
     }
 
-    /// The connection that an owner calls so, if it is taken for granted. Whoever else calls one so is not known.
+    /// Returns the connection with this `Mcp-Session-Id` if `owner` owns it and it was verified recently.
     pub(super) fn verified_connection(
         &self,
         owner: &Owner,
@@ -273,7 +273,7 @@ impl SessionCache {
         (known_owner == owner && connection.is_valid(now)).then_some(connection.hash)
     }
 
-    /// Remembers what an owner calls a connection that is taken for granted.
+    /// Caches the `Mcp-Session-Id` of a verified connection.
     pub(super) fn set_connection_id(&self, owner: &Owner, id: &[u8], hash: HandleHash) {
         let mut maps = lock(&self.0);
         if let Some(connection) = maps.verified.get(&hash).cloned() {
@@ -289,7 +289,7 @@ impl SessionCache {
         lock(&self.0).sessions.get(&id).is_some_and(|session| session.is_in_use())
     }
 
-    /// Forgets what nobody used since `before`, so that this does not grow.
+    /// Removes sessions not used since `before` and connections that must be verified again.
     pub(super) fn prune(&self, before: Timestamp, now: Timestamp) {
         let mut maps = lock(&self.0);
         let Maps { sessions, by_key, verified, by_connection_id, .. } = &mut *maps;
@@ -302,7 +302,7 @@ impl SessionCache {
         by_connection_id.retain(|_, (_, connection)| connection.is_valid(now));
     }
 
-    /// Takes a place for one more session of an owner; `false` if there seems to be none.
+    /// Counts one more session of an owner; `false` if the owner is at its limit.
     pub(super) fn try_reserve(&self, owner: &Owner, limit: usize) -> bool {
         let mut maps = lock(&self.0);
         let count = maps.counts.entry(owner.clone()).or_default();
@@ -321,12 +321,12 @@ impl SessionCache {
         }
     }
 
-    /// Whether it was counted just now that there is no place.
+    /// Returns whether the store confirmed recently that the owner is at its limit.
     pub(super) fn is_full(&self, owner: &Owner, now: Timestamp) -> bool {
         lock(&self.0).counts.get(owner).is_some_and(|count| count.full_until > now)
     }
 
-    /// Notes what was counted in the store.
+    /// Sets the count to the number found in the store.
     pub(super) fn set_count(&self, owner: &Owner, live: usize, full_until: Timestamp) {
         lock(&self.0).counts.insert(owner.clone(), OwnerCount { live, full_until });
     }
@@ -340,15 +340,14 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 mod tests {
     use super::*;
 
-    /// E30, E31: what one owner calls a connection is known for nobody else, and no longer than it is sure that the
-    /// connection is there.
+    /// E30, E31: a cached connection id is valid for its owner only, and only until it must be verified again.
     #[test]
-    fn a_connection_is_trusted_for_its_owner_and_for_a_while() {
+    fn connection_is_verified_for_its_owner_until_it_expires() {
         let [ann, bob] = ["ann", "bob"].map(|it| Owner::verified("i", it).unwrap());
         let [one, two, three] = [1, 2, 3].map(Timestamp::from_millis);
         let (cache, hash) = (SessionCache::default(), HandleHash::from_bytes([7; 32]));
         cache.set_connection_id(&ann, b"secret", hash);
-        assert_eq!(cache.verified_connection(&ann, b"secret", one), None, "nobody saw it");
+        assert_eq!(cache.verified_connection(&ann, b"secret", one), None, "not verified yet");
         cache.mark_verified(hash, two);
         cache.set_connection_id(&ann, b"secret", hash);
         assert_eq!(cache.verified_connection(&ann, b"secret", one), Some(hash));
@@ -356,16 +355,12 @@ mod tests {
         assert_eq!(cache.verified_connection(&ann, b"secre", one), None);
         assert_eq!(cache.verified_connection(&ann, b"secret", two), None);
         cache.mark_verified(hash, three);
-        assert_eq!(
-            cache.verified_connection(&ann, b"secret", two),
-            Some(hash),
-            "it was seen again"
-        );
+        assert_eq!(cache.verified_connection(&ann, b"secret", two), Some(hash), "verified again");
         let shown = format!("{cache:?}");
         let bytes = format!("{:?}", b"secret");
         assert!(!shown.contains("secret") && !shown.contains(bytes.trim_matches(['[', ']'])));
         cache.remove_key(CacheKey::Connection(hash));
-        assert_eq!(cache.verified_connection(&ann, b"secret", one), None, "it was ended");
+        assert_eq!(cache.verified_connection(&ann, b"secret", one), None, "deleted");
         cache.prune(one, one);
         assert!(lock(&cache.0).by_connection_id.is_empty());
     }

@@ -1,4 +1,4 @@
-//! Sessions that were not there before.
+//! Creation of sessions.
 
 use std::{sync::Arc, time::Duration};
 
@@ -9,15 +9,14 @@ use stayput_core::{
 
 use super::{MAX_ATTEMPTS, SessionGuard, SessionRegistry, cache::CacheKey};
 
-/// How many records are read at once.
+/// Records read at once to count the sessions of an owner.
 const COUNT_PAGE: usize = 256;
 
-/// How long it is believed that an owner has no place for another session.
+/// Time after which the sessions of an owner at its limit are counted again.
 const FULL_RECHECK: Duration = Duration::from_secs(1);
 
 impl SessionRegistry {
-    /// A new session without a name. Nobody asked for a provisional one: it ends provisional_idle if nobody comes
-    /// back to it.
+    /// Creates a session without a key. A provisional one ends soon unless the client comes back to it.
     pub(crate) async fn create(
         self: &Arc<Self>,
         owner: &Owner,
@@ -27,7 +26,7 @@ impl SessionRegistry {
         self.insert(record, None).await
     }
 
-    /// A new session in the place of one that is over; it knows of that, if something was lost.
+    /// Creates the successor of an ended session. A generation above the default means that state was lost.
     pub(crate) async fn create_generation(
         self: &Arc<Self>,
         owner: &Owner,
@@ -38,7 +37,7 @@ impl SessionRegistry {
         self.insert(record, None).await
     }
 
-    /// The session of a key, found or made.
+    /// Opens the session with this key, or creates it.
     pub(crate) async fn find_or_create(
         self: &Arc<Self>,
         owner: &Owner,
@@ -52,7 +51,7 @@ impl SessionRegistry {
             let record = self.new_record(owner, false).keyed(agent.clone(), key.clone());
             let cache_key = CacheKey::Key(key.digest(owner, agent));
             match self.insert(record, Some(cache_key)).await {
-                // Somebody else was faster.
+                // Another process was faster.
                 Err(OpenError::Store(StoreError::Taken { .. })) => {}
                 made => return made,
             }
@@ -60,63 +59,63 @@ impl SessionRegistry {
         Err(StoreError::Stale.into())
     }
 
-    /// Lets a new connection lead to a new session, with what its maker wants to keep.
+    /// Stores a new connection with a new session. `body` is stored for the caller.
     pub(crate) async fn connect(
         self: &Arc<Self>,
         owner: &Owner,
-        name: HandleHash,
+        hash: HandleHash,
         body: Vec<u8>,
     ) -> Result<(), OpenError> {
         let made = self.create(owner, true).await?;
-        self.attach_connection(name, &made, body).await
+        self.attach_connection(hash, &made, body).await
     }
 
-    /// Lets a connection lead to a session.
+    /// Attaches a connection to a session.
     pub(crate) async fn attach_connection(
         &self,
-        name: HandleHash,
+        hash: HandleHash,
         target: &SessionGuard,
         body: Vec<u8>,
     ) -> Result<(), OpenError> {
         let used = self.now();
         let unused = Connection::unused(used, self.settings.expiry);
-        let connection = Connection { name, session: target.session().id(), used, body };
+        let connection = Connection { name: hash, session: target.session().id(), used, body };
         self.store.put_connection(&connection, unused, None).await?;
-        self.cache_connection(target.session(), name);
+        self.cache_connection(target.session(), hash);
         Ok(())
     }
 
-    /// Lets a connection lead to another session.
+    /// Attaches a known connection to another session.
     pub(crate) async fn switch_connection(
         &self,
-        name: HandleHash,
+        hash: HandleHash,
         target: &SessionGuard,
     ) -> Result<(), OpenError> {
-        let known = self.store.connection(name).await?.ok_or(OpenError::Unknown)?;
-        self.attach_connection(name, target, known.body).await
+        let known = self.store.connection(hash).await?.ok_or(OpenError::Unknown)?;
+        self.attach_connection(hash, target, known.body).await
     }
 
-    /// The session that a connection leads to now. Where the one of before is over, it leads to a new one,
-    /// which knows that something was lost.
+    /// Opens the session that a connection is attached to. If that session has ended, attaches the connection to a
+    /// new one, which reports the loss.
     pub(crate) async fn open_connection(
         self: &Arc<Self>,
         owner: &Owner,
-        name: HandleHash,
+        hash: HandleHash,
     ) -> Result<SessionGuard, OpenError> {
-        if let Some(guard) = self.cached(CacheKey::Connection(name)) {
+        if let Some(guard) = self.cached(CacheKey::Connection(hash)) {
             return Ok(guard);
         }
-        let record = self.connection_record(name).await?;
+        let record = self.connection_record(hash).await?;
         let record = record.filter(|it| it.owner == *owner).ok_or(OpenError::Unknown)?;
         let over = match self.open_record(record, None).await {
             Ok(guard) if guard.session().record().provisional => {
-                // Asked for by now: somebody wants to keep something in it.
+                // Its first use confirms it.
                 self.confirm_by_use(&guard).await?;
-                self.cache_connection(guard.session(), name);
+                self.cache_connection(guard.session(), hash);
                 return Ok(guard);
             }
             Ok(guard) => {
-                self.cache_connection(guard.session(), name);
+                self.cache_connection(guard.session(), hash);
                 return Ok(guard);
             }
             Err(OpenError::Over(over)) => over,
@@ -126,7 +125,7 @@ impl SessionRegistry {
         let lost = !over.provisional && !closed;
         let generation = if lost { over.generation.next() } else { Generation::default() };
         let made = self.create_generation(owner, generation).await?;
-        self.switch_connection(name, &made).await?;
+        self.switch_connection(hash, &made).await?;
         Ok(made)
     }
 
@@ -174,7 +173,7 @@ impl SessionRegistry {
         }
     }
 
-    /// A place for one more session of an owner, made by ending one that nobody asked for if need be.
+    /// Counts one more session of an owner. At the limit, evicts the oldest unused provisional session.
     async fn reserve(self: &Arc<Self>, owner: &Owner) -> Result<(), OpenError> {
         let limit = self.settings.per_owner;
         if self.cache.try_reserve(owner, limit) {
@@ -184,7 +183,7 @@ impl SessionRegistry {
         if self.cache.is_full(owner, self.now()) {
             return Err(at_capacity);
         }
-        // Others may have ended some: only the store knows.
+        // Other processes may have ended some, so count in the store.
         let (mut live, mut after, mut oldest) = (0, None, None::<Record>);
         loop {
             let page = self.store.list(Some(owner), after, COUNT_PAGE).await?;

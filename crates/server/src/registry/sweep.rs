@@ -1,4 +1,4 @@
-//! What has to be done from time to time.
+//! Periodic maintenance.
 
 use std::{
     sync::{Arc, Weak},
@@ -11,32 +11,31 @@ use super::SessionRegistry;
 
 const SWEEP_BATCH: usize = 256;
 
-/// How long a session that nobody uses is remembered here.
+/// Time after which an unused session is removed from the cache.
 const CACHE_IDLE: Duration = Duration::from_secs(60);
 
 impl SessionRegistry {
-    /// How often there is something to be done: several times in the shortest idle time.
+    /// Returns the interval between sweeps: a quarter of the shortest idle time, within bounds.
     fn sweep_interval(&self) -> Duration {
         let idle = self.settings.expiry.idle.unwrap_or(Duration::MAX);
         let shortest = idle.min(self.settings.provisional);
         (shortest / 4).clamp(Duration::from_millis(50), Duration::from_secs(15))
     }
 
-    /// Writes times of use, ends what is due, and forgets what is over for long, until nobody has
-    /// sessions any more.
+    /// Spawns the task that sweeps. It ends when the registry is dropped.
     pub(crate) fn spawn_sweeper(self: &Arc<Self>, runtime: &tokio::runtime::Handle) {
         let (weak, interval): (Weak<Self>, _) = (Arc::downgrade(self), self.sweep_interval());
         runtime.spawn(async move {
             loop {
                 tokio::time::sleep(interval).await;
                 let Some(registry) = weak.upgrade() else { return };
-                // What the store did not do now, it does next time.
+                // Work that failed is done in the next round.
                 let _ = registry.sweep().await;
             }
         });
     }
 
-    /// One round of all that.
+    /// Writes times of last use, ends expired sessions, and purges old tombstones.
     pub(crate) async fn sweep(&self) -> Result<(), OpenError> {
         self.flush().await?;
         let now = self.now();
@@ -45,7 +44,7 @@ impl SessionRegistry {
             let page = self.store.due(now, after, SWEEP_BATCH).await?;
             for record in &page {
                 let reason = record.expiry.due(record.created, record.last_used, now);
-                // One that a process holds is not ours: other programs may use the same store.
+                // A session with a holder belongs to another program that uses the same store.
                 if let Some(reason) = reason
                     && record.holder.is_none()
                     && !self.cache.is_in_use(record.id)
@@ -63,13 +62,13 @@ impl SessionRegistry {
         Ok(())
     }
 
-    /// Writes times of use back.
+    /// Writes times of last use to the store.
     pub(crate) async fn flush(&self) -> Result<(), StoreError> {
         let now = self.now();
         let used = self.cache.all().into_iter();
         let mut used: Vec<_> =
             used.filter_map(|session| Some((session.unwritten(now)?, session))).collect();
-        // As they were made, which is how most stores have them: a batch is then in few places.
+        // Ids are ordered by creation, as are the rows of most stores, so a batch touches few pages.
         used.sort_unstable_by_key(|(_, session)| session.id());
         for batch in used.chunks(SWEEP_BATCH) {
             let times: Vec<_> = batch.iter().map(|(used, session)| (session.id(), *used)).collect();

@@ -1,4 +1,4 @@
-//! The session of a client that has a line of its own, such as standard input and output.
+//! Session of a transport that serves one client, such as stdio.
 
 use std::sync::Arc;
 
@@ -7,12 +7,12 @@ use tokio::sync::Mutex;
 
 use super::{SessionGuard, SessionRegistry};
 
-/// A line and the session it target to. Made by the first call that wants it, replaced when the client
-/// shakes hands again, ended with the line.
+/// Transport and its session. The session is created by the first call that needs it, replaced when the client
+/// initializes again, and ended with the transport.
 #[derive(Debug)]
 pub(crate) struct TransportSession {
     owner: Owner,
-    /// Where the line target is kept under this name, and outlives it.
+    /// Key of the session. A session with a key outlives the transport.
     key: Option<Key>,
     target: Mutex<Target>,
 }
@@ -20,7 +20,7 @@ pub(crate) struct TransportSession {
 #[derive(Debug, Default)]
 struct Target {
     session: Option<SessionId>,
-    /// Whether this line made it: then it also ends it.
+    /// Set if this transport created the session and therefore ends it.
     owned: bool,
 }
 
@@ -33,7 +33,7 @@ impl TransportSession {
         &self.owner
     }
 
-    /// The session, made if there is none. The lock makes many first calls at once make one.
+    /// Opens the session, or creates it. The lock makes concurrent first calls share one session.
     pub(crate) async fn session(
         &self,
         registry: &Arc<SessionRegistry>,
@@ -60,7 +60,7 @@ impl TransportSession {
         Ok(made)
     }
 
-    /// Lets the line lead to another session, which it does not end.
+    /// Switches to another session, which the transport does not end.
     pub(crate) async fn switch_to(
         &self,
         registry: &Arc<SessionRegistry>,
@@ -71,7 +71,7 @@ impl TransportSession {
         Ok(())
     }
 
-    /// Ends the session that the line made, if it made one and nobody else has a handle for it.
+    /// Ends the session that the transport created, unless its handle was used.
     pub(crate) async fn end(&self, registry: &SessionRegistry) -> Result<(), OpenError> {
         let target = std::mem::take(&mut *self.target.lock().await);
         match target.session.filter(|_| target.owned) {

@@ -1,4 +1,4 @@
-//! What a request says, in bytes as over HTTP and in types as over other transports.
+//! Parser of requests, as bytes (HTTP) and as rmcp types (other transports).
 
 use std::{borrow::Cow, sync::Arc};
 
@@ -17,24 +17,24 @@ use crate::{
     registry::TransportSession,
 };
 
-/// How the argument is called that names a session.
+/// Argument that names a session.
 pub(crate) const SESSION_ARGUMENT: &str = "session_id";
 
-/// How it is called in a tool that has one of that name for itself.
+/// Argument that names a session if the tool has its own `session_id`.
 pub(crate) const FALLBACK_ARGUMENT: &str = "stayput_session_id";
 
-/// What kind of request it is, as far as that matters.
+/// Kind of a request, as far as sessions are concerned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RequestKind {
-    /// A call of a tool.
+    /// `tools/call`.
     ToolCall,
-    /// One that can want state: a prompt, a resource, completion; or no JSON-RPC at all.
+    /// A request that can use state: prompt, resource, completion; or a request that is not JSON-RPC.
     Other,
-    /// The first of a connection_id that shakes hands.
+    /// `initialize`.
     Initialize,
-    /// Asks which tools there are.
+    /// `tools/list`.
     ToolList,
-    /// One that keeps nothing: other lists, pings, notifications. Or one of which nobody asks.
+    /// A request without state: other lists, pings, notifications. Also used where the kind does not matter.
     Stateless,
 }
 
@@ -50,7 +50,7 @@ impl RequestKind {
     }
 }
 
-/// What a request means whose body says nothing.
+/// Returns the info of a request whose body names no session.
 pub(crate) fn from_headers(
     sessions: &ServerSessions,
     owner: &Owner,
@@ -71,8 +71,8 @@ pub(crate) fn from_headers(
     info
 }
 
-/// What a request with one means, and its body without what only named the session, if that was in it. What is
-/// no message is passed on as it is: who serves it knows what to say.
+/// Returns the info of a request with a body, and the body without the session names if it had any. A body that is
+/// not JSON-RPC is passed on unchanged: the service refuses it.
 pub(crate) fn parse_body(
     sessions: &ServerSessions,
     owner: &Owner,
@@ -80,17 +80,17 @@ pub(crate) fn parse_body(
     body: &[u8],
 ) -> (RequestInfo, Option<Bytes>) {
     let modern = head.is_modern;
-    let tells = prefilter::may_name_session(body, modern);
+    let may_name = prefilter::may_name_session(body, modern);
     if modern
-        && !tells
+        && !may_name
         && let Some(method) = head.method
     {
-        // What a modern connection_id says in its header is what stands in its body, or who serves it refuses it.
+        // The service refuses a modern request whose header and body disagree, so the header suffices.
         return (from_headers(sessions, owner, head, RequestKind::from_method(Some(method))), None);
     }
-    if !tells && !modern {
-        // Where the connection is what counts, nobody asks what kind of request it is. A handshake tells its
-        // version, and does not come here.
+    if !may_name && !modern {
+        // If the connection identifies the session, the kind does not matter. `initialize` does not get here, because
+        // its body has a protocol version.
         let info = from_headers(sessions, owner, head, RequestKind::Stateless);
         if matches!(info.session_ref, SessionRef::Connection(_)) {
             return (info, None);
@@ -100,7 +100,7 @@ pub(crate) fn parse_body(
         return (from_headers(sessions, owner, head, RequestKind::Stateless), None);
     };
     let kind = RequestKind::from_method(message.method());
-    if !tells {
+    if !may_name {
         return (from_headers(sessions, owner, head, kind), None);
     }
     let params = Params::find(&message);
@@ -110,8 +110,8 @@ pub(crate) fn parse_body(
         (arguments, take_arguments(arguments, sessions.has_own_argument(&tool), &mut names))
     });
     let taken = taken.filter(|(_, names)| !names.is_empty());
-    let (told, version) = params.meta.map(session_members).unwrap_or_default();
-    names.meta = told;
+    let (members, version) = params.meta.map(session_members).unwrap_or_default();
+    names.meta = members;
     let named = params.meta.filter(|_| names.meta.iter().any(|(key, _)| key == meta::SESSION));
     let modern = modern || version.is_some_and(|it| Era::of(&it) == Era::Modern);
     let edited = (taken.is_some() || named.is_some()).then(|| {
@@ -129,7 +129,7 @@ pub(crate) fn parse_body(
     (info_from_names(sessions, owner, head, (names, kind, modern)), edited.flatten())
 }
 
-/// The parameters that matter, found in one walk. Of two with one name the last counts.
+/// Parameters found in one pass. The last of several with the same name counts.
 #[derive(Default)]
 struct Params<'a> {
     name: Option<Raw<'a>>,
@@ -152,7 +152,7 @@ impl<'a> Params<'a> {
     }
 }
 
-/// What all of that means.
+/// Completes the info with the session that the names refer to.
 fn info_from_names<'a>(
     sessions: &ServerSessions,
     owner: &Owner,
@@ -165,7 +165,7 @@ fn info_from_names<'a>(
     RequestInfo { connection: names.connection, ..info }
 }
 
-/// Which way a request came. A connection that was there a moment ago is known by its id.
+/// Returns the info about the connection. A recently verified connection is looked up by its id.
 fn info_from_connection(
     sessions: &ServerSessions,
     owner: &Owner,
@@ -178,7 +178,7 @@ fn info_from_connection(
         connection_verified = known.is_some();
         SessionRef::Connection(known.unwrap_or_else(|| connection_hash(owner, id.as_bytes())))
     });
-    // Whoever does not trust it has to know it, and so has the log of events.
+    // The id is needed to verify the connection, and by the event log.
     let connection_id =
         connection_id.filter(|_| !connection_verified || sessions.is_resumable()).cloned();
     RequestInfo {
@@ -190,7 +190,7 @@ fn info_from_connection(
     }
 }
 
-/// Reads the arguments that name a session, and says which ones are not for the tool.
+/// Reads the session arguments, and returns the names of those that are not for the tool.
 fn take_arguments<'a>(
     arguments: Raw<'a>,
     own_argument: Option<bool>,
@@ -212,8 +212,8 @@ fn take_arguments<'a>(
     taken
 }
 
-/// Whether an argument is for us. E39: what a tool calls `session_id` stays its own_argument, and so does what cannot
-/// be ours where nobody names that it is. R148: an empty one says nothing.
+/// Returns whether an argument names a session. E39: a tool's own `session_id` is left alone, and so is a value that
+/// is no session name if the tool was not mounted. R148: an empty value names nothing.
 fn is_session_argument(
     name: &str,
     own_argument: Option<bool>,
@@ -228,29 +228,29 @@ fn is_session_argument(
     }
 }
 
-/// The texts of `_meta` that can tell something, and the version of the protocol in it.
+/// Returns the members of `_meta` that can name a session, and its protocol version.
 fn session_members(found: Raw<'_>) -> (Members<'_>, Option<Cow<'_, str>>) {
-    let (mut told, mut version) = (Vec::new(), None);
+    let (mut members, mut version) = (Vec::new(), None);
     for (key, value) in found.members() {
         match key.text() {
             Some(key) if key == meta::PROTOCOL_VERSION => version = value.text(),
             Some(key) if is_session_member(&key) => {
-                told.extend(value.text().map(|value| (key, value)))
+                members.extend(value.text().map(|value| (key, value)))
             }
             _ => {}
         }
     }
-    (told, version)
+    (members, version)
 }
 
-/// A typed request on a line: takes out what names the session, and says what it means.
+/// Removes the session names from a typed request, and returns its info.
 pub(crate) fn parse_typed(
     sessions: &ServerSessions,
-    line: &Arc<TransportSession>,
+    transport: &Arc<TransportSession>,
     request: &mut ClientRequest,
 ) -> RequestInfo {
     let mut names = RequestNames {
-        connection: Some(SessionRef::Transport(line.clone())),
+        connection: Some(SessionRef::Transport(transport.clone())),
         ..RequestNames::default()
     };
     if let ClientRequest::CallToolRequest(call) = request
@@ -260,10 +260,10 @@ pub(crate) fn parse_typed(
             take_typed_argument(arguments, sessions.has_own_argument(&call.params.name))
                 .map(Cow::Owned);
     }
-    let told = request.get_meta().iter().filter(|(key, _)| is_session_member(key));
-    let told = told
+    let members = request.get_meta().iter().filter(|(key, _)| is_session_member(key));
+    let members = members
         .filter_map(|(key, value)| Some((key.clone().into(), value.as_str()?.to_owned().into())));
-    names.meta = told.collect();
+    names.meta = members.collect();
     if !names.meta.is_empty() {
         request.get_meta_mut().remove(meta::SESSION);
     }
@@ -319,17 +319,17 @@ mod tests {
         )
     }
 
-    /// No name is overlooked, however it is written.
+    /// An escaped name is found, too.
     #[test]
-    fn an_escaped_name_is_noticed() {
+    fn escaped_name_is_found() {
         let (sessions, headers) = (ServerSessions::in_memory(), HeaderMap::new());
         let escaped = call(r#"{"se\u0073sion_id":"key:x"}"#);
         assert_eq!(read(&sessions, &headers, &escaped).0, "name:x");
     }
 
-    /// R148, R150: the argument is taken out, every other byte stays.
+    /// R148, R150: the argument is removed, all other bytes stay.
     #[test]
-    fn the_argument_is_not_for_the_tool() {
+    fn session_argument_is_removed() {
         let (sessions, headers) = (ServerSessions::in_memory(), HeaderMap::new());
         let (session_ref, kind, body) =
             read(&sessions, &headers, &call(r#"{ "a":1.10,"session_id":"key:x" }"#));
@@ -340,9 +340,9 @@ mod tests {
         assert_eq!((session_ref.as_str(), body), ("Missing", call("{}")));
     }
 
-    /// E39: an argument of the tool's own_argument is left alone.
+    /// E39: a tool's own argument is left alone.
     #[test]
-    fn what_is_not_ours_stays() {
+    fn own_argument_of_a_tool_stays() {
         let (sessions, headers) = (ServerSessions::in_memory(), HeaderMap::new());
         for foreign in [r#"{"session_id":"42"}"#, r#"{"session_id":7}"#, r#"{"session_id":""}"#] {
             let (session_ref, _, body) = read(&sessions, &headers, &call(foreign));
@@ -358,9 +358,9 @@ mod tests {
         );
     }
 
-    /// R168: `_meta` is read, and only what is ours is taken out.
+    /// R168: `_meta` is read, and only the member of Stayput is removed.
     #[test]
-    fn meta_is_read() {
+    fn session_member_of_meta_is_removed() {
         let (sessions, mut headers) = (ServerSessions::in_memory(), HeaderMap::new());
         let body = |meta: &str| {
             format!(

@@ -1,16 +1,16 @@
-//! Whether a body can tell anything.
+//! Fast check whether a body can contain a session name.
 
-/// What all names have in them that can stand in a body and tell something.
+/// Parts of which every session name in a body contains one.
 const NAME_PARTS: [&str; 4] = ["ession", "onversation", "threadId", "baggage"];
 
-/// The same for the version, which tells that a client is modern.
+/// Part of the member with the protocol version, which identifies a modern client.
 const VERSION_PART: &str = "protocolVersion";
 
-/// How many bytes are looked at together.
+/// Bytes compared at once.
 const BLOCK_BYTES: usize = 16;
 
-/// Whether a body can tell the session, or that its client is modern. Most cannot, and then there is no reason to look
-/// for what they could have told: without a backslash a name stands there as it is, or not at all.
+/// Returns whether a body can contain a session name or, unless the headers have it, a protocol version. Most bodies
+/// do not, and are not parsed for names. Without a backslash no name can be escaped, so a text search suffices.
 pub(super) fn may_name_session(body: &[u8], modern: bool) -> bool {
     let contains_candidate =
         if modern { contains_candidate::<true> } else { contains_candidate::<false> };
@@ -23,8 +23,8 @@ pub(super) fn may_name_session(body: &[u8], modern: bool) -> bool {
         || (!modern && text.contains(VERSION_PART))
 }
 
-/// Whether letters stand beside each other as they seldom do but in these names. All of them are looked for in one walk,
-/// a block at a time, and without a branch: so the compiler makes a few instructions for a block of it.
+/// Returns whether the body contains a letter sequence that is typical of these names. All sequences are compared in
+/// one pass without branches, block by block, so that the compiler vectorizes the loop.
 fn contains_candidate<const MODERN: bool>(body: &[u8]) -> bool {
     let mut least = [u8::MAX; BLOCK_BYTES];
     let mut look = |[one, two, three]: [&[u8; BLOCK_BYTES]; 3]| {
@@ -34,7 +34,7 @@ fn contains_candidate<const MODERN: bool>(body: &[u8]) -> bool {
         }
     };
     let starts = [0, 1, 2];
-    // None of them begins with one of the last two bytes.
+    // No sequence starts at one of the last two bytes.
     let Some(last) = body.last_chunk::<{ BLOCK_BYTES + 2 }>() else { return true };
     let [Some(one), Some(two), Some(three)] = starts.map(|at| last[at..].first_chunk()) else {
         return true;
@@ -47,7 +47,7 @@ fn contains_candidate<const MODERN: bool>(body: &[u8]) -> bool {
     least.contains(&0)
 }
 
-/// Nothing if these three letters are of such a name.
+/// Returns 0 if the letters match one of the sequences.
 fn mismatch<const MODERN: bool>([one, two, three]: [u8; 3]) -> u8 {
     let session = (one ^ b's') | (two ^ b's') | (three ^ b'i');
     let conversation = (one ^ b'n') | (two ^ b'v');
@@ -65,9 +65,9 @@ mod tests {
     use super::*;
     use crate::request::parse::{FALLBACK_ARGUMENT, SESSION_ARGUMENT};
 
-    /// No name is overlooked, wherever it stands.
+    /// Every name is found at every position.
     #[test]
-    fn every_name_is_noticed() {
+    fn every_name_is_found_at_every_position() {
         let hints = meta::CONVERSATION_HINTS.iter().map(|(_, hint)| *hint);
         let all = [SESSION_ARGUMENT, FALLBACK_ARGUMENT, meta::SESSION, meta::BAGGAGE];
         let assert_found = |name: &str, modern: bool| {
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn others_tell_nothing() {
+    fn bodies_without_a_name_are_skipped() {
         for body in ["{}", r#"{"params":{"arguments":{"text":"what was said, and processed"}}}"#] {
             assert!(!may_name_session(body.as_bytes(), false), "{body}");
         }

@@ -1,4 +1,4 @@
-//! The request that a task works on.
+//! Current request of a task.
 
 use std::{
     cell::Cell,
@@ -16,7 +16,7 @@ thread_local! {
     static CURRENT: Cell<Option<Arc<RequestSession>>> = const { Cell::new(None) };
 }
 
-/// The request that is worked on here and now.
+/// Returns the current request.
 pub(crate) fn current() -> Option<Arc<RequestSession>> {
     let look = |slot: &Cell<Option<Arc<RequestSession>>>| {
         let request_session = slot.take();
@@ -26,7 +26,7 @@ pub(crate) fn current() -> Option<Arc<RequestSession>> {
     CURRENT.try_with(look).ok().flatten()
 }
 
-/// Does something for a request at once.
+/// Runs synchronous work for a request.
 pub(crate) fn run_in_scope<T>(
     request_session: &Arc<RequestSession>,
     work: impl FnOnce() -> T,
@@ -37,8 +37,7 @@ pub(crate) fn run_in_scope<T>(
 }
 
 pin_project! {
-    /// Work on a request. Every request has some of it, and so it is as little as it can be: `tokio::task_local!` does the
-    /// same with several times the code.
+    /// Future that runs for a request. Smaller than `tokio::task_local!`, because every request passes through it.
     pub(crate) struct Scoped<F> {
         request_session: Option<Arc<RequestSession>>,
         #[pin]
@@ -55,7 +54,7 @@ impl<F> Scoped<F> {
         self.request_session.as_ref()
     }
 
-    /// The request, for whoever goes on with it when the work is done.
+    /// Takes the request after the work is done.
     pub(crate) fn take_request(self: Pin<&mut Self>) -> Option<Arc<RequestSession>> {
         self.project().request_session.take()
     }
@@ -71,7 +70,7 @@ impl<F: Future> Future for Scoped<F> {
     }
 }
 
-/// While this lives, a request is the current one, and the one before it is kept in its place.
+/// Makes a request the current one while the guard exists; the previous one is stored in its place.
 struct ScopeGuard<'a>(&'a mut Option<Arc<RequestSession>>);
 
 impl<'a> ScopeGuard<'a> {
@@ -88,7 +87,7 @@ impl Drop for ScopeGuard<'_> {
 }
 
 fn swap(request_session: &mut Option<Arc<RequestSession>>) {
-    // A thread that ends has no current one.
+    // While a thread shuts down, there is no current request.
     let _ = CURRENT.try_with(|slot| *request_session = slot.replace(request_session.take()));
 }
 
@@ -117,9 +116,9 @@ mod tests {
         current().is_some_and(|it| Arc::ptr_eq(&it, request_session))
     }
 
-    /// R041: inside is the request, and outside is who was there before, however the work ends.
+    /// R041: the request is current inside the scope, and the previous one outside, also after a panic.
     #[tokio::test]
-    async fn a_scope_ends_with_its_work() {
+    async fn scope_restores_the_previous_request() {
         let [one, two] = [request_session(), request_session()];
         let mut polls = 0;
         let inner = poll_fn(|cx| {

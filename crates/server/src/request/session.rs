@@ -1,4 +1,4 @@
-//! One request and the session it means.
+//! A request and its session.
 
 use std::{
     fmt,
@@ -16,33 +16,32 @@ use crate::{
     registry::{SessionGuard, TransportSession},
 };
 
-/// One request and the session it means. The session is found when somebody wants it, and not before: what
-/// keeps no state costs nothing.
+/// A request and its session. The session is opened on first use, so a request without state costs nothing.
 pub(crate) struct RequestSession {
     sessions: ServerSessions,
     owner: Owner,
     info: RequestInfo,
     opened: OnceCell<SessionGuard>,
-    /// A handle that was minted for this request.
+    /// Handle that was minted for this request.
     minted: OnceLock<Handle>,
-    /// The session whose loss the answer reported_loss.
+    /// Session whose loss the response reports.
     reported_loss: Mutex<Option<SessionId>>,
 }
 
-/// What a request means by what it says.
+/// Parsed request.
 pub(crate) struct RequestInfo {
-    /// The session.
+    /// Session that the request refers to.
     pub(crate) session_ref: SessionRef,
-    /// The connection it came on, whatever session it names.
+    /// Connection of the request, even if the request names another session.
     pub(crate) connection: Option<SessionRef>,
     pub(crate) kind: RequestKind,
-    /// The id of that connection, as its client says it. Only where somebody has to know it.
+    /// `Mcp-Session-Id` of that connection. Set only if it is needed later.
     pub(crate) connection_id: Option<HeaderValue>,
-    /// Whether that connection was there a moment ago.
+    /// Set if the connection was verified recently.
     pub(crate) connection_verified: bool,
 }
 
-/// What travels with a request, to its handler.
+/// Request extension with the session, for handlers.
 #[derive(Clone)]
 pub(crate) struct SessionExtension(pub(crate) Arc<RequestSession>);
 
@@ -70,17 +69,17 @@ impl RequestSession {
         &self.info.session_ref
     }
 
-    /// The connection that the request came on.
+    /// Returns the connection of the request.
     pub(crate) fn connection(&self) -> Option<&SessionRef> {
         self.info.connection.as_ref()
     }
 
-    /// The id of that connection, as its client says it.
+    /// Returns the `Mcp-Session-Id` of that connection.
     pub(crate) fn connection_id(&self) -> Option<&HeaderValue> {
         self.info.connection_id.as_ref()
     }
 
-    /// What the name of that connection is kept as.
+    /// Returns the hash of that connection.
     pub(crate) fn connection_hash(&self) -> Option<HandleHash> {
         match self.connection() {
             Some(SessionRef::Connection(name)) => Some(*name),
@@ -88,7 +87,7 @@ impl RequestSession {
         }
     }
 
-    /// The same, if it is not sure that it is still there.
+    /// Returns the hash if the connection must be verified.
     pub(crate) fn unverified_connection(&self) -> Option<HandleHash> {
         self.connection_hash().filter(|_| !self.info.connection_verified)
     }
@@ -101,12 +100,12 @@ impl RequestSession {
         self.info.kind == RequestKind::ToolCall
     }
 
-    /// Whether anything says which session is info.
+    /// Returns whether the request identifies a session.
     pub(crate) fn is_identified(&self) -> bool {
         !matches!(self.session_ref(), SessionRef::Missing | SessionRef::Cookie(None))
     }
 
-    /// The transport that leads to the session.
+    /// Returns the transport, if its session is the one that the request uses.
     fn transport_session(&self) -> Option<&Arc<TransportSession>> {
         match self.session_ref() {
             SessionRef::Transport(transport) => Some(transport),
@@ -114,17 +113,17 @@ impl RequestSession {
         }
     }
 
-    /// The handle that was minted for this request.
+    /// Returns the handle that was minted for this request.
     pub(crate) fn minted_handle(&self) -> Option<&Handle> {
         self.minted.get()
     }
 
-    /// The same, if the request is already in its session.
+    /// Returns that handle if the session is open.
     pub(crate) fn open_minted_handle(&self) -> Option<&Handle> {
         self.minted.get().filter(|_| self.opened.initialized())
     }
 
-    /// The session, in use until the request is done with.
+    /// Opens the session. It is in use until the request is done.
     pub(crate) async fn session(&self) -> Result<&SessionGuard, Error> {
         self.opened.get_or_try_init(|| self.open()).await
     }
@@ -139,12 +138,10 @@ impl RequestSession {
         if self.transport_session().is_some() {
             self.sessions.registry().acknowledge_loss(id).await?;
         } else {
-            // Until the answer that reported_loss it was written, everybody hears of it.
+            // The loss counts as acknowledged when the response was sent. Until then every request gets the error.
             *self.reported_loss() = Some(id);
         }
-        Err(Error::Lost {
-            reason: "the session that was here is over, and all that was in it is gone".into(),
-        })
+        Err(Error::Lost { reason: "the session has ended, and its state is lost".into() })
     }
 
     async fn find(&self) -> Result<SessionGuard, Error> {
@@ -176,12 +173,12 @@ impl RequestSession {
                 }
                 Err(Error::MissingSession { offer: self.minted.get().cloned() })
             }
-            // E29: what nobody could come back to is not begun.
+            // E29: create no session that the client could not come back to.
             _ => Err(Error::MissingSession { offer: None }),
         }
     }
 
-    /// A session that ends soon if nobody comes back to it.
+    /// Creates a provisional session and a handle for it.
     async fn mint(&self) -> Result<SessionGuard, OpenError> {
         let registry = self.sessions.registry();
         let made = registry.create(&self.owner, true).await?;
@@ -194,12 +191,12 @@ impl RequestSession {
         self.reported_loss.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether the answer reported_loss something.
+    /// Returns whether the response reports a loss.
     pub(crate) fn reports_loss(&self) -> bool {
         self.reported_loss().is_some()
     }
 
-    /// The answer was written: what it reported is reported.
+    /// Acknowledges the reported loss, because the response was sent.
     pub(crate) fn on_response_sent(&self) {
         let reported = self.reported_loss().take();
         if let Some(id) = reported
@@ -207,7 +204,7 @@ impl RequestSession {
         {
             let registry = self.sessions.registry().clone();
             runtime.spawn(async move {
-                // Not noted, it is reported once more, which does no harm.
+                // If this fails, the loss is reported once more.
                 let _ = registry.acknowledge_loss(id).await;
             });
         }

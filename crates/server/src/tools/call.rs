@@ -1,4 +1,4 @@
-//! One call of a tool, inside its session.
+//! One tool call in the scope of its session.
 
 use std::{
     future::Future,
@@ -23,12 +23,12 @@ use crate::{
     },
 };
 
-/// What a tool says in the end.
+/// Future of a tool call.
 type ToolFuture<'s> =
     Pin<Box<dyn Future<Output = Result<CallToolResponse, ErrorData>> + Send + 's>>;
 
-/// Runs a tool, and tells its client the handle that was made for it. What the tool was called with is large, and given
-/// to it at once: then it does not have to be kept here.
+/// Runs a tool, and adds the minted handle to its result. The context is large, so it is handed to the tool at once
+/// instead of being kept in this future.
 pub(super) fn run<'s, S>(
     inner: &DynCallToolHandler<S>,
     context: ToolCallContext<'s, S>,
@@ -38,12 +38,12 @@ pub(super) fn run<'s, S>(
     else {
         return inner(context);
     };
-    // A tool that is not async has done its work when this returns.
+    // A synchronous tool runs inside this call.
     let call = run_in_scope(&request_session, || inner(context));
     Box::pin(SessionCall(Scoped::new(request_session, call)))
 }
 
-/// A tool that runs. By hand, because nearly always there is nothing to be added to what it says, and that is large.
+/// Running tool call. Written by hand, because the result is large and nearly always passed on unchanged.
 struct SessionCall<'s>(Scoped<ToolFuture<'s>>);
 
 impl Future for SessionCall<'_> {
@@ -62,7 +62,7 @@ impl Future for SessionCall<'_> {
     }
 }
 
-/// What a client is meta_out of what a tool result.
+/// Completes the result of a tool with the minted handle.
 #[cold]
 fn finish_result(
     result: Result<CallToolResponse, ErrorData>,
@@ -76,7 +76,8 @@ fn finish_result(
     }
 }
 
-/// An error of ours as what a model can read. `?` made another one of it where a tool returns other errors, too.
+/// Converts an error of this crate into a tool result that the model can read. `?` has turned it into `ErrorData` in
+/// tools with other error types.
 fn into_tool_error(error: ErrorData) -> Result<CallToolResponse, ErrorData> {
     if error.data.as_ref().is_some_and(|data| data.get(ERROR_MARKER).is_some()) {
         return Ok(CallToolResult::error(vec![ContentBlock::text(error.message)]).into());
@@ -84,8 +85,8 @@ fn into_tool_error(error: ErrorData) -> Result<CallToolResponse, ErrorData> {
     Err(error)
 }
 
-/// A result that gives a handle out: to programs in `_meta`, and to the model in words where it did not get it in
-/// an error.
+/// Adds the handle to a result: in `_meta` for programs, and as text for the model, unless an error text contains it
+/// already.
 fn add_handle(
     mut result: CallToolResult,
     handle: &Handle,

@@ -1,4 +1,4 @@
-//! The tools for sessions.
+//! Session tools.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -16,7 +16,7 @@ use crate::{
     request::RequestSession,
 };
 
-/// A tool for sessions.
+/// Session tool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SessionTool {
     Start,
@@ -26,7 +26,7 @@ pub(super) enum SessionTool {
     Switch,
 }
 
-/// The most sessions that are result at once.
+/// Sessions listed at once.
 const LIST_PAGE: usize = 100;
 
 impl SessionTool {
@@ -76,7 +76,7 @@ impl SessionTool {
         })
     }
 
-    /// How long a session lives stands here, because it is the only text that a model reads.
+    /// Returns the description. It includes the lifetime, because the model reads no other text.
     fn description(self, sessions: &ServerSessions) -> String {
         match self {
             Self::Start => format!(
@@ -91,7 +91,7 @@ impl SessionTool {
                            ends. Changes nothing."
                 .to_owned(),
             Self::End => "Ends the session of this conversation for good: its state on the server is gone, and \
-                          its session_id leads nowhere. Call it when nothing of the session is needed any more."
+                          its session_id becomes invalid. Call it when nothing of the session is needed any more."
                 .to_owned(),
             Self::List => "Lists your live sessions with their ids, names and ages, the latest last, if it is \
                            certain who you are. With `session`, the id of one of them, it returns a session_id \
@@ -146,7 +146,7 @@ impl SessionTool {
     }
 }
 
-/// Whether a session was named on purpose.
+/// Returns `Some` if the request names a session explicitly: the handle, or `None` for another kind of name.
 fn explicit_handle(request_session: &RequestSession) -> Option<Option<&Handle>> {
     match request_session.session_ref() {
         SessionRef::Handle(handle) => Some(Some(handle)),
@@ -171,7 +171,7 @@ async fn start(
             (guard, handle) = (&made, None);
         }
         (_, Some(given)) => (guard, handle) = (request_session.session().await?, given.cloned()),
-        // R148, E31: an id is minted here and never taken over from the caller.
+        // R148, E31: the server mints the id and never takes one over from the caller.
         (None, None) => {
             made = registry.create(request_session.owner(), false).await?;
             (guard, handle) = (&made, None);
@@ -180,8 +180,10 @@ async fn start(
     let session = guard.session();
     let lost = session.record().lost().is_some();
     let what = match lost {
-        true => "What this session had kept is gone: it begins anew. Set up again what you need.",
-        false => "The session is there.",
+        true => {
+            "The state of this session is lost: it starts again empty. Set up again what you need."
+        }
+        false => "The session is live.",
     };
     if lost {
         registry.acknowledge_loss(session.id()).await?;
@@ -204,7 +206,7 @@ async fn start(
     Ok((text, result))
 }
 
-/// The session of a name: whoever lost a handle, and is its owner, gets it back by that.
+/// Opens the session of a name. A client that lost its handle gets the session back by name.
 async fn open_by_name(
     request_session: &RequestSession,
     name: &str,
@@ -223,7 +225,7 @@ async fn open_by_name(
     let key = match arguments.get("project") {
         None => Key::named(name).map_err(|_| invalid("name"))?,
         Some(project) => {
-            // So that the first slash is the one in between.
+            // Escaped, so that the first slash is the separator.
             let plain = project.replace('%', "%25").replace('/', "%2F");
             Key::new("project", &format!("{plain}/{name}")).map_err(|_| invalid("project"))?
         }
@@ -253,11 +255,11 @@ async fn info(state: &State) -> Result<(String, Value), Error> {
 async fn end(state: &State) -> Result<(String, Value), Error> {
     let session = state.info().await?.session;
     state.end().await?;
-    let text = format!("Session {session} is over, and its state is gone.");
+    let text = format!("Session {session} has ended, and its state is deleted.");
     Ok((text, json!({ "session": session.to_string(), "state": "ended" })))
 }
 
-/// Whoever comes without credentials is anybody: they get nobody's sessions.
+/// Lists the sessions of the owner. Anonymous clients share an owner, so they get no list.
 async fn list(
     state: &State,
     arguments: &HashMap<String, String>,
@@ -268,7 +270,7 @@ async fn list(
         && !matches!(request_session.connection(), Some(SessionRef::Transport(_)))
     {
         return Err(Error::InvalidName(
-            "sessions are listed only for an owner who is authenticated, or on a line of its own; give them a \
+            "sessions are listed only for an owner who is authenticated, or over stdio; give them a \
              name, and get them back by `session_start`"
                 .into(),
         ));
@@ -287,7 +289,7 @@ async fn list(
     let after = arguments.get("after").map(read).transpose()?;
     let page = registry.store.list(Some(request_session.owner()), after, LIST_PAGE).await?;
     let more = page.last().filter(|_| page.len() == LIST_PAGE).map(|it| it.id.to_string());
-    // Nobody has asked for a provisional one yet.
+    // Provisional sessions are not confirmed by a client yet.
     let shown = page.iter().filter(|it| !it.provisional);
     let sessions: Vec<Value> = shown.map(|it| describe_session(it, registry.now())).collect();
     let lines: Vec<String> = sessions.iter().map(Value::to_string).collect();
@@ -320,8 +322,7 @@ async fn switch(state: &State) -> Result<(String, Value), Error> {
         Some(SessionRef::Connection(name)) => registry.switch_connection(*name, guard).await?,
         _ => {
             return Err(Error::InvalidName(
-                "this client has no connection that could lead to a session; pass the session_id in every call"
-                    .into(),
+                "this client has no connection to switch; pass the session_id in every call".into(),
             ));
         }
     }

@@ -1,4 +1,4 @@
-//! The requests of a session that were not answered yet.
+//! Requests of a session that have no response yet.
 
 use std::{
     collections::HashSet,
@@ -7,11 +7,11 @@ use std::{
 
 use rmcp::model::{ClientJsonRpcMessage, RequestId};
 
-/// The requests that were not answered yet. A call runs on when nobody reads its stream any rest.
+/// Requests without a response. A call continues after its stream was dropped.
 #[derive(Default)]
 pub(super) struct InFlight(Mutex<RequestIds>);
 
-/// Nearly always there is first, and then nothing is hashed.
+/// Usually one request is in flight, and then no hashing is needed.
 #[derive(Default)]
 struct RequestIds {
     first: Option<RequestId>,
@@ -50,7 +50,8 @@ impl InFlight {
     }
 }
 
-/// A request on its way to the session. If it does not get there, there will be no answer.
+/// Guard of a request that is being handed to the session. On drop, the request is removed: it never arrived and gets
+/// no response.
 pub(super) struct InFlightGuard<'a> {
     in_flight: &'a InFlight,
     id: Option<RequestId>,
@@ -68,7 +69,7 @@ impl<'a> InFlightGuard<'a> {
         Self { in_flight, id }
     }
 
-    /// It got there: its answer ends it.
+    /// Keeps the request: it has arrived, and its response removes it.
     pub(super) fn disarm(mut self) {
         self.id = None;
     }
@@ -86,9 +87,9 @@ impl Drop for InFlightGuard<'_> {
 mod tests {
     use super::*;
 
-    /// A session with a call in flight is not silent: each call counts until its own answer, whatever came before it.
+    /// Each call counts until its own response, in any order.
     #[test]
-    fn each_is_in_flight_until_it_ends() {
+    fn request_is_in_flight_until_its_own_response() {
         let ids = InFlight::default();
         let ids = [1, 2, 3].map(RequestId::Number);
         ids.iter().for_each(|id| ids.insert(id.clone()));
