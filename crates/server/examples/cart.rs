@@ -65,7 +65,7 @@ async fn main() -> Result<(), Box<dyn StdError>> {
                 .route_service("/mcp", sessions.http_service(move || Ok(shop.clone())));
             let listener = tokio::net::TcpListener::bind(address).await?;
             writeln!(std::io::stdout(), "http://{}/mcp", listener.local_addr()?)?;
-            // Without it, every small answer waits for an acknowledgement of the one before.
+            // Without it, Nagle's algorithm delays every small response.
             let listener = listener.tap_io(|socket| drop(socket.set_nodelay(true)));
             axum::serve(listener, app).await?;
         }

@@ -1,4 +1,4 @@
-//! A notebook for each conversation: tools to write, a prompt and a resource that read, and a page for people.
+//! A notebook for each conversation: tools that write, a prompt and a resource that read, and a web page.
 //!
 //! ```text
 //! cargo run -p stayput-server --features stores --example notebook -- stdio
@@ -22,7 +22,7 @@ use rmcp::{
 };
 use stayput_server::{Error, MissingSession, NameSource, ServerSessions, State};
 
-/// The resource that has all notes of whoever reads it.
+/// URI of the resource with all notes of the session.
 const NOTES: &str = "notes://all";
 
 #[derive(Clone)]
@@ -100,7 +100,7 @@ impl ServerHandler for Notebook {
 async fn main() -> Result<(), Box<dyn StdError>> {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
-    // People who look at the page have a cookie; a model that forgets its session gets a new one.
+    // The page identifies its visitor by cookie. A model that forgets its session gets a new one.
     let name_sources = NameSource::DEFAULT.into_iter().chain([NameSource::Cookie]);
     let sessions =
         ServerSessions::builder().name_sources(name_sources).missing_session(MissingSession::Mint);
@@ -117,7 +117,7 @@ async fn main() -> Result<(), Box<dyn StdError>> {
                 .route("/", page);
             let listener = tokio::net::TcpListener::bind(address).await?;
             writeln!(std::io::stdout(), "http://{}/mcp", listener.local_addr()?)?;
-            // Without it, every small answer waits for an acknowledgement of the one before.
+            // Without it, Nagle's algorithm delays every small response.
             let listener = listener.tap_io(|socket| drop(socket.set_nodelay(true)));
             axum::serve(listener, app).await?;
         }

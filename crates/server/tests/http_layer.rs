@@ -1,4 +1,4 @@
-//! The layer around a service over HTTP: which session a request gets, and which it does not.
+//! Sessions of requests that pass through the HTTP layer.
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
 mod support;
@@ -10,24 +10,26 @@ use serde_json::{Value, json};
 use stayput_core::Store;
 use stayput_server::{Cookie, Expiry, MissingSession, NameSource};
 use stayput_testkit::mcp::send;
-use support::{Caller, World, builder, handle_in, in_our_hands, said, until};
+use support::{
+    Client, TestServer, builder, handle_in, result_text, start_with_manual_clock, wait_until,
+};
 
-/// R038, R041, R148, R149, E29, E31: who names no session is given a handle, and nothing is lost on the way; one that was not
-/// minted here leads nowhere.
+/// R038, R041, R148, R149, E29, E31: a call without a session is offered a handle, and repeating it with the handle
+/// works; a made-up handle is unknown.
 #[tokio::test]
-async fn a_modern_client_is_offered_a_session_and_comes_back_to_it() {
-    let world = World::start(builder().in_memory()).await;
-    let mut client = world.modern();
+async fn call_without_a_session_is_offered_a_handle() {
+    let server = TestServer::start(builder().in_memory()).await;
+    let mut client = server.modern();
     let result = client.call("count", json!({ "by": 2 })).await;
     assert_eq!(result["isError"], true, "{result}");
-    let handle = handle_in(&said(&result));
+    let handle = handle_in(&result_text(&result));
     assert_eq!(result["_meta"]["dev.stayput/session"], handle.as_str());
     for total in [2, 4] {
         let total: u32 = total;
         let arguments = json!({ "by": 2, "session_id": handle });
         assert_eq!(client.text("count", arguments).await, total.to_string());
     }
-    // `?` to the error of the SDK ends up where a model can read it, too.
+    // The model can also read an error that `?` converted to the error type of the SDK.
     assert!(client.error("read", json!({})).await.contains("session_id"));
     let made_up = format!("sp_{}", "a".repeat(32));
     let unknown = client.error("count", json!({ "by": 1, "session_id": made_up })).await;
@@ -38,51 +40,56 @@ async fn a_modern_client_is_offered_a_session_and_comes_back_to_it() {
             .await
             .contains("not whole")
     );
-    // R156, R157: a model that forgets its session gets another one, never somebody else's.
+    // R156, R157: a model that forgets its session gets a new one.
     assert_ne!(handle_in(&client.error("count", json!({ "by": 1 })).await), handle);
     assert_eq!(client.text("plain", json!({})).await, "plain");
-    assert_eq!(client.text("peek", json!({})).await, "nobody");
+    assert_eq!(client.text("peek", json!({})).await, "none");
     assert_eq!(client.text("peek", json!({ "session_id": handle })).await, "4");
     assert_eq!(client.text("ambient", json!({ "session_id": handle })).await, "5");
     assert_eq!(client.text("at_once", json!({})).await, "true", "not all tools are async");
 }
 
-/// R148: the call runs at once, and its result gives the handle out.
+/// R148: the call runs at once, and its result contains the handle.
 #[tokio::test]
-async fn a_session_can_be_minted_at_once() {
-    let world = World::start(builder().missing_session(MissingSession::Mint).in_memory()).await;
-    let mut client = world.modern();
+async fn mint_policy_runs_the_call_in_a_new_session() {
+    let server =
+        TestServer::start(builder().missing_session(MissingSession::Mint).in_memory()).await;
+    let mut client = server.modern();
     let result = client.call("count", json!({ "by": 3, "session_id": "" })).await;
-    assert_eq!(said(&result), "3");
+    assert_eq!(result_text(&result), "3");
     let handle = handle_in(result["content"][1]["text"].as_str().unwrap());
     assert_eq!(result["_meta"]["dev.stayput/session"], handle.as_str());
     let again = client.call("count", json!({ "by": 3, "session_id": handle })).await;
-    assert_eq!((said(&again).as_str(), again["content"].as_array().unwrap().len()), ("6", 1));
-    let world = World::start(builder().missing_session(MissingSession::Refuse).in_memory()).await;
-    assert!(world.modern().error("count", json!({ "by": 1 })).await.contains("Name it"));
+    assert_eq!(
+        (result_text(&again).as_str(), again["content"].as_array().unwrap().len()),
+        ("6", 1)
+    );
+    let server =
+        TestServer::start(builder().missing_session(MissingSession::Refuse).in_memory()).await;
+    assert!(server.modern().error("count", json!({ "by": 1 })).await.contains("Name it"));
 }
 
-/// R044, R048, R063, R168: every carrier leads to the same session, for tools and resources.
+/// R044, R048, R063, R168: all name sources find the same session, for tools and resources.
 #[tokio::test]
-async fn every_carrier_leads_there() {
-    let world = World::start(builder().in_memory()).await;
-    let mut plain = world.modern();
+async fn every_name_source_finds_the_session() {
+    let server = TestServer::start(builder().in_memory()).await;
+    let mut plain = server.modern();
     assert_eq!(plain.text("count", json!({ "by": 1, "session_id": "key:chat" })).await, "1");
-    let mut by_header = world.modern().with("stayput-session", "key:chat");
+    let mut by_header = server.modern().with("stayput-session", "key:chat");
     assert_eq!(by_header.text("count", json!({ "by": 1 })).await, "2");
     let mut params = json!({ "name": "count", "arguments": { "by": 1 } });
     params["_meta"]["dev.stayput/session"] = "key:chat".into();
-    assert_eq!(said(&plain.request("tools/call", params.clone()).await["result"]), "3");
+    assert_eq!(result_text(&plain.request("tools/call", params.clone()).await["result"]), "3");
     let mut read = json!({ "uri": "test://count" });
     read["_meta"]["dev.stayput/session"] = "key:chat".into();
     let contents = plain.request("resources/read", read).await;
     assert_eq!(contents["result"]["contents"][0]["text"], "3", "{contents}");
-    let nobody = plain.request("resources/read", json!({ "uri": "test://count" })).await;
-    assert_eq!(nobody["error"]["code"], -32602, "{nobody}");
-    // Two that disagree are an error.
+    let unnamed = plain.request("resources/read", json!({ "uri": "test://count" })).await;
+    assert_eq!(unnamed["error"]["code"], -32602, "{unnamed}");
+    // Contradicting names are an error.
     let two = by_header.error("count", json!({ "by": 1, "session_id": "key:other" })).await;
     assert!(two.contains("two different sessions"), "{two}");
-    // What the host says by itself names a session of its own, and an explicit name goes before it.
+    // A conversation hint has its own session, and an explicit name takes precedence over the hint.
     for (hint, session, total) in [
         ("threadId", None, "1"),
         ("threadId", None, "2"),
@@ -94,76 +101,80 @@ async fn every_carrier_leads_there() {
         if let Some(session) = session {
             params["arguments"]["session_id"] = session.into();
         }
-        assert_eq!(said(&plain.request("tools/call", params).await["result"]), total, "{hint}");
+        assert_eq!(
+            result_text(&plain.request("tools/call", params).await["result"]),
+            total,
+            "{hint}"
+        );
     }
 }
 
-/// R049, R055, R065, R162: a client that shook hands has its session with it, on as many connections as it opens.
+/// R049, R055, R065, R162: a legacy client has a session per connection.
 #[tokio::test]
-async fn a_connection_leads_to_its_session() {
-    let world = World::start(builder().in_memory()).await;
-    let (mut ann, mut bob) = (world.legacy().await, world.legacy().await);
+async fn legacy_connection_has_its_own_session() {
+    let server = TestServer::start(builder().in_memory()).await;
+    let (mut ann, mut bob) = (server.legacy().await, server.legacy().await);
     assert_eq!(ann.text("count", json!({ "by": 1 })).await, "1");
     assert_eq!(ann.text("count", json!({ "by": 1 })).await, "2");
     assert_eq!(bob.text("count", json!({ "by": 1 })).await, "1");
     assert_eq!(ann.clone().text("read", json!({})).await, "2");
-    // By a handle, to somebody else's as well: whoever has one may.
+    // A handle works on every connection of its owner.
     let handle = ann.start().await;
     assert_eq!(ann.text("count", json!({ "by": 5, "session_id": handle })).await, "5");
     assert_eq!(bob.text("count", json!({ "by": 5, "session_id": handle })).await, "10");
-    // R154: by choice it leads elsewhere.
+    // R154: the client switches the connection to another session.
     bob.call("session_switch", json!({ "session_id": handle })).await;
     assert_eq!(bob.text("count", json!({ "by": 1 })).await, "11");
     assert!(
-        world
+        server
             .modern()
             .error("session_switch", json!({ "session_id": handle }))
             .await
             .contains("no connection")
     );
-    // DELETE ends it, and what only it had.
+    // DELETE ends the connection and its unnamed session.
     assert_eq!(ann.send(Method::DELETE, &Value::Null).await.status, 202);
     assert_eq!(ann.ask("ping", json!({})).await.status, 404);
     assert_eq!(bob.text("read", json!({})).await, "11");
     assert_eq!(bob.send(Method::DELETE, &Value::Null).await.status, 202);
-    let mut other = world.legacy().await;
+    let mut other = server.legacy().await;
     assert_eq!(
         other.text("read", json!({ "session_id": handle })).await,
         "11",
-        "named, it outlives them"
+        "a session with a used handle outlives its connections"
     );
 }
 
-/// E30, E31, invariant 1: nothing of one owner leads another one, or nobody, anywhere; foreign and unknown get the same
-/// answer.
+/// E30, E31, invariant 1: no handle, name or connection of one owner works for another one; the answer is the same as
+/// for an unknown one.
 #[tokio::test]
-async fn nobody_gets_into_the_session_of_another() {
-    let world = World::start(builder().in_memory()).await;
-    let mut ann = world.modern().with("x-user", "ann").shakes_hands().await;
+async fn session_of_another_owner_is_unknown() {
+    let server = TestServer::start(builder().in_memory()).await;
+    let mut ann = server.modern().with("x-user", "ann").initialize().await;
     let handle = ann.start().await;
     assert_eq!(ann.text("count", json!({ "by": 7, "session_id": handle })).await, "7");
     assert_eq!(ann.text("count", json!({ "by": 7, "session_id": "key:mine" })).await, "7");
     assert_eq!(ann.text("count", json!({ "by": 7 })).await, "7");
     let unknown = format!("sp_{}", "b".repeat(32));
     for user in [Some("bob"), None] {
-        let as_user = |caller: Caller| match user {
+        let as_user = |caller: Client| match user {
             Some(user) => caller.with("x-user", user),
             None => caller,
         };
-        let mut thief = as_user(world.modern());
+        let mut thief = as_user(server.modern());
         for tool in ["count", "session_info", "session_end", "session_switch"] {
             let stolen = thief.call(tool, json!({ "by": 1, "session_id": handle })).await;
             let made_up = thief.call(tool, json!({ "by": 1, "session_id": unknown })).await;
             assert_eq!((&stolen["isError"], &stolen), (&json!(true), &made_up), "{tool}");
         }
-        // A name is the owner's own.
+        // The same name of another owner is another session.
         assert_eq!(thief.text("read", json!({ "session_id": "key:mine" })).await, "0");
-        // The connection.
+        // The same holds for connections.
         for method in [Method::POST, Method::GET, Method::DELETE] {
             let ping = json!({ "jsonrpc": "2.0", "id": 1, "method": "ping" });
-            let mut stolen = as_user(Caller { headers: Vec::new(), ..ann.clone() });
+            let mut stolen = as_user(Client { headers: Vec::new(), ..ann.clone() });
             let stolen = stolen.send(method.clone(), &ping).await;
-            let mut made_up = as_user(Caller {
+            let mut made_up = as_user(Client {
                 connection: Some("7".into()),
                 headers: Vec::new(),
                 ..ann.clone()
@@ -177,13 +188,13 @@ async fn nobody_gets_into_the_session_of_another() {
             assert_eq!(stolen.bytes().await.unwrap(), made_up.bytes().await.unwrap());
         }
     }
-    // All of it is still there for its owner.
+    // The owner still has all sessions.
     assert_eq!(ann.text("read", json!({ "session_id": handle })).await, "7");
     assert_eq!(ann.text("read", json!({})).await, "7");
-    // R153: the list has an owner's sessions, and no one else's.
+    // R153: the list contains only sessions of the owner.
     let listed = ann.call("session_list", json!({})).await;
     assert_eq!(listed["structuredContent"]["sessions"].as_array().unwrap().len(), 3, "{listed}");
-    let mut bob = world.modern().with("x-user", "bob");
+    let mut bob = server.modern().with("x-user", "bob");
     let listed = bob.call("session_list", json!({})).await;
     assert_eq!(listed["structuredContent"]["sessions"].as_array().unwrap().len(), 1, "{listed}");
     let id = ann.call("session_info", json!({ "session_id": handle })).await;
@@ -192,16 +203,16 @@ async fn nobody_gets_into_the_session_of_another() {
     let again = ann.call("session_list", json!({ "session": id })).await;
     let again = again["structuredContent"]["session_id"].clone();
     assert_eq!(ann.text("read", json!({ "session_id": again })).await, "7");
-    assert!(world.modern().error("session_list", json!({})).await.contains("authenticated"));
+    assert!(server.modern().error("session_list", json!({})).await.contains("authenticated"));
 }
 
-/// R044–R047: the cookie names the session, is set again on every answer, and an unknown one is told.
+/// R044–R047: the cookie identifies the session and is set on every response; an unknown cookie is refused.
 #[tokio::test]
-async fn a_cookie_names_the_session() {
+async fn cookie_identifies_the_session() {
     let name_sources = [NameSource::Argument, NameSource::Cookie];
     let sessions = builder().name_sources(name_sources).cookie(Cookie::default()).in_memory();
-    let world = World::start(sessions).await;
-    let page = world.url.replace("/mcp", "/count");
+    let server = TestServer::start(sessions).await;
+    let page = server.url.replace("/mcp", "/count");
     let get = |cookie: Option<String>| {
         let page = page.clone();
         async move {
@@ -218,26 +229,26 @@ async fn a_cookie_names_the_session() {
     let cookie = set.split(';').next().unwrap().to_owned();
     let (_, again, count) = get(Some(cookie.clone())).await;
     assert_eq!((again, count.as_str()), (set, "2"));
-    // The same over MCP.
-    let mut client = world.modern().with("cookie", &cookie);
+    // The cookie works over MCP, too.
+    let mut client = server.modern().with("cookie", &cookie);
     assert_eq!(client.text("count", json!({ "by": 1 })).await, "3");
     assert_ne!(get(None).await.1.split(';').next().unwrap(), cookie);
-    // R045: an unknown one is told, and forgotten.
+    // R045: an unknown cookie is refused and deleted.
     let (status, set, _) = get(Some("mcp_session_id=sp_x".to_owned())).await;
     assert_eq!(status, 404);
     assert!(set.starts_with("mcp_session_id=; ") && set.ends_with("Max-Age=0"), "{set}");
-    // An axum handler that can do without.
-    let peek = world.url.replace("/mcp", "/peek");
+    // An axum handler can take `Option<State>`.
+    let peek = server.url.replace("/mcp", "/peek");
     let answer = send(Method::GET, &peek, &[("cookie", &cookie)], "").await.unwrap();
     assert_eq!(answer.bytes().await.unwrap(), "true");
 }
 
-/// R059, invariant 3: a session that idled out is told, to its owner with the reason; then it begins anew.
+/// R059, invariant 3: an expired session is reported to its owner with the reason, and then starts again.
 #[tokio::test]
-async fn what_expired_is_told_once() {
-    let (world, clock, store) = in_our_hands(|it| it).await;
-    let mut modern = world.modern();
-    let mut legacy = world.legacy().await;
+async fn expired_session_is_reported_once() {
+    let (server, clock, store) = start_with_manual_clock(|it| it).await;
+    let mut modern = server.modern();
+    let mut legacy = server.legacy().await;
     let handle = modern.start().await;
     for client in [&mut modern, &mut legacy] {
         client.text("count", json!({ "by": 1, "session_id": "key:chat" })).await;
@@ -248,44 +259,45 @@ async fn what_expired_is_told_once() {
     let over = modern.error("count", json!({ "by": 1, "session_id": handle })).await;
     assert!(over.contains("expired after 30 min idle"), "{over}");
     let foreign =
-        world.modern().with("x-user", "bob").error("read", json!({ "session_id": handle })).await;
+        server.modern().with("x-user", "bob").error("read", json!({ "session_id": handle })).await;
     assert!(foreign.contains("no such session"), "{foreign}");
-    assert!(legacy.error("count", json!({ "by": 1 })).await.contains("begins anew"));
+    assert!(legacy.error("count", json!({ "by": 1 })).await.contains("starts again"));
     assert!(
-        modern.error("read", json!({ "session_id": "key:chat" })).await.contains("begins anew")
+        modern.error("read", json!({ "session_id": "key:chat" })).await.contains("starts again")
     );
-    // Told when the answer was written, and not a moment earlier.
-    until("told", async || {
+    // The loss is acknowledged after the response was sent.
+    wait_until("loss is acknowledged", async || {
         !modern.call("read", json!({ "session_id": "key:chat" })).await["isError"]
             .as_bool()
             .unwrap_or(false)
     })
     .await;
-    until("told", async || {
+    wait_until("loss is acknowledged", async || {
         !legacy.call("read", json!({})).await["isError"].as_bool().unwrap_or(false)
     })
     .await;
     assert_eq!(modern.text("read", json!({ "session_id": "key:chat" })).await, "0");
     assert_eq!(legacy.text("count", json!({ "by": 1 })).await, "1");
-    // Nobody comes any more: the sweep ends them.
+    // The sweep ends unused sessions.
     clock.advance(Duration::from_secs(24 * 60 * 60));
-    world.sessions.sweep().await.unwrap();
+    server.sessions.sweep().await.unwrap();
     assert!(store.list(None, None, 10).await.unwrap().is_empty());
 }
 
-/// Invariant 7: a call in flight keeps its session, however long it takes, and its stream comes as it is made.
+/// Invariant 7: a call in flight keeps its session alive, and its events are streamed at once.
 #[tokio::test]
-async fn a_call_in_flight_keeps_its_session() {
-    let (world, clock, _) =
-        in_our_hands(|it| it.expiry(Expiry::idle(Duration::from_secs(60)))).await;
-    for mut client in [world.modern(), world.legacy().await] {
+async fn call_in_flight_keeps_its_session() {
+    let (server, clock, _) =
+        start_with_manual_clock(|it| it.expiry(Expiry::idle(Duration::from_secs(60)))).await;
+    for mut client in [server.modern(), server.legacy().await] {
         client = client.with("stayput-session", "key:slow");
         let mut params = json!({ "name": "slow", "arguments": {} });
         params["_meta"]["progressToken"] = 7.into();
         let mut events = client.ask("tools/call", params).await.events();
-        // It is on its way while the call waits.
+        // The progress arrives while the call waits.
         let progress = loop {
-            let event = tokio::time::timeout(support::LONG, events.next()).await.unwrap().unwrap();
+            let event =
+                tokio::time::timeout(support::TEST_TIMEOUT, events.next()).await.unwrap().unwrap();
             if !event.data().is_empty() {
                 break serde_json::from_slice::<Value>(event.data()).unwrap();
             }
@@ -293,20 +305,21 @@ async fn a_call_in_flight_keeps_its_session() {
         assert_eq!(progress["method"], "notifications/progress");
         for _ in 0..3 {
             clock.advance(Duration::from_secs(60));
-            world.sessions.sweep().await.unwrap();
+            server.sessions.sweep().await.unwrap();
         }
-        world.counter.go.notify_one();
-        let answer = tokio::time::timeout(support::LONG, events.message()).await.unwrap().unwrap();
+        server.counter.go.notify_one();
+        let answer =
+            tokio::time::timeout(support::TEST_TIMEOUT, events.message()).await.unwrap().unwrap();
         assert_ne!(answer["result"]["isError"], true, "{answer}");
     }
-    assert_eq!(world.modern().text("read", json!({ "session_id": "key:slow" })).await, "2");
+    assert_eq!(server.modern().text("read", json!({ "session_id": "key:slow" })).await, "2");
 }
 
-/// R164, E40: what keeps nothing makes nothing, and what nobody comes back to ends soon.
+/// R164, E40: calls without state create no session, and an offered session ends soon if it is not used.
 #[tokio::test]
-async fn calls_without_state_leave_nothing_behind() {
-    let (world, clock, store) = in_our_hands(|it| it).await;
-    let mut client = world.modern();
+async fn calls_without_state_create_no_session() {
+    let (server, clock, store) = start_with_manual_clock(|it| it).await;
+    let mut client = server.modern();
     for _ in 0..20 {
         client.text("plain", json!({})).await;
         client.request("tools/list", json!({})).await;
@@ -318,15 +331,15 @@ async fn calls_without_state_leave_nothing_behind() {
     }
     assert_eq!(store.list(None, None, 100).await.unwrap().len(), 20);
     clock.advance(Duration::from_secs(2 * 60));
-    world.sessions.sweep().await.unwrap();
+    server.sessions.sweep().await.unwrap();
     assert!(store.list(None, None, 100).await.unwrap().is_empty());
 }
 
-/// R060: limits are told, and hold; what nobody asked for makes room first.
+/// R060: limits are reported and enforced; provisional sessions are evicted first.
 #[tokio::test]
-async fn limits_hold() {
-    let (world, clock, _) = in_our_hands(|it| it.max_sessions_per_owner(3)).await;
-    let mut client = world.modern();
+async fn session_and_value_limits_are_enforced() {
+    let (server, clock, _) = start_with_manual_clock(|it| it.max_sessions_per_owner(3)).await;
+    let mut client = server.modern();
     let large = client.error("big", json!({ "session_id": "key:a" })).await;
     assert!(large.contains("at most 262144 are allowed"), "{large}");
     let offered = handle_in(&client.error("count", json!({ "by": 1 })).await);
@@ -341,13 +354,13 @@ async fn limits_hold() {
     assert_eq!(client.text("count", json!({ "by": 1, "session_id": "key:d" })).await, "1");
 }
 
-/// R040, R057: 64 clients change one value in memory, and no change is lost.
+/// R040, R057: 64 clients update one value in memory, and no update is lost.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn many_clients_lose_no_update() {
-    let world = World::start(builder().in_memory()).await;
-    let handle = world.modern().start().await;
+async fn concurrent_updates_are_not_lost() {
+    let server = TestServer::start(builder().in_memory()).await;
+    let handle = server.modern().start().await;
     let clients = (0..64).map(|_| {
-        let (mut client, handle) = (world.modern(), handle.clone());
+        let (mut client, handle) = (server.modern(), handle.clone());
         tokio::runtime::Handle::current().spawn(async move {
             for _ in 0..5 {
                 client.text("count", json!({ "by": 1, "session_id": handle })).await;
@@ -357,5 +370,5 @@ async fn many_clients_lose_no_update() {
     for client in clients.collect::<Vec<_>>() {
         client.await.unwrap();
     }
-    assert_eq!(world.modern().text("read", json!({ "session_id": handle })).await, "320");
+    assert_eq!(server.modern().text("read", json!({ "session_id": handle })).await, "320");
 }

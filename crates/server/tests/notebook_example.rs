@@ -1,4 +1,4 @@
-//! The notebook: what its tools wrote, its prompt, its resource and its page read, for the same session.
+//! The notebook example: tools write, and prompt, resource and page read the same session.
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
 mod support;
@@ -6,10 +6,10 @@ mod support;
 use http::Method;
 use serde_json::{Value, json};
 use stayput_testkit::mcp::send;
-use support::{Caller, Example, handle_in};
+use support::{Client, Example, handle_in};
 
-/// What the prompt says, and what the resource has.
-async fn read(client: &mut Caller, session: Option<&str>) -> [String; 2] {
+/// Returns the texts of the prompt and of the resource.
+async fn read(client: &mut Client, session: Option<&str>) -> [String; 2] {
     let with = |mut params: Value| {
         if let Some(session) = session {
             params["_meta"]["dev.stayput/session"] = session.into();
@@ -23,20 +23,20 @@ async fn read(client: &mut Caller, session: Option<&str>) -> [String; 2] {
     [prompt, resource].map(|it| it.as_str().unwrap_or_default().to_owned())
 }
 
-/// R048, R056, R063: prompts and resources find the session that tools wrote to, in both eras, and nobody else's.
+/// R048, R056, R063: prompts and resources use the session of the tools, in both eras, and no other session.
 #[tokio::test]
-async fn a_prompt_and_a_resource_read_what_tools_wrote() {
+async fn prompt_and_resource_read_the_state_of_tools() {
     let notebook = Example::start("notebook", "memory:").await;
-    let mut modern = Caller::modern(&notebook.url);
+    let mut modern = Client::modern(&notebook.url);
     let noted = modern.call("note", json!({ "text": "milk" })).await;
     let handle = handle_in(noted["content"][1]["text"].as_str().unwrap());
     let summary = |notes: &str| format!("Summarise these notes:\n{notes}");
     assert_eq!(read(&mut modern, Some(&handle)).await, [summary("milk"), "milk".into()]);
     assert_eq!(read(&mut modern, Some("key:other")).await, [summary(""), String::new()]);
-    // E29: without a name it is a session of its own, which the cookie leads back to.
+    // E29: without a name the cookie identifies a new session.
     let unnamed = modern.ask("prompts/get", json!({ "name": "summary" })).await;
     assert!(unnamed.header("set-cookie").starts_with("mcp_session_id=sp_"));
-    let mut legacy = Caller::modern(&notebook.url).shakes_hands().await;
+    let mut legacy = Client::modern(&notebook.url).initialize().await;
     legacy.text("note", json!({ "text": "bread" })).await;
     assert_eq!(read(&mut legacy, None).await, [summary("bread"), "bread".into()]);
     assert_eq!(read(&mut legacy, Some(&handle)).await, [summary("milk"), "milk".into()]);
@@ -48,9 +48,9 @@ async fn a_prompt_and_a_resource_read_what_tools_wrote() {
     }
 }
 
-/// R044, R046: the page shows what the browser's session has, and so does the model that was given its handle.
+/// R044, R046: the page and a model with the handle of its cookie share a session.
 #[tokio::test]
-async fn the_page_shows_the_notes_of_its_cookie() {
+async fn page_shows_the_notes_of_its_cookie() {
     let notebook = Example::start("notebook", "memory:").await;
     let page = notebook.url.replace("/mcp", "/");
     let first = send(Method::GET, &page, &[], "").await.unwrap();
@@ -58,10 +58,10 @@ async fn the_page_shows_the_notes_of_its_cookie() {
     let cookie = first.header("set-cookie").split(';').next().unwrap().to_owned();
     assert_eq!(first.bytes().await.unwrap(), "");
     let handle = handle_in(&cookie);
-    let mut model = Caller::modern(&notebook.url);
+    let mut model = Client::modern(&notebook.url);
     model.text("note", json!({ "text": "milk", "session_id": handle })).await;
     let again = send(Method::GET, &page, &[("cookie", &cookie)], "").await.unwrap();
     assert_eq!(again.bytes().await.unwrap(), "milk");
     let other = send(Method::GET, &page, &[], "").await.unwrap();
-    assert_eq!(other.bytes().await.unwrap(), "", "somebody else's page has nothing of it");
+    assert_eq!(other.bytes().await.unwrap(), "", "another visitor has another session");
 }

@@ -1,4 +1,4 @@
-//! The examples of this crate, as processes, and what stands in front of several.
+//! Examples of this crate as processes, and a proxy in front of them.
 
 use std::{
     net::SocketAddr,
@@ -20,9 +20,9 @@ use tokio::{
     time::timeout,
 };
 
-use super::{LONG, listen};
+use super::{TEST_TIMEOUT, listen};
 
-/// Where an example of this crate was built.
+/// Returns the path of an example of this crate.
 pub(crate) fn example(name: &str) -> PathBuf {
     let test = std::env::current_exe().unwrap();
     let folder = test.parent().unwrap().parent().unwrap();
@@ -31,7 +31,7 @@ pub(crate) fn example(name: &str) -> PathBuf {
     program
 }
 
-/// An example that serves HTTP as a process. Dropped, it is killed.
+/// An example that serves HTTP as a process. Killed on drop.
 pub(crate) struct Example {
     pub(crate) url: String,
     child: Child,
@@ -49,11 +49,12 @@ impl Example {
         command.args(["http", &address.to_string(), store]).stdout(Stdio::piped());
         let mut child = command.kill_on_drop(true).spawn().unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        let url = timeout(LONG, lines.next_line()).await.unwrap().unwrap().expect("where it is");
+        let url =
+            timeout(TEST_TIMEOUT, lines.next_line()).await.unwrap().unwrap().expect("the URL");
         Self { url, child, name: name.to_owned(), store: store.to_owned() }
     }
 
-    /// Kills it, without a word, and starts another one in its place.
+    /// Kills the process and starts another one on the same port.
     pub(crate) async fn restart(&mut self) {
         self.child.kill().await.unwrap();
         let address = self.url.trim_start_matches("http://").trim_end_matches("/mcp");
@@ -62,7 +63,7 @@ impl Example {
     }
 }
 
-/// Passes each request on to the next of several servers; says where it is itself.
+/// Starts a proxy that passes each request to the next of several servers. Returns its URL.
 pub(crate) async fn round_robin(urls: &[&str]) -> String {
     let address =
         |url: &&str| url.trim_start_matches("http://").trim_end_matches("/mcp").to_owned();
@@ -71,7 +72,7 @@ pub(crate) async fn round_robin(urls: &[&str]) -> String {
     let pass = move |request: http::Request<axum::body::Body>| {
         let server = servers[next.fetch_add(1, Ordering::Relaxed) % servers.len()].clone();
         async move {
-            // One that is being restarted.
+            // The server is being restarted.
             let Ok(socket) = TcpStream::connect(server).await else {
                 return StatusCode::BAD_GATEWAY.into_response();
             };

@@ -1,4 +1,4 @@
-//! What the tests of this crate have in common: a server with state, and clients that hide nothing.
+//! Shared test support: a server with state, and HTTP clients.
 #![allow(dead_code, reason = "each test uses a part of it")]
 #![allow(
     clippy::unwrap_used,
@@ -32,14 +32,14 @@ use tokio::{net::TcpListener, sync::Notify, time::timeout};
 #[allow(unused_imports, reason = "each test uses a part of it")]
 pub(crate) use examples::{Example, example, round_robin};
 
-/// How long anything may take on a slow machine.
-pub(crate) const LONG: Duration = Duration::from_secs(60);
+/// Time limit of any step, long enough for a slow machine.
+pub(crate) const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// A server with state.
+/// MCP server with state.
 #[derive(Clone)]
 pub(crate) struct Counter {
     tools: Arc<ToolRouter<Self>>,
-    /// Lets a slow call go on.
+    /// Lets a slow call continue.
     pub(crate) go: Arc<Notify>,
 }
 
@@ -79,13 +79,13 @@ impl Counter {
         Ok(state.get::<u64>("count").await?.unwrap_or_default().to_string())
     }
 
-    #[tool(description = "Reads the count of whoever has one")]
+    #[tool(description = "Reads the count if there is a session")]
     async fn peek(&self, MaybeState(state): MaybeState) -> Result<String, Error> {
-        let Some(state) = state else { return Ok("nobody".into()) };
+        let Some(state) = state else { return Ok("none".into()) };
         Ok(state.get::<u64>("count").await?.unwrap_or_default().to_string())
     }
 
-    #[tool(description = "Counts when it is let go on")]
+    #[tool(description = "Counts after a signal")]
     async fn slow(
         &self,
         state: State,
@@ -115,12 +115,12 @@ impl Counter {
             .await
     }
 
-    #[tool(description = "Says whether the task has a state, at once")]
+    #[tool(description = "Reports whether the task has a state, without async")]
     fn at_once(&self) -> String {
         State::current().is_some().to_string()
     }
 
-    #[tool(description = "Keeps too much")]
+    #[tool(description = "Stores a large value")]
     async fn big(&self, state: State) -> Result<String, Error> {
         state.set("big", &"x".repeat(1 << 20)).await?;
         Ok("kept".into())
@@ -143,12 +143,12 @@ impl Counter {
         }
     }
 
-    #[tool(description = "Keeps nothing")]
+    #[tool(description = "Uses no state")]
     async fn plain(&self) -> String {
         "plain".into()
     }
 
-    #[tool(description = "Has an argument of that name")]
+    #[tool(description = "Has its own session_id")]
     async fn own(&self, Parameters(Own { session_id }): Parameters<Own>) -> String {
         session_id
     }
@@ -173,7 +173,7 @@ impl Counter {
     }
 }
 
-/// A sessions that takes whoever is in the header `x-user` for its owner.
+/// Returns a builder whose owner is the value of the header `x-user`.
 pub(crate) fn builder() -> Builder {
     ServerSessions::builder().owner(|parts| {
         let user = parts.headers.get("x-user").and_then(|user| user.to_str().ok());
@@ -181,17 +181,17 @@ pub(crate) fn builder() -> Builder {
     })
 }
 
-/// A server in this process.
-pub(crate) struct World {
+/// HTTP server in this process.
+pub(crate) struct TestServer {
     pub(crate) url: String,
     pub(crate) sessions: ServerSessions,
     pub(crate) counter: Counter,
 }
 
-impl World {
+impl TestServer {
     pub(crate) async fn start(sessions: ServerSessions) -> Self {
         let counter = Counter::new(&sessions);
-        let serves = counter.clone();
+        let handler = counter.clone();
         let count = |state: State| async move {
             state
                 .update("count", |count: &mut u64| {
@@ -203,22 +203,22 @@ impl World {
         let peek = |state: Option<State>| async move { state.is_some().to_string() };
         let page = Router::new().route("/count", get(count)).route("/peek", get(peek));
         let app = Router::new()
-            .route_service("/mcp", sessions.http_service(move || Ok(serves.clone())))
+            .route_service("/mcp", sessions.http_service(move || Ok(handler.clone())))
             .merge(page.layer(sessions.layer()));
         let url = listen(app).await;
         Self { url, sessions, counter }
     }
 
-    pub(crate) fn modern(&self) -> Caller {
-        Caller::modern(&self.url)
+    pub(crate) fn modern(&self) -> Client {
+        Client::modern(&self.url)
     }
 
-    pub(crate) async fn legacy(&self) -> Caller {
-        Caller::modern(&self.url).shakes_hands().await
+    pub(crate) async fn legacy(&self) -> Client {
+        Client::modern(&self.url).initialize().await
     }
 }
 
-/// Serves on a free port; says where.
+/// Serves on a free port. Returns the URL.
 pub(crate) async fn listen(app: Router) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/mcp", listener.local_addr().unwrap());
@@ -227,32 +227,32 @@ pub(crate) async fn listen(app: Router) -> String {
     url
 }
 
-/// A world whose time and store are in our hands.
-pub(crate) async fn in_our_hands(
+/// Starts a server with a manual clock, and returns the store, too.
+pub(crate) async fn start_with_manual_clock(
     with: impl FnOnce(Builder) -> Builder,
-) -> (World, Arc<ManualClock>, Arc<MemoryStore>) {
+) -> (TestServer, Arc<ManualClock>, Arc<MemoryStore>) {
     let clock = Arc::new(ManualClock::at(Timestamp::from_millis(1_800_000_000_000)));
     let store = Arc::new(MemoryStore::new(clock.clone()));
     let sessions = with(builder().clock(clock.clone()))
         .with_store(store.clone(), Arc::new(MemoryEvents::new()));
-    (World::start(sessions).await, clock, store)
+    (TestServer::start(sessions).await, clock, store)
 }
 
-/// A client: where it goes and what it always sends along.
+/// HTTP client with fixed headers.
 #[derive(Clone)]
-pub(crate) struct Caller {
+pub(crate) struct Client {
     pub(crate) urls: Vec<String>,
     pub(crate) headers: Vec<(String, String)>,
     pub(crate) connection: Option<String>,
     pub(crate) next: usize,
 }
 
-impl Caller {
+impl Client {
     pub(crate) fn modern(url: &str) -> Self {
         Self { urls: vec![url.to_owned()], headers: Vec::new(), connection: None, next: 0 }
     }
 
-    /// Goes to several servers in turns.
+    /// Sends requests to several servers in turn.
     pub(crate) fn between(urls: &[&str]) -> Self {
         Self { urls: urls.iter().map(|url| (*url).to_owned()).collect(), ..Self::modern("") }
     }
@@ -288,7 +288,7 @@ impl Caller {
         headers.extend(self.headers.iter().map(|(name, value)| (name.as_str(), value.as_str())));
         let body = if method == Method::POST { body.to_string() } else { String::new() };
         let sent = send(method, url, &headers, body);
-        timeout(LONG, sent).await.expect("an answer in time").unwrap()
+        timeout(TEST_TIMEOUT, sent).await.expect("an answer in time").unwrap()
     }
 
     fn body(&self, method: &str, mut params: Value) -> Value {
@@ -301,46 +301,46 @@ impl Caller {
         json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params })
     }
 
-    /// Asks, and gives the answer as it came.
+    /// Sends a request and returns the HTTP response.
     pub(crate) async fn ask(&mut self, method: &str, params: Value) -> Answer {
         let body = self.body(method, params);
         self.send(Method::POST, &body).await
     }
 
-    /// The message that answers.
+    /// Sends a request and returns the JSON-RPC response.
     pub(crate) async fn request(&mut self, method: &str, params: Value) -> Value {
         let answer = self.ask(method, params).await;
         let status = answer.status;
         if status != 200 {
             panic!("{status}: {:?}", answer.bytes().await);
         }
-        timeout(LONG, answer.message()).await.expect("a message in time")
+        timeout(TEST_TIMEOUT, answer.message()).await.expect("a message in time")
     }
 
-    /// The result of a tool.
+    /// Calls a tool and returns its result.
     pub(crate) async fn call(&mut self, tool: &str, arguments: Value) -> Value {
-        let said =
+        let response =
             self.request("tools/call", json!({ "name": tool, "arguments": arguments })).await;
-        assert!(said["error"].is_null(), "{said}");
-        said["result"].clone()
+        assert!(response["error"].is_null(), "{response}");
+        response["result"].clone()
     }
 
-    /// What a tool said, which is no error.
+    /// Calls a tool and returns its text. The result must not be an error.
     pub(crate) async fn text(&mut self, tool: &str, arguments: Value) -> String {
         let result = self.call(tool, arguments).await;
         assert_ne!(result["isError"], true, "{result}");
-        said(&result)
+        result_text(&result)
     }
 
-    /// What a tool said that went wrong.
+    /// Calls a tool and returns its error text.
     pub(crate) async fn error(&mut self, tool: &str, arguments: Value) -> String {
         let result = self.call(tool, arguments).await;
         assert_eq!(result["isError"], true, "{result}");
-        said(&result)
+        result_text(&result)
     }
 
-    /// The same client as one that shook hands.
-    pub(crate) async fn shakes_hands(mut self) -> Self {
+    /// Initializes the client as a legacy client.
+    pub(crate) async fn initialize(mut self) -> Self {
         let params = json!({
             "protocolVersion": "2025-11-25",
             "capabilities": {},
@@ -355,30 +355,30 @@ impl Caller {
         self
     }
 
-    /// A session of its own, by its handle.
+    /// Starts a session and returns its handle.
     pub(crate) async fn start(&mut self) -> String {
         let result = self.call("session_start", json!({})).await;
         result["structuredContent"]["session_id"].as_str().unwrap().to_owned()
     }
 }
 
-/// The first text of a result.
-pub(crate) fn said(result: &Value) -> String {
+/// Returns the first text of a result.
+pub(crate) fn result_text(result: &Value) -> String {
     result["content"][0]["text"].as_str().unwrap_or_else(|| panic!("{result}")).to_owned()
 }
 
-/// The handle in a sentence.
+/// Returns the handle that a text contains.
 pub(crate) fn handle_in(sentence: &str) -> String {
     let at = sentence.find("sp_").unwrap_or_else(|| panic!("{sentence}"));
     sentence[at..at + 35].to_owned()
 }
 
-/// Waits until it holds.
-pub(crate) async fn until(what: &str, mut holds: impl AsyncFnMut() -> bool) {
+/// Waits until the condition is true.
+pub(crate) async fn wait_until(what: &str, mut holds: impl AsyncFnMut() -> bool) {
     let wait = async {
         while !holds().await {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     };
-    timeout(LONG, wait).await.unwrap_or_else(|_| panic!("{what}: not in time"));
+    timeout(TEST_TIMEOUT, wait).await.unwrap_or_else(|_| panic!("{what}: not in time"));
 }
