@@ -1,15 +1,15 @@
-//! JSON as people write it: with comments and with a comma behind the last element.
+//! JSON with comments and trailing commas.
 
-/// A comment that begins at this byte and never ends.
+/// Offset of a comment without end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Unclosed(pub(crate) usize);
 
-/// The same text as plain JSON. Everything else becomes spaces, so that each byte stays where it was
-/// and an error can name the line that a person sees.
-pub(crate) fn blanked(text: &str) -> Result<String, Unclosed> {
+/// Converts a text to plain JSON. Comments and trailing commas become spaces, so that offsets, and with them the
+/// lines in errors, stay the same.
+pub(crate) fn to_json(text: &str) -> Result<String, Unclosed> {
     let mut bytes = text.as_bytes().to_vec();
     if bytes.starts_with(b"\xef\xbb\xbf") {
-        // Some editors put a mark before the first character.
+        // Byte order mark.
         bytes[..3].fill(b' ');
     }
     let mut at = 0;
@@ -18,7 +18,7 @@ pub(crate) fn blanked(text: &str) -> Result<String, Unclosed> {
         match bytes[at..] {
             [b'"', ..] => {
                 at = string_end(&bytes, at);
-                comma.passed(b'"');
+                comma.set_previous(b'"');
                 continue;
             }
             [b'/', b'/', ..] => {
@@ -36,49 +36,49 @@ pub(crate) fn blanked(text: &str) -> Result<String, Unclosed> {
                 at = end;
                 continue;
             }
-            [b',', ..] => comma.seen(at),
+            [b',', ..] => comma.set_comma(at),
             [b'}' | b']', ..] => {
-                if let Some(last) = comma.superfluous() {
+                if let Some(last) = comma.trailing() {
                     bytes[last] = b' ';
                 }
-                comma.passed(bytes[at]);
+                comma.set_previous(bytes[at]);
             }
-            [byte, ..] if !byte.is_ascii_whitespace() => comma.passed(byte),
+            [byte, ..] if !byte.is_ascii_whitespace() => comma.set_previous(byte),
             _ => {}
         }
         at += 1;
     }
-    // Only whole characters were replaced, so it is still text.
+    // Only whole characters were replaced, so the text is still UTF-8.
     String::from_utf8(bytes).map_err(|_| Unclosed(0))
 }
 
-/// The last comma, as long as nothing but white space follows it.
+/// Last comma, while only white space follows it.
 #[derive(Default)]
 struct Comma {
     at: Option<usize>,
-    /// What stands before it, or now.
+    /// Last byte before the comma that is not white space.
     before: u8,
 }
 
 impl Comma {
-    fn seen(&mut self, at: usize) {
-        // Of two in a row neither is superfluous: one element is missing.
+    fn set_comma(&mut self, at: usize) {
+        // Two commas in a row are an error, so neither is removed.
         self.at = (self.at.is_none() && !b"\0,{[:".contains(&self.before)).then_some(at);
         if self.at.is_none() {
             self.before = b',';
         }
     }
 
-    fn passed(&mut self, byte: u8) {
+    fn set_previous(&mut self, byte: u8) {
         *self = Self { at: None, before: byte };
     }
 
-    fn superfluous(&self) -> Option<usize> {
+    fn trailing(&self) -> Option<usize> {
         self.at
     }
 }
 
-/// The byte behind the string that begins at `start`.
+/// Returns the offset after the string that starts at `start`.
 fn string_end(bytes: &[u8], start: usize) -> usize {
     let mut at = start + 1;
     while let Some(byte) = bytes.get(at) {
@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn comments_and_last_commas_become_spaces() {
+    fn comments_and_trailing_commas_become_spaces() {
         for (text, plain) in [
             ("{\"a\":1,}", "{\"a\":1 }"),
             ("[1, /* x */ ]", "[1          ]"),
@@ -114,17 +114,17 @@ mod tests {
             ("\u{feff}{}", "   {}"),
             ("/***/1", "     1"),
         ] {
-            assert_eq!(blanked(text).as_deref(), Ok(plain));
+            assert_eq!(to_json(text).as_deref(), Ok(plain));
             assert_eq!(plain.len(), text.len());
         }
     }
 
     #[test]
-    fn what_is_wrong_stays_wrong() {
+    fn invalid_json_stays_invalid() {
         for text in ["[,]", "{,}", "[1,,]", "{\"a\":,}", "/", "\"a", "\"\\", ","] {
-            assert_eq!(blanked(text).as_deref(), Ok(text));
+            assert_eq!(to_json(text).as_deref(), Ok(text));
         }
-        assert_eq!(blanked("{} /* x"), Err(Unclosed(3)));
-        assert_eq!(blanked("/*/"), Err(Unclosed(0)));
+        assert_eq!(to_json("{} /* x"), Err(Unclosed(3)));
+        assert_eq!(to_json("/*/"), Err(Unclosed(0)));
     }
 }

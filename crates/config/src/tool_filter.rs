@@ -1,63 +1,63 @@
-//! Which tools of a server may be seen and called.
+//! Filter of a server's tools.
 
 use std::{borrow::Cow, fmt};
 
 use stayput_wire::{Edits, Raw};
 
-/// Which tools of a server are passed on.
+/// Allowed and denied tools of a server.
 #[derive(Clone, Default, PartialEq, Eq)]
-pub struct Tools {
-    /// Only these, if it is there.
+pub struct ToolFilter {
+    /// Allowed tools; `None` allows all.
     pub allow: Option<Vec<String>>,
-    /// None of these, whatever is allowed.
+    /// Denied tools, even if they are allowed.
     pub deny: Vec<String>,
 }
 
-impl Tools {
-    /// Whether everything is passed on as it is.
+impl ToolFilter {
+    /// Returns whether all tools are allowed.
     #[must_use]
     pub fn passes_all(&self) -> bool {
         self.allow.is_none() && self.deny.is_empty()
     }
 
-    /// Whether a tool of this name is passed on.
+    /// Returns whether a tool is allowed.
     #[must_use]
     pub fn allows(&self, name: &str) -> bool {
         let among = |names: &[String]| names.iter().any(|other| other == name);
         self.allow.as_deref().is_none_or(among) && !among(&self.deny)
     }
 
-    /// A result of `tools/list` without what is not passed on. What cannot be read is not shown at all.
+    /// Removes tools that are not allowed from a `tools/list` result. A list that cannot be edited becomes empty.
     #[must_use]
     pub fn filter<'a>(&self, result: &'a str) -> Cow<'a, str> {
         if self.passes_all() {
             return result.into();
         }
-        let list = Raw::parse(result).ok().and_then(|result| self.shown(result));
-        let Some((list, shown)) = list else { return result.into() };
+        let list = Raw::parse(result).ok().and_then(|result| self.allowed_tools(result));
+        let Some((list, allowed)) = list else { return result.into() };
         let mut edits = Edits::new(result);
-        edits.replace(list, &shown);
+        edits.replace(list, &allowed);
         edits.apply().unwrap_or_else(|_| r#"{"tools":[]}"#.into())
     }
 
-    /// The tools of a list where they stand, and those that are passed on.
+    /// Returns the tool list of a result, and its allowed tools as JSON.
     #[must_use]
-    pub fn shown<'a>(&self, result: Raw<'a>) -> Option<(Raw<'a>, String)> {
+    pub fn allowed_tools<'a>(&self, result: Raw<'a>) -> Option<(Raw<'a>, String)> {
         let list = result.find(&["tools"]).filter(|list| list.is_array())?;
-        let shown = list.elements().filter(|tool| {
+        let allowed = list.elements().filter(|tool| {
             let name = tool.find(&["name"]).and_then(Raw::text);
             name.is_some_and(|name| self.allows(&name))
         });
-        let shown: Vec<&str> = shown.map(Raw::as_str).collect();
-        Some((list, format!("[{}]", shown.join(","))))
+        let allowed: Vec<&str> = allowed.map(Raw::as_str).collect();
+        Some((list, format!("[{}]", allowed.join(","))))
     }
 }
 
-/// How many, and not which: names may come from the environment.
-impl fmt::Debug for Tools {
+/// Shows counts only, because names may come from the environment.
+impl fmt::Debug for ToolFilter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let allow = self.allow.as_ref().map(Vec::len);
-        f.debug_struct("Tools").field("allow", &allow).field("deny", &self.deny.len()).finish()
+        f.debug_struct("ToolFilter").field("allow", &allow).field("deny", &self.deny.len()).finish()
     }
 }
 
@@ -66,17 +66,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_denied_is_not_listed() {
+    fn denied_tools_are_not_listed() {
         let list = r#"{"x":1.10,"tools":[{"name":"a","n":1.0},{"name":"b"},{"name":"c"}],"nextCursor":"z"}"#;
         let names = |names: &[&str]| names.iter().map(ToString::to_string).collect::<Vec<_>>();
-        let deny = Tools { allow: None, deny: names(&["b"]) };
+        let deny = ToolFilter { allow: None, deny: names(&["b"]) };
         assert_eq!(
             deny.filter(list),
             r#"{"x":1.10,"tools":[{"name":"a","n":1.0},{"name":"c"}],"nextCursor":"z"}"#
         );
-        let allow = Tools { allow: Some(names(&["b", "c"])), deny: names(&["c"]) };
+        let allow = ToolFilter { allow: Some(names(&["b", "c"])), deny: names(&["c"]) };
         assert_eq!(allow.filter(list), r#"{"x":1.10,"tools":[{"name":"b"}],"nextCursor":"z"}"#);
-        assert_eq!(Tools::default().filter(list), list);
+        assert_eq!(ToolFilter::default().filter(list), list);
         assert!(allow.allows("b") && !allow.allows("c") && !allow.allows("a"));
     }
 }
