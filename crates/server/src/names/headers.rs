@@ -38,7 +38,7 @@ impl<'a> RequestHeaders<'a> {
         Self {
             headers,
             is_json: content_type.is_some_and(|it| it.as_bytes().starts_with(mcp::JSON.as_bytes())),
-            is_modern: text(version).is_some_and(|it| Era::of(it) == Era::Modern),
+            is_modern: text(version).is_some_and(|it| Era::from_version(it) == Era::Modern),
             method: text(method),
             has_session_header: has_session_header.is_some(),
             connection,

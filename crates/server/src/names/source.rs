@@ -253,7 +253,7 @@ fn baggage(text: &str) -> Option<Cow<'_, str>> {
 
 /// Decodes a percent-encoded text; `None` if the result is not UTF-8.
 fn percent_decoded(text: &str) -> Option<Cow<'_, str>> {
-    match percent::bytes(text) {
+    match percent::decode(text) {
         Cow::Borrowed(_) => Some(text.into()),
         Cow::Owned(bytes) => String::from_utf8(bytes).ok().map(Cow::Owned),
     }

@@ -113,7 +113,7 @@ pub(crate) fn parse_body(
     let (members, version) = params.meta.map(session_members).unwrap_or_default();
     names.meta = members;
     let named = params.meta.filter(|_| names.meta.iter().any(|(key, _)| key == meta::SESSION));
-    let modern = modern || version.is_some_and(|it| Era::of(&it) == Era::Modern);
+    let modern = modern || version.is_some_and(|it| Era::from_version(&it) == Era::Modern);
     let edited = (taken.is_some() || named.is_some()).then(|| {
         let mut edits = message.edit();
         if let Some((arguments, names)) = &taken {

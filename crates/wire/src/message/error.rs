@@ -1,76 +1,76 @@
-//! What is wrong with a message, and how to answer it.
+//! Errors of invalid messages, and the response to them.
 
 use crate::{
     Code, Id, IdBuf, InvalidId,
-    json::{self, DEPTH_LIMIT, SyntaxError, SyntaxKind},
+    json::{self, MAX_DEPTH, SyntaxError, SyntaxKind},
 };
 
-/// Bytes that are not a message: what is wrong, where, and who waits for an answer.
+/// Invalid message: problem, offset and id.
 ///
-/// The bytes themselves are not repeated, but for the id: they can hold secrets.
+/// The bytes are not repeated, except for the id, because they may contain secrets.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{problem} (byte {at})")]
 pub struct MessageError {
-    problem: Problem,
+    problem: MessageProblem,
     at: usize,
     id: Option<IdBuf>,
 }
 
-/// What can be wrong with a message.
+/// Problem of a message.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum Problem {
+pub enum MessageProblem {
     /// It is not JSON.
     #[error("the message is not JSON: {0}")]
     Syntax(SyntaxKind),
-    /// It nests too deep to be read by everybody.
-    #[error("the message nests deeper than {DEPTH_LIMIT} levels; make it flatter")]
+    /// It nests too deep.
+    #[error("the message nests deeper than {MAX_DEPTH} levels; make it flatter")]
     TooDeep,
     /// It is too large.
     #[error("the message has {size} bytes; at most {limit} are allowed")]
     TooLarge {
-        /// How many bytes it has.
+        /// Size in bytes.
         size: usize,
-        /// How many are allowed.
+        /// Limit in bytes.
         limit: usize,
     },
-    /// It is a number, a string or the like.
+    /// It is no object.
     #[error("a message must be a JSON object")]
     NotAnObject,
-    /// It is a batch, which only 2025-03-26 knows.
+    /// It is a batch, which only 2025-03-26 allows.
     #[error("the message is a batch; send its messages one by one")]
     Batch,
-    /// A batch was expected.
+    /// It is no batch.
     #[error("a batch must be a JSON array")]
     NotABatch,
-    /// It is a batch of nothing.
+    /// It is an empty batch.
     #[error("a batch must have at least one message")]
     EmptyBatch,
-    /// It is a batch of too many messages.
+    /// It is a batch with too many messages.
     #[error("a batch must have at most {limit} messages; send several")]
     LongBatch {
-        /// How many messages are allowed.
+        /// Limit of messages.
         limit: usize,
     },
-    /// A member of the envelope stands there twice.
+    /// A member of the envelope is duplicated.
     #[error("'{0}' stands in the message twice; send it once")]
     Twice(&'static str),
-    /// A member of the envelope is spelled with other letters, which some readers do not mind.
+    /// A member of the envelope is spelled in other letter case, which some readers accept.
     #[error("a member of the message looks like '{0}' but is spelled differently; spell it so")]
     Lookalike(&'static str),
     /// `"jsonrpc": "2.0"` is missing.
     #[error("a message must have 'jsonrpc' with the value '2.0'")]
     NoVersion,
-    /// The method is not text.
+    /// The method is no string.
     #[error("'method' must be a string")]
     Method,
     /// The parameters are neither an object nor an array.
     #[error("'params' must be an object")]
     Params,
-    /// The failure is not an object.
+    /// The error is not an object.
     #[error("'error' must be an object")]
     Error,
-    /// The id cannot be one.
+    /// The id is invalid.
     #[error(transparent)]
     Id(InvalidId),
     /// A response without the id of its request.
@@ -85,7 +85,7 @@ pub enum Problem {
 }
 
 impl MessageError {
-    pub(crate) fn new(problem: Problem, at: usize) -> Self {
+    pub(crate) fn new(problem: MessageProblem, at: usize) -> Self {
         Self { problem, at, id: None }
     }
 
@@ -93,34 +93,34 @@ impl MessageError {
         Self { id: id.map(Id::to_buf), ..self }
     }
 
-    /// What is wrong.
+    /// Returns the problem.
     #[must_use]
-    pub fn problem(&self) -> &Problem {
+    pub fn problem(&self) -> &MessageProblem {
         &self.problem
     }
 
-    /// At which byte.
+    /// Returns the offset of the problem.
     #[must_use]
     pub fn at(&self) -> usize {
         self.at
     }
 
-    /// The id of the message, if it is JSON and has one that can be read.
+    /// Returns the id, if the message is JSON and has a readable one.
     #[must_use]
     pub fn id(&self) -> Option<&IdBuf> {
         self.id.as_ref()
     }
 
-    /// The code it is to be answered with.
+    /// Returns the code of the error response.
     #[must_use]
     pub fn code(&self) -> Code {
         match self.problem {
-            Problem::Syntax(_) => Code::PARSE_ERROR,
+            MessageProblem::Syntax(_) => Code::PARSE_ERROR,
             _ => Code::INVALID_REQUEST,
         }
     }
 
-    /// The whole answer, for a front that has nothing to add.
+    /// Returns the error response.
     ///
     /// ```
     /// use stayput_wire::Message;
@@ -139,8 +139,8 @@ impl MessageError {
 impl From<SyntaxError> for MessageError {
     fn from(error: SyntaxError) -> Self {
         let problem = match error.kind() {
-            SyntaxKind::Depth => Problem::TooDeep,
-            kind => Problem::Syntax(kind),
+            SyntaxKind::Depth => MessageProblem::TooDeep,
+            kind => MessageProblem::Syntax(kind),
         };
         Self::new(problem, error.at())
     }

@@ -1,11 +1,11 @@
-//! What is wanted, as a tree of names.
+//! Edits as a tree of names.
 
 use super::EditError;
-use crate::json::{self, DEPTH_LIMIT};
+use crate::json::{self, MAX_DEPTH};
 
-/// What shall happen to a value, and to what is in it.
+/// Edits of a value and of its members.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Wish {
+pub(super) struct EditTree {
     pub(super) action: Option<Action>,
     pub(super) members: Vec<(String, Self)>,
 }
@@ -17,37 +17,37 @@ pub(super) enum Action {
     Rename(String),
 }
 
-impl Wish {
-    /// Adds the wish for what stands at `path`.
+impl EditTree {
+    /// Adds an edit at `path`.
     pub(super) fn add(&mut self, path: &[&str], action: Action) -> Result<(), EditError> {
         let length = path.len();
-        let makes = matches!(action, Action::Set(_));
-        if (path.is_empty() && !makes) || length >= usize::try_from(DEPTH_LIMIT).unwrap_or(0) {
+        let creates = matches!(action, Action::Set(_));
+        if (path.is_empty() && !creates) || length >= usize::try_from(MAX_DEPTH).unwrap_or(0) {
             return Err(EditError::Path { length });
         }
         if let Action::Set(value) = &action {
             json::check(value.as_bytes())
                 .map_err(|source| EditError::Value { path: path.join("."), source })?;
         }
-        let mut wish = self;
+        let mut tree = self;
         for name in path {
-            if wish.action.is_some() {
+            if tree.action.is_some() {
                 return Err(EditError::Conflict { path: path.join(".") });
             }
-            wish = wish.member(name, makes);
+            tree = tree.member(name, creates);
         }
-        if wish.action.is_some() || !wish.members.is_empty() {
+        if tree.action.is_some() || !tree.members.is_empty() {
             return Err(EditError::Conflict { path: path.join(".") });
         }
-        wish.action = Some(action);
+        tree.action = Some(action);
         Ok(())
     }
 
-    /// The wish for the member `name`. Members come in the order in which they are made.
-    fn member(&mut self, name: &str, makes: bool) -> &mut Self {
+    /// Returns the edits of the member `name`. Members are in the order in which they are created.
+    fn member(&mut self, name: &str, creates: bool) -> &mut Self {
         let last = self.members.len();
         let index = match self.members.iter().position(|(known, _)| known == name) {
-            Some(index) if makes && !self.members[index].1.makes() => {
+            Some(index) if creates && !self.members[index].1.creates() => {
                 let member = self.members.remove(index);
                 self.members.push(member);
                 last - 1
@@ -61,24 +61,27 @@ impl Wish {
         &mut self.members[index].1
     }
 
-    /// Whether something has to be made if nothing is there.
-    pub(super) fn makes(&self) -> bool {
+    /// Returns whether the edits create a missing value.
+    pub(super) fn creates(&self) -> bool {
         matches!(self.action, Some(Action::Set(_)))
-            || self.members.iter().any(|(_, wish)| wish.makes())
+            || self.members.iter().any(|(_, tree)| tree.creates())
     }
 
-    /// The value where nothing is there yet.
+    /// Returns the value to create.
     pub(super) fn value(&self) -> String {
         match &self.action {
             Some(Action::Set(value)) => value.clone(),
-            _ => format!("{{{}}}", listed(self.members.iter().filter(|(_, wish)| wish.makes()))),
+            _ => format!(
+                "{{{}}}",
+                write_members(self.members.iter().filter(|(_, tree)| tree.creates()))
+            ),
         }
     }
 }
 
-/// New members, without the braces.
-pub(super) fn listed<'w>(members: impl Iterator<Item = &'w (String, Wish)>) -> String {
-    let written: Vec<_> =
-        members.map(|(name, wish)| format!("{}:{}", json::quote(name), wish.value())).collect();
-    written.join(",")
+/// Writes new members, without braces.
+pub(super) fn write_members<'w>(members: impl Iterator<Item = &'w (String, EditTree)>) -> String {
+    let members: Vec<_> =
+        members.map(|(name, tree)| format!("{}:{}", json::quote(name), tree.value())).collect();
+    members.join(",")
 }

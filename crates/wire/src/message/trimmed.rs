@@ -1,24 +1,24 @@
-//! A message from which something was taken out.
+//! Message without one of its arguments.
 
 use std::ops::Range;
 
-use super::{Kind, Message, Params, Whole};
+use super::{Message, MessageKind, MessageText, Params};
 use crate::{
     Id, Raw,
     json::{self, Members, Scanner, Slot},
 };
 
-/// The text of a message from which an argument was taken out. Every other byte is as it was, so where everything
-/// stands is known without reading it again.
+/// Text of a message without one argument. All other bytes are unchanged, so the positions of its parts are known
+/// without parsing it again.
 #[derive(Clone, Debug)]
-pub struct Cut {
+pub struct TrimmedMessage {
     text: String,
-    gone: Range<usize>,
+    removed: Range<usize>,
 }
 
 impl<'a> Message<'a> {
-    /// The text without the argument `name`, if it stands there once, as it should. What stands there in another way
-    /// is for [`Edits`](crate::Edits).
+    /// Removes the argument `name`, if `arguments` is an object that contains it once. In all other cases use
+    /// [`Edits`](crate::Edits).
     ///
     /// ```
     /// use stayput_wire::Message;
@@ -33,10 +33,11 @@ impl<'a> Message<'a> {
     /// # Ok::<(), stayput_wire::MessageError>(())
     /// ```
     #[must_use]
-    pub fn without_argument(&self, name: &str) -> Option<Cut> {
-        let (text, arguments) = (self.text(), self.inner.arguments.filter(|_| !self.inner.twice)?);
+    pub fn without_argument(&self, name: &str) -> Option<TrimmedMessage> {
+        let (text, arguments) =
+            (self.text(), self.inner.arguments.filter(|_| !self.inner.duplicate_arguments)?);
         let scanner = Scanner::starting_at(text, arguments.range().start);
-        let mut members = Members::of(scanner, 1)?;
+        let mut members = Members::new(scanner, 1)?;
         let (mut before, mut own, mut next) = (None, None, None);
         while let Some(slot) = members.next().ok()? {
             if json::is_text(&text[slot.key.clone()], name) {
@@ -50,57 +51,61 @@ impl<'a> Message<'a> {
             }
         }
         let Slot { key, value } = own?;
-        // With the comma behind it, or else with the one before.
-        let gone = match (next, before) {
+        // Includes the following comma, or else the preceding one.
+        let removed = match (next, before) {
             (Some(next), _) => key.start..next,
             (None, Some(before)) => before..value.end,
             (None, None) => key.start..value.end,
         };
-        let mut left = String::with_capacity(text.len() - gone.len());
-        left.push_str(&text[..gone.start]);
-        left.push_str(&text[gone.end..]);
-        Some(Cut { text: left, gone })
+        let mut rest = String::with_capacity(text.len() - removed.len());
+        rest.push_str(&text[..removed.start]);
+        rest.push_str(&text[removed.end..]);
+        Some(TrimmedMessage { text: rest, removed })
     }
 }
 
-impl Cut {
-    /// The text that is left.
+impl TrimmedMessage {
+    /// Returns the remaining text.
     #[must_use]
     pub fn text(&self) -> &str {
         &self.text
     }
 
-    /// The text that is left.
+    /// Returns the remaining text.
     #[must_use]
     pub fn into_text(self) -> String {
         self.text
     }
 
-    /// The message that is left of `whole`, which is the one that this was taken from.
+    /// Returns the remaining message. `whole` must be the message that was trimmed.
     #[must_use]
     pub fn message<'m>(&'m self, whole: &'m Message<'_>) -> Message<'m> {
         let moved = |raw: Raw<'_>| self.moved(raw);
         let kind = match &whole.kind {
-            Kind::Request { id, method, params } => Kind::Request {
-                id: Id::known(moved(id.raw())),
+            MessageKind::Request { id, method, params } => MessageKind::Request {
+                id: Id::trusted(moved(id.raw())),
                 method: (&**method).into(),
                 params: params.map(moved),
             },
-            Kind::Notification { method, params } => {
-                Kind::Notification { method: (&**method).into(), params: params.map(moved) }
+            MessageKind::Notification { method, params } => {
+                MessageKind::Notification { method: (&**method).into(), params: params.map(moved) }
             }
-            // These have no arguments.
+            // Other kinds have no arguments.
             other => other.clone(),
         };
-        let Params { name, arguments, meta, twice } = whole.inner;
+        let Params { name, arguments, meta, duplicate_arguments } = whole.inner;
         let (name, arguments, meta) = (name.map(moved), arguments.map(moved), meta.map(moved));
-        Message { whole: Whole(&self.text), kind, inner: Params { name, arguments, meta, twice } }
+        Message {
+            whole: MessageText(&self.text),
+            kind,
+            inner: Params { name, arguments, meta, duplicate_arguments },
+        }
     }
 
-    /// Where a value of the whole stands now. None of those that are known stands in what is gone.
+    /// Returns the new position of a value. None of the known values is inside the removed range.
     fn moved(&self, raw: Raw<'_>) -> Raw<'_> {
         let Range { start, end } = raw.range();
-        let place = |at: usize| if at > self.gone.start { at - self.gone.len() } else { at };
+        let place = |at: usize| if at > self.removed.start { at - self.removed.len() } else { at };
         Raw::cut(&self.text, place(start)..place(end))
     }
 }
@@ -114,9 +119,9 @@ mod tests {
     const NAMES: [&str; 4] = ["a", r"\u0061", "b", "aa"];
 
     proptest! {
-        /// What is left is what edits leave, and is what reading it again finds.
+        /// The result equals that of edits, and that of parsing again.
         #[test]
-        fn what_is_left_need_not_be_read_again(
+        fn trimmed_message_equals_a_parsed_one(
             names in proptest::collection::vec(0..NAMES.len(), 0..4),
             spaced in any::<bool>(),
             order in 0..3_usize,
@@ -146,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_object_loses_nothing() {
+    fn arguments_that_are_no_object_are_not_trimmed() {
         for params in
             ["null", "[]", "{}", r#"{"arguments":7}"#, r#"{"arguments":{"a":1},"arguments":{}}"#]
         {
