@@ -63,7 +63,7 @@ impl<'a> Raw<'a> {
             }
         }
         let mut scanner = members.into_scanner();
-        let whole = Self::cut(text, start.at()..behind.at());
+        let whole = Self::cut(text, start.at()..scanner.at());
         scanner.end().ok()?;
         Some((whole, found))
     }
