@@ -194,7 +194,7 @@ impl SessionRegistry {
         Ok(true)
     }
 
-    /// Opens a cached session unless it is known to have expired. The store is not asked: a session that ended
+    /// Opens a cached session unless it has expired or reports a loss. The store is not asked: a session that ended
     /// elsewhere has no state, and every read that finds nothing asks the store.
     pub(crate) fn cached(self: &Arc<Self>, key: CacheKey) -> Option<SessionGuard> {
         self.use_cached(self.cache.get(key)?)

@@ -119,9 +119,8 @@ impl SessionRef {
         head: &RequestHeaders<'_>,
         connection: Option<&Self>,
     ) -> Self {
-        let mut claims =
-            sources.iter().filter_map(|it| Self::implicit(*it, Some(head), connection));
-        claims.next().unwrap_or(Self::Missing)
+        let mut refs = sources.iter().filter_map(|it| Self::implicit(*it, Some(head), connection));
+        refs.next().unwrap_or(Self::Missing)
     }
 
     /// Reads a source that the client does not set on purpose.
@@ -189,8 +188,8 @@ fn texts<'s>(source: NameSource, names: &'s RequestNames<'_>) -> Vec<Option<Cow<
             names.argument.iter().map(|text| Some(text.as_ref().into())).collect()
         }
         NameSource::Meta => {
-            let ours = names.meta.iter().filter(|(key, _)| key == meta::SESSION);
-            ours.map(|(_, text)| Some(text.as_ref().into())).collect()
+            let values = names.meta.iter().filter(|(key, _)| key == meta::SESSION);
+            values.map(|(_, text)| Some(text.as_ref().into())).collect()
         }
         _ => {
             let Some(head) = names.head else { return Vec::new() };

@@ -53,7 +53,7 @@ impl SessionRegistry {
             match self.insert(record, Some(cache_key)).await {
                 // Another process was faster.
                 Err(OpenError::Store(StoreError::Taken { .. })) => {}
-                made => return made,
+                created => return created,
             }
         }
         Err(StoreError::Stale.into())
@@ -66,8 +66,8 @@ impl SessionRegistry {
         hash: HandleHash,
         body: Vec<u8>,
     ) -> Result<(), OpenError> {
-        let made = self.create(owner, true).await?;
-        self.attach_connection(hash, &made, body).await
+        let created = self.create(owner, true).await?;
+        self.attach_connection(hash, &created, body).await
     }
 
     /// Attaches a connection to a session.
@@ -124,9 +124,9 @@ impl SessionRegistry {
         let closed = over.ended.is_some_and(|it| it.reason == EndReason::Closed);
         let lost = !over.provisional && !closed;
         let generation = if lost { over.generation.next() } else { Generation::default() };
-        let made = self.create_generation(owner, generation).await?;
-        self.switch_connection(hash, &made).await?;
-        Ok(made)
+        let created = self.create_generation(owner, generation).await?;
+        self.switch_connection(hash, &created).await?;
+        Ok(created)
     }
 
     async fn confirm_by_use(&self, guard: &SessionGuard) -> Result<(), OpenError> {

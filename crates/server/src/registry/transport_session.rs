@@ -55,9 +55,9 @@ impl TransportSession {
         }
         let lost = over.filter(|it| it.ended.is_none_or(|it| it.reason != EndReason::Closed));
         let generation = lost.map_or(Generation::default(), |it| it.generation.next());
-        let made = registry.create_generation(&self.owner, generation).await?;
-        *target = Target { session: Some(made.session().id()), owned: true };
-        Ok(made)
+        let created = registry.create_generation(&self.owner, generation).await?;
+        *target = Target { session: Some(created.session().id()), owned: true };
+        Ok(created)
     }
 
     /// Switches to another session, which the transport does not end.

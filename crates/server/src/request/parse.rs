@@ -103,16 +103,15 @@ pub(crate) fn parse_body(
     if !may_name {
         return (from_headers(sessions, owner, head, kind), None);
     }
-    let params = Params::find(&message);
     let mut names = RequestNames::default();
-    let taken = params.arguments.filter(|_| kind == RequestKind::ToolCall).map(|arguments| {
-        let tool = params.name.and_then(Raw::text).unwrap_or_default();
+    let taken = message.arguments().filter(|_| kind == RequestKind::ToolCall).map(|arguments| {
+        let tool = message.name().and_then(Raw::text).unwrap_or_default();
         (arguments, take_arguments(arguments, sessions.has_own_argument(&tool), &mut names))
     });
     let taken = taken.filter(|(_, names)| !names.is_empty());
-    let (members, version) = params.meta.map(session_members).unwrap_or_default();
+    let (members, version) = message.meta().map(session_members).unwrap_or_default();
     names.meta = members;
-    let named = params.meta.filter(|_| names.meta.iter().any(|(key, _)| key == meta::SESSION));
+    let named = message.meta().filter(|_| names.meta.iter().any(|(key, _)| key == meta::SESSION));
     let modern = modern || version.is_some_and(|it| Era::from_version(&it) == Era::Modern);
     let edited = (taken.is_some() || named.is_some()).then(|| {
         let mut edits = message.edit();
@@ -127,29 +126,6 @@ pub(crate) fn parse_body(
         edits.apply().ok().map(|text| Bytes::from(text.into_owned()))
     });
     (info_from_names(sessions, owner, head, (names, kind, modern)), edited.flatten())
-}
-
-/// Parameters found in one pass. The last of several with the same name counts.
-#[derive(Default)]
-struct Params<'a> {
-    name: Option<Raw<'a>>,
-    arguments: Option<Raw<'a>>,
-    meta: Option<Raw<'a>>,
-}
-
-impl<'a> Params<'a> {
-    fn find(message: &Message<'a>) -> Self {
-        let mut found = Self::default();
-        for (key, value) in message.params().into_iter().flat_map(Raw::members) {
-            match key.text().as_deref() {
-                Some("name") => found.name = Some(value),
-                Some("arguments") => found.arguments = Some(value),
-                Some(meta::META) => found.meta = Some(value),
-                _ => {}
-            }
-        }
-        found
-    }
 }
 
 /// Completes the info with the session that the names refer to.

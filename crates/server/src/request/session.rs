@@ -181,10 +181,10 @@ impl RequestSession {
     /// Creates a provisional session and a handle for it.
     async fn mint(&self) -> Result<SessionGuard, OpenError> {
         let registry = self.sessions.registry();
-        let made = registry.create(&self.owner, true).await?;
-        let handle = registry.issue_handle(made.session()).await?;
+        let created = registry.create(&self.owner, true).await?;
+        let handle = registry.issue_handle(created.session()).await?;
         let _ = self.minted.set(handle);
-        Ok(made)
+        Ok(created)
     }
 
     fn reported_loss(&self) -> MutexGuard<'_, Option<SessionId>> {

@@ -164,17 +164,17 @@ async fn start(
     request_session.sessions().start_sweeper();
     let explicit = explicit_handle(request_session);
     let (guard, handle);
-    let made;
+    let opened;
     match (arguments.get("name"), explicit) {
         (Some(name), None) => {
-            made = open_by_name(request_session, name, arguments).await?;
-            (guard, handle) = (&made, None);
+            opened = open_by_name(request_session, name, arguments).await?;
+            (guard, handle) = (&opened, None);
         }
         (_, Some(given)) => (guard, handle) = (request_session.session().await?, given.cloned()),
         // R148, E31: the server mints the id and never takes one over from the caller.
         (None, None) => {
-            made = registry.create(request_session.owner(), false).await?;
-            (guard, handle) = (&made, None);
+            opened = registry.create(request_session.owner(), false).await?;
+            (guard, handle) = (&opened, None);
         }
     }
     let session = guard.session();
