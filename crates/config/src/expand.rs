@@ -1,7 +1,7 @@
 //! Expansion of `${NAME}` and similar in configuration values.
 
 use std::{
-    io::ReadResult,
+    io::Read,
     path::{Path, PathBuf},
 };
 
