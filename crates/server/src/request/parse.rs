@@ -279,8 +279,7 @@ mod tests {
         body: &str,
     ) -> (String, RequestKind, String) {
         let head = RequestHeaders::read(headers);
-        let (info, edited) =
-            super::parse_body(sessions, &Owner::anonymous(), &head, body.as_bytes());
+        let (info, edited) = parse_body(sessions, &Owner::anonymous(), &head, body.as_bytes());
         let session_ref = match info.session_ref {
             SessionRef::Key(key) => key.as_str().to_owned(),
             other => format!("{other:?}"),

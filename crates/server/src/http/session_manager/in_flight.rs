@@ -90,15 +90,15 @@ mod tests {
     /// Each call counts until its own response, in any order.
     #[test]
     fn request_is_in_flight_until_its_own_response() {
-        let ids = InFlight::default();
+        let in_flight = InFlight::default();
         let ids = [1, 2, 3].map(RequestId::Number);
-        ids.iter().for_each(|id| ids.insert(id.clone()));
-        assert_eq!(ids.len(), 3);
-        ids.remove(&ids[0]);
-        ids.insert(ids[1].clone());
-        ids.remove(&ids[2]);
-        assert!(!ids.is_empty());
-        ids.remove(&ids[1]);
-        assert!(ids.is_empty());
+        ids.iter().for_each(|id| in_flight.insert(id.clone()));
+        assert_eq!(in_flight.len(), 3);
+        in_flight.remove(&ids[0]);
+        in_flight.insert(ids[1].clone());
+        in_flight.remove(&ids[2]);
+        assert!(!in_flight.is_empty());
+        in_flight.remove(&ids[1]);
+        assert!(in_flight.is_empty());
     }
 }
