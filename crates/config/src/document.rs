@@ -1,4 +1,4 @@
-//! A configuration as it was written.
+//! Configuration file before it is parsed.
 
 use std::{
     fmt,
@@ -9,17 +9,17 @@ use std::{
 use stayput_wire::Raw;
 
 use crate::{
-    comments,
     environment::Environment,
     error::{ConfigError, Place, Problem},
-    expand::Around,
-    spot::{Read, Spot, Wrong},
+    expand::ExpandContext,
+    jsonc,
+    value::{ConfigValue, ReadResult, ValueError},
 };
 
-/// The most bytes a configuration may have: what is larger is another file.
-const SIZE_LIMIT: u64 = 4 << 20;
+/// Largest configuration file.
+const MAX_CONFIG_BYTES: u64 = 4 << 20;
 
-/// A configuration as it was written, and what stands around it.
+/// Text of a configuration file, with its path and environment.
 pub struct Document {
     text: String,
     origin: PathBuf,
@@ -27,10 +27,10 @@ pub struct Document {
 }
 
 impl Document {
-    /// The file `path`, in the environment of this process.
+    /// Reads the file `path`, with the environment of this process.
     ///
     /// # Errors
-    /// If it cannot be read.
+    /// Returns an error if the file is not readable.
     pub fn load(path: &Path) -> Result<Self, ConfigError> {
         let failed = |problem: Problem| ConfigError {
             file: path.to_owned(),
@@ -41,62 +41,65 @@ impl Document {
         let unreadable = |error: std::io::Error| failed(Problem::Unreadable(error.kind()));
         let file = std::fs::File::open(path).map_err(unreadable)?;
         let mut bytes = Vec::new();
-        file.take(SIZE_LIMIT + 1).read_to_end(&mut bytes).map_err(unreadable)?;
-        if bytes.len() as u64 > SIZE_LIMIT {
-            return Err(failed(Problem::TooLarge { limit: SIZE_LIMIT }));
+        file.take(MAX_CONFIG_BYTES + 1).read_to_end(&mut bytes).map_err(unreadable)?;
+        if bytes.len() as u64 > MAX_CONFIG_BYTES {
+            return Err(failed(Problem::TooLarge { limit: MAX_CONFIG_BYTES }));
         }
         let text = String::from_utf8(bytes).map_err(|_| failed(Problem::NotUtf8))?;
-        Ok(Self::new(text, path, Environment::of_process()))
+        Ok(Self::new(text, path, Environment::from_process()))
     }
 
-    /// A text which stands in the file `origin`.
+    /// Wraps the text of the file `origin`.
     #[must_use]
     pub fn new(text: impl Into<String>, origin: &Path, environment: Environment) -> Self {
         Self { text: text.into(), origin: origin.to_owned(), environment }
     }
 
-    /// The file itself, and those that it was found to depend on when it was read.
+    /// Returns the file itself and the files that it named when it was read.
     #[must_use]
     pub fn files(&self) -> Vec<PathBuf> {
         let mut files = vec![self.origin.clone()];
-        files.extend(self.environment.named_files());
+        files.extend(self.environment.recorded_files());
         files
     }
 
-    /// What `read` makes of the whole file.
+    /// Parses the file and passes its root value to `read`.
     ///
     /// # Errors
-    /// [`ConfigError`] says where in the file what is wrong, and what to do.
-    pub fn read<T>(&self, read: impl FnOnce(&Spot<'_>) -> Read<T>) -> Result<T, ConfigError> {
+    /// [`ConfigError`] names the place, the problem and the remedy.
+    pub fn read<T>(
+        &self,
+        read: impl FnOnce(&ConfigValue<'_>) -> ReadResult<T>,
+    ) -> Result<T, ConfigError> {
         let text = &*self.text;
         let broken = |at: usize, problem: Problem| {
-            self.error(Wrong { at, key: String::new(), problem: problem.into() })
+            self.locate(ValueError { at, key: String::new(), problem: problem.into() })
         };
         let plain =
-            comments::blanked(text).map_err(|unclosed| broken(unclosed.0, Problem::Comment))?;
+            jsonc::to_json(text).map_err(|unclosed| broken(unclosed.0, Problem::Comment))?;
         let root = Raw::parse(&plain)
             .map_err(|error| broken(error.at(), Problem::Syntax(error.kind())))?;
         let folder = folder_of(&self.origin);
-        let around = Around { environment: &self.environment, folder: &folder };
-        read(&Spot::root(root, around)).map_err(|wrong| self.error(wrong))
+        let context = ExpandContext { environment: &self.environment, folder: &folder };
+        read(&ConfigValue::root(root, context)).map_err(|error| self.locate(error))
     }
 
-    /// What is wrong, with its place in this file.
+    /// Adds file, line and column to an error.
     #[must_use]
-    pub fn error(&self, wrong: Wrong) -> ConfigError {
-        let Wrong { at, key, problem } = wrong;
-        let place = Some(Place::of(&self.text, at));
+    pub fn locate(&self, error: ValueError) -> ConfigError {
+        let ValueError { at, key, problem } = error;
+        let place = Some(Place::find(&self.text, at));
         ConfigError { file: self.origin.clone(), place, key, problem }
     }
 }
 
-/// The folder of a file, from the root on: what is relative to it must stay where it is.
+/// Returns the absolute folder of a file, so that relative paths do not depend on the working directory.
 fn folder_of(file: &Path) -> PathBuf {
     let whole = std::path::absolute(file).unwrap_or_else(|_| file.to_owned());
     whole.parent().map(Path::to_owned).unwrap_or_default()
 }
 
-/// Without the text: tokens and passwords stand in it.
+/// Omits the text, which contains tokens and passwords.
 impl fmt::Debug for Document {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Document({})", self.origin.display())

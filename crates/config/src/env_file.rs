@@ -1,11 +1,10 @@
-//! A file of environment variables, one in each line.
+//! Parser of environment files.
 
-/// The names and values of `text`, or the number of the first line that is neither empty, nor a
-/// comment, nor a variable.
+/// Returns the variables of `text`, or the number of the first invalid line.
 ///
-/// Values are taken as they are: quotes around one are taken off, and nothing in it has a meaning
-/// but for the escapes between double quotes. Other programs that read such files agree on no more.
-pub(crate) fn variables(text: &str) -> Result<Vec<(String, String)>, usize> {
+/// Surrounding quotes are removed, and escapes are decoded between double quotes. Nothing else has a meaning, because
+/// other programs do not agree on more.
+pub(crate) fn parse(text: &str) -> Result<Vec<(String, String)>, usize> {
     let mut found = Vec::new();
     for (at, line) in text.trim_start_matches('\u{feff}').lines().enumerate() {
         let line = line.trim();
@@ -18,18 +17,18 @@ pub(crate) fn variables(text: &str) -> Result<Vec<(String, String)>, usize> {
         if name.is_empty() || name.contains(char::is_whitespace) {
             return Err(at + 1);
         }
-        found.push((name.to_owned(), unquoted(value.trim()).ok_or(at + 1)?));
+        found.push((name.to_owned(), unquote(value.trim()).ok_or(at + 1)?));
     }
     Ok(found)
 }
 
-fn unquoted(value: &str) -> Option<String> {
+fn unquote(value: &str) -> Option<String> {
     if let Some(rest) = value.strip_prefix('\'') {
         let (inner, after) = rest.split_once('\'')?;
-        return is_over(after).then(|| inner.to_owned());
+        return is_end(after).then(|| inner.to_owned());
     }
     let Some(rest) = value.strip_prefix('"') else {
-        // A comment behind a value begins with a space; a # inside of one is part of it.
+        // A comment after a value starts with " #"; a # without space belongs to the value.
         let end = value.find(" #").unwrap_or(value.len());
         return Some(value[..end].trim_end().to_owned());
     };
@@ -37,7 +36,7 @@ fn unquoted(value: &str) -> Option<String> {
     let mut characters = rest.chars();
     loop {
         match characters.next()? {
-            '"' => return is_over(characters.as_str()).then_some(inner),
+            '"' => return is_end(characters.as_str()).then_some(inner),
             '\\' => inner.push(match characters.next()? {
                 'n' => '\n',
                 'r' => '\r',
@@ -49,8 +48,8 @@ fn unquoted(value: &str) -> Option<String> {
     }
 }
 
-/// Whether nothing but a comment follows.
-fn is_over(after: &str) -> bool {
+/// Returns whether only a comment follows.
+fn is_end(after: &str) -> bool {
     let after = after.trim_start();
     after.is_empty() || after.starts_with('#')
 }
@@ -60,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_line_is_a_variable() {
+    fn lines_are_parsed_as_variables() {
         let text = "\u{feff}# keys\n\nA=1\r\nexport B = two words # why\nC='#3 ${X}' # x\n\
                     D=\"a\\n\\\"b\\\"\"\nE=\nF=a#b=c\n";
         let expected = [
@@ -71,16 +70,16 @@ mod tests {
             ("E", ""),
             ("F", "a#b=c"),
         ];
-        let found = variables(text).unwrap();
+        let found = parse(text).unwrap();
         let found: Vec<(&str, &str)> =
             found.iter().map(|(a, b)| (a.as_str(), b.as_str())).collect();
         assert_eq!(found, expected);
     }
 
     #[test]
-    fn a_line_that_is_none_is_named() {
+    fn invalid_line_is_reported_by_number() {
         for text in ["A=1\nsecret", "A=1\n=x", "A=1\nA B=x", "A=1\nB='x", "A=1\nB=\"x\" y"] {
-            assert_eq!(variables(text), Err(2), "{text}");
+            assert_eq!(parse(text), Err(2), "{text}");
         }
     }
 }

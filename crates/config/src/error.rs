@@ -1,23 +1,23 @@
-//! What is wrong with a configuration.
+//! Errors of a configuration.
 
 use std::{fmt, path::PathBuf};
 
 use stayput_upstream::ServerProblem;
 use stayput_wire::json::SyntaxKind;
 
-/// A configuration that cannot be used: which file, where in it, and what to do.
+/// Error of a configuration: file, place, problem and remedy.
 ///
-/// Values are not repeated: tokens and passwords stand among them.
+/// Values are not repeated, because they may be tokens and passwords.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfigError {
     pub(crate) file: PathBuf,
     pub(crate) place: Option<Place>,
-    /// The way to the value, such as `mcpServers.notes.env.TOKEN`; empty for the whole file.
+    /// Path of the value, such as `mcpServers.notes.env.TOKEN`; empty for the whole file.
     pub(crate) key: String,
     pub(crate) problem: Box<Problem>,
 }
 
-/// Line and column, both from 1; a column is a character.
+/// Line and column, both from 1. A column is a character.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
     pub(crate) line: usize,
@@ -25,7 +25,7 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    pub(crate) fn of(text: &str, at: usize) -> Self {
+    pub(crate) fn find(text: &str, at: usize) -> Self {
         let before = text.get(..at).unwrap_or(text);
         let line = before.bytes().filter(|byte| *byte == b'\n').count() + 1;
         let begin = before.rfind('\n').map_or(0, |end| end + 1);
@@ -48,7 +48,7 @@ impl fmt::Display for ConfigError {
 
 impl std::error::Error for ConfigError {}
 
-/// What can be wrong with a configuration.
+/// Problem of a configuration.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Problem {
@@ -58,10 +58,10 @@ pub enum Problem {
     /// The file is too large.
     #[error("the file has more than {limit} bytes, too many for a configuration")]
     TooLarge {
-        /// The most that there may be.
+        /// Largest size in bytes.
         limit: u64,
     },
-    /// The file is no text.
+    /// The file is not UTF-8.
     #[error("the file is not UTF-8; save it as such")]
     NotUtf8,
     /// The file is not JSON.
@@ -70,40 +70,40 @@ pub enum Problem {
     /// A comment has no end.
     #[error("this comment has no end; add */")]
     Comment,
-    /// A value is of another kind.
+    /// A value has the wrong type or form.
     #[error("this must be {expected}")]
     Form {
-        /// What it must be.
+        /// Description of the expected form.
         expected: &'static str,
     },
-    /// A key of ours that there is not.
-    #[error("there is no such key; the nearest that there is, is \"{nearest}\"")]
+    /// Unknown key.
+    #[error("unknown key; the most similar one is \"{nearest}\"")]
     UnknownKey {
-        /// What was meant, most likely.
+        /// Most similar known key.
         nearest: &'static str,
     },
-    /// A word that is none of the few that there are.
-    #[error("there is no such value; the nearest that there is, is \"{nearest}\"")]
+    /// Unknown word.
+    #[error("unknown value; the most similar one is \"{nearest}\"")]
     UnknownValue {
-        /// What was meant, most likely.
+        /// Most similar known word.
         nearest: &'static str,
     },
-    /// A key that stands twice in one object.
-    #[error("this key stands here twice; keep one of them")]
+    /// Duplicate key in an object.
+    #[error("this key is here twice; keep one of them")]
     Twice,
-    /// There is no list of servers.
+    /// No server list.
     #[error("no servers are configured; add \"mcpServers\" with at least one")]
     NoServers,
-    /// A name that a server cannot have.
+    /// Invalid name of a server.
     #[error(
         "this name cannot be part of a path; use 1 to 64 letters, digits, '.', '_' and '-', \
          and not dots alone"
     )]
     Name,
-    /// Two names that some take for one.
+    /// Two names that differ in letter case at most.
     #[error("another server is called {other:?}, which differs in letter case at most; rename one")]
     SameName {
-        /// The other one.
+        /// Name of the other server.
         other: String,
     },
     /// Neither command nor URL.
@@ -112,90 +112,90 @@ pub enum Problem {
     /// Command and URL.
     #[error("it has both \"command\" and \"url\"; keep one, or say which by \"type\"")]
     TwoTransports,
-    /// Something that its kind needs is missing.
-    #[error("its \"type\" needs \"{needs}\", and there is none")]
+    /// A key that the transport needs is missing.
+    #[error("its \"type\" needs \"{needs}\", which is missing")]
     Needs {
-        /// What is missing.
+        /// Missing key.
         needs: &'static str,
     },
-    /// A variable that is not set.
+    /// Environment variable that is not set.
     #[error("the environment variable {name} is not set; set it, or write ${{{name}:-default}}")]
     Unset {
-        /// Its name.
+        /// Name of the variable.
         name: String,
     },
-    /// A `${` without an end.
+    /// `${` without `}`.
     #[error("a ${{ is not closed; add a }}, or write $${{ for a plain one")]
     Unclosed,
-    /// A `${…}` that means nothing.
+    /// Unknown `${…}`.
     #[error(
-        "${{{name}}} is nothing that can be filled in; there are ${{NAME}}, ${{NAME:-default}}, \
+        "${{{name}}} is not a known expansion; there are ${{NAME}}, ${{NAME:-default}}, \
          ${{env:NAME}}, ${{file:PATH}} and ${{stayput}}; write $${{ for a plain one"
     )]
     UnknownExpansion {
-        /// Its name.
+        /// Text between the braces.
         name: String,
     },
-    /// A value of each session, where there is none.
-    #[error("${{{name}}} has a value for each session only; it cannot stand here")]
+    /// Session value in a place that is not expanded per session.
+    #[error("${{{name}}} has a value for each session only; it cannot be used here")]
     NotHere {
-        /// Its name.
+        /// Text between the braces.
         name: String,
     },
-    /// A dollar before a `${…}`.
+    /// `$` before a `${…}`, which would escape it.
     #[error(
         "the value before ${{{name}}} ends with $, which would change its meaning; separate them"
     )]
     Dollar {
-        /// Its name.
+        /// Text between the braces.
         name: String,
     },
-    /// A `${…}` in another.
-    #[error("a ${{ cannot stand inside another; use a variable of its own")]
+    /// Nested `${…}`.
+    #[error("a ${{ cannot be inside another; use a variable of its own")]
     Nested,
     /// A file that the configuration names cannot be read.
     #[error("the file {file:?} cannot be read ({kind}); check its name and its permissions")]
     File {
-        /// Which file.
+        /// Path of the file.
         file: PathBuf,
-        /// What the system says.
+        /// Error of the operating system.
         kind: std::io::ErrorKind,
     },
-    /// Such a file is too large.
+    /// A file that the configuration names is too large.
     #[error("the file {file:?} has more than {limit} bytes, too many for a value")]
     LargeFile {
-        /// Which file.
+        /// Path of the file.
         file: PathBuf,
-        /// The most that there may be.
+        /// Largest size in bytes.
         limit: u64,
     },
-    /// Such a file is no text.
+    /// A file that the configuration names is not UTF-8.
     #[error("the file {file:?} is not text in UTF-8")]
     BinaryFile {
-        /// Which file.
+        /// Path of the file.
         file: PathBuf,
     },
-    /// A line of such a file is no variable.
+    /// Invalid line of an environment file.
     #[error("line {line} of {file:?} is not of the form NAME=value")]
     EnvLine {
-        /// Which file.
+        /// Path of the file.
         file: PathBuf,
-        /// Which line.
+        /// Number of the line, from 1.
         line: usize,
     },
-    /// There is no folder of the user.
-    #[error("~ stands for the folder of the user, and HOME is not set; write the whole path")]
+    /// `~` without a home folder.
+    #[error("~ means the home folder, and HOME is not set; write the whole path")]
     NoHome,
-    /// The running program is not known.
+    /// The path of the running program is unknown.
     #[error("the path of the running program is not known; write it out")]
     NoProgram,
-    /// A folder that is no text.
+    /// A folder that is not UTF-8.
     #[error("the folder of this file is not UTF-8; write the whole path")]
     Folder,
-    /// What is wrong with a server as it is written.
+    /// Invalid server definition.
     #[error("{0}")]
     Server(ServerProblem),
-    /// What else is wrong, as a sentence.
+    /// Any other problem, as a sentence.
     #[error("{0}")]
     Other(String),
 }

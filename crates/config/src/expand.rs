@@ -1,4 +1,4 @@
-//! What is filled in when a configuration is read: `${NAME}` and its like.
+//! Expansion of `${NAME}` and similar in configuration values.
 
 use std::{
     io::Read,
@@ -7,53 +7,54 @@ use std::{
 
 use crate::{environment::Environment, error::Problem};
 
-/// The most bytes of a file whose text becomes a value: a key or a certificate is much smaller.
-const FILE_LIMIT: u64 = 64 << 10;
+/// Largest file whose text becomes a value. Keys and certificates are much smaller.
+const MAX_FILE_BYTES: u64 = 64 << 10;
 
-/// What is longer is no name.
-const NAME_SHOWN: usize = 64;
+/// Longest name that an error shows.
+const MAX_SHOWN_NAME: usize = 64;
 
-/// What stands around a configuration.
+/// Environment and folder used for expansion.
 #[derive(Clone, Copy, Debug)]
-pub struct Around<'a> {
-    /// Where the values of variables come from.
+pub struct ExpandContext<'a> {
+    /// Source of variables.
     pub environment: &'a Environment,
-    /// The folder of the file.
+    /// Folder of the configuration file.
     pub folder: &'a Path,
 }
 
-/// Who reads a text after it was filled in.
+/// Use of an expanded text.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Reader {
-    /// A server's template, which fills in `${session.…}` and `${owner.…}` and takes `$${` away.
+pub(crate) enum Target {
+    /// Template of a server, which expands `${session.…}` and `${owner.…}` later and unescapes `$${`.
     Template,
-    /// Nobody.
-    Nobody,
+    /// Text that is not expanded again.
+    Final,
 }
 
-impl Around<'_> {
-    /// The text with everything filled in that is known now.
-    pub(crate) fn fill(self, text: &str, reader: Reader) -> Result<String, Problem> {
-        let mut filled = Filled { text: String::with_capacity(text.len()), reader, open: false };
+impl ExpandContext<'_> {
+    /// Expands everything that is known now.
+    pub(crate) fn expand(self, text: &str, target: Target) -> Result<String, Problem> {
+        let mut expansion =
+            Expansion { text: String::with_capacity(text.len()), target, dollar_pending: false };
         let mut rest = text;
         while let Some(at) = rest.find("${") {
             if rest[..at].ends_with('$') {
-                filled.literal(&rest[..at - 1]);
-                filled.escape();
+                expansion.literal(&rest[..at - 1]);
+                expansion.escape();
                 rest = &rest[at + 2..];
                 continue;
             }
-            filled.literal(&rest[..at]);
+            expansion.literal(&rest[..at]);
             let (name, after) = rest[at + 2..].split_once('}').ok_or(Problem::Unclosed)?;
             if name.starts_with("session.") || name.starts_with("owner.") {
-                filled.later(name)?;
+                expansion.deferred(name)?;
             } else {
-                filled.value(&self.value(name)?);
+                expansion.value(&self.value(name)?);
             }
             rest = after;
         }
-        filled.literal(rest);
-        Ok(filled.text)
+        expansion.literal(rest);
+        Ok(expansion.text)
     }
 
     fn value(self, name: &str) -> Result<String, Problem> {
@@ -64,7 +65,7 @@ impl Around<'_> {
             return self.environment.program().map(str::to_owned).ok_or(Problem::NoProgram);
         }
         if let Some(path) = name.strip_prefix("file:") {
-            return self.file_value(path).inspect(|value| self.environment.note_filled(value));
+            return self.file_value(path).inspect(|value| self.environment.record_filled(value));
         }
         let variable = name.strip_prefix("env:").unwrap_or(name);
         let (variable, default) = match variable.split_once(":-") {
@@ -72,14 +73,14 @@ impl Around<'_> {
             None => (variable, None),
         };
         if !is_name(variable) {
-            return Err(Problem::UnknownExpansion { name: shown(variable) });
+            return Err(Problem::UnknownExpansion { name: displayable(variable) });
         }
         let value = self.environment.variable(variable);
         if let Some(value) = &value {
-            self.environment.note_filled(value);
+            self.environment.record_filled(value);
         }
         match default {
-            // As in a shell, an empty value is none.
+            // As in a shell, an empty value counts as unset.
             Some(default) => {
                 Ok(value.filter(|value| !value.is_empty()).unwrap_or(default.to_owned()))
             }
@@ -98,40 +99,40 @@ impl Around<'_> {
         Ok(text)
     }
 
-    /// A file that the configuration names, and on whose text it depends, see [`crate::Document::files`].
+    /// Returns the path of a file that the configuration depends on, and records it for [`crate::Document::files`].
     ///
     /// # Errors
-    /// As for [`Around::path`].
+    /// Fails like [`ExpandContext::path`].
     pub fn file(self, path: &str) -> Result<PathBuf, Problem> {
         let file = self.path(path)?;
-        self.environment.name_file(&file);
+        self.environment.record_file(&file);
         Ok(file)
     }
 
-    /// The text of a file that the configuration names.
+    /// Reads a file that the configuration names.
     pub(crate) fn read(self, path: &str) -> Result<String, Problem> {
         let file = self.file(path)?;
         let failed =
             |error: std::io::Error| Problem::File { file: file.clone(), kind: error.kind() };
         let mut bytes = Vec::new();
         let opened = std::fs::File::open(&file).map_err(failed)?;
-        opened.take(FILE_LIMIT + 1).read_to_end(&mut bytes).map_err(failed)?;
-        if bytes.len() as u64 > FILE_LIMIT {
-            return Err(Problem::LargeFile { file, limit: FILE_LIMIT });
+        opened.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes).map_err(failed)?;
+        if bytes.len() as u64 > MAX_FILE_BYTES {
+            return Err(Problem::LargeFile { file, limit: MAX_FILE_BYTES });
         }
         String::from_utf8(bytes).map_err(|_| Problem::BinaryFile { file })
     }
 
-    /// A path that the configuration names, from the folder of the configuration on.
+    /// Resolves a path relative to the folder of the configuration.
     ///
     /// # Errors
-    /// If it begins with `~`, and there is no folder of the user.
+    /// Returns an error if the path starts with `~` and there is no home folder.
     pub fn path(self, path: &str) -> Result<PathBuf, Problem> {
-        Ok(self.folder.join(self.at_home(path)?))
+        Ok(self.folder.join(self.expand_home(path)?))
     }
 
-    /// A path with the user's folder for `~/`.
-    pub(crate) fn at_home(self, path: &str) -> Result<PathBuf, Problem> {
+    /// Replaces `~/` by the home folder.
+    pub(crate) fn expand_home(self, path: &str) -> Result<PathBuf, Problem> {
         match path.strip_prefix("~/").or((path == "~").then_some("")) {
             Some(rest) => Ok(self.environment.home().ok_or(Problem::NoHome)?.join(rest)),
             None => Ok(path.into()),
@@ -144,37 +145,37 @@ fn is_name(name: &str) -> bool {
     !name.is_empty() && name.bytes().all(word) && !name.as_bytes()[0].is_ascii_digit()
 }
 
-/// A name for an error. What looks like none may be a part of a password.
-fn shown(name: &str) -> String {
+/// Returns a name for an error message. Anything that does not look like a name may be part of a password.
+fn displayable(name: &str) -> String {
     let word = |c: u8| c.is_ascii_alphanumeric() || b"_-.:".contains(&c);
-    if name.len() <= NAME_SHOWN && name.bytes().all(word) {
+    if name.len() <= MAX_SHOWN_NAME && name.bytes().all(word) {
         name.to_owned()
     } else {
         "…".to_owned()
     }
 }
 
-/// A value as it is, for a text that is read as a template later: nothing in it has a meaning.
+/// Escapes a value, so that a template takes it literally.
 pub(crate) fn escaped(value: &str) -> String {
     value.replace("${", "$${")
 }
 
-/// The text so far.
-struct Filled {
+/// Expanded text so far.
+struct Expansion {
     text: String,
-    reader: Reader,
-    /// A value ended with a dollar: a brace behind it would get a meaning that nobody wrote.
-    open: bool,
+    target: Target,
+    /// Set if a value ended with `$`. A following `{` would then start an expansion.
+    dollar_pending: bool,
 }
 
-impl Filled {
+impl Expansion {
     fn literal(&mut self, text: &str) {
         if text.is_empty() {
             return;
         }
         self.close(text);
         self.text.push_str(text);
-        self.open = false;
+        self.dollar_pending = false;
     }
 
     fn value(&mut self, value: &str) {
@@ -182,37 +183,37 @@ impl Filled {
             return;
         }
         self.close(value);
-        match self.reader {
-            Reader::Template => self.text.push_str(&escaped(value)),
-            Reader::Nobody => self.text.push_str(value),
+        match self.target {
+            Target::Template => self.text.push_str(&escaped(value)),
+            Target::Final => self.text.push_str(value),
         }
-        self.open = value.ends_with('$');
+        self.dollar_pending = value.ends_with('$');
     }
 
     fn close(&mut self, next: &str) {
-        if self.open && self.reader == Reader::Template && next.starts_with('{') {
+        if self.dollar_pending && self.target == Target::Template && next.starts_with('{') {
             self.text.push('$');
         }
     }
 
-    /// `$${`, as it was written.
+    /// Appends an escaped `${`.
     fn escape(&mut self) {
-        let kept = if self.reader == Reader::Template { "$${" } else { "${" };
-        self.text.push_str(kept);
-        self.open = false;
+        let escaped = if self.target == Target::Template { "$${" } else { "${" };
+        self.text.push_str(escaped);
+        self.dollar_pending = false;
     }
 
-    fn later(&mut self, name: &str) -> Result<(), Problem> {
-        if self.reader == Reader::Nobody {
-            return Err(Problem::NotHere { name: shown(name) });
+    fn deferred(&mut self, name: &str) -> Result<(), Problem> {
+        if self.target == Target::Final {
+            return Err(Problem::NotHere { name: displayable(name) });
         }
-        if self.open {
-            return Err(Problem::Dollar { name: shown(name) });
+        if self.dollar_pending {
+            return Err(Problem::Dollar { name: displayable(name) });
         }
         self.text.push_str("${");
         self.text.push_str(name);
         self.text.push('}');
-        self.open = false;
+        self.dollar_pending = false;
         Ok(())
     }
 }
@@ -221,7 +222,7 @@ impl Filled {
 mod tests {
     use super::*;
 
-    fn filled(text: &str, reader: Reader) -> Result<String, Problem> {
+    fn expand(text: &str, target: Target) -> Result<String, Problem> {
         let variables = [
             ("X", "ex"),
             ("EMPTY", ""),
@@ -229,17 +230,17 @@ mod tests {
             ("BRACE", "{b}"),
             ("ODD", "${session.dir}"),
         ];
-        let environment = Environment::of(&variables, "/bin/stayput");
-        let around = Around { environment: &environment, folder: Path::new("/nowhere") };
-        around.fill(text, reader)
+        let environment = Environment::from_variables(&variables, "/bin/stayput");
+        let context = ExpandContext { environment: &environment, folder: Path::new("/nowhere") };
+        context.expand(text, target)
     }
 
     fn template(text: &str) -> String {
-        filled(text, Reader::Template).unwrap()
+        expand(text, Target::Template).unwrap()
     }
 
     #[test]
-    fn variables_are_filled_in() {
+    fn variables_are_expanded() {
         for (text, value) in [
             ("", ""),
             ("a$b {x} $", "a$b {x} $"),
@@ -250,41 +251,41 @@ mod tests {
             ("${stayput}", "/bin/stayput"),
         ] {
             assert_eq!(template(text), value, "{text}");
-            assert_eq!(filled(text, Reader::Nobody).unwrap(), value, "{text}");
+            assert_eq!(expand(text, Target::Final).unwrap(), value, "{text}");
         }
     }
 
     #[test]
-    fn what_a_server_fills_in_is_left_for_it() {
+    fn session_values_are_left_for_the_template() {
         assert_eq!(template("${session.dir}/${X}"), "${session.dir}/ex");
         assert_eq!(template("$${X}$${session.dir}"), "$${X}$${session.dir}");
         assert_eq!(template("$$${X}"), "$$${X}");
-        assert_eq!(filled("$${X}", Reader::Nobody).unwrap(), "${X}");
-        let error = filled("${session.dir}", Reader::Nobody).unwrap_err();
+        assert_eq!(expand("$${X}", Target::Final).unwrap(), "${X}");
+        let error = expand("${session.dir}", Target::Final).unwrap_err();
         assert!(error.to_string().contains("session.dir"));
     }
 
-    /// A password is a password, whatever it looks like.
+    /// A secret that looks like a template is taken literally.
     #[test]
-    fn a_value_is_never_read_as_a_template() {
+    fn value_is_never_read_as_a_template() {
         assert_eq!(template("${ODD}"), "$${session.dir}");
-        assert_eq!(filled("${ODD}", Reader::Nobody).unwrap(), "${session.dir}");
+        assert_eq!(expand("${ODD}", Target::Final).unwrap(), "${session.dir}");
         assert_eq!(template("${DOLLAR}${BRACE}"), "a$${b}");
         assert_eq!(template("${DOLLAR}{b}"), "a$${b}");
-        assert_eq!(filled("${DOLLAR}{b}", Reader::Nobody).unwrap(), "a${b}");
-        let error = filled("${DOLLAR}${session.dir}", Reader::Template).unwrap_err();
+        assert_eq!(expand("${DOLLAR}{b}", Target::Final).unwrap(), "a${b}");
+        let error = expand("${DOLLAR}${session.dir}", Target::Template).unwrap_err();
         assert!(error.to_string().contains("ends with $"));
     }
 
     #[test]
-    fn what_cannot_be_filled_in_is_said() {
+    fn invalid_expansion_is_reported() {
         for (text, says) in [
             ("${NO}", "NO is not set"),
             ("${env:NO}", "NO is not set"),
             ("${NO", "not closed"),
             ("${input:token}", "${input:token}"),
-            ("${}", "nothing that can be filled in"),
-            ("${1}", "nothing that can be filled in"),
+            ("${}", "not a known expansion"),
+            ("${1}", "not a known expansion"),
             ("${A-B:-s3cret}", "${A-B}"),
             ("x${s3cret!}", "${…}"),
             ("${NO:-${X}}", "inside another"),
@@ -292,7 +293,7 @@ mod tests {
             ("${file:no/such}", "/nowhere/no/such"),
             ("${file:~/x}", "HOME"),
         ] {
-            let error = filled(text, Reader::Template).unwrap_err().to_string();
+            let error = expand(text, Target::Template).unwrap_err().to_string();
             assert!(error.contains(says) && !error.contains("s3cret"), "{text}: {error}");
         }
     }

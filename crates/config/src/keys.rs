@@ -1,16 +1,16 @@
-//! Every key of a server that has a meaning, once. The schema in `docs` has the same ones, which a test sees to.
+//! Known keys of a server. A test compares them with the JSON schema in `docs`.
 
-/// Where servers stand. The second is how VS Code calls it.
+/// Keys of the server list. VS Code uses the second one.
 pub const SERVERS: [&str; 2] = ["mcpServers", "servers"];
 
-/// Our own settings: of the file, and of each server.
+/// Key of Stayput's own settings, in the file and in each server.
 pub const STAYPUT: &str = "stayput";
 
-/// Of a server. Everything else in an entry belongs to other programs.
+/// Keys of a server. Other keys belong to other programs.
 pub const ENTRY: &[&str] =
     &["type", "command", "args", "env", "envFile", "cwd", "url", "headers", "disabled", STAYPUT];
 
-/// Of `stayput` in a server.
+/// Keys of `stayput` in a server.
 pub const SERVER: &[&str] = &[
     "isolation",
     "era",
@@ -26,8 +26,8 @@ pub const SERVER: &[&str] = &[
     "for",
 ];
 
-/// Of `warm`.
+/// Keys of `warm`.
 pub const WARM: &[&str] = &["count", "max_age"];
 
-/// Of `tools`.
+/// Keys of `tools`.
 pub const TOOLS: &[&str] = &["allow", "deny"];

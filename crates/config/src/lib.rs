@@ -1,33 +1,32 @@
-//! The file of MCP servers that people already have, read with errors that name the line.
+//! Configuration files of MCP servers, read with errors that name the line.
 //!
-//! Servers stand in `mcpServers` (VS Code: `servers`) as other programs write them. What is ours stands in
-//! objects that are called `stayput`, so that no other program stumbles over it. There an unknown key is an
-//! error; everywhere else it is somebody else's.
+//! Servers are in `mcpServers` (VS Code: `servers`), in the format that other programs use. Settings of Stayput are
+//! in objects called `stayput`, which other programs ignore. An unknown key is an error there, and ignored elsewhere.
 //!
-//! [`Servers::load`] is for who wants the servers of a file. Who has settings of its own at the top of the file
-//! reads them as [`Spot`]s of the [`Document`].
+//! [`Servers::load`] reads the servers of a file. A program with its own settings in the file reads them as
+//! [`ConfigValue`]s of the [`Document`].
 
-mod admission;
-mod choices;
-mod comments;
+mod claim_filter;
 mod document;
-mod entry;
 mod env_file;
 mod environment;
 mod error;
 mod expand;
+mod jsonc;
 pub mod keys;
+mod server_options;
 mod servers;
-mod spot;
-mod tools;
+mod tool_filter;
+mod transport;
 mod units;
+mod value;
 
-pub use admission::For;
-pub use choices::{Handles, OnLoss};
+pub use claim_filter::ClaimFilter;
 pub use document::Document;
 pub use environment::Environment;
 pub use error::{ConfigError, Problem};
-pub use expand::Around;
-pub use servers::{Configured, Servers};
-pub use spot::{Member, Read, Spot, Table, Wrong};
-pub use tools::Tools;
+pub use expand::ExpandContext;
+pub use server_options::{Handles, OnLoss};
+pub use servers::{ServerEntry, Servers};
+pub use tool_filter::ToolFilter;
+pub use value::{ConfigObject, ConfigValue, Member, ReadResult, ValueError};

@@ -1,111 +1,113 @@
-//! The servers of a configuration.
+//! Servers of a configuration.
 
 use std::path::Path;
 
 use stayput_upstream::Server;
 
 use crate::{
-    admission::For,
-    choices::{Choices, Handles, OnLoss},
+    claim_filter::ClaimFilter,
     document::Document,
-    entry,
     environment::Environment,
     error::{ConfigError, Problem},
     keys,
-    spot::{Member, Read, Spot, Table, Wrong},
-    tools::Tools,
+    server_options::{Handles, OnLoss, ServerOptions},
+    tool_filter::ToolFilter,
+    transport,
+    value::{ConfigObject, ConfigValue, Member, ReadResult, ValueError},
 };
 
-/// The servers of a configuration, checked.
+/// Servers of a configuration, validated.
 #[derive(Debug, Default)]
 pub struct Servers {
-    /// In the order of the file, without those that are disabled.
-    pub found: Vec<Configured>,
-    /// What was passed over, as sentences.
+    /// Enabled servers in the order of the file.
+    pub entries: Vec<ServerEntry>,
+    /// Warnings about ignored entries and keys, as sentences.
     pub warnings: Vec<String>,
-    /// Servers that were passed over because a variable is not set, and what is wrong with each.
-    pub unset: Vec<(String, Wrong)>,
-    forgiving: bool,
+    /// Servers skipped because a variable is unset, each with its error.
+    pub unset: Vec<(String, ValueError)>,
+    skip_unset: bool,
     listed: bool,
     names: Vec<String>,
 }
 
-/// A server, and what was chosen for it beside.
+/// Server with its gateway options.
 #[derive(Clone, Debug)]
-pub struct Configured {
-    /// How it is reached and kept.
+pub struct ServerEntry {
+    /// Transport and upstream options.
     pub server: Server,
-    /// What becomes of calls that a loss has hit.
+    /// Reaction to calls that a loss affects.
     pub on_loss: OnLoss,
-    /// Which of its tools may be used.
-    pub tools: Tools,
-    /// Whose clients pass handles as an argument of its tools.
+    /// Tools that may be used.
+    pub tools: ToolFilter,
+    /// Clients that pass the handle as an argument of its tools.
     pub handles: Handles,
-    /// Whom it is for.
-    pub whom: For,
+    /// Claims that an owner needs to use the server.
+    pub claims: ClaimFilter,
 }
 
 impl Servers {
-    /// The servers in the file `path`, in the environment of this process. Settings at the top of the file
-    /// are for the gateway and are not looked at.
+    /// Reads the servers of the file `path`, with the environment of this process. Gateway settings in the file are
+    /// ignored.
     ///
     /// # Errors
-    /// [`ConfigError`] says where in the file what is wrong, and what to do.
+    /// [`ConfigError`] names the place, the problem and the remedy.
     pub fn load(path: &Path) -> Result<Self, ConfigError> {
-        Document::load(path)?.read(|root| Self::read(root, &root.table()?))
+        Document::load(path)?.read(|root| Self::read(root, &root.object()?))
     }
 
-    /// The same of a text which stands in the file `origin`, or could.
+    /// Reads the servers of a text as if it were the file `origin`.
     ///
     /// # Errors
-    /// As for [`Servers::load`].
+    /// Fails like [`Servers::load`].
     pub fn parse(text: &str, origin: &Path) -> Result<Self, ConfigError> {
-        let document = Document::new(text, origin, Environment::of_process());
-        document.read(|root| Self::read(root, &root.table()?))
+        let document = Document::new(text, origin, Environment::from_process());
+        document.read(|root| Self::read(root, &root.object()?))
     }
 
-    /// The servers of a file, whose members are `file`.
+    /// Reads the servers of a parsed file, whose members are `file`.
     ///
     /// # Errors
-    /// If there are none, or one of them is written wrong.
-    pub fn read(root: &Spot<'_>, file: &Table<'_>) -> Read<Self> {
+    /// Returns an error if there are no servers, or one is invalid.
+    pub fn read(root: &ConfigValue<'_>, file: &ConfigObject<'_>) -> ReadResult<Self> {
         Self::default().fill(root, file)
     }
 
-    /// The same, but a server that needs a variable which is not set is passed over: it is in
-    /// [`Servers::unset`].
+    /// Does the same, but skips servers that need an unset variable. They are in [`Servers::unset`].
     ///
     /// # Errors
-    /// If there are none, or one of them is written wrong.
-    pub fn read_forgiving(root: &Spot<'_>, file: &Table<'_>) -> Read<Self> {
-        Self { forgiving: true, ..Self::default() }.fill(root, file)
+    /// Returns an error if there are no servers, or one is invalid.
+    pub fn read_skipping_unset(
+        root: &ConfigValue<'_>,
+        file: &ConfigObject<'_>,
+    ) -> ReadResult<Self> {
+        Self { skip_unset: true, ..Self::default() }.fill(root, file)
     }
 
-    fn fill(self, root: &Spot<'_>, file: &Table<'_>) -> Read<Self> {
+    fn fill(self, root: &ConfigValue<'_>, file: &ConfigObject<'_>) -> ReadResult<Self> {
         let mut servers = self;
         for list in keys::SERVERS.into_iter().filter_map(|key| file.get(key)) {
-            servers.take(list)?;
+            servers.add_list(list)?;
         }
         if !servers.listed {
-            return Err(root.wrong(Problem::NoServers));
+            return Err(root.error(Problem::NoServers));
         }
-        if servers.found.is_empty() && servers.unset.is_empty() {
+        if servers.entries.is_empty() && servers.unset.is_empty() {
             servers.warnings.push("no server is enabled, so there is nothing to serve".to_owned());
         }
         Ok(servers)
     }
 
-    fn take(&mut self, list: &Spot<'_>) -> Read<()> {
+    fn add_list(&mut self, list: &ConfigValue<'_>) -> ReadResult<()> {
         self.listed = true;
-        for member in list.table()?.iter() {
-            self.name(member)?;
-            let table = member.value.table()?;
-            if entry::is_disabled(&table)? {
+        for member in list.object()?.iter() {
+            self.check_name(member)?;
+            let object = member.value.object()?;
+            if transport::is_disabled(&object)? {
                 continue;
             }
-            match self.add(member, &table) {
-                Err(wrong) if self.forgiving && wrong.is_unset() => {
-                    self.unset.push((member.name.clone().into_owned(), wrong));
+            match self.add(member, &object) {
+                Err(error) if self.skip_unset && error.is_unset() => {
+                    self.unset.push((member.name.clone().into_owned(), error));
                 }
                 added => added?,
             }
@@ -113,38 +115,38 @@ impl Servers {
         Ok(())
     }
 
-    fn name(&mut self, member: &Member<'_>) -> Read<()> {
-        if !entry::is_name(&member.name) {
-            return Err(member.wrong(Problem::Name));
+    fn check_name(&mut self, member: &Member<'_>) -> ReadResult<()> {
+        if !transport::is_name(&member.name) {
+            return Err(member.error(Problem::Name));
         }
-        // Paths are compared in either way, depending on who stands in between.
+        // Names are part of URLs, which some proxies compare without letter case.
         let same = self.names.iter().find(|known| known.eq_ignore_ascii_case(&member.name));
         if let Some(other) = same {
-            return Err(member.wrong(Problem::SameName { other: other.clone() }));
+            return Err(member.error(Problem::SameName { other: other.clone() }));
         }
         self.names.push(member.name.clone().into_owned());
         Ok(())
     }
 
-    fn add(&mut self, member: &Member<'_>, table: &Table<'_>) -> Read<()> {
-        let choices = table.read(keys::STAYPUT, Choices::read)?.unwrap_or_default();
+    fn add(&mut self, member: &Member<'_>, object: &ConfigObject<'_>) -> ReadResult<()> {
+        let options = object.read(keys::STAYPUT, ServerOptions::read)?.unwrap_or_default();
         let name = &*member.name;
-        let Some(transport) = entry::transport(member, table, &choices.inherit)? else {
+        let Some(transport) = transport::transport(member, object, &options.inherit)? else {
             self.warnings.push(format!("the server {name:?} is Stayput itself; it is left out"));
             return Ok(());
         };
-        let server = Server::with(name, transport, choices.options)
-            .map_err(|error| member.wrong(Problem::Server(error.problem().clone())))?;
-        let (idle, why) = match server.is_process() {
-            true => (choices.only_url, "is started as a process"),
-            false => (choices.only_process, "is reached by a URL"),
+        let server = Server::with(name, transport, options.upstream)
+            .map_err(|error| member.error(Problem::Server(error.problem().clone())))?;
+        let (ignored, reason) = match server.is_process() {
+            true => (options.only_url, "is started as a process"),
+            false => (options.only_process, "is reached by a URL"),
         };
-        for key in idle {
+        for key in ignored {
             self.warnings
-                .push(format!("{key:?} has no effect on the server {name:?}, which {why}"));
+                .push(format!("{key:?} has no effect on the server {name:?}, which {reason}"));
         }
-        let Choices { on_loss, tools, handles, whom, .. } = choices;
-        self.found.push(Configured { server, on_loss, tools, handles, whom });
+        let ServerOptions { on_loss, tools, handles, claims, .. } = options;
+        self.entries.push(ServerEntry { server, on_loss, tools, handles, claims });
         Ok(())
     }
 }

@@ -1,8 +1,8 @@
-//! Spans of time and amounts of memory, as people write them.
+//! Durations and sizes with units.
 
 use std::time::Duration;
 
-/// "30s", "5m", "1h", "500ms", "2d".
+/// Parses "30s", "5m", "1h", "500ms" or "2d".
 pub(crate) fn duration(text: &str) -> Option<Duration> {
     let (number, unit) = split(text)?;
     let span = |seconds: u64| Some(Duration::from_secs(number.checked_mul(seconds)?));
@@ -16,12 +16,12 @@ pub(crate) fn duration(text: &str) -> Option<Duration> {
     }
 }
 
-/// A number of seconds, such as `30` or `1.5`.
+/// Parses a number of seconds, such as `30` or `1.5`.
 pub(crate) fn seconds(number: &str) -> Option<Duration> {
     Duration::try_from_secs_f64(number.parse().ok()?).ok()
 }
 
-/// "2GiB", "32MiB", "512KiB", "100B"; MB and GB are powers of ten.
+/// Parses "2GiB", "32MiB", "512KiB" or "100B". MB and GB are powers of ten.
 pub(crate) fn bytes(text: &str) -> Option<u64> {
     let (number, unit) = split(text)?;
     let factor = match unit.to_ascii_lowercase().as_str() {
@@ -37,7 +37,7 @@ pub(crate) fn bytes(text: &str) -> Option<u64> {
     number.checked_mul(factor)
 }
 
-/// The digits, and what stands behind them.
+/// Splits into number and unit.
 fn split(text: &str) -> Option<(u64, &str)> {
     let text = text.trim();
     let end = text.find(|c: char| !c.is_ascii_digit())?;
@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn spans_have_a_unit() {
+    fn duration_needs_a_unit() {
         assert_eq!(duration("30s"), Some(Duration::from_secs(30)));
         assert_eq!(duration(" 5 m "), Some(Duration::from_secs(300)));
         assert_eq!(duration("1h"), Some(Duration::from_secs(3_600)));
@@ -62,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn plain_numbers_are_seconds() {
+    fn number_is_read_as_seconds() {
         assert_eq!(seconds("30"), Some(Duration::from_secs(30)));
         assert_eq!(seconds("0.5"), Some(Duration::from_millis(500)));
         for number in ["-1", "1e300", "x"] {
@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn amounts_have_a_unit() {
+    fn size_needs_a_unit() {
         assert_eq!(bytes("2GiB"), Some(2 << 30));
         assert_eq!(bytes("32 mib"), Some(32 << 20));
         assert_eq!(bytes("1MB"), Some(1_000_000));

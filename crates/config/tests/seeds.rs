@@ -1,10 +1,10 @@
-//! What the fuzzer found worth keeping of configurations, replayed.
+//! Replays the saved inputs of the configuration fuzzer.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test stops at the first surprise")]
 
 mod fuzz;
 
 #[test]
-fn the_saved_corpus_holds() {
+fn saved_corpus_passes() {
     let seeds = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/seeds/config");
     let files = std::fs::read_dir(seeds).unwrap();
     let count =

@@ -13,7 +13,7 @@ use rmcp::{
     handler::server::{tool::ToolRouter, wrapper::Parameters},
     schemars, tool, tool_handler, tool_router,
 };
-use stayput_server::{Error, Keeper, State};
+use stayput_server::{Error, ServerSessions, State};
 
 #[derive(Clone)]
 struct Shop {
@@ -56,20 +56,22 @@ impl ServerHandler for Shop {}
 async fn main() -> Result<(), Box<dyn StdError>> {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
-    let keeper = Keeper::open(args.get(2).copied().unwrap_or("memory:")).await?;
-    let tools = keeper.tools().only(["add", "show"]).mount(Shop::tool_router());
+    let sessions = ServerSessions::open(args.get(2).copied().unwrap_or("memory:")).await?;
+    let tools = sessions.session_tools().stateful(["add", "show"]).mount(Shop::tool_router());
     let shop = Shop { tools: Arc::new(tools) };
     match args[..] {
         ["http", address, ..] => {
-            let app =
-                axum::Router::new().route_service("/mcp", keeper.http(move || Ok(shop.clone())));
+            let app = axum::Router::new()
+                .route_service("/mcp", sessions.http_service(move || Ok(shop.clone())));
             let listener = tokio::net::TcpListener::bind(address).await?;
             writeln!(std::io::stdout(), "http://{}/mcp", listener.local_addr()?)?;
-            // Without it, every small answer waits for an acknowledgement of the one before.
+            // Without it, Nagle's algorithm delays every small response.
             let listener = listener.tap_io(|socket| drop(socket.set_nodelay(true)));
             axum::serve(listener, app).await?;
         }
-        _ => drop(shop.serve(keeper.over(rmcp::transport::stdio())).await?.waiting().await?),
+        _ => drop(
+            shop.serve(sessions.wrap_transport(rmcp::transport::stdio())).await?.waiting().await?,
+        ),
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! A notebook for each conversation: tools to write, a prompt and a resource that read, and a page for people.
+//! A notebook for each conversation: tools that write, a prompt and a resource that read, and a web page.
 //!
 //! ```text
 //! cargo run -p stayput-server --features stores --example notebook -- stdio
@@ -20,9 +20,9 @@ use rmcp::{
     service::RequestContext,
     tool, tool_handler, tool_router,
 };
-use stayput_server::{Carrier, Error, Keeper, State, Unnamed};
+use stayput_server::{Error, MissingSession, NameSource, ServerSessions, State};
 
-/// The resource that has all notes of whoever reads it.
+/// URI of the resource with all notes of the session.
 const NOTES: &str = "notes://all";
 
 #[derive(Clone)]
@@ -91,7 +91,7 @@ impl ServerHandler for Notebook {
         if ask.uri != NOTES {
             return Err(ErrorData::resource_not_found("there is no such resource", None));
         }
-        let text = notes(&State::of(&context)?).await?;
+        let text = notes(&State::from_context(&context)?).await?;
         Ok(ReadResourceResult::new(vec![ResourceContents::text(text, ask.uri)]).into())
     }
 }
@@ -100,25 +100,34 @@ impl ServerHandler for Notebook {
 async fn main() -> Result<(), Box<dyn StdError>> {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
-    // People who look at the page have a cookie; a model that forgets its session gets a new one.
-    let carriers = Carrier::DEFAULT.into_iter().chain([Carrier::Cookie]);
-    let keeper = Keeper::builder().carriers(carriers).unnamed(Unnamed::Mint);
-    let keeper = keeper.open(args.get(2).copied().unwrap_or("memory:")).await?;
-    let tools = Arc::new(keeper.tools().all_session_tools().mount(Notebook::tool_router()));
+    // The page identifies its visitor by cookie. A model that forgets its session gets a new one.
+    let name_sources = NameSource::DEFAULT.into_iter().chain([NameSource::Cookie]);
+    let sessions =
+        ServerSessions::builder().name_sources(name_sources).missing_session(MissingSession::Mint);
+    let sessions = sessions.open(args.get(2).copied().unwrap_or("memory:")).await?;
+    let tools =
+        Arc::new(sessions.session_tools().all_session_tools().mount(Notebook::tool_router()));
     let notebook = Notebook { tools, prompts: Arc::new(Notebook::prompt_router()) };
     match args[..] {
         ["http", address, ..] => {
-            let page = get(|state: State| async move { notes(&state).await }).layer(keeper.layer());
+            let page =
+                get(|state: State| async move { notes(&state).await }).layer(sessions.layer());
             let app = axum::Router::new()
-                .route_service("/mcp", keeper.http(move || Ok(notebook.clone())))
+                .route_service("/mcp", sessions.http_service(move || Ok(notebook.clone())))
                 .route("/", page);
             let listener = tokio::net::TcpListener::bind(address).await?;
             writeln!(std::io::stdout(), "http://{}/mcp", listener.local_addr()?)?;
-            // Without it, every small answer waits for an acknowledgement of the one before.
+            // Without it, Nagle's algorithm delays every small response.
             let listener = listener.tap_io(|socket| drop(socket.set_nodelay(true)));
             axum::serve(listener, app).await?;
         }
-        _ => drop(notebook.serve(keeper.over(rmcp::transport::stdio())).await?.waiting().await?),
+        _ => drop(
+            notebook
+                .serve(sessions.wrap_transport(rmcp::transport::stdio()))
+                .await?
+                .waiting()
+                .await?,
+        ),
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! How a keeper is made.
+//! Builder of [`ServerSessions`].
 
 use std::{collections::HashMap, fmt, sync::Arc, time::Duration};
 
@@ -8,39 +8,22 @@ use stayput_core::{
 };
 
 use crate::{
-    Carrier, Cookie, Keeper,
-    keeper::Inner,
-    shared::{Settings, Shared},
+    Cookie, NameSource, ServerSessions,
+    registry::{SessionRegistry, Settings},
+    sessions::{Inner, MissingSession, OwnerOf},
 };
 
-/// Tells who asks.
-pub(crate) type OwnerOf = Arc<dyn Fn(&Parts) -> Owner + Send + Sync>;
+/// Default limit of a request body. rmcp has the same limit.
+const DEFAULT_BODY_LIMIT: usize = 4 << 20;
 
-/// What becomes of a call of a tool that wants state, and that nothing tells the session of. Prompts and
-/// resources have no argument to bring a handle back with: they are always asked to name one.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Unnamed {
-    /// Its error has a handle to repeat the call with.
-    #[default]
-    Offer,
-    /// It gets a new session at once, and its result ends with the handle. Only for tools that
-    /// [`Tools::mount`](crate::Tools::mount) was given: elsewhere the handle has no way out.
-    Mint,
-    /// It is an error.
-    Refuse,
-}
-
-/// What a body has at most, if nobody says otherwise: as much as rmcp takes.
-const BODY_LIMIT: usize = 4 << 20;
-
-/// How sessions are to be kept. Ends with where: [`Builder::memory`], [`Builder::open`] or [`Builder::on`].
+/// Options of [`ServerSessions`]. The store comes last: [`Builder::in_memory`], [`Builder::open`] or
+/// [`Builder::with_store`].
 #[must_use]
 pub struct Builder {
     settings: Settings,
     owner: OwnerOf,
-    carriers: Vec<Carrier>,
-    unnamed: Unnamed,
+    name_sources: Vec<NameSource>,
+    missing_session: MissingSession,
     cookie: Cookie,
     body_limit: usize,
     resumable: bool,
@@ -52,10 +35,10 @@ impl Default for Builder {
         Self {
             settings: Settings::default(),
             owner: Arc::new(|_| Owner::anonymous()),
-            carriers: Carrier::DEFAULT.to_vec(),
-            unnamed: Unnamed::default(),
+            name_sources: NameSource::DEFAULT.to_vec(),
+            missing_session: MissingSession::default(),
             cookie: Cookie::default(),
-            body_limit: BODY_LIMIT,
+            body_limit: DEFAULT_BODY_LIMIT,
             resumable: false,
             clock: Arc::new(SystemClock),
         }
@@ -63,118 +46,143 @@ impl Default for Builder {
 }
 
 impl Builder {
-    /// When a session ends by itself. Defaults to 30 minutes idle and 24 hours in all.
+    /// Sets when a session expires. Defaults to 30 minutes idle and 24 hours in all.
     pub fn expiry(mut self, expiry: Expiry) -> Self {
         self.settings.expiry = expiry;
         self
     }
 
-    /// The idle time of a session that was minted without being asked for, until its handle comes back. Defaults to
-    /// 2 minutes.
-    pub fn provisional(mut self, idle: Duration) -> Self {
+    /// Sets the idle time of a session that the server minted unasked. It applies until the client sends the handle
+    /// back. Defaults to 2 minutes.
+    pub fn provisional_idle(mut self, idle: Duration) -> Self {
         self.settings.provisional = idle;
         self
     }
 
-    /// How large the state of a session may be. Defaults to 4 MiB in 1,024 values of at most 256 KiB.
-    pub fn limits(mut self, limits: StateLimits) -> Self {
+    /// Limits the state of a session. Defaults to 4 MiB in 1,024 values of at most 256 KiB.
+    pub fn state_limits(mut self, limits: StateLimits) -> Self {
         self.settings.state = limits;
         self
     }
 
-    /// How many live sessions an owner may have. Defaults to 10,000; everybody who is not told apart by
-    /// [`Builder::owner`] is one owner.
-    pub fn sessions_per_owner(mut self, limit: usize) -> Self {
+    /// Limits the live sessions of an owner. Defaults to 10,000. All clients that [`Builder::owner`] does not tell
+    /// apart are one owner.
+    pub fn max_sessions_per_owner(mut self, limit: usize) -> Self {
         self.settings.per_owner = limit;
         self
     }
 
-    /// Tells who asks, over HTTP: the one whom your authentication has verified, for example out of an extension
-    /// of the request. No session of one owner can be reached by another. By default everybody is
-    /// [`Owner::anonymous`], and a handle is all that keeps sessions apart.
+    /// Sets the function that returns the owner of an HTTP request: the identity that your authentication has
+    /// verified, for example from a request extension. No owner can reach a session of another. By default every
+    /// request belongs to [`Owner::anonymous`], and only the handle separates sessions.
     pub fn owner(mut self, of: impl Fn(&Parts) -> Owner + Send + Sync + 'static) -> Self {
         self.owner = Arc::new(of);
         self
     }
 
-    /// Where a request can name its session, the first before the second. Defaults to [`Carrier::DEFAULT`].
-    /// Argument, `_meta` and header must agree, in whichever order they stand.
-    pub fn carriers(mut self, carriers: impl IntoIterator<Item = Carrier>) -> Self {
-        self.carriers = carriers.into_iter().collect();
+    /// Sets where a request can name its session, in order of precedence. Defaults to [`NameSource::DEFAULT`].
+    /// Argument, `_meta` and header must agree, in any order.
+    pub fn name_sources(mut self, name_sources: impl IntoIterator<Item = NameSource>) -> Self {
+        self.name_sources = name_sources.into_iter().collect();
         self
     }
 
-    /// How the cookie is set, where [`Carrier::Cookie`] counts.
+    /// Sets the attributes of the cookie. It is used if [`NameSource::Cookie`] is enabled.
     pub fn cookie(mut self, cookie: Cookie) -> Self {
         self.cookie = cookie;
         self
     }
 
-    /// What becomes of a call that nothing tells the session of. Defaults to [`Unnamed::Offer`].
-    pub fn unnamed(mut self, unnamed: Unnamed) -> Self {
-        self.unnamed = unnamed;
+    /// Sets the reaction to a call that names no session. Defaults to [`MissingSession::Offer`].
+    pub fn missing_session(mut self, missing_session: MissingSession) -> Self {
+        self.missing_session = missing_session;
         self
     }
 
-    /// How many bytes of JSON a request may have. Defaults to 4 MiB.
+    /// Limits the JSON body of a request, in bytes. Defaults to 4 MiB.
     pub fn body_limit(mut self, bytes: usize) -> Self {
         self.body_limit = bytes;
         self
     }
 
-    /// Keeps what is said to clients that shook hands, so that one that was cut off can read on where it was, here or on
-    /// another replica. Costs two writes for each of their calls.
+    /// Stores the events sent to legacy clients, so that a client that lost its connection can resume the stream,
+    /// here or on another replica. Costs two writes per call.
     pub fn resumable(mut self) -> Self {
         self.resumable = true;
         self
     }
 
-    /// Reads the time from here.
+    /// Sets the clock.
     pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
         self.clock = clock;
         self
     }
 
-    /// Keeps sessions in the memory of this process.
+    /// Stores sessions in the memory of this process.
     #[must_use]
-    pub fn memory(self) -> Keeper {
+    pub fn in_memory(self) -> ServerSessions {
         let store = Arc::new(MemoryStore::new(self.clock.clone()));
-        self.on(store, Arc::new(MemoryEvents::new()))
+        self.with_store(store, Arc::new(MemoryEvents::new()))
     }
 
-    /// Keeps sessions in the store that a URL names.
+    /// Opens the store of a URL.
     ///
     /// # Errors
-    /// Says what is wrong with the URL, the database or its schema.
+    /// Returns an error if the URL, the database or its schema is invalid.
     #[cfg(feature = "stores")]
-    pub async fn open(self, url: &str) -> Result<Keeper, stayput_stores::OpenError> {
+    pub async fn open(self, url: &str) -> Result<ServerSessions, stayput_stores::OpenError> {
         let database = stayput_stores::open(url).await?;
-        Ok(self.on(database.store, database.events))
+        Ok(self.with_store(database.store, database.events))
     }
 
-    /// Keeps sessions in a store of your own.
+    /// Stores sessions in `store` and events in `events`.
     #[must_use]
-    pub fn on(self, store: Arc<dyn Store>, events: Arc<dyn Events>) -> Keeper {
-        let shared = Arc::new(Shared::new(store, events, self.clock, self.settings));
-        Keeper::new(Inner {
-            shared,
+    pub fn with_store(self, store: Arc<dyn Store>, events: Arc<dyn Events>) -> ServerSessions {
+        let registry = Arc::new(SessionRegistry::new(store, events, self.clock, self.settings));
+        ServerSessions::new(Inner {
+            registry,
             owner: self.owner,
-            carriers: self.carriers,
-            unnamed: self.unnamed,
+            name_sources: self.name_sources,
+            missing_session: self.missing_session,
             cookie: self.cookie,
             body_limit: self.body_limit,
             resumable: self.resumable,
             tools: HashMap::new().into(),
-            tended: false.into(),
+            sweeper_started: false.into(),
         })
+    }
+}
+
+impl ServerSessions {
+    /// Stores sessions in memory, with default options.
+    #[must_use]
+    pub fn in_memory() -> Self {
+        Self::builder().in_memory()
+    }
+
+    /// Opens the store of a URL, such as `sqlite:cart.db`, `postgres://…` or `redis://…`, with default options.
+    ///
+    /// # Errors
+    /// Returns an error if the URL, the database or its schema is invalid.
+    #[cfg(feature = "stores")]
+    pub async fn open(url: &str) -> Result<Self, stayput_stores::OpenError> {
+        Self::builder().open(url).await
+    }
+
+    /// Returns a builder with default options.
+    pub fn builder() -> Builder {
+        Builder::default()
     }
 }
 
 impl fmt::Debug for Builder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { settings, carriers, unnamed, cookie, .. } = self;
+        let Self { settings, name_sources, missing_session, cookie, .. } = self;
         let mut shown = f.debug_struct("Builder");
-        shown.field("settings", settings).field("carriers", carriers);
-        shown.field("unnamed", unnamed).field("cookie", cookie).finish_non_exhaustive()
+        shown.field("settings", settings).field("name_sources", name_sources);
+        shown
+            .field("missing_session", missing_session)
+            .field("cookie", cookie)
+            .finish_non_exhaustive()
     }
 }

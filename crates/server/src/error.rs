@@ -1,16 +1,16 @@
-//! What can go wrong, and what everybody is told: one table.
+//! Errors of sessions and state, with their HTTP status, JSON-RPC code and message.
 //!
-//! | what | HTTP | JSON-RPC | what the model reads |
+//! | case | HTTP | JSON-RPC | what the model reads |
 //! |---|---|---|---|
-//! | no such session, or somebody else's | 404 | −32602 | get a new one |
-//! | over: expired, ended, evicted | 410 | −31001 | why, and get a new one |
-//! | begun anew, what was there is gone | 409 | −31001 | set up again what you need |
-//! | nothing names a session | 400 | −32602 | a handle to repeat the call with |
-//! | two names, or no name at all | 400 | −32602 | which ones |
-//! | as many sessions as allowed | 429 | −32603 | end one, or later |
-//! | a value too large | 413 | −32602 | the limit |
-//! | the store does not answer | 503 | −32603 | try again later |
-//! | the server's own mistake | 500 | −32603 | that it is one |
+//! | unknown session, or of another owner | 404 | −32602 | how to get a new one |
+//! | session expired, ended or evicted | 410 | −31001 | reason, and how to get a new one |
+//! | session started again, its state is lost | 409 | −31001 | set up again what you need |
+//! | request names no session | 400 | −32602 | a handle to repeat the call with |
+//! | two different names, or a malformed one | 400 | −32602 | which ones |
+//! | owner is at its limit of sessions | 429 | −32603 | end one, or later |
+//! | value too large | 413 | −32602 | the limit |
+//! | store unavailable | 503 | −32603 | try again later |
+//! | mistake in the server | 500 | −32603 | that it is one |
 
 use std::borrow::Cow;
 
@@ -23,47 +23,47 @@ use serde_json::json;
 use stayput_core::{Handle, OpenError, StateError, StoreError};
 use stayput_wire::{Code, meta};
 
-/// Why there is no session, or its state could not be read or changed.
+/// Error of a session or its state.
 ///
-/// As the error of a tool it is what a model can read and act on; `?` turns it into the error of a prompt or a
-/// resource, and axum answers it with its status.
+/// In the result of a tool it is a text that the model can act on. `?` converts it into the error of a prompt or a
+/// resource, and axum responds with its status.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// There is no session to use: unknown, foreign, over, too many, or the store is away.
-    #[error("{}", refused(.0))]
+    /// No session: unknown, of another owner, ended, over the limit, or the store is unavailable.
+    #[error("{}", session_message(.0))]
     Session(#[from] OpenError),
-    /// The session was over, and begins anew: nothing of before is there. Told once.
+    /// The session had ended and starts again with empty state. Reported once.
     #[error(
-        "Nothing was done: {why}. It begins anew with nothing in it: set up again what you need, then \
+        "Nothing was done: {reason}. The session starts again with empty state: set up again what you need, then \
          repeat the call."
     )]
     Lost {
-        /// What became of the session of before.
-        why: String,
+        /// Reason why the earlier session ended.
+        reason: String,
     },
-    /// Nothing says which session is meant.
-    #[error("{}", unnamed(.offer.as_ref()))]
-    Unnamed {
-        /// A handle that was made for whoever asks.
+    /// The request names no session.
+    #[error("{}", missing_session_message(.offer.as_ref()))]
+    MissingSession {
+        /// Handle of a session that was minted for the caller.
         offer: Option<Handle>,
     },
-    /// What names the session is none, or there are two.
+    /// The name of the session is malformed, or the request has two different names.
     #[error("Nothing was done: {0}.")]
-    Name(Cow<'static, str>),
+    InvalidName(Cow<'static, str>),
     /// The state could not be read or changed.
     #[error("{0}")]
     State(StateError),
-    /// The handler runs without the layer or the transport that tells the session.
+    /// The handler runs outside of the layer or the transport that provides the session.
     #[error(
-        "this server asked for the state of a session where none is kept; put `Keeper::layer` around the \
-         service, or serve it over `Keeper::over`"
+        "this server asked for session state outside of a session; wrap the service by `ServerSessions::layer`, or \
+         the transport by `ServerSessions::wrap_transport`"
     )]
-    NotKept,
+    LayerMissing,
 }
 
 impl Error {
-    /// The status for it.
+    /// Returns the HTTP status.
     #[must_use]
     pub fn status(&self) -> StatusCode {
         match self {
@@ -72,18 +72,18 @@ impl Error {
             Self::Session(OpenError::AtCapacity { .. }) => StatusCode::TOO_MANY_REQUESTS,
             Self::Session(_) => StatusCode::SERVICE_UNAVAILABLE,
             Self::Lost { .. } => StatusCode::CONFLICT,
-            Self::Unnamed { .. } | Self::Name(_) => StatusCode::BAD_REQUEST,
+            Self::MissingSession { .. } | Self::InvalidName(_) => StatusCode::BAD_REQUEST,
             Self::State(StateError::Store(StoreError::TooLarge { .. })) => {
                 StatusCode::PAYLOAD_TOO_LARGE
             }
             Self::State(StateError::Contended { .. } | StateError::Store(_)) => {
                 StatusCode::SERVICE_UNAVAILABLE
             }
-            Self::State(_) | Self::NotKept => StatusCode::INTERNAL_SERVER_ERROR,
+            Self::State(_) | Self::LayerMissing => StatusCode::INTERNAL_SERVER_ERROR,
         }
     }
 
-    /// The code for it where there is no tool to tell.
+    /// Returns the JSON-RPC code. It is used where there is no tool result.
     #[must_use]
     pub fn code(&self) -> i64 {
         let code = match self {
@@ -98,21 +98,21 @@ impl Error {
         code.0
     }
 
-    /// The handle that came with it.
+    /// Returns the handle that is offered to the caller.
     #[must_use]
     pub fn offer(&self) -> Option<&Handle> {
         match self {
-            Self::Unnamed { offer } => offer.as_ref(),
+            Self::MissingSession { offer } => offer.as_ref(),
             _ => None,
         }
     }
 }
 
-/// Foreign and unknown, in the same words.
-fn refused(error: &OpenError) -> String {
+/// Uses the same words for an unknown session and for one of another owner.
+fn session_message(error: &OpenError) -> String {
     match error {
         OpenError::Unknown => {
-            "There is no such session for you: it is over, or never was. Nothing was done. \
+            "There is no such session for you: it has ended, or never existed. Nothing was done. \
              Call `session_start` for a new one, or leave the session_id out."
                 .to_owned()
         }
@@ -123,7 +123,7 @@ fn refused(error: &OpenError) -> String {
     }
 }
 
-fn unnamed(offer: Option<&Handle>) -> String {
+fn missing_session_message(offer: Option<&Handle>) -> String {
     match offer {
         Some(handle) => format!(
             "Nothing was done: this server keeps state between calls, and nothing says which session the call \
@@ -159,12 +159,12 @@ impl IntoContents for Error {
     }
 }
 
-/// What an error of ours has in its data, so that it can be told from others.
-pub(crate) const OURS: &str = "dev.stayput/refused";
+/// Member of the error data that marks the errors of this crate.
+pub(crate) const ERROR_MARKER: &str = "dev.stayput/refused";
 
 impl From<Error> for ErrorData {
     fn from(error: Error) -> Self {
-        let mut data = json!({ OURS: error.status().as_u16() });
+        let mut data = json!({ ERROR_MARKER: error.status().as_u16() });
         if let Some(offer) = error.offer() {
             data[meta::SESSION] = offer.expose().into();
         }
@@ -186,9 +186,9 @@ mod tests {
 
     use super::*;
 
-    /// R062, E30: every error has its line in the table, and no line a secret but the one that is given out.
+    /// R062, E30: every error matches its row of the table, and only the offered handle reveals a secret.
     #[test]
-    fn the_table_holds() {
+    fn every_error_matches_the_table() {
         let mut over = Record::new(Owner::local(), Expiry::default(), Timestamp::from_millis(1));
         over.end(stayput_core::EndReason::Idle, Timestamp::from_millis(2));
         let large =
@@ -199,20 +199,20 @@ mod tests {
             (OpenError::Over(over.into()).into(), 410, -31001, "expired after 30 min idle"),
             (OpenError::AtCapacity { limit: 3 }.into(), 429, -32603, "3 live sessions"),
             (away().into(), 503, -32603, "does not answer"),
-            (Error::Lost { why: "it expired".into() }, 409, -31001, "begins anew"),
-            (Error::Unnamed { offer: None }, 400, -32602, "Name it"),
-            (Error::Name("two names".into()), 400, -32602, "two names"),
+            (Error::Lost { reason: "it expired".into() }, 409, -31001, "starts again"),
+            (Error::MissingSession { offer: None }, 400, -32602, "Name it"),
+            (Error::InvalidName("two names".into()), 400, -32602, "two names"),
             (StateError::Store(large).into(), 413, -32602, "at most 1"),
             (StateError::Store(away()).into(), 503, -32603, "does not answer"),
-            (Error::NotKept, 500, -32603, "Keeper::layer"),
+            (Error::LayerMissing, 500, -32603, "ServerSessions::layer"),
         ];
         for (error, status, code, words) in table {
-            let said = error.to_string();
-            assert_eq!((error.status().as_u16(), error.code()), (status, code), "{said}");
-            assert!(said.contains(words) && !said.contains("secret"), "{said}");
+            let message = error.to_string();
+            assert_eq!((error.status().as_u16(), error.code()), (status, code), "{message}");
+            assert!(message.contains(words) && !message.contains("secret"), "{message}");
         }
         let handle = Handle::generate();
-        let offer = Error::Unnamed { offer: Some(handle.clone()) };
+        let offer = Error::MissingSession { offer: Some(handle.clone()) };
         assert!(offer.to_string().contains(handle.expose()));
         assert!(!format!("{offer:?}").contains(handle.expose()));
     }

@@ -1,4 +1,4 @@
-//! State as a parameter of handlers.
+//! `State` as a parameter of handlers.
 
 use rmcp::{
     ErrorData, RoleServer,
@@ -7,46 +7,50 @@ use rmcp::{
     service::RequestContext,
 };
 
-use crate::{Error, State, visit::Carried};
+use crate::{Error, State, request::SessionExtension};
 
 impl State {
-    /// The state of the request that a handler was given the context of: for resources and whatever else gets no
-    /// parameters of its own.
+    /// Returns the state of the request that belongs to `context`. For resources and other handlers without extracted
+    /// parameters.
     ///
     /// # Errors
-    /// [`Error::NotKept`] where neither the layer nor the transport of a keeper is around the handler.
-    pub fn of(context: &RequestContext<RoleServer>) -> Result<Self, Error> {
-        carried(&context.extensions).map(|it| Self::new(it.0.clone())).ok_or(Error::NotKept)
+    /// Returns [`Error::LayerMissing`] if the handler runs outside of
+    /// [`ServerSessions::layer`](crate::ServerSessions::layer) and
+    /// [`ServerSessions::wrap_transport`](crate::ServerSessions::wrap_transport).
+    pub fn from_context(context: &RequestContext<RoleServer>) -> Result<Self, Error> {
+        session_extension(&context.extensions)
+            .map(|it| Self::new(it.0.clone()))
+            .ok_or(Error::LayerMissing)
     }
 }
 
-/// What came with a request: beside it, or in what came over HTTP.
-pub(crate) fn carried(extensions: &Extensions) -> Option<&Carried> {
+/// Finds the session extension of a request: in the HTTP request parts, or else in the extensions themselves.
+pub(crate) fn session_extension(extensions: &Extensions) -> Option<&SessionExtension> {
     match extensions.get::<http::request::Parts>() {
-        Some(parts) => parts.extensions.get::<Carried>(),
-        None => extensions.get::<Carried>(),
+        Some(parts) => parts.extensions.get::<SessionExtension>(),
+        None => extensions.get::<SessionExtension>(),
     }
 }
 
 impl<C: AsRequestContext> FromContextPart<C> for State {
     fn from_context_part(context: &mut C) -> Result<Self, ErrorData> {
-        Ok(Self::of(context.as_request_context())?)
+        Ok(Self::from_context(context.as_request_context())?)
     }
 }
 
-/// The state of a session, if the request names one: for handlers that can do without.
+/// State of the session if the request names one. For handlers that also work without a session.
 ///
-/// In axum it is `Option<State>`. rmcp has one trait for all parameters and none for those that may be missing, and
-/// no crate but rmcp may implement that trait for an `Option`, so here it is a type of its own; it reads
-/// `MaybeState(state): MaybeState`.
+/// In axum, use `Option<State>`. rmcp has one trait for all parameters and none for optional ones, and the orphan
+/// rule forbids other crates to implement it for `Option`. So this is a type of its own: `MaybeState(state):
+/// MaybeState`.
 #[derive(Clone, Debug)]
 #[allow(clippy::exhaustive_structs)]
 pub struct MaybeState(pub Option<State>);
 
 impl<C: AsRequestContext> FromContextPart<C> for MaybeState {
     fn from_context_part(context: &mut C) -> Result<Self, ErrorData> {
-        let state = State::of(context.as_request_context()).ok();
-        Ok(Self(state.filter(State::is_named)))
+        let state = State::from_context(context.as_request_context()).ok();
+        Ok(Self(state.filter(State::is_identified)))
     }
 }
 
@@ -55,13 +59,13 @@ mod axum {
     use axum_core::extract::{FromRequestParts, OptionalFromRequestParts};
     use http::request::Parts;
 
-    use super::{Carried, Error, State};
+    use super::{Error, SessionExtension, State};
 
     impl<S: Sync> FromRequestParts<S> for State {
         type Rejection = Error;
 
         async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Error> {
-            let carried = parts.extensions.get::<Carried>().ok_or(Error::NotKept)?;
+            let carried = parts.extensions.get::<SessionExtension>().ok_or(Error::LayerMissing)?;
             Ok(Self::new(carried.0.clone()))
         }
     }
@@ -70,13 +74,13 @@ mod axum {
         type Rejection = Error;
 
         async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Option<Self>, Error> {
-            let carried = parts.extensions.get::<Carried>().ok_or(Error::NotKept)?;
-            Ok(Some(Self::new(carried.0.clone())).filter(Self::is_named))
+            let carried = parts.extensions.get::<SessionExtension>().ok_or(Error::LayerMissing)?;
+            Ok(Some(Self::new(carried.0.clone())).filter(Self::is_identified))
         }
     }
 }
 
-/// Nobody but rmcp can make an `Option` a parameter: not for one context, not for all, whatever is inside it.
+/// Only rmcp can make an `Option` a parameter: neither for one context nor for all, whatever type is inside.
 ///
 /// ```compile_fail,E0117
 /// use rmcp::{ErrorData, handler::server::{common::FromContextPart, tool::ToolCallContext}};
@@ -94,7 +98,7 @@ mod axum {
 /// }
 /// ```
 ///
-/// It is the `Option` that is refused, and nothing else:
+/// The compiler refuses the `Option` only:
 ///
 /// ```
 /// use rmcp::{ErrorData, handler::server::common::FromContextPart};

@@ -1,13 +1,13 @@
-//! Session state for people who write MCP servers.
+//! Session state for authors of MCP servers.
 //!
-//! Revision 2026-07-28 of the protocol has no sessions. A server that remembers something between calls needs to know
-//! whose call it is, find what it has for that conversation, and let go of it in time. This crate does that for servers
-//! written with [rmcp], for clients of both eras, over HTTP and stdio, on one machine or many.
+//! Revision 2026-07-28 of the protocol has no sessions. A server that keeps state between calls must identify the
+//! conversation of each call, find its state and delete that state in time. This crate does so for servers written
+//! with [rmcp], for clients of both eras, over HTTP and stdio, on one machine or many.
 //!
 //! ```no_run
 //! use std::sync::Arc;
 //! use rmcp::{ServerHandler, handler::server::tool::ToolRouter, tool, tool_handler, tool_router};
-//! use stayput_server::{Error, Keeper, State};
+//! use stayput_server::{Error, ServerSessions, State};
 //!
 //! #[derive(Clone)]
 //! struct Counter { tools: Arc<ToolRouter<Self>> }
@@ -24,70 +24,59 @@
 //! impl ServerHandler for Counter {}
 //!
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
-//! let keeper = Keeper::memory();
-//! let counter = Counter { tools: Arc::new(keeper.tools().mount(Counter::tool_router())) };
-//! let app: axum::Router = axum::Router::new().route_service("/mcp", keeper.http(move || Ok(counter.clone())));
+//! let sessions = ServerSessions::in_memory();
+//! let counter = Counter { tools: Arc::new(sessions.session_tools().mount(Counter::tool_router())) };
+//! let app: axum::Router = axum::Router::new().route_service("/mcp", sessions.http_service(move || Ok(counter.clone())));
 //! # Ok(())
 //! # }
 //! ```
 //!
 //! # The life of a request
 //!
-//! 1. **The layer** ([`Keeper::layer`], or [`Keeper::over`] for other transports) reads what names the session, takes out what
-//!    is not for the tool, and passes the request on. A connection of somebody else ends here.
-//! 2. **The handler** has a [`State`]. Its first use finds the session, or makes it; a handler that never uses it costs
-//!    nothing.
-//! 3. **Each change** is in the store before the call returns. Nothing is saved later, and nothing has to be.
-//! 4. **The answer** streams as it is made. The session is in use until its end.
-//! 5. **From time to time** a task of the keeper writes times of use and ends what is due.
+//! 1. **The layer** ([`ServerSessions::layer`], or [`ServerSessions::wrap_transport`] for other transports) reads the
+//!    session names of the request, removes those that are not meant for the tool, and passes the request on. It refuses
+//!    a connection of another owner.
+//! 2. **The handler** has a [`State`]. Its first use finds or creates the session; a handler that does not use it
+//!    costs nothing.
+//! 3. **Each change** is in the store before the call returns. Nothing is saved later.
+//! 4. **The response** is streamed. The session counts as in use until the stream ends.
+//! 5. **A background task** writes the times of last use and ends expired sessions.
 //!
 //! The guide is `docs/servers.md`.
 
-mod answer;
-mod ask;
 mod builder;
-mod carrier;
-mod cookie;
 mod error;
-mod events;
 mod extract;
-mod head;
-mod keeper;
-mod layer;
-mod legacy;
-mod line;
-mod listed;
-mod manager;
-mod name;
-mod over;
-mod pieces;
-mod scope;
-mod serving;
-mod shared;
+mod http;
+mod names;
+mod registry;
+mod request;
+mod sessions;
 mod state;
 mod tools;
-mod visit;
+mod transport;
 
-pub use answer::Answer;
-pub use builder::{Builder, Unnamed};
-pub use carrier::Carrier;
-pub use cookie::{Cookie, SameSite};
+pub use self::http::{
+    CountingTransport, HttpService, HttpSessionManager, ResponseBody, ResponseFuture, SessionLayer,
+    SessionService,
+};
+pub use builder::Builder;
 pub use error::Error;
 pub use extract::MaybeState;
-pub use keeper::Keeper;
-pub use layer::{Layer, Layered};
-pub use legacy::Whole;
-pub use manager::{Counted, Manager};
-pub use over::Kept;
-pub use serving::Serving;
-pub use state::{Info, State};
+pub use names::{
+    cookie::{Cookie, SameSite},
+    source::NameSource,
+};
+pub use sessions::{MissingSession, ServerSessions};
+pub use state::{SessionInfo, State};
 pub use stayput_core::{
     Clock, Events, Expiry, Handle, InvalidText, OpenError, Owner, SessionId, StateError, StateKey,
     StateLimits, Store,
 };
-pub use tools::Tools;
+pub use tools::SessionTools;
+pub use transport::SessionTransport;
 
-/// The examples of the guide are tests.
+/// Runs the examples of the guide as tests.
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/servers.md")]
 struct Guide;

@@ -1,158 +1,164 @@
-//! The state of the session that a request belongs to.
+//! State of the session that a request belongs to.
 
 use std::{fmt, sync::Arc, time::Duration};
 
 use serde::{Serialize, de::DeserializeOwned};
 use stayput_core::{EndReason, Handle, SessionId, StateError, StateKey, StoreError};
 
-use crate::{Error, scope, visit::Visit};
+use crate::{
+    Error,
+    request::{RequestSession, scope},
+};
 
-/// The state of the session that a request belongs to: typed values by key, kept for as long as the session
-/// lives, whichever process answers the next request.
+/// State of the session that a request belongs to: typed values by key. They live as long as the session, and every
+/// process that shares the store sees them.
 ///
-/// It is a parameter of a tool, a prompt or an axum handler. Where a handler gets only the context of a
-/// request, [`State::of`] takes it from there, and [`State::current`] from the task.
+/// It is a parameter of a tool, a prompt or an axum handler. Where a handler gets only a request context, use
+/// [`State::from_context`], and in the same task [`State::current`].
 ///
-/// The session is found by the first of these calls, and not before. Each value is a row of its own in the store:
-/// reading costs one read, changing one read and one write, and [`State::update`] never loses a change, however
-/// many clients and processes change the same value.
+/// The first of these calls opens the session. Each value is a row in the store: a read costs one read, a change one
+/// read and one write. [`State::update`] loses no change when several clients and processes change the same value.
 #[derive(Clone)]
-pub struct State(Arc<Visit>);
+pub struct State(Arc<RequestSession>);
 
 impl State {
-    pub(crate) fn new(visit: Arc<Visit>) -> Self {
-        Self(visit)
+    pub(crate) fn new(request_session: Arc<RequestSession>) -> Self {
+        Self(request_session)
     }
 
-    /// The state of the request that this task works on: inside the layer, and inside every tool that
-    /// [`Tools::mount`](crate::Tools::mount) was given. A task of its own has none; give it a clone.
+    /// Returns the state of the request that this task handles: inside the layer, and in every tool passed to
+    /// [`SessionTools::mount`](crate::SessionTools::mount). A spawned task has none; pass it a clone.
     #[must_use]
     pub fn current() -> Option<Self> {
         scope::current().map(Self)
     }
 
-    /// Whether the request says which session it means. If it does not, the first use of this state asks its client to,
-    /// or makes one, see [`Unnamed`](crate::Unnamed).
+    /// Returns whether the request identifies a session. If not, the first use of this state returns an error or
+    /// creates a session, see [`MissingSession`](crate::MissingSession).
     #[must_use]
-    pub fn is_named(&self) -> bool {
-        self.0.is_named()
+    pub fn is_identified(&self) -> bool {
+        self.0.is_identified()
     }
 
-    /// Reads the value under `key`.
+    /// Reads the value of `key`.
     ///
     /// # Errors
-    /// If there is no session, the value is no `T`, or the store does not answer.
+    /// Returns an error if there is no session, the value is no `T`, or the store is unavailable.
     pub async fn get<T: DeserializeOwned>(&self, key: &str) -> Result<Option<T>, Error> {
-        let used = self.0.session().await?;
-        let id = used.held().id();
-        let found = self.shared().state(id).get(key).await?;
-        if found.is_none() && !used.fresh {
-            // A session that is over has no values either.
-            self.shared().verdict(id).await?;
+        let guard = self.0.session().await?;
+        let id = guard.session().id();
+        let found = self.registry().state(id).get(key).await?;
+        if found.is_none() && !guard.just_loaded {
+            // An ended session has no values either.
+            self.registry().check_live(id).await?;
         }
         Ok(found)
     }
 
-    /// Writes the value under `key`, whatever was there.
+    /// Writes the value of `key`, and replaces an older one.
     ///
     /// # Errors
-    /// As [`State::get`], and if the value is too large.
+    /// Fails like [`State::get`], and if the value is too large.
     pub async fn set<T: Serialize + ?Sized>(&self, key: &str, value: &T) -> Result<(), Error> {
-        let id = self.0.session().await?.held().id();
-        self.judged(id, self.shared().state(id).set(key, value).await).await
+        let id = self.0.session().await?.session().id();
+        self.explain_missing(id, self.registry().state(id).set(key, value).await).await
     }
 
-    /// Changes the value under `key` in place, beginning with the default where there is none.
+    /// Changes the value of `key` in place. Starts with the default if there is none.
     ///
-    /// `change` runs again on the newer value whenever somebody else wrote meanwhile, so it should do nothing
-    /// but change its argument. What it returns in the round that counted is returned.
+    /// `change` runs again on the newer value if another writer was faster, so it should only change its argument.
+    /// Returns the result of the last run.
     ///
     /// # Errors
-    /// As [`State::set`], and if others keep writing first.
+    /// Fails like [`State::set`], and if other writers are faster every time.
     pub async fn update<T, R>(&self, key: &str, change: impl FnMut(&mut T) -> R) -> Result<R, Error>
     where
         T: Serialize + DeserializeOwned + Default,
     {
-        let id = self.0.session().await?.held().id();
-        self.judged(id, self.shared().state(id).update(key, change).await).await
+        let id = self.0.session().await?.session().id();
+        self.explain_missing(id, self.registry().state(id).update(key, change).await).await
     }
 
-    /// Removes the value under `key`. Removing what is not there is fine.
+    /// Removes the value of `key`, if there is one.
     ///
     /// # Errors
-    /// As [`State::get`].
+    /// Fails like [`State::get`].
     pub async fn remove(&self, key: &str) -> Result<(), Error> {
-        let id = self.0.session().await?.held().id();
-        self.judged(id, self.shared().state(id).remove(key).await).await
+        let id = self.0.session().await?.session().id();
+        self.explain_missing(id, self.registry().state(id).remove(key).await).await
     }
 
-    /// The keys in order, with the size of each value.
+    /// Returns the keys in order, with the size of each value.
     ///
     /// # Errors
-    /// As [`State::get`].
+    /// Fails like [`State::get`].
     pub async fn keys(&self) -> Result<Vec<StateKey>, Error> {
-        let id = self.0.session().await?.held().id();
-        let keys = self.shared().state(id).keys().await?;
+        let id = self.0.session().await?.session().id();
+        let keys = self.registry().state(id).keys().await?;
         if keys.is_empty() {
-            self.shared().verdict(id).await?;
+            self.registry().check_live(id).await?;
         }
         Ok(keys)
     }
 
-    /// What there is to say of the session.
+    /// Returns id, name, age and expiry of the session.
     ///
     /// # Errors
-    /// If there is no session, or the store does not answer.
-    pub async fn info(&self) -> Result<Info, Error> {
-        let held = self.0.session().await?.held();
-        self.shared().verdict(held.id()).await?;
-        let (record, now) = (held.record(), self.shared().now());
+    /// Returns an error if there is no session, or the store is unavailable.
+    pub async fn info(&self) -> Result<SessionInfo, Error> {
+        let session = self.0.session().await?.session();
+        self.registry().check_live(session.id()).await?;
+        let (record, now) = (session.record(), self.registry().now());
         let name = record.key.as_ref().filter(|key| ["name", "project"].contains(&key.source()));
-        Ok(Info {
-            session: held.id(),
+        Ok(SessionInfo {
+            session: session.id(),
             name: name.map(|key| key.value().to_owned()),
             age: now.since(record.created),
-            // It is being used right now.
+            // The session is in use now.
             expires_in: record.expiry.deadline(record.created, now).map(|end| end.since(now)),
         })
     }
 
-    /// A new handle for the session, for its client and nobody else. Older ones stay good.
+    /// Issues a new handle for the session. It is a secret of the client. Older handles stay valid.
     ///
     /// # Errors
-    /// If there is no session, or the store does not answer.
-    pub async fn handle(&self) -> Result<Handle, Error> {
-        let used = self.0.session().await?;
-        if !used.fresh {
-            // One that another process has ended would take it, and it would lead nowhere.
-            self.shared().verdict(used.held().id()).await?;
+    /// Returns an error if there is no session, or the store is unavailable.
+    pub async fn issue_handle(&self) -> Result<Handle, Error> {
+        let guard = self.0.session().await?;
+        if !guard.just_loaded {
+            // The store would accept a handle for a session that ended elsewhere.
+            self.registry().check_live(guard.session().id()).await?;
         }
-        Ok(self.shared().issue(used.held()).await?)
+        Ok(self.registry().issue_handle(guard.session()).await?)
     }
 
-    /// Ends the session for good: its values are gone, and its handles lead nowhere.
+    /// Ends the session: its values are deleted, and its handles become invalid.
     ///
     /// # Errors
-    /// If there is no session, or the store does not answer.
+    /// Returns an error if there is no session, or the store is unavailable.
     pub async fn end(&self) -> Result<(), Error> {
-        let id = self.0.session().await?.held().id();
-        Ok(self.shared().end(id, EndReason::Closed).await?)
+        let id = self.0.session().await?.session().id();
+        Ok(self.registry().end(id, EndReason::Closed).await?)
     }
 
-    pub(crate) fn visit(&self) -> &Arc<Visit> {
+    pub(crate) fn request_session(&self) -> &Arc<RequestSession> {
         &self.0
     }
 
-    fn shared(&self) -> &Arc<crate::shared::Shared> {
-        self.0.keeper().shared()
+    fn registry(&self) -> &Arc<crate::registry::SessionRegistry> {
+        self.0.sessions().registry()
     }
 
-    /// What a write says, and why the session is gone if it says that.
-    async fn judged<T>(&self, id: SessionId, said: Result<T, StateError>) -> Result<T, Error> {
-        if let Err(StateError::Store(StoreError::Missing)) = said {
-            self.shared().verdict(id).await?;
+    /// Replaces the error about a missing row by the reason why the session ended.
+    async fn explain_missing<T>(
+        &self,
+        id: SessionId,
+        result: Result<T, StateError>,
+    ) -> Result<T, Error> {
+        if let Err(StateError::Store(StoreError::Missing)) = result {
+            self.registry().check_live(id).await?;
         }
-        Ok(said?)
+        Ok(result?)
     }
 }
 
@@ -162,16 +168,16 @@ impl fmt::Debug for State {
     }
 }
 
-/// What there is to say of a session.
+/// Id, name, age and expiry of a session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Info {
-    /// Its id, which is no secret.
+pub struct SessionInfo {
+    /// Id of the session, which is not a secret.
     pub session: SessionId,
-    /// The name that somebody chose for it.
+    /// Name chosen by the client.
     pub name: Option<String>,
-    /// How long ago it was begun.
+    /// Time since the session was created.
     pub age: Duration,
-    /// When it ends if it is not used again; `None` if never.
+    /// Time until the session ends if it is not used again; `None` if it does not expire.
     pub expires_in: Option<Duration>,
 }

@@ -1,4 +1,4 @@
-//! What goes with the tools of a server.
+//! Session argument and session tools.
 
 mod call;
 mod session;
@@ -13,103 +13,114 @@ use serde_json::{Value, json};
 use stayput_core::Expiry;
 
 use crate::{
-    Keeper,
-    ask::{ARGUMENT, OWN_ARGUMENT},
+    ServerSessions,
+    request::parse::{FALLBACK_ARGUMENT, SESSION_ARGUMENT},
 };
 use session::SessionTool;
 
-/// What a model reads about the argument.
-const DESCRIPTION: &str = "Session of this conversation (sp_…), as it was given to you in an earlier result. Pass \
+/// Description of the session argument, for the model.
+const ARGUMENT_DESCRIPTION: &str = "Session of this conversation (sp_…), as it was given to you in an earlier result. Pass \
                            the same one in every call, and keep it; leave it out only if you have none.";
 
-/// What goes with the tools of a server: the argument that names a session, and tools for sessions. See
-/// [`Keeper::tools`].
+/// Adds the session argument to the tools of a server, and adds the session tools. See
+/// [`ServerSessions::session_tools`].
 ///
-/// A tool cannot be asked whether it takes [`State`](crate::State). So every tool is shown with the argument, unless
-/// [`Tools::only`] says which ones keep state; all of them work without it, and none ever gets to see it.
+/// rmcp does not reveal whether a tool takes [`State`](crate::State). So every tool gets the argument, unless
+/// [`SessionTools::stateful`] names the tools with state. The argument is optional, and is removed before the tool
+/// runs.
 #[derive(Clone, Debug)]
 #[must_use]
-pub struct Tools {
-    keeper: Keeper,
-    only: Option<HashSet<String>>,
+pub struct SessionTools {
+    sessions: ServerSessions,
+    stateful: Option<HashSet<String>>,
     session: Vec<SessionTool>,
 }
 
-impl Tools {
-    pub(crate) fn new(keeper: Keeper) -> Self {
-        Self { keeper, only: None, session: SessionTool::USUAL.to_vec() }
+impl ServerSessions {
+    /// Returns the builder that adds the session argument and the session tools to a router.
+    pub fn session_tools(&self) -> SessionTools {
+        SessionTools::new(self.clone())
+    }
+}
+
+impl SessionTools {
+    pub(crate) fn new(sessions: ServerSessions) -> Self {
+        Self { sessions, stateful: None, session: SessionTool::DEFAULT.to_vec() }
     }
 
-    /// Only these tools keep state; the others are shown as they are.
-    pub fn only<'a>(mut self, names: impl IntoIterator<Item = &'a str>) -> Self {
-        self.only = Some(names.into_iter().map(str::to_owned).collect());
+    /// Names the tools that use state; the others do not get the session argument.
+    pub fn stateful<'a>(mut self, names: impl IntoIterator<Item = &'a str>) -> Self {
+        self.stateful = Some(names.into_iter().map(str::to_owned).collect());
         self
     }
 
-    /// Beside `session_start`, `session_info` and `session_end`, also `session_list`, for owners who are verified and
-    /// on lines of their own, and `session_switch`, which is listed to clients that have a connection and to no
-    /// others.
+    /// Adds `session_list` and `session_switch` to `session_start`, `session_info` and `session_end`. `session_list`
+    /// works for verified owners and on transports such as stdio. `session_switch` is listed only to clients with a
+    /// connection.
     pub fn all_session_tools(mut self) -> Self {
         self.session = SessionTool::ALL.to_vec();
         self
     }
 
-    /// No tools for sessions.
+    /// Adds no session tools.
     pub fn no_session_tools(mut self) -> Self {
         self.session.clear();
         self
     }
 
-    /// The tools of a server, with all that.
+    /// Adds the argument and the session tools to a router.
     pub fn mount<S: Send + Sync + 'static>(self, mut router: ToolRouter<S>) -> ToolRouter<S> {
         for route in router.map.values_mut() {
-            if self.only.as_ref().is_none_or(|only| only.contains(route.name())) {
-                let own = describe(&mut route.attr);
-                self.keeper.note_tool(route.name(), own);
+            if self.stateful.as_ref().is_none_or(|stateful| stateful.contains(route.name())) {
+                let own_argument = add_argument(&mut route.attr);
+                self.sessions.register_tool(route.name(), own_argument);
             }
-            *route = watched(route);
+            *route = in_session(route);
         }
         for tool in &self.session {
             let plain = tool.name();
             let taken = router.map.contains_key(plain);
             let name = if taken { format!("stayput_{plain}") } else { plain.to_owned() };
             match tool {
-                SessionTool::Switch => self.keeper.note_switch(&name),
-                _ => self.keeper.note_tool(&name, false),
+                SessionTool::Switch => self.sessions.register_switch(&name),
+                _ => self.sessions.register_tool(&name, false),
             }
-            router.add_route(tool.route(&self.keeper, name));
+            router.add_route(tool.route(&self.sessions, name));
         }
         router
     }
 }
 
-/// The same tool, which knows its session while it runs.
-fn watched<S: Send + Sync + 'static>(route: &ToolRoute<S>) -> ToolRoute<S> {
+/// Wraps a tool so that it runs in the scope of its session.
+fn in_session<S: Send + Sync + 'static>(route: &ToolRoute<S>) -> ToolRoute<S> {
     let inner = route.call.clone();
     ToolRoute::new_dyn(route.attr.clone(), move |context: ToolCallContext<'_, S>| {
         call::run(&*inner, context)
     })
 }
 
-/// Shows a tool with the argument; says whether it has one of that name for itself, and then the argument has
-/// another one. [`Tools::mount`] does it for all tools of a router; this is for tools that are listed by hand.
-pub(crate) fn describe(tool: &mut Tool) -> bool {
+/// Adds the session argument to a tool. Returns whether the tool has its own `session_id`; then the argument is
+/// called [`FALLBACK_ARGUMENT`].
+pub(crate) fn add_argument(tool: &mut Tool) -> bool {
     let schema = Arc::make_mut(&mut tool.input_schema);
-    let own = has(schema, ARGUMENT);
-    let name = if own { OWN_ARGUMENT } else { ARGUMENT };
+    let own_argument = has_property(schema, SESSION_ARGUMENT);
+    let name = if own_argument { FALLBACK_ARGUMENT } else { SESSION_ARGUMENT };
     let properties = schema.entry("properties").or_insert_with(|| json!({}));
     if let Value::Object(properties) = properties {
-        properties.insert(name.to_owned(), json!({ "type": "string", "description": DESCRIPTION }));
+        properties.insert(
+            name.to_owned(),
+            json!({ "type": "string", "description": ARGUMENT_DESCRIPTION }),
+        );
     }
-    own
+    own_argument
 }
 
-fn has(schema: &JsonObject, name: &str) -> bool {
+fn has_property(schema: &JsonObject, name: &str) -> bool {
     schema.get("properties").is_some_and(|properties| properties.get(name).is_some())
 }
 
-/// How long a session lives, for whoever reads it.
-pub(crate) fn lifetime(expiry: Expiry) -> String {
+/// Describes the lifetime of a session, for the model.
+pub(crate) fn describe_lifetime(expiry: Expiry) -> String {
     let span = |secs: u64| match secs {
         secs if secs >= 3_600 && secs.is_multiple_of(3_600) => format!("{} h", secs / 3_600),
         secs if secs >= 60 && secs.is_multiple_of(60) => format!("{} min", secs / 60),

@@ -1,20 +1,20 @@
-//! The official suite says of a server with the layer what it says without.
+//! The official conformance suite gives the same results with and without the layer.
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
-mod world;
+mod support;
 
 use axum::Router;
-use stayput_server::Keeper;
+use stayput_server::ServerSessions;
 use stayput_testkit::{conformance, mcp::TestServer, peers};
-use world::listen;
+use support::listen;
 
-async fn is_as_good_as_without(revision: &'static str) {
+async fn assert_same_result_with_layer(revision: &'static str) {
     if peers::are_left_out() {
         return;
     }
     let plain = TestServer::conformance().await;
-    let keeper = Keeper::memory();
-    let app = Router::new().route_service("/mcp", conformance::service()).layer(keeper.layer());
+    let sessions = ServerSessions::in_memory();
+    let app = Router::new().route_service("/mcp", conformance::service()).layer(sessions.layer());
     let layered = listen(app).await;
     let judge = |url: String| tokio::task::spawn_blocking(move || peers::judge(&url, revision));
     let direct = judge(plain.url().to_owned());
@@ -25,14 +25,14 @@ async fn is_as_good_as_without(revision: &'static str) {
     assert_eq!(through.checks, direct.checks, "{}", through.report);
 }
 
-/// R016: nothing changes for clients that shake hands.
+/// R016: legacy clients see no difference.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_layer_conforms_to_2025_11_25() {
-    is_as_good_as_without("2025-11-25").await;
+async fn layer_conforms_to_2025_11_25() {
+    assert_same_result_with_layer("2025-11-25").await;
 }
 
-/// R016: nor for those that do not.
+/// R016: modern clients see no difference.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_layer_conforms_to_2026_07_28() {
-    is_as_good_as_without("2026-07-28").await;
+async fn layer_conforms_to_2026_07_28() {
+    assert_same_result_with_layer("2026-07-28").await;
 }

@@ -1,21 +1,21 @@
-//! The argument that names a session, and the tools for sessions.
+//! The session argument and the session tools.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test stops at the first surprise")]
 
-mod world;
+mod support;
 
 use std::time::Duration;
 
 use axum::Router;
 use rmcp::transport::StreamableHttpServerConfig;
 use serde_json::json;
-use stayput_server::Keeper;
-use world::{Caller, World, builder, in_our_hands, listen};
+use stayput_server::ServerSessions;
+use support::{Client, TestServer, builder, listen, start_with_manual_clock};
 
-/// R150, R155, E39: the tools show the argument, and one that has it for itself keeps it.
+/// R150, R155, E39: tools list the session argument, and a tool's own `session_id` is kept.
 #[tokio::test]
-async fn tools_show_the_argument() {
-    let world = World::start(builder().memory()).await;
-    let mut client = world.modern();
+async fn tools_list_the_session_argument() {
+    let server = TestServer::start(builder().in_memory()).await;
+    let mut client = server.modern();
     let listed = client.request("tools/list", json!({})).await;
     let tools = listed["result"]["tools"].as_array().unwrap();
     let takes = |name: &str| {
@@ -35,43 +35,43 @@ async fn tools_show_the_argument() {
     let start = tools.iter().find(|tool| tool["name"] == "session_start").unwrap();
     let description = start["description"].as_str().unwrap();
     assert!(description.contains("30 min") && description.contains("24 h"), "{description}");
-    let keeper = Keeper::memory();
-    let only = keeper.tools().only(["count"]).no_session_tools();
-    let router = only.mount(rmcp::handler::server::tool::ToolRouter::<World>::new());
+    let sessions = ServerSessions::in_memory();
+    let only = sessions.session_tools().stateful(["count"]).no_session_tools();
+    let router = only.mount(rmcp::handler::server::tool::ToolRouter::<TestServer>::new());
     assert!(router.list_all().is_empty());
 }
 
-/// R154: who has no connection is not told of the tool that would let it lead elsewhere, in one piece or in a stream.
+/// R154: the switch tool is hidden from clients without a connection, in JSON and in SSE.
 #[tokio::test]
-async fn the_switch_is_for_connections() {
+async fn switch_tool_is_listed_only_to_connections() {
     for json in [true, false] {
-        let keeper = builder().memory();
-        let counter = world::Counter::new(&keeper);
+        let sessions = builder().in_memory();
+        let counter = support::Counter::new(&sessions);
         let config = StreamableHttpServerConfig::default().with_json_response(json);
-        let service = keeper.http_with(move || Ok(counter.clone()), config);
+        let service = sessions.http_service_with(move || Ok(counter.clone()), config);
         let url = listen(Router::new().route_service("/mcp", service)).await;
-        let listed = async |mut client: Caller| {
+        let listed = async |mut client: Client| {
             let listed = client.request("tools/list", json!({})).await;
             let tools = listed["result"]["tools"].as_array().unwrap().clone();
             tools.iter().map(|it| it["name"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
         };
-        let modern = listed(Caller::modern(&url)).await;
-        let mut legacy = listed(Caller::modern(&url).shakes_hands().await).await;
+        let modern = listed(Client::modern(&url)).await;
+        let mut legacy = listed(Client::modern(&url).initialize().await).await;
         assert!(legacy.contains(&"session_switch".to_owned()), "{legacy:?}");
         legacy.retain(|tool| tool != "session_switch");
         assert_eq!(modern, legacy);
     }
 }
 
-/// R058: when a session was made, and when it was last used.
+/// R058: creation time and time of last use.
 #[tokio::test]
-async fn times_are_kept() {
-    let (world, clock, _) = in_our_hands(|it| it).await;
-    let mut ann = world.modern().with("x-user", "ann");
+async fn session_times_are_reported() {
+    let (server, clock, _) = start_with_manual_clock(|it| it).await;
+    let mut ann = server.modern().with("x-user", "ann");
     let handle = ann.start().await;
     clock.advance(Duration::from_secs(60));
     for unused in [60, 0] {
-        world.keeper.sweep().await.unwrap();
+        server.sessions.sweep().await.unwrap();
         let listed = ann.call("session_list", json!({})).await["structuredContent"].clone();
         let [session] = &listed["sessions"].as_array().unwrap()[..] else { panic!("{listed}") };
         let times = (&session["age_seconds"], &session["unused_seconds"]);
@@ -81,16 +81,16 @@ async fn times_are_kept() {
     }
 }
 
-/// R151, R152, R158, R159: a session by its name in a project, told about, and ended.
+/// R151, R152, R158, R159: a session is found by name and project, described, and ended.
 #[tokio::test]
-async fn sessions_are_started_told_about_and_ended() {
-    let world = World::start(builder().memory()).await;
-    let mut client = world.modern();
+async fn session_tools_start_describe_and_end_a_session() {
+    let server = TestServer::start(builder().in_memory()).await;
+    let mut client = server.modern();
     let named = json!({ "name": "task", "agent": "a", "project": "p/q" });
     let started = client.call("session_start", named.clone()).await["structuredContent"].clone();
     let handle = started["session_id"].clone();
     assert_eq!(client.text("count", json!({ "by": 4, "session_id": handle })).await, "4");
-    // Lost by the model, found by its name.
+    // A model that lost the handle finds the session by name.
     let again = client.call("session_start", named).await["structuredContent"].clone();
     assert_eq!((&again["session"], again["state"].as_str()), (&started["session"], Some("kept")));
     assert_eq!(client.text("read", json!({ "session_id": again["session_id"] })).await, "4");

@@ -1,10 +1,10 @@
-//! Several messages in one.
+//! JSON-RPC batches.
 
-use crate::{MessageError, Problem, Raw, json};
+use crate::{MessageError, MessageProblem, Raw, json};
 
-/// A JSON-RPC batch, which only revision 2025-03-26 knows, as the messages it is made of.
+/// A JSON-RPC batch, split into its messages. Only revision 2025-03-26 has batches.
 ///
-/// The messages are not looked at: each may be wrong on its own and is then answered on its own.
+/// The messages are not parsed: an invalid one gets its own error response.
 ///
 /// ```
 /// use stayput_wire::{Batch, Message};
@@ -22,46 +22,48 @@ pub struct Batch<'a> {
 }
 
 impl<'a> Batch<'a> {
-    /// The most messages a batch may have. Two bytes can ask for an answer of two hundred.
-    pub const LIMIT: usize = 1024;
+    /// Most messages of a batch. Two bytes of a batch can cause a response of two hundred.
+    pub const MAX_MESSAGES: usize = 1024;
 
-    /// Whether `bytes` begin as a batch does, so that [`Batch::split`] is to be asked.
+    /// Returns whether `bytes` start like a batch.
     #[must_use]
     pub fn is_batch(bytes: &[u8]) -> bool {
         bytes.iter().find(|byte| !b" \t\r\n".contains(byte)) == Some(&b'[')
     }
 
-    /// The messages of the batch in `bytes`.
+    /// Splits the batch in `bytes`.
     ///
     /// # Errors
-    /// If it is not JSON, not an array, empty, too large or of too many messages.
+    /// Returns an error if the bytes are no JSON array, or the batch is empty, too large or has too many messages.
     pub fn split(bytes: &'a [u8]) -> Result<Self, MessageError> {
-        let limit = crate::Message::SIZE_LIMIT;
+        let limit = crate::Message::MAX_BYTES;
         if bytes.len() > limit {
-            let problem = Problem::TooLarge { size: bytes.len(), limit };
+            let problem = MessageProblem::TooLarge { size: bytes.len(), limit };
             return Err(MessageError::new(problem, limit));
         }
         let whole = json::decode(bytes).and_then(Raw::parse).map_err(MessageError::from)?;
         let at = whole.range().start;
         if !whole.is_array() {
-            return Err(MessageError::new(Problem::NotABatch, at));
+            return Err(MessageError::new(MessageProblem::NotABatch, at));
         }
-        let messages: Vec<_> = whole.elements().take(Self::LIMIT + 1).collect();
+        let messages: Vec<_> = whole.elements().take(Self::MAX_MESSAGES + 1).collect();
         match messages.len() {
-            0 => Err(MessageError::new(Problem::EmptyBatch, at)),
-            1..=Self::LIMIT => Ok(Self { messages }),
-            _ => Err(MessageError::new(Problem::LongBatch { limit: Self::LIMIT }, at)),
+            0 => Err(MessageError::new(MessageProblem::EmptyBatch, at)),
+            1..=Self::MAX_MESSAGES => Ok(Self { messages }),
+            _ => {
+                Err(MessageError::new(MessageProblem::LongBatch { limit: Self::MAX_MESSAGES }, at))
+            }
         }
     }
 
-    /// How many messages it has, at least one.
+    /// Returns the number of messages, which is at least one.
     #[must_use]
     #[allow(clippy::len_without_is_empty, reason = "a batch of nothing is refused")]
     pub fn len(&self) -> usize {
         self.messages.len()
     }
 
-    /// The bytes of each message, in their order.
+    /// Returns the bytes of each message, in order.
     pub fn messages(&self) -> impl Iterator<Item = &'a str> {
         self.messages.iter().map(|message| message.as_str())
     }
@@ -72,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_bytes_of_each_message_are_kept() {
+    fn messages_keep_their_bytes() {
         let batch = Batch::split(b" [ {\"a\": 1.10} ,[1,2], \"],[\" ] ").unwrap();
         let messages: Vec<_> = batch.messages().collect();
         assert_eq!(messages, ["{\"a\": 1.10}", "[1,2]", "\"],[\""]);
@@ -80,14 +82,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_batch_is_refused() {
+    fn invalid_batch_is_refused() {
         let problem = |bytes: &[u8]| Batch::split(bytes).unwrap_err().problem().clone();
-        assert_eq!(problem(b"{}"), Problem::NotABatch);
-        assert_eq!(problem(b" [ ] "), Problem::EmptyBatch);
+        assert_eq!(problem(b"{}"), MessageProblem::NotABatch);
+        assert_eq!(problem(b" [ ] "), MessageProblem::EmptyBatch);
         let long = format!("[{}0]", "0,".repeat(1024));
-        assert_eq!(problem(long.as_bytes()), Problem::LongBatch { limit: 1024 });
-        assert!(matches!(problem(b"[1"), Problem::Syntax(_)));
-        assert!(matches!(problem(b"[\"\xff\"]"), Problem::Syntax(_)));
+        assert_eq!(problem(long.as_bytes()), MessageProblem::LongBatch { limit: 1024 });
+        assert!(matches!(problem(b"[1"), MessageProblem::Syntax(_)));
+        assert!(matches!(problem(b"[\"\xff\"]"), MessageProblem::Syntax(_)));
         assert!(!Batch::is_batch(b" {}") && !Batch::is_batch(b""));
     }
 }

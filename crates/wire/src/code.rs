@@ -4,7 +4,7 @@ use std::{fmt, ops::RangeInclusive};
 
 use crate::Era;
 
-/// The code of a JSON-RPC error.
+/// Code of a JSON-RPC error.
 ///
 /// ```
 /// use stayput_wire::{Code, Era};
@@ -18,48 +18,48 @@ pub struct Code(pub i64);
 impl Code {
     /// The bytes are not JSON.
     pub const PARSE_ERROR: Self = Self(-32700);
-    /// It is JSON but not a message, or not one that may come now.
+    /// The JSON is no message, or a message that is not allowed now.
     pub const INVALID_REQUEST: Self = Self(-32600);
-    /// Nobody here knows that method.
+    /// The method is unknown.
     pub const METHOD_NOT_FOUND: Self = Self(-32601);
-    /// The method is known and cannot be called so: an unknown tool, a bad cursor, required `_meta`
-    /// that is missing, and for modern clients a resource that is not there.
+    /// The parameters are invalid: unknown tool, bad cursor, missing required `_meta`, and for modern clients an
+    /// unknown resource.
     pub const INVALID_PARAMS: Self = Self(-32602);
-    /// Something broke on the way.
+    /// Internal failure.
     pub const INTERNAL_ERROR: Self = Self(-32603);
 
-    /// Legacy: the resource is not there. Never sent to a modern client.
+    /// Legacy: the resource is unknown. Never sent to a modern client.
     pub const RESOURCE_NOT_FOUND: Self = Self(-32002);
     /// Legacy: the user has to visit a URL first. Never sent to a modern client.
     pub const URL_ELICITATION_REQUIRED: Self = Self(-32042);
 
-    /// Modern: a header is missing, malformed, or says something else than the body.
+    /// Modern: a header is missing, malformed, or contradicts the body.
     pub const HEADER_MISMATCH: Self = Self(-32020);
     /// Modern: the request needs a capability that its client did not declare.
     pub const MISSING_CAPABILITY: Self = Self(-32021);
-    /// Modern: the revision of the request is not served here.
+    /// Modern: the revision of the request is not supported.
     pub const UNSUPPORTED_VERSION: Self = Self(-32022);
 
-    /// Ours: the state behind the session was lost, so the call did not run on what the caller
-    /// believes is there. Its data are `{server, generation, may_have_run, reason}`.
+    /// Stayput: the state of the session was lost, and the call did not run. Its data are `{server, generation,
+    /// may_have_run, reason}`.
     pub const STATE_LOST: Self = Self(-31001);
 
-    /// What JSON-RPC keeps for itself; codes of an application stay out of it.
+    /// Codes reserved by JSON-RPC. Applications must not use them.
     pub const RESERVED: RangeInclusive<i64> = -32768..=-32000;
 
-    /// What only the specification of MCP may give a meaning to.
+    /// Codes reserved by the MCP specification.
     pub const SPECIFIED: RangeInclusive<i64> = -32099..=-32020;
 
-    /// Whether the code tells that a server is of the modern era: no older one answers so.
+    /// Returns whether the code identifies a modern server. No legacy server uses it.
     #[must_use]
     pub fn is_modern(self) -> bool {
         [Self::HEADER_MISMATCH, Self::MISSING_CAPABILITY, Self::UNSUPPORTED_VERSION].contains(&self)
     }
 
-    /// The HTTP status that an error with this code is answered with.
+    /// Returns the HTTP status of an error with this code.
     ///
-    /// The modern specification leaves [`Code::INVALID_PARAMS`] open but for `_meta` that is missing,
-    /// where whoever finds that says 400; here it is 200, as the error is the method's answer.
+    /// The modern specification requires 400 for missing `_meta` and otherwise leaves the status of
+    /// [`Code::INVALID_PARAMS`] open. It is 200 here, because the error is the method's response.
     #[must_use]
     pub fn http_status(self, era: Era) -> u16 {
         match self {
@@ -87,16 +87,16 @@ impl fmt::Debug for Code {
 mod tests {
     use super::*;
 
-    /// Invariant 9: no reserved code is used for something of our own.
+    /// Invariant 9: Stayput's own code is not reserved.
     #[test]
-    fn our_code_is_nobody_elses() {
+    fn own_code_is_not_reserved() {
         assert!(!Code::RESERVED.contains(&Code::STATE_LOST.0));
         assert!(Code::SPECIFIED.contains(&Code::HEADER_MISMATCH.0));
         assert!(Code::RESERVED.contains(Code::SPECIFIED.start()));
     }
 
     #[test]
-    fn the_status_map_is_that_of_the_specification() {
+    fn http_status_follows_the_specification() {
         for (code, modern, legacy) in [
             (Code::PARSE_ERROR, 400, 400),
             (Code::INVALID_REQUEST, 400, 400),

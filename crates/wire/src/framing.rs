@@ -1,13 +1,12 @@
-//! Messages as lines, as stdio carries them.
+//! Line framing, as used over stdio.
 
 use std::borrow::Cow;
 
-/// Cuts a stream of bytes into lines.
+/// Splits a byte stream into lines.
 ///
-/// The stream comes in chunks of any size. Empty lines are passed over and a carriage return at the
-/// end of a line is dropped. A line that lies in one chunk is borrowed from it, only one that spans
-/// several is put together. A line over the limit is told once, its bytes are dropped as they come,
-/// and reading goes on with the next line.
+/// Chunks may have any size. Empty lines are skipped, and a carriage return at the end of a line is dropped. A line
+/// inside one chunk is borrowed; only a line that spans chunks is copied. A line over the limit is reported once and
+/// dropped, and the next line is read.
 ///
 /// ```
 /// use stayput_wire::LineSplitter;
@@ -26,40 +25,40 @@ use std::borrow::Cow;
 #[derive(Debug, Clone)]
 pub struct LineSplitter {
     limit: usize,
-    begun: Vec<u8>,
-    // The rest of a line that was too long is to be passed over.
+    partial: Vec<u8>,
+    // Set while the rest of a long line is skipped.
     skipping: bool,
 }
 
 impl LineSplitter {
-    /// Lines of at most `limit` bytes, the line break not counted.
+    /// Creates a splitter for lines of at most `limit` bytes without line break.
     #[must_use]
     pub fn new(limit: usize) -> Self {
-        Self { limit, begun: Vec::new(), skipping: false }
+        Self { limit, partial: Vec::new(), skipping: false }
     }
 
     /// Takes the next line from `chunk`. `None` means that the chunk is used up.
     ///
-    /// An error is one line, too: the next call goes on behind it.
+    /// After an error, the next call continues with the next line.
     pub fn next_line<'c>(
         &mut self,
         chunk: &mut &'c [u8],
     ) -> Option<Result<Cow<'c, [u8]>, LineTooLong>> {
         loop {
             let Some(end) = memchr::memchr(b'\n', chunk) else {
-                return self.begin(std::mem::take(chunk));
+                return self.buffer(std::mem::take(chunk));
             };
             let part = &chunk[..end];
             *chunk = &chunk[end + 1..];
             if std::mem::take(&mut self.skipping) {
                 continue;
             }
-            let line = if self.begun.is_empty() {
-                Cow::Borrowed(trimmed(part))
+            let line = if self.partial.is_empty() {
+                Cow::Borrowed(without_return(part))
             } else {
-                self.begun.extend_from_slice(part);
-                let mut line = std::mem::take(&mut self.begun);
-                line.truncate(trimmed(&line).len());
+                self.partial.extend_from_slice(part);
+                let mut line = std::mem::take(&mut self.partial);
+                line.truncate(without_return(&line).len());
                 Cow::Owned(line)
             };
             if line.len() > self.limit {
@@ -71,36 +70,35 @@ impl LineSplitter {
         }
     }
 
-    /// What came behind the last line break, once nothing comes any more: a line that was cut off, or
-    /// the last line of somebody who does not end it.
+    /// Returns the unterminated last line when the stream has ended.
     pub fn finish(&mut self) -> Option<Vec<u8>> {
         self.skipping = false;
-        let mut line = std::mem::take(&mut self.begun);
-        line.truncate(trimmed(&line).len());
-        // A carriage return may have been granted one byte too many.
+        let mut line = std::mem::take(&mut self.partial);
+        line.truncate(without_return(&line).len());
+        // A trailing carriage return may have exceeded the limit by one byte.
         Some(line).filter(|line| !line.trim_ascii().is_empty() && line.len() <= self.limit)
     }
 
-    /// Keeps the beginning of a line, unless it is already too long.
-    fn begin<T>(&mut self, part: &[u8]) -> Option<Result<T, LineTooLong>> {
+    /// Buffers the start of a line, unless it is too long already.
+    fn buffer<T>(&mut self, part: &[u8]) -> Option<Result<T, LineTooLong>> {
         if self.skipping {
             return None;
         }
-        self.begun.extend_from_slice(part);
-        // A carriage return does not count if the line ends behind it, which is not known yet.
-        if trimmed(&self.begun).len() <= self.limit {
+        self.partial.extend_from_slice(part);
+        // A carriage return before the line break does not count, but the line break may still be missing.
+        if without_return(&self.partial).len() <= self.limit {
             return None;
         }
-        self.begun = Vec::new();
+        self.partial = Vec::new();
         self.skipping = true;
         Some(Err(LineTooLong { limit: self.limit }))
     }
 }
 
-/// Makes one line of a JSON text, and ends it.
+/// Turns a JSON text into one line, and terminates it.
 ///
-/// A line break between the values of a JSON text is as good as a space; inside a string it cannot
-/// stand. On stdio it would cut the message in two.
+/// Line breaks between JSON tokens become spaces; strings cannot contain any. Over stdio a line break would split the
+/// message.
 ///
 /// ```
 /// let mut line = b"{\"a\":\r\n1}".to_vec();
@@ -116,12 +114,12 @@ pub fn end_line(line: &mut Vec<u8>) {
     line.push(b'\n');
 }
 
-/// A line without the carriage return that ends it.
-fn trimmed(line: &[u8]) -> &[u8] {
+/// Removes a carriage return at the end of a line.
+fn without_return(line: &[u8]) -> &[u8] {
     line.strip_suffix(b"\r").unwrap_or(line)
 }
 
-/// A line was longer than allowed. It was dropped, and reading goes on with the next one.
+/// Line over the limit. It was dropped, and the next line is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("a line has more than {limit} bytes and was dropped")]
 pub struct LineTooLong {
@@ -129,7 +127,7 @@ pub struct LineTooLong {
 }
 
 impl LineTooLong {
-    /// How many bytes a line may have.
+    /// Returns the limit in bytes.
     #[must_use]
     pub fn limit(&self) -> usize {
         self.limit
@@ -154,14 +152,14 @@ mod tests {
     }
 
     #[test]
-    fn lines_come_whole_however_they_are_cut() {
+    fn lines_are_joined_across_chunks() {
         let expected = (vec![Ok(b"one".to_vec()), Ok(b"two".to_vec())], Some(b"three".to_vec()));
         assert_eq!(split(5, &[b"one\n\r\n  \ntwo\r\nthree"]), expected);
         assert_eq!(split(5, &[b"on", b"e\n", b"", b"\n", b"two\r", b"\nth", b"ree"]), expected);
     }
 
     #[test]
-    fn a_line_inside_a_chunk_is_not_copied() {
+    fn line_inside_a_chunk_is_not_copied() {
         let mut splitter = LineSplitter::new(10);
         let mut chunk = &b"one\ntw"[..];
         assert!(matches!(splitter.next_line(&mut chunk), Some(Ok(Cow::Borrowed(b"one")))));
@@ -170,9 +168,9 @@ mod tests {
         assert!(matches!(splitter.next_line(&mut chunk), Some(Ok(Cow::Owned(_)))));
     }
 
-    /// 50 MB without a line break cost the limit, one error, and nothing that follows.
+    /// 50 MB without a line break cause one error, and use no more memory than the limit.
     #[test]
-    fn a_line_that_is_too_long_is_told_once_and_passed_over() {
+    fn long_line_is_reported_once_and_skipped() {
         let mut splitter = LineSplitter::new(1 << 20);
         let (chunk, mut errors) = (vec![b'x'; 1 << 16], 0);
         for _ in 0..800 {
@@ -181,7 +179,7 @@ mod tests {
                 assert_eq!(line, Err(LineTooLong { limit: 1 << 20 }));
                 errors += 1;
             }
-            assert!(splitter.begun.capacity() <= 4 << 20);
+            assert!(splitter.partial.capacity() <= 4 << 20);
         }
         assert_eq!(errors, 1);
         let mut rest = &b"xxx\nnext\n"[..];
@@ -189,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn the_limit_is_exact_and_does_not_count_the_line_break() {
+    fn limit_is_exact_and_excludes_the_line_break() {
         let long = LineTooLong { limit: 3 };
         assert_eq!(split(3, &[b"abc\r\nabcd\nabc"]).0, [Ok(b"abc".to_vec()), Err(long)]);
         assert_eq!(split(3, &[b"abc\r", b"\nabcd", b"\nabc"]).0, [Ok(b"abc".to_vec()), Err(long)]);

@@ -1,39 +1,39 @@
-//! HTTP headers of both eras, and how a value that is no header value travels in one.
+//! HTTP headers of both eras, and the encoding of their values.
 
 use std::borrow::Cow;
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 
-/// The revision a request speaks. Both eras, from 2025-06-18 on.
+/// Protocol version of a request. Both eras, from 2025-06-18 on.
 pub const PROTOCOL_VERSION: &str = "mcp-protocol-version";
-/// Legacy: the connection. Never sent to a modern client.
+/// Legacy: connection id. Never sent to a modern client.
 pub const SESSION_ID: &str = "mcp-session-id";
-/// Legacy: the last event that came, from which a stream is taken up again.
+/// Legacy: id of the last event received, to resume a stream.
 pub const LAST_EVENT_ID: &str = "last-event-id";
-/// Modern: the method of the body.
+/// Modern: method of the body.
 pub const METHOD: &str = "mcp-method";
-/// Modern: what the method is about, see [`name_source`]. Can be [encoded](encode).
+/// Modern: subject of the method, see [`name_member`]. Can be [encoded](encode).
 pub const NAME: &str = "mcp-name";
-/// Modern: what the name of a header begins with that carries an argument. Can be [encoded](encode).
+/// Modern: prefix of headers with arguments. Can be [encoded](encode).
 pub const PARAM_PREFIX: &str = "mcp-param-";
-/// Tells proxies to pass a stream on as it comes, with the value `no`.
+/// Tells proxies not to buffer a stream, with the value `no`.
 pub const ACCEL_BUFFERING: &str = "x-accel-buffering";
-/// Ours: the session that is meant, by handle or `key:…`.
+/// Stayput: session by handle or `key:…`.
 pub const STAYPUT_SESSION: &str = "stayput-session";
 
-/// The cookie that can name a connection, where that is switched on.
+/// Cookie that can identify a session, if enabled.
 pub const SESSION_COOKIE: &str = "mcp_session_id";
 
-/// The media type of one message.
+/// Media type of one message.
 pub const JSON: &str = "application/json";
-/// The media type of a stream of events.
+/// Media type of an event stream.
 pub const EVENT_STREAM: &str = "text/event-stream";
-/// What a client has to accept.
+/// Media types that a client must accept.
 pub const ACCEPT_BOTH: &str = "application/json, text/event-stream";
 
-/// Which member of the params of `method` stands in [`NAME`], if one does.
+/// Returns the member of the params of `method` that [`NAME`] contains.
 #[must_use]
-pub fn name_source(method: &str) -> Option<&'static str> {
+pub fn name_member(method: &str) -> Option<&'static str> {
     match method {
         "tools/call" | "prompts/get" => Some("name"),
         "resources/read" => Some("uri"),
@@ -42,7 +42,7 @@ pub fn name_source(method: &str) -> Option<&'static str> {
     }
 }
 
-/// What the cookie that names a session says, in one line of `Cookie`.
+/// Returns the value of the session cookie in a `Cookie` header.
 ///
 /// ```
 /// use stayput_wire::header;
@@ -56,8 +56,8 @@ pub fn session_cookie(line: &str) -> Option<&str> {
     pairs.find(|(name, _)| *name == SESSION_COOKIE).map(|(_, value)| value)
 }
 
-/// `Set-Cookie` for it: no script reads it. `sites` is what `SameSite` says, `age` the seconds that it lives;
-/// without them it goes with the browser.
+/// Returns the `Set-Cookie` header for the session cookie. It is `HttpOnly`. `sites` is the value of `SameSite`,
+/// `age` the lifetime in seconds; without it the cookie ends with the browser.
 ///
 /// ```
 /// use stayput_wire::header;
@@ -75,7 +75,7 @@ pub fn set_session_cookie(value: &str, secure: bool, sites: &str, age: Option<u6
 const OPENING: &str = "=?base64?";
 const CLOSING: &str = "?=";
 
-/// `value` as it can stand in a header: as it is, or in base64 if no header could carry it.
+/// Encodes a header value: unchanged, or in base64 if a header cannot contain it.
 ///
 /// ```
 /// use stayput_wire::header;
@@ -94,7 +94,7 @@ pub fn encode(value: &str) -> Cow<'_, str> {
     Cow::Owned(format!("{OPENING}{}{CLOSING}", STANDARD.encode(value)))
 }
 
-/// What the header value `value` says.
+/// Decodes a header value.
 ///
 /// ```
 /// use stayput_wire::header;
@@ -106,8 +106,8 @@ pub fn encode(value: &str) -> Cow<'_, str> {
 /// ```
 ///
 /// # Errors
-/// If it has bytes that no header carries, or what stands between the marks is not the base64 of a
-/// text in UTF-8.
+/// Returns an error if the value has bytes that are not allowed in a header, or is marked as base64 but is not base64
+/// of UTF-8.
 pub fn decode(value: &[u8]) -> Result<Cow<'_, str>, InvalidHeader> {
     let text = std::str::from_utf8(value).ok().filter(|_| is_plain(value));
     let text = text.ok_or(InvalidHeader::Bytes)?;
@@ -118,22 +118,22 @@ pub fn decode(value: &[u8]) -> Result<Cow<'_, str>, InvalidHeader> {
     String::from_utf8(bytes).map(Cow::Owned).map_err(|_| InvalidHeader::NotUtf8)
 }
 
-/// Visible ASCII, space and tab: what RFC 9110 lets into a header.
+/// Returns whether RFC 9110 allows the value: visible ASCII, space and tab.
 fn is_plain(value: &[u8]) -> bool {
     value.iter().all(|byte| matches!(byte, b'\t' | b' '..=b'~'))
 }
 
-/// Why a header value cannot be read. The value is not repeated: it comes from arguments.
+/// Reason why a header value cannot be decoded. The value is not repeated, because it may be an argument.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum InvalidHeader {
-    /// It has bytes that no header carries.
+    /// It has bytes that are not allowed in a header.
     #[error("the header has bytes other than visible ASCII, space and tab; encode its value")]
     Bytes,
-    /// It is marked as base64 and is not, or not in the one spelling there is.
+    /// It is marked as base64, but is not canonical base64.
     #[error("the header is marked as base64 but is not; use the standard alphabet with padding")]
     Base64,
-    /// It is base64 of something that is not text.
+    /// It is base64 of bytes that are not UTF-8.
     #[error("the header is base64 of something that is not UTF-8")]
     NotUtf8,
 }
@@ -142,7 +142,7 @@ pub enum InvalidHeader {
 mod tests {
     use super::*;
 
-    /// The examples of the specification.
+    /// Uses the examples of the specification.
     #[test]
     fn values_are_encoded_as_specified() {
         for (value, header) in [
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_wears_both_marks_is_encoded() {
+    fn value_with_one_mark_is_not_encoded() {
         for value in ["=?base64?abc", "abc?=", "=?BASE64?abc?=", "=?base64?="] {
             assert_eq!(decode(value.as_bytes()).unwrap(), value);
             assert_eq!(decode(encode(value).as_bytes()).unwrap(), value);
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_meant_is_refused() {
+    fn invalid_header_value_is_refused() {
         assert_eq!(decode(b"a\r\nb"), Err(InvalidHeader::Bytes));
         assert_eq!(decode("ü".as_bytes()), Err(InvalidHeader::Bytes));
         assert_eq!(decode(b"=?base64?abc?="), Err(InvalidHeader::Base64));
@@ -178,7 +178,7 @@ mod tests {
         assert_eq!(decode(b"=?base64??=").unwrap(), "");
     }
 
-    /// `http::HeaderName::from_static` takes nothing else.
+    /// `http::HeaderName::from_static` requires lower case.
     #[test]
     fn names_are_in_lower_case() {
         let names = [
@@ -195,10 +195,10 @@ mod tests {
     }
 
     #[test]
-    fn the_name_comes_from_where_the_method_says() {
-        assert_eq!(name_source("tools/call"), Some("name"));
-        assert_eq!(name_source("resources/read"), Some("uri"));
-        assert_eq!(name_source("tasks/get"), Some("taskId"));
-        assert_eq!(name_source("tools/list"), None);
+    fn name_member_depends_on_the_method() {
+        assert_eq!(name_member("tools/call"), Some("name"));
+        assert_eq!(name_member("resources/read"), Some("uri"));
+        assert_eq!(name_member("tasks/get"), Some("taskId"));
+        assert_eq!(name_member("tools/list"), None);
     }
 }

@@ -1,4 +1,4 @@
-//! What ties an answer to its request.
+//! Request ids.
 
 use std::{
     borrow::Cow,
@@ -8,11 +8,10 @@ use std::{
 
 use crate::{Raw, json};
 
-/// The id of a request, or a progress token: a string or an integer, kept as it was written.
+/// Id of a request, or progress token: a string or an integer, kept as written.
 ///
-/// Two ids are equal if they say the same: `"a"` and `"\u0061"` are, and `0` and `-0`; `1` and `"1"`
-/// are not. So an id that is already in flight is recognised in any spelling, and still goes back
-/// byte for byte as it came.
+/// Ids are equal if their decoded values are: `"a"` and `"\u0061"`, `0` and `-0`, but not `1` and `"1"`. So an id in
+/// flight is recognised in any spelling, and is sent back byte for byte.
 ///
 /// ```
 /// use stayput_wire::{Id, Raw};
@@ -27,15 +26,15 @@ use crate::{Raw, json};
 pub struct Id<'a>(Raw<'a>);
 
 impl<'a> Id<'a> {
-    /// The most bytes an id may have, as it is written. It is kept while the request is in flight.
-    pub const LIMIT: usize = 1024;
+    /// Largest id in bytes, as written. Ids are kept while their request is in flight.
+    pub const MAX_BYTES: usize = 1024;
 
-    /// The id that `raw` is.
+    /// Reads an id.
     ///
     /// # Errors
-    /// If it is neither a string nor an integer, or too long.
+    /// Returns an error if `raw` is neither a string nor an integer, or too long.
     pub fn read(raw: Raw<'a>) -> Result<Self, InvalidId> {
-        if raw.as_str().len() > Self::LIMIT {
+        if raw.as_str().len() > Self::MAX_BYTES {
             return Err(InvalidId::TooLong { size: raw.as_str().len() });
         }
         match raw.as_str().as_bytes() {
@@ -50,30 +49,30 @@ impl<'a> Id<'a> {
         }
     }
 
-    /// One that was read before, where it stands now.
-    pub(crate) fn known(raw: Raw<'a>) -> Self {
+    /// Wraps a value that was read as an id before.
+    pub(crate) fn trusted(raw: Raw<'a>) -> Self {
         Self(raw)
     }
 
-    /// The bytes as they were written: what is to be sent back.
+    /// Returns the bytes as written, to be sent back.
     #[must_use]
     pub fn as_str(self) -> &'a str {
         self.0.as_str()
     }
 
-    /// Where it stands.
+    /// Returns the JSON value.
     #[must_use]
     pub fn raw(self) -> Raw<'a> {
         self.0
     }
 
-    /// The number, if it is one that fits: what we gave out ourselves.
+    /// Returns the number, if it is one that this process may have assigned.
     #[must_use]
     pub fn number(self) -> Option<u64> {
         self.as_str().parse().ok()
     }
 
-    /// The id for longer than the message it came with.
+    /// Copies the id, so that it outlives its message.
     #[must_use]
     pub fn to_buf(self) -> IdBuf {
         IdBuf(self.as_str().into())
@@ -82,7 +81,7 @@ impl<'a> Id<'a> {
 
 impl PartialEq for Id<'_> {
     fn eq(&self, other: &Self) -> bool {
-        meaning(self.as_str()) == meaning(other.as_str())
+        decoded(self.as_str()) == decoded(other.as_str())
     }
 }
 
@@ -90,7 +89,7 @@ impl Eq for Id<'_> {}
 
 impl Hash for Id<'_> {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        meaning(self.as_str()).hash(state);
+        decoded(self.as_str()).hash(state);
     }
 }
 
@@ -100,7 +99,7 @@ impl fmt::Debug for Id<'_> {
     }
 }
 
-/// An [`Id`] that is kept, for a table of what is in flight. It is compared as an [`Id`] is.
+/// Owned [`Id`], for tables of requests in flight. Compares like an [`Id`].
 ///
 /// ```
 /// use std::collections::HashSet;
@@ -114,7 +113,7 @@ impl fmt::Debug for Id<'_> {
 pub struct IdBuf(Box<str>);
 
 impl IdBuf {
-    /// The bytes as they were written.
+    /// Returns the bytes as written.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
@@ -122,7 +121,7 @@ impl IdBuf {
 }
 
 impl From<u64> for IdBuf {
-    /// An id that we give out.
+    /// Creates an id to be assigned to a request.
     fn from(number: u64) -> Self {
         Self(number.to_string().into())
     }
@@ -130,7 +129,7 @@ impl From<u64> for IdBuf {
 
 impl PartialEq for IdBuf {
     fn eq(&self, other: &Self) -> bool {
-        meaning(&self.0) == meaning(&other.0)
+        decoded(&self.0) == decoded(&other.0)
     }
 }
 
@@ -138,13 +137,13 @@ impl Eq for IdBuf {}
 
 impl PartialEq<Id<'_>> for IdBuf {
     fn eq(&self, other: &Id<'_>) -> bool {
-        meaning(&self.0) == meaning(other.as_str())
+        decoded(&self.0) == decoded(other.as_str())
     }
 }
 
 impl Hash for IdBuf {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        meaning(&self.0).hash(state);
+        decoded(&self.0).hash(state);
     }
 }
 
@@ -154,22 +153,22 @@ impl fmt::Debug for IdBuf {
     }
 }
 
-/// What an id says, apart from how it is written.
+/// Decoded value of an id.
 #[derive(PartialEq, Eq, Hash)]
-enum Meaning<'a> {
+enum IdValue<'a> {
     Text(Cow<'a, str>),
     Number(&'a str),
 }
 
-fn meaning(json: &str) -> Meaning<'_> {
+fn decoded(json: &str) -> IdValue<'_> {
     match json::unquote(json) {
-        Some(text) => Meaning::Text(text),
-        // JSON writes a whole number in one way only, but for zero.
-        None => Meaning::Number(if json == "-0" { "0" } else { json }),
+        Some(text) => IdValue::Text(text),
+        // Apart from zero, JSON has one spelling for each integer.
+        None => IdValue::Number(if json == "-0" { "0" } else { json }),
     }
 }
 
-/// Why a value cannot be an id.
+/// Reason why a value is no id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum InvalidId {
@@ -182,13 +181,13 @@ pub enum InvalidId {
     /// It is an array, an object, `true` or `false`.
     #[error("an id must be a string or an integer")]
     Kind,
-    /// It is a string that is not text.
+    /// It is a string with a lone surrogate.
     #[error("an id must not hold half of a surrogate pair")]
     NotText,
-    /// It is longer than [`Id::LIMIT`].
-    #[error("an id has {size} bytes; at most {} are allowed", Id::LIMIT)]
+    /// It is longer than [`Id::MAX_BYTES`].
+    #[error("an id has {size} bytes; at most {} are allowed", Id::MAX_BYTES)]
     TooLong {
-        /// How many bytes it has.
+        /// Size in bytes.
         size: usize,
     },
 }
@@ -219,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn ids_are_compared_by_what_they_say() {
+    fn ids_compare_by_decoded_value() {
         use std::hash::BuildHasher;
         let state = std::hash::RandomState::new();
         for (one, other) in [("\"a\"", r#""\u0061""#), ("0", "-0"), ("7", "7")] {
@@ -234,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_of_ours_is_read_back() {
+    fn number_id_round_trips() {
         assert_eq!(read(IdBuf::from(u64::MAX).as_str()).unwrap().number(), Some(u64::MAX));
         assert_eq!(read("\"7\"").unwrap().number(), None);
         assert_eq!(read("-7").unwrap().number(), None);

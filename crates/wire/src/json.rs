@@ -1,4 +1,4 @@
-//! JSON as text: what is well-formed, and how a string is written and read.
+//! JSON syntax: checking texts, reading and writing strings.
 
 mod scanner;
 mod string;
@@ -6,16 +6,15 @@ mod string;
 use std::fmt;
 
 pub(crate) use scanner::{Members, Scanner, Slot};
-pub(crate) use string::{is_same_in_any_case, is_text};
+pub(crate) use string::{eq_ignore_case, is_text};
 pub use string::{quote, unquote};
 
-/// How many arrays and objects may stand inside each other.
+/// Deepest nesting of arrays and objects.
 ///
-/// Nothing honest nests so deep, and whoever reads the message behind us may do so by recursion.
-pub const DEPTH_LIMIT: u32 = 128;
+/// Real messages are less deep, and a later reader may use recursion.
+pub const MAX_DEPTH: u32 = 128;
 
-/// Writes a number behind what is there. By hand: it is done for every message, and what formats anything takes
-/// longer than all else that is done there.
+/// Appends a number. Written by hand, because formatting would be the slowest step of every message.
 ///
 /// ```
 /// let mut text = b"\"id\":".to_vec();
@@ -34,11 +33,10 @@ pub fn push_number(out: &mut Vec<u8>, mut number: u64) {
     out[start..].reverse();
 }
 
-/// Checks that `bytes` are one JSON value in UTF-8, with white space around it at most.
+/// Checks that `bytes` are one JSON value in UTF-8, with optional white space around it.
 ///
-/// What is accepted is the grammar of RFC 8259 and nothing more. Numbers of any size and halves of a
-/// surrogate pair (`"\ud83d"`, which JavaScript writes when it cuts a text) are part of it: they are
-/// to be passed on, not to be understood.
+/// Accepts exactly the grammar of RFC 8259. That includes numbers of any size and lone surrogates (`"\ud83d"`, which
+/// JavaScript writes when it cuts a text), because they are passed on without being decoded.
 ///
 /// ```
 /// use stayput_wire::json;
@@ -49,7 +47,7 @@ pub fn push_number(out: &mut Vec<u8>, mut number: u64) {
 /// ```
 ///
 /// # Errors
-/// If they are not, or nest deeper than [`DEPTH_LIMIT`].
+/// Returns an error if they are not, or nest deeper than [`MAX_DEPTH`].
 pub fn check(bytes: &[u8]) -> Result<&str, SyntaxError> {
     let text = decode(bytes)?;
     let mut scanner = Scanner::new(text);
@@ -58,15 +56,15 @@ pub fn check(bytes: &[u8]) -> Result<&str, SyntaxError> {
     Ok(text)
 }
 
-/// `bytes` as text, if they are UTF-8.
+/// Converts `bytes` to text if they are UTF-8.
 pub(crate) fn decode(bytes: &[u8]) -> Result<&str, SyntaxError> {
     std::str::from_utf8(bytes)
         .map_err(|error| SyntaxError::new(error.valid_up_to(), SyntaxKind::NotUtf8))
 }
 
-/// Where a text stops being JSON, and why.
+/// Position and reason of a syntax error.
 ///
-/// The text itself is not repeated: it can hold secrets.
+/// The text is not repeated, because it may contain secrets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the JSON is broken at byte {at}: {kind}")]
 pub struct SyntaxError {
@@ -79,20 +77,20 @@ impl SyntaxError {
         Self { at, kind }
     }
 
-    /// The byte that cannot stand there, or the length of the text if something is missing.
+    /// Returns the offset of the invalid byte, or the length of the text if it ends too early.
     #[must_use]
     pub fn at(&self) -> usize {
         self.at
     }
 
-    /// What is wrong there.
+    /// Returns the kind of the error.
     #[must_use]
     pub fn kind(&self) -> SyntaxKind {
         self.kind
     }
 }
 
-/// What can be wrong with a JSON text.
+/// Kind of a syntax error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SyntaxKind {
@@ -100,21 +98,21 @@ pub enum SyntaxKind {
     NotUtf8,
     /// The text ends before the value does.
     End,
-    /// No value begins like this.
+    /// No value starts like this.
     Value,
-    /// Something else stands where a member's name in double quotes has to be.
+    /// A member's name in double quotes is missing.
     Key,
     /// The name of a member is not followed by a colon.
     Colon,
     /// An element or member is followed by neither a comma nor the end of its array or object.
     Separator,
-    /// A backslash is followed by something JSON does not know.
+    /// An escape is invalid.
     Escape,
-    /// A control character stands in a string as it is.
+    /// A control character in a string is not escaped.
     Control,
-    /// A number is not written as JSON writes numbers.
+    /// A number is malformed.
     Number,
-    /// Arrays and objects stand inside each other more than [`DEPTH_LIMIT`] times.
+    /// Arrays and objects nest deeper than [`MAX_DEPTH`].
     Depth,
     /// Something follows the value.
     Trailing,
@@ -132,7 +130,7 @@ impl fmt::Display for SyntaxKind {
             Self::Escape => "JSON does not know this escape",
             Self::Control => "a control character in a string has to be escaped",
             Self::Number => "a number is not written like this",
-            Self::Depth => return write!(f, "it nests deeper than {DEPTH_LIMIT} levels"),
+            Self::Depth => return write!(f, "it nests deeper than {MAX_DEPTH} levels"),
             Self::Trailing => "something follows the value",
         })
     }
@@ -142,55 +140,55 @@ impl fmt::Display for SyntaxKind {
 mod tests {
     use super::*;
 
-    fn said(text: &[u8]) -> (usize, SyntaxKind) {
+    fn error_of(text: &[u8]) -> (usize, SyntaxKind) {
         let error = check(text).unwrap_err();
         (error.at(), error.kind())
     }
 
     #[test]
-    fn every_kind_of_break_is_told_with_its_place() {
-        assert_eq!(said(b"[\"\xff\"]"), (2, SyntaxKind::NotUtf8));
-        assert_eq!(said(b""), (0, SyntaxKind::End));
-        assert_eq!(said(b"  {\"a\""), (6, SyntaxKind::End));
-        assert_eq!(said(b"[1,]"), (3, SyntaxKind::Value));
-        assert_eq!(said(b"nul"), (3, SyntaxKind::End));
-        assert_eq!(said(b"nulL"), (3, SyntaxKind::Value));
-        assert_eq!(said(b"{a:1}"), (1, SyntaxKind::Key));
-        assert_eq!(said(b"{\"a\":1,}"), (7, SyntaxKind::Key));
-        assert_eq!(said(b"{\"a\" 1}"), (5, SyntaxKind::Colon));
-        assert_eq!(said(b"[1 2]"), (3, SyntaxKind::Separator));
-        assert_eq!(said(b"[1}"), (2, SyntaxKind::Separator));
-        assert_eq!(said(b"\"\\x\""), (2, SyntaxKind::Escape));
-        assert_eq!(said(b"\"\\u12g4\""), (5, SyntaxKind::Escape));
-        assert_eq!(said(b"\"a\nb\""), (2, SyntaxKind::Control));
-        assert_eq!(said(b"01"), (1, SyntaxKind::Trailing));
-        assert_eq!(said(b"-"), (1, SyntaxKind::End));
-        assert_eq!(said(b"1.e3"), (2, SyntaxKind::Number));
-        assert_eq!(said(b"1 1"), (2, SyntaxKind::Trailing));
-        assert_eq!(said(b"\xef\xbb\xbf1"), (0, SyntaxKind::Value));
+    fn every_syntax_error_has_its_position() {
+        assert_eq!(error_of(b"[\"\xff\"]"), (2, SyntaxKind::NotUtf8));
+        assert_eq!(error_of(b""), (0, SyntaxKind::End));
+        assert_eq!(error_of(b"  {\"a\""), (6, SyntaxKind::End));
+        assert_eq!(error_of(b"[1,]"), (3, SyntaxKind::Value));
+        assert_eq!(error_of(b"nul"), (3, SyntaxKind::End));
+        assert_eq!(error_of(b"nulL"), (3, SyntaxKind::Value));
+        assert_eq!(error_of(b"{a:1}"), (1, SyntaxKind::Key));
+        assert_eq!(error_of(b"{\"a\":1,}"), (7, SyntaxKind::Key));
+        assert_eq!(error_of(b"{\"a\" 1}"), (5, SyntaxKind::Colon));
+        assert_eq!(error_of(b"[1 2]"), (3, SyntaxKind::Separator));
+        assert_eq!(error_of(b"[1}"), (2, SyntaxKind::Separator));
+        assert_eq!(error_of(b"\"\\x\""), (2, SyntaxKind::Escape));
+        assert_eq!(error_of(b"\"\\u12g4\""), (5, SyntaxKind::Escape));
+        assert_eq!(error_of(b"\"a\nb\""), (2, SyntaxKind::Control));
+        assert_eq!(error_of(b"01"), (1, SyntaxKind::Trailing));
+        assert_eq!(error_of(b"-"), (1, SyntaxKind::End));
+        assert_eq!(error_of(b"1.e3"), (2, SyntaxKind::Number));
+        assert_eq!(error_of(b"1 1"), (2, SyntaxKind::Trailing));
+        assert_eq!(error_of(b"\xef\xbb\xbf1"), (0, SyntaxKind::Value));
     }
 
     #[test]
-    fn an_error_is_a_sentence_with_a_place() {
+    fn syntax_error_displays_its_position() {
         assert_eq!(
             check(b"[1,]").unwrap_err().to_string(),
             "the JSON is broken at byte 3: no value begins like this"
         );
     }
 
-    /// A megabyte of brackets costs neither stack nor memory.
+    /// A megabyte of brackets needs neither stack nor memory.
     #[test]
     fn depth_is_bounded() {
         let nested = |depth: usize| [vec![b'['; depth], vec![b']'; depth]].concat();
         assert!(check(&nested(128)).is_ok());
-        assert_eq!(said(&nested(129)), (128, SyntaxKind::Depth));
-        assert_eq!(said(&vec![b'['; 1 << 20]), (128, SyntaxKind::Depth));
-        assert_eq!(said(&b"{\"a\":".repeat(1 << 18)), (128 * 5, SyntaxKind::Depth));
+        assert_eq!(error_of(&nested(129)), (128, SyntaxKind::Depth));
+        assert_eq!(error_of(&vec![b'['; 1 << 20]), (128, SyntaxKind::Depth));
+        assert_eq!(error_of(&b"{\"a\":".repeat(1 << 18)), (128 * 5, SyntaxKind::Depth));
     }
 
-    /// Strings are read eight bytes at a time; what matters may stand at any of them.
+    /// Strings are checked eight bytes at a time, so test every position.
     #[test]
-    fn no_byte_of_a_string_is_overlooked() {
+    fn every_byte_of_a_string_is_checked() {
         for length in 0..40 {
             for place in 0..length {
                 let mut text = vec![b'"'];
@@ -198,9 +196,9 @@ mod tests {
                 text.push(b'"');
                 assert!(check(&text).is_ok());
                 text[place + 1] = 0x1f;
-                assert_eq!(said(&text), (place + 1, SyntaxKind::Control));
+                assert_eq!(error_of(&text), (place + 1, SyntaxKind::Control));
                 text[place + 1] = b'"';
-                assert_eq!(said(&text), (place + 2, SyntaxKind::Trailing));
+                assert_eq!(error_of(&text), (place + 2, SyntaxKind::Trailing));
             }
         }
         assert!(check("\"\u{7f} ü 漢 🦀 \u{20}!#[]\"".as_bytes()).is_ok());

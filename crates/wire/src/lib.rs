@@ -1,31 +1,30 @@
-//! The bytes of MCP, without I/O.
+//! Wire format of MCP, without I/O.
 //!
-//! A session keeper stands between clients and servers and passes on what they say. What it does not
-//! have to understand it passes on byte for byte; where it has to change something, it replaces the
-//! few bytes that change. This crate reads messages without decoding them, edits them in place, cuts
-//! streams into messages, and has every name and number of the protocol once.
+//! Stayput passes messages on between clients and servers. It does not decode them: it copies their bytes, and
+//! replaces only those that must change. This crate parses messages without decoding them, edits them in place,
+//! splits streams into messages, and defines the names and numbers of the protocol.
 //!
-//! | file | what it is about |
+//! | file | content |
 //! |---|---|
-//! | `message.rs`, `id.rs`, `batch.rs` | [`Message`]: request, notification, response or error, as it was written; [`Id`]; [`Batch`] |
-//! | `splice.rs` | [`Edits`]: set, remove and rename members, every other byte as it was |
-//! | `raw.rs`, `span.rs`, `json.rs` | [`Raw`]: a value where it stands; [`span`]: where a member stands; [`json`]: what is well-formed |
-//! | `framing.rs`, `sse.rs` | [`LineSplitter`] for stdio, [`sse`] for HTTP, fed with chunks of any size |
-//! | `header.rs`, `param.rs`, `percent.rs` | [`header`]: names and values of HTTP headers; [`ParamHeaders`]: arguments as headers; [`percent`]: texts as they stand in URLs |
+//! | `message.rs`, `id.rs`, `batch.rs` | [`Message`]: request, notification, response or error, as written; [`Id`]; [`Batch`] |
+//! | `splice.rs` | [`Edits`]: sets, removes and renames members, and keeps all other bytes |
+//! | `raw.rs`, `span.rs`, `json.rs` | [`Raw`]: value as written; [`span`]: position of a member; [`json`]: syntax |
+//! | `framing.rs`, `sse.rs` | [`LineSplitter`] for stdio, [`sse`] for HTTP, for chunks of any size |
+//! | `header.rs`, `param.rs`, `percent.rs` | [`header`]: HTTP headers; [`ParamHeaders`]: arguments as headers; [`percent`]: percent-encoding |
 //! | `meta.rs`, `code.rs`, `version.rs` | keys of [`_meta`](meta), [`Code`]s of errors, [`Version`]s and [`Era`]s |
 //!
 //! # Rewriting a message
 //!
-//! A call goes to a server under an id of ours, with a key in `_meta`, and without the argument that
-//! was meant for us. The number `1.10`, the white space and the unknown member stay as they were.
+//! The call gets another id and a key in `_meta`, and loses the argument that was meant for Stayput. The number
+//! `1.10`, the white space and the unknown member are unchanged.
 //!
 //! ```
 //! use stayput_wire::{Message, meta};
 //!
-//! let said = br#"{ "jsonrpc": "2.0", "id": "a\/1", "x": 1.10, "method": "tools/call",
+//! let text = br#"{ "jsonrpc": "2.0", "id": "a\/1", "x": 1.10, "method": "tools/call",
 //!   "params": { "name": "add", "arguments": { "session_id": "key:chat", "price": 1.10 } } }"#;
 //!
-//! let message = Message::parse(said)?;
+//! let message = Message::parse(text)?;
 //! let (id, params) = (message.id().unwrap(), message.params().unwrap());
 //! let mut edits = message.edit();
 //! edits
@@ -38,21 +37,20 @@
 //!     r#"{ "jsonrpc": "2.0", "id": 17, "x": 1.10, "method": "tools/call",
 //!   "params": { "name": "add", "arguments": { "price": 1.10 },"_meta":{"progressToken":17} } }"#
 //! );
-//! assert_eq!(id.as_str(), r#""a\/1""#, "to be sent back exactly so");
+//! assert_eq!(id.as_str(), r#""a\/1""#, "to be sent back unchanged");
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! # What it is not
+//! # Out of scope
 //!
-//! No types for tools, results or capabilities: what they hold changes with every revision, and a
-//! field that is not known must not get lost. No socket, no process, no clock, no async. No opinion
-//! on sessions: that is `stayput-core`.
+//! It has no types for tools, results or capabilities: they change with every revision, and unknown fields must not
+//! get lost. It uses no sockets, processes, clocks or async. Sessions are in `stayput-core`.
 //!
-//! # What is bounded
+//! # Limits
 //!
-//! Bytes come from strangers. Nothing here recurses over their nesting: it is limited to
-//! [`json::DEPTH_LIMIT`]. A message has at most [`Message::SIZE_LIMIT`] bytes, and whoever cuts a
-//! stream gives a limit. Nothing that was said is repeated in an error or in `Debug`, but for ids.
+//! Input is untrusted. Nothing recurses over its nesting, which is limited to [`json::MAX_DEPTH`]. A message has at
+//! most [`Message::MAX_BYTES`] bytes, and stream splitters take a limit. Errors and `Debug` do not show content,
+//! except for ids.
 
 mod batch;
 mod code;
@@ -74,7 +72,7 @@ pub use batch::Batch;
 pub use code::Code;
 pub use framing::{LineSplitter, LineTooLong, end_line};
 pub use id::{Id, IdBuf, InvalidId};
-pub use message::{Cut, Kind, Message, MessageError, Problem};
+pub use message::{Message, MessageError, MessageKind, MessageProblem, TrimmedMessage};
 pub use param::{InvalidMark, InvalidParam, MarkProblem, ParamHeaders, ParamProblem};
 pub use raw::Raw;
 pub use splice::{EditError, Edits};

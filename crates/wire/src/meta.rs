@@ -1,31 +1,31 @@
-//! Keys of `_meta`, each written once.
+//! Keys of `_meta`.
 
-/// The member of params, results and many other objects that carries what is not the subject itself.
+/// Member with metadata of params, results and other objects.
 pub const META: &str = "_meta";
 
-// Of the protocol, on requests.
+// Keys of the protocol, on requests.
 
-/// The revision a modern request speaks. Required; over HTTP equal to the version header.
+/// Protocol version of a modern request. Required; over HTTP equal to the version header.
 pub const PROTOCOL_VERSION: &str = "io.modelcontextprotocol/protocolVersion";
-/// What the client of a modern request can do. Required, and never remembered from an earlier one.
+/// Capabilities of the client of a modern request. Required, and never remembered from an earlier one.
 pub const CLIENT_CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";
-/// What the client of a modern request calls itself. Nothing may be decided by it.
+/// Name and version of the client of a modern request. Nothing may be decided by it.
 pub const CLIENT_INFO: &str = "io.modelcontextprotocol/clientInfo";
-/// The log messages a modern request wants on its stream; without it, none.
+/// Level of log messages that a modern request wants on its stream; without it, none.
 pub const LOG_LEVEL: &str = "io.modelcontextprotocol/logLevel";
-/// The token that progress of a request is told under. Both eras.
+/// Token for progress notifications of a request. Both eras.
 pub const PROGRESS_TOKEN: &str = "progressToken";
-/// The trace a request belongs to (W3C Trace Context).
+/// Trace of a request (W3C Trace Context).
 pub const TRACEPARENT: &str = "traceparent";
-/// What tracing systems add to the trace.
+/// Vendor data of the trace.
 pub const TRACESTATE: &str = "tracestate";
-/// What travels along a trace (W3C Baggage); can hold [`BAGGAGE_CONVERSATION`].
+/// Baggage of the trace (W3C Baggage); can contain [`BAGGAGE_CONVERSATION`].
 pub const BAGGAGE: &str = "baggage";
 
-/// The keys a modern request must have.
+/// Keys that a modern request must have.
 pub const REQUIRED: [&str; 2] = [PROTOCOL_VERSION, CLIENT_CAPABILITIES];
 
-/// All keys that belong to one request and the hop it makes, and not to what it asks for.
+/// Keys that belong to one request on one hop.
 pub const PER_REQUEST: [&str; 8] = [
     PROTOCOL_VERSION,
     CLIENT_CAPABILITIES,
@@ -37,23 +37,23 @@ pub const PER_REQUEST: [&str; 8] = [
     BAGGAGE,
 ];
 
-// Of the protocol, on results and notifications.
+// Keys of the protocol, on results and notifications.
 
-/// What the server calls itself, on modern results.
+/// Name and version of the server, on modern results.
 pub const SERVER_INFO: &str = "io.modelcontextprotocol/serverInfo";
-/// The id of the listen request that a modern notification belongs to.
+/// Id of the listen request that a modern notification belongs to.
 pub const SUBSCRIPTION_ID: &str = "io.modelcontextprotocol/subscriptionId";
-/// Legacy, 2025-11-25: the task that a message belongs to.
+/// Task of a message. Legacy, 2025-11-25.
 pub const RELATED_TASK: &str = "io.modelcontextprotocol/related-task";
 
-// Ours.
+// Keys of Stayput.
 
-/// On a request, the session that is meant, by handle or `key:…`; on a result, a handle given out.
+/// Session by handle or `key:…` on a request; newly issued handle on a result.
 pub const SESSION: &str = "dev.stayput/session";
-/// On a result: which session it was, whether its state is fresh, kept or lost, and until when.
+/// Session of a result, whether its state is fresh, kept or lost, and its expiry.
 pub const STATE: &str = "dev.stayput/state";
 
-// What hosts tell of the conversation. Hints: they name, they do not authorise.
+// Keys of hosts about the conversation. They identify, but do not authorise.
 
 /// ChatGPT: the conversation.
 pub const OPENAI_SESSION: &str = "openai/session";
@@ -78,7 +78,7 @@ pub const GOOSE_DIRECTORY: &str = "agent-working-dir";
 /// OpenTelemetry: the conversation, as a member of [`BAGGAGE`].
 pub const BAGGAGE_CONVERSATION: &str = "gen_ai.conversation.id";
 
-/// The hints that name a conversation by themselves: which host sends it, and under which key.
+/// Hints that identify a conversation: host and key.
 pub const CONVERSATION_HINTS: [(&str, &str); 5] = [
     ("openai", OPENAI_SESSION),
     ("vscode", VSCODE_CONVERSATION),
@@ -91,9 +91,9 @@ pub const CONVERSATION_HINTS: [(&str, &str); 5] = [
 mod tests {
     use super::*;
 
-    /// Invariant 9: the second label of our prefix is not one of those that MCP keeps for itself.
+    /// Invariant 9: MCP does not reserve the prefix.
     #[test]
-    fn our_prefix_is_not_reserved() {
+    fn own_prefix_is_not_reserved() {
         for key in [SESSION, STATE] {
             let (prefix, name) = key.split_once('/').unwrap();
             let second = prefix.split('.').nth(1).unwrap();
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn no_key_stands_for_two_things() {
+    fn keys_are_distinct() {
         let mut keys = PER_REQUEST.to_vec();
         keys.extend([SERVER_INFO, SUBSCRIPTION_ID, RELATED_TASK, SESSION, STATE]);
         keys.extend(CONVERSATION_HINTS.map(|(_, key)| key));

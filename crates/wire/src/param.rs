@@ -1,20 +1,20 @@
-//! Arguments that also travel as headers.
+//! Tool arguments that are also sent as headers.
 
 use crate::{
     Raw,
     header::{self, PARAM_PREFIX},
 };
 
-/// The headers that a tool wants its arguments in, by the marks in its input schema.
+/// Headers for the arguments of a tool, as marked in its input schema.
 ///
-/// A schema marks a property with `"x-mcp-header": "Region"`, and a modern client over HTTP then
-/// sends the argument as `Mcp-Param-Region` as well.
+/// A schema marks a property with `"x-mcp-header": "Region"`. A modern client over HTTP then sends the argument also
+/// as `Mcp-Param-Region`.
 ///
 /// ```
 /// use stayput_wire::{ParamHeaders, Raw};
 ///
 /// let schema = r#"{"properties":{"region":{"type":"string","x-mcp-header":"Region"}}}"#;
-/// let headers = ParamHeaders::of_schema(Raw::parse(schema)?)?;
+/// let headers = ParamHeaders::from_schema(Raw::parse(schema)?)?;
 /// let arguments = Raw::parse(r#"{"region":"Zürich","other":1}"#)?;
 /// let values = headers.values(Some(arguments))?;
 /// assert_eq!(values, [("mcp-param-region".to_owned(), "=?base64?WsO8cmljaA==?=".to_owned())]);
@@ -25,18 +25,18 @@ pub struct ParamHeaders {
     marks: Vec<Mark>,
 }
 
-/// One marked property.
+/// Marked property.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Mark {
-    // In lower case, with the prefix.
+    // Lower case, with prefix.
     header: String,
     path: Vec<String>,
 }
 
-/// The mark itself.
-const MARK: &str = "x-mcp-header";
+/// Keyword of a mark.
+const MARK_KEYWORD: &str = "x-mcp-header";
 
-/// Where else a schema holds schemas. A mark in one of them would depend on what the arguments are.
+/// Keywords with other schemas. A mark inside of them is not allowed, because it would depend on the arguments.
 const SCHEMAS: [&str; 15] = [
     "items",
     "prefixItems",
@@ -55,35 +55,34 @@ const SCHEMAS: [&str; 15] = [
     "else",
 ];
 
-/// Where else a schema holds schemas by name.
+/// Keywords with other schemas by name.
 const NAMED_SCHEMAS: [&str; 5] =
     ["patternProperties", "dependentSchemas", "dependencies", "$defs", "definitions"];
 
-/// The largest number that every reader of JSON has without loss: 2^53 − 1.
+/// Largest integer that every JSON reader represents exactly: 2^53 − 1.
 const SAFE_INTEGER: i64 = (1 << 53) - 1;
 
 impl ParamHeaders {
-    /// The headers that the input schema of a tool asks for.
+    /// Collects the marks of an input schema.
     ///
     /// # Errors
-    /// If a mark breaks the rules. Then the tool must not be offered to anybody over HTTP.
-    pub fn of_schema(schema: Raw<'_>) -> Result<Self, InvalidMark> {
+    /// Returns an error if a mark is invalid. Then the tool must not be offered over HTTP.
+    pub fn from_schema(schema: Raw<'_>) -> Result<Self, InvalidMark> {
         let mut headers = Self::default();
         headers.collect(schema, &mut Vec::new(), true)?;
         Ok(headers)
     }
 
-    /// Whether no argument travels as a header.
+    /// Returns whether no argument is sent as a header.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.marks.is_empty()
     }
 
-    /// Name and value of each header to be sent with `arguments`. What is not there, or `null`, is
-    /// not sent.
+    /// Returns name and value of each header for `arguments`. Missing and `null` arguments are not sent.
     ///
     /// # Errors
-    /// If an argument cannot stand in a header.
+    /// Returns an error if an argument cannot be a header value.
     pub fn values(
         &self,
         arguments: Option<Raw<'_>>,
@@ -97,53 +96,53 @@ impl ParamHeaders {
         Ok(values)
     }
 
-    /// Checks the headers that came with `arguments`; `get` gives the one of a name in lower case.
+    /// Compares headers with `arguments`. `get` returns the header with a name in lower case.
     ///
     /// # Errors
-    /// If one is missing, one too many, cannot be read, or says something else than its argument.
-    /// The answer to that is [`Code::HEADER_MISMATCH`](crate::Code::HEADER_MISMATCH).
+    /// Returns an error if a header is missing, unexpected, unreadable or different from its argument. The response
+    /// is [`Code::HEADER_MISMATCH`](crate::Code::HEADER_MISMATCH).
     pub fn check<'h>(
         &self,
         arguments: Option<Raw<'_>>,
         get: impl Fn(&str) -> Option<&'h [u8]>,
     ) -> Result<(), InvalidParam> {
         for mark in &self.marks {
-            let said = get(&mark.header).map(header::decode).transpose();
-            let said = said.map_err(|_| mark.wrong(ParamProblem::Header))?;
-            let same = match (&said, mark.value(arguments)?) {
+            let sent = get(&mark.header).map(header::decode).transpose();
+            let sent = sent.map_err(|_| mark.error(ParamProblem::Header))?;
+            let same = match (&sent, mark.value(arguments)?) {
                 (None, None) => true,
-                (Some(said), Some(value)) => *said == value || is_same_number(said, &value),
+                (Some(sent), Some(value)) => *sent == value || is_same_number(sent, &value),
                 _ => false,
             };
             if !same {
-                return Err(mark.wrong(ParamProblem::Mismatch));
+                return Err(mark.error(ParamProblem::Mismatch));
             }
         }
         Ok(())
     }
 
-    /// Walks a schema. A schema nests no deeper than any JSON that was checked.
+    /// Walks a schema. Recursion is bounded by the nesting limit of JSON.
     fn collect(
         &mut self,
         schema: Raw<'_>,
         path: &mut Vec<String>,
         reachable: bool,
     ) -> Result<(), InvalidMark> {
-        for (keyword, value) in named(schema) {
+        for (keyword, value) in members_by_name(schema) {
             match keyword.as_str() {
-                MARK if !reachable || path.is_empty() => {
+                MARK_KEYWORD if !reachable || path.is_empty() => {
                     return Err(InvalidMark::new(path, MarkProblem::Place));
                 }
-                MARK => self.mark(schema, value, path)?,
+                MARK_KEYWORD => self.mark(schema, value, path)?,
                 "properties" => {
-                    for (name, property) in named(value) {
+                    for (name, property) in members_by_name(value) {
                         path.push(name);
                         self.collect(property, path, reachable)?;
                         path.pop();
                     }
                 }
                 keyword if NAMED_SCHEMAS.contains(&keyword) => {
-                    for (_, inner) in named(value) {
+                    for (_, inner) in members_by_name(value) {
                         self.collect(inner, path, false)?;
                     }
                 }
@@ -160,15 +159,15 @@ impl ParamHeaders {
     }
 
     fn mark(&mut self, schema: Raw<'_>, mark: Raw<'_>, path: &[String]) -> Result<(), InvalidMark> {
-        let wrong = |problem| InvalidMark::new(path, problem);
-        let name = mark.text().filter(|name| is_token(name)).ok_or(wrong(MarkProblem::Name))?;
+        let error = |problem| InvalidMark::new(path, problem);
+        let name = mark.text().filter(|name| is_token(name)).ok_or(error(MarkProblem::Name))?;
         let kind = schema.find(&["type"]).and_then(Raw::text);
         if !matches!(kind.as_deref(), Some("string" | "integer" | "boolean")) {
-            return Err(wrong(MarkProblem::Type));
+            return Err(error(MarkProblem::Type));
         }
         let header = format!("{PARAM_PREFIX}{}", name.to_ascii_lowercase());
         if self.marks.iter().any(|mark| mark.header == header) {
-            return Err(wrong(MarkProblem::Twice));
+            return Err(error(MarkProblem::Twice));
         }
         self.marks.push(Mark { header, path: path.to_vec() });
         Ok(())
@@ -176,39 +175,39 @@ impl ParamHeaders {
 }
 
 impl Mark {
-    /// The argument as the text that the header carries, before it is encoded.
+    /// Returns the argument as text, before it is encoded.
     fn value(&self, arguments: Option<Raw<'_>>) -> Result<Option<String>, InvalidParam> {
         let path: Vec<_> = self.path.iter().map(String::as_str).collect();
         let found = arguments.and_then(|arguments| arguments.find(&path));
         let Some(value) = found.filter(|value| !value.is_null()) else { return Ok(None) };
         let text = if value.is_number() {
-            let number = integer(value.as_str()).ok_or(self.wrong(ParamProblem::Number))?;
+            let number = integer(value.as_str()).ok_or(self.error(ParamProblem::Number))?;
             Some(number.to_string())
         } else if let Some(truth) = value.boolean() {
             Some(truth.to_string())
         } else {
             value.text().map(String::from)
         };
-        text.map(Some).ok_or(self.wrong(ParamProblem::Kind))
+        text.map(Some).ok_or(self.error(ParamProblem::Kind))
     }
 
-    fn wrong(&self, problem: ParamProblem) -> InvalidParam {
+    fn error(&self, problem: ParamProblem) -> InvalidParam {
         InvalidParam { header: self.header.clone(), problem }
     }
 }
 
-/// The members of an object by their names.
-fn named(object: Raw<'_>) -> impl Iterator<Item = (String, Raw<'_>)> {
+/// Returns the members of an object with decoded names.
+fn members_by_name(object: Raw<'_>) -> impl Iterator<Item = (String, Raw<'_>)> {
     object.members().filter_map(|(key, value)| Some((key.text()?.into_owned(), value)))
 }
 
-/// Letters that the name of a header may have (RFC 9110, `1*tchar`).
+/// Returns whether a header may have this name (RFC 9110, `1*tchar`).
 fn is_token(name: &str) -> bool {
     let tchar = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
     !name.is_empty() && name.bytes().all(tchar)
 }
 
-/// A number that is whole and safe, however it is written: `42`, `42.0` and `4.2e1` are one.
+/// Parses a safe integer in any spelling: `42`, `42.0` and `4.2e1` are equal.
 fn integer(number: &str) -> Option<i64> {
     let whole = number.parse::<i64>().ok().or_else(|| {
         let value = number.parse::<f64>().ok().filter(|value| value.fract() == 0.0)?;
@@ -217,14 +216,14 @@ fn integer(number: &str) -> Option<i64> {
     whole.filter(|whole| (-SAFE_INTEGER..=SAFE_INTEGER).contains(whole))
 }
 
-fn is_same_number(said: &str, value: &str) -> bool {
+fn is_same_number(sent: &str, value: &str) -> bool {
     let number = |text: &str| {
         integer(text).filter(|_| text.starts_with(|c: char| c == '-' || c.is_ascii_digit()))
     };
-    number(said).is_some_and(|said| number(value) == Some(said))
+    number(sent).is_some_and(|sent| number(value) == Some(sent))
 }
 
-/// A mark in a schema that breaks the rules.
+/// Invalid mark in a schema.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("'x-mcp-header' at '{path}' {problem}")]
 pub struct InvalidMark {
@@ -237,38 +236,38 @@ impl InvalidMark {
         Self { path: path.join("."), problem }
     }
 
-    /// The property that is marked, or the nearest one around the mark.
+    /// Returns the path of the marked property, or of the nearest one around the mark.
     #[must_use]
     pub fn path(&self) -> &str {
         &self.path
     }
 
-    /// What is wrong with the mark.
+    /// Returns the problem.
     #[must_use]
     pub fn problem(&self) -> MarkProblem {
         self.problem
     }
 }
 
-/// What can be wrong with a mark.
+/// Problem of a mark.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum MarkProblem {
-    /// It is not a string that can be part of the name of a header.
+    /// The mark is no valid part of a header name.
     #[error("must be a name of letters, digits and !#$%&'*+-.^_`|~")]
     Name,
-    /// Another property has it, perhaps in other letter case.
+    /// Another property has the same name, possibly in other letter case.
     #[error("is the name of another property as well")]
     Twice,
     /// The property is not of type `string`, `integer` or `boolean`.
     #[error("must be on a property of type string, integer or boolean")]
     Type,
-    /// It cannot be reached through `properties` alone.
+    /// The property is not reachable through `properties` alone.
     #[error("must be on a property that is reached through 'properties' alone")]
     Place,
 }
 
-/// An argument that does not agree with its header, or cannot stand in one.
+/// Argument that cannot be a header value, or differs from its header.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the argument for the header '{header}' {problem}")]
 pub struct InvalidParam {
@@ -277,33 +276,33 @@ pub struct InvalidParam {
 }
 
 impl InvalidParam {
-    /// The name of the header, in lower case.
+    /// Returns the name of the header, in lower case.
     #[must_use]
     pub fn header(&self) -> &str {
         &self.header
     }
 
-    /// What is wrong.
+    /// Returns the problem.
     #[must_use]
     pub fn problem(&self) -> ParamProblem {
         self.problem
     }
 }
 
-/// What can be wrong with an argument and its header.
+/// Problem of an argument and its header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ParamProblem {
-    /// It is a number, but not a whole one within ±(2^53 − 1).
+    /// It is a number, but no integer within ±(2^53 − 1).
     #[error("must be a whole number between -9007199254740991 and 9007199254740991")]
     Number,
-    /// It is an array or object, or not text.
+    /// It is an array, an object or an invalid string.
     #[error("must be a string, a whole number, true or false")]
     Kind,
-    /// The header cannot be read.
+    /// The header is not readable.
     #[error("came with a header that cannot be read")]
     Header,
-    /// The header is missing, or says something else.
+    /// The header is missing or different.
     #[error("and the header do not say the same")]
     Mismatch,
 }
@@ -314,7 +313,7 @@ mod tests {
 
     fn headers(properties: &str) -> Result<ParamHeaders, InvalidMark> {
         let schema = format!(r#"{{"type":"object","properties":{properties}}}"#);
-        ParamHeaders::of_schema(Raw::parse(&schema).unwrap())
+        ParamHeaders::from_schema(Raw::parse(&schema).unwrap())
     }
 
     fn problem(properties: &str) -> MarkProblem {
@@ -352,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mark_that_breaks_a_rule_is_told() {
+    fn invalid_mark_is_refused() {
         let typed = |kind: &str| format!(r#"{{"a":{{"type":{kind},"x-mcp-header":"A"}}}}"#);
         for kind in ["\"number\"", "\"object\"", "[\"string\",\"null\"]", "null"] {
             assert_eq!(problem(&typed(kind)), MarkProblem::Type, "{kind}");
@@ -372,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mark_is_reached_through_properties_alone() {
+    fn mark_must_be_reached_through_properties() {
         let mark = r#"{"type":"string","x-mcp-header":"A"}"#;
         for schema in [
             mark.to_owned(),
@@ -385,16 +384,16 @@ mod tests {
             format!(r#"{{"patternProperties":{{"^a":{mark}}}}}"#),
             format!(r#"{{"additionalProperties":{mark}}}"#),
         ] {
-            let error = ParamHeaders::of_schema(Raw::parse(&schema).unwrap()).unwrap_err();
+            let error = ParamHeaders::from_schema(Raw::parse(&schema).unwrap()).unwrap_err();
             assert_eq!(error.problem(), MarkProblem::Place, "{schema}");
         }
         let defined =
             r#"{"$defs":{"x-mcp-header":{"type":"string"}},"enum":[{"x-mcp-header":"a"}]}"#;
-        assert!(ParamHeaders::of_schema(Raw::parse(defined).unwrap()).is_ok());
+        assert!(ParamHeaders::from_schema(Raw::parse(defined).unwrap()).is_ok());
     }
 
     #[test]
-    fn numbers_are_whole_and_safe() {
+    fn numbers_must_be_safe_integers() {
         let marks = headers(ALL).unwrap();
         let count = |number: &str| {
             values(&marks, &format!(r#"{{"i":{number}}}"#)).map(|found| found[0].1.clone())
@@ -413,7 +412,7 @@ mod tests {
     }
 
     #[test]
-    fn headers_are_held_against_the_arguments() {
+    fn headers_are_compared_with_the_arguments() {
         let marks = headers(ALL).unwrap();
         let check = |arguments: &str, sent: &[(&str, &'static str)]| {
             let get = |name: &str| {

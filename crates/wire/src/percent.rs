@@ -1,62 +1,39 @@
-//! Texts as they stand in URLs: `%41` stands for a byte.
+//! Percent-encoding of URLs.
 
 use std::borrow::Cow;
 
-/// The bytes that `encoded` stands for. What only looks like a byte stays as it is.
+use percent_encoding::percent_decode_str;
+
+/// Decodes `encoded`. A `%` that starts no escape is kept.
 ///
 /// ```
 /// use stayput_wire::percent;
 ///
-/// assert_eq!(*percent::bytes("100%25 or 100%"), *b"100% or 100%");
+/// assert_eq!(*percent::decode("100%25 or 100%"), *b"100% or 100%");
 /// ```
 #[must_use]
-pub fn bytes(encoded: &str) -> Cow<'_, [u8]> {
-    if !encoded.contains('%') {
-        return Cow::Borrowed(encoded.as_bytes());
-    }
-    let (mut bytes, mut rest) = (Vec::with_capacity(encoded.len()), encoded.as_bytes());
-    while let Some((&first, behind)) = rest.split_first() {
-        match byte(rest) {
-            Some(byte) => {
-                bytes.push(byte);
-                rest = &behind[2..];
-            }
-            None => {
-                bytes.push(first);
-                rest = behind;
-            }
-        }
-    }
-    Cow::Owned(bytes)
+pub fn decode(encoded: &str) -> Cow<'_, [u8]> {
+    percent_decode_str(encoded).into()
 }
 
-/// The text that `encoded` stands for; `None` if a `%` in it begins no byte, or if it is no text.
+/// Decodes `encoded` to text; `None` if a `%` starts no escape, or the result is not UTF-8.
 ///
 /// ```
 /// use stayput_wire::percent;
 ///
-/// assert_eq!(percent::text("my%20chat").as_deref(), Some("my chat"));
-/// assert_eq!(percent::text("100%"), None);
+/// assert_eq!(percent::decode_text("my%20chat").as_deref(), Some("my chat"));
+/// assert_eq!(percent::decode_text("100%"), None);
 /// ```
 #[must_use]
-pub fn text(encoded: &str) -> Option<Cow<'_, str>> {
-    let places = encoded.bytes().enumerate().filter(|(_, byte)| *byte == b'%');
-    let whole = places.into_iter().all(|(at, _)| byte(&encoded.as_bytes()[at..]).is_some());
-    if !whole {
+pub fn decode_text(encoded: &str) -> Option<Cow<'_, str>> {
+    let is_escape = |after: &str| {
+        let digits = after.as_bytes().first_chunk::<2>();
+        digits.is_some_and(|digits| digits.iter().all(u8::is_ascii_hexdigit))
+    };
+    if !encoded.split('%').skip(1).all(is_escape) {
         return None;
     }
-    match bytes(encoded) {
-        Cow::Borrowed(_) => Some(Cow::Borrowed(encoded)),
-        Cow::Owned(bytes) => String::from_utf8(bytes).ok().map(Cow::Owned),
-    }
-}
-
-/// The byte that stands at the beginning.
-fn byte(encoded: &[u8]) -> Option<u8> {
-    let [b'%', high, low, ..] = encoded else { return None };
-    // The parser of numbers would take a sign for a digit.
-    let digit = |byte: &u8| char::from(*byte).to_digit(16);
-    u8::try_from(digit(high)? << 4 | digit(low)?).ok()
+    percent_decode_str(encoded).decode_utf8().ok()
 }
 
 #[cfg(test)]
@@ -64,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_stands_for_a_byte_becomes_one() {
+    fn escapes_are_decoded() {
         for (encoded, plain) in [
             ("", ""),
             ("a b", "a b"),
@@ -73,24 +50,24 @@ mod tests {
             ("ü%41", "üA"),
             ("%2541", "%41"),
         ] {
-            assert_eq!(text(encoded).as_deref(), Some(plain), "{encoded}");
-            assert_eq!(*bytes(encoded), *plain.as_bytes(), "{encoded}");
+            assert_eq!(decode_text(encoded).as_deref(), Some(plain), "{encoded}");
+            assert_eq!(*decode(encoded), *plain.as_bytes(), "{encoded}");
         }
     }
 
     #[test]
-    fn a_percent_sign_may_be_one() {
+    fn plain_percent_sign_is_kept_or_refused() {
         for (encoded, plain) in
             [("a%4", "a%4"), ("%zz%41", "%zzA"), ("%", "%"), ("%+1", "%+1"), ("%%41", "%A")]
         {
-            assert_eq!(text(encoded), None, "{encoded}");
-            assert_eq!(*bytes(encoded), *plain.as_bytes(), "{encoded}");
+            assert_eq!(decode_text(encoded), None, "{encoded}");
+            assert_eq!(*decode(encoded), *plain.as_bytes(), "{encoded}");
         }
     }
 
     #[test]
-    fn bytes_may_be_no_text() {
-        assert_eq!(text("%ff"), None);
-        assert_eq!(*bytes("%ff"), [255]);
+    fn bytes_need_not_be_utf8() {
+        assert_eq!(decode_text("%ff"), None);
+        assert_eq!(*decode("%ff"), [255]);
     }
 }

@@ -1,4 +1,4 @@
-//! A value as it was written.
+//! JSON values as written.
 
 use std::{borrow::Cow, fmt, ops::Range};
 
@@ -7,11 +7,10 @@ use crate::{
     span::{self, Ambiguous},
 };
 
-/// A JSON value inside a text: the very bytes, and where they stand.
+/// JSON value inside a text: its bytes and their position.
 ///
-/// A `Raw` comes from a text that was checked, so looking into it does not fail. It can be copied
-/// freely and nothing is decoded before somebody asks. Values can be secrets: `Debug` shows the
-/// place, not the bytes.
+/// A `Raw` is part of a checked text, so access does not fail. It is `Copy`, and decodes nothing in advance. `Debug`
+/// shows the position only, because values may be secrets.
 ///
 /// ```
 /// use stayput_wire::Raw;
@@ -31,10 +30,10 @@ pub struct Raw<'a> {
 }
 
 impl<'a> Raw<'a> {
-    /// The one value of `text`.
+    /// Parses `text` as one value.
     ///
     /// # Errors
-    /// If `text` is not one JSON value.
+    /// Returns an error if `text` is not one JSON value.
     pub fn parse(text: &'a str) -> Result<Self, SyntaxError> {
         let mut scanner = Scanner::new(text);
         let value = scanner.value(0)?;
@@ -42,7 +41,7 @@ impl<'a> Raw<'a> {
         Ok(Self::cut(text, value))
     }
 
-    /// The object that `text` is, and its member `name`, read at once. Of members with one name the last counts.
+    /// Parses `text` as an object, and returns it with its member `name`. The last of duplicate members counts.
     ///
     /// ```
     /// use stayput_wire::Raw;
@@ -56,118 +55,117 @@ impl<'a> Raw<'a> {
     #[must_use]
     pub fn parse_with(text: &'a str, name: &str) -> Option<(Self, Option<Self>)> {
         let start = Scanner::new(text);
-        let mut members = Members::of(start.clone(), 0)?;
+        let mut members = Members::new(start.clone(), 0)?;
         let mut found = None;
         while let Some(Slot { key, value }) = members.next().ok()? {
             if json::is_text(&text[key], name) {
                 found = Some(Self::cut(text, value));
             }
         }
-        let mut behind = members.behind();
-        let whole = Self::cut(text, start.at()..behind.at());
-        behind.end().ok()?;
+        let mut scanner = members.into_scanner();
+        let whole = Self::cut(text, start.at()..scanner.at());
+        scanner.end().ok()?;
         Some((whole, found))
     }
 
-    /// The value at `range` of `text`. The caller has found it there.
+    /// Wraps the value at `range` of `text`, which the caller has found there.
     pub(crate) fn cut(text: &'a str, range: Range<usize>) -> Self {
         Self { at: range.start, json: &text[range] }
     }
 
-    /// A value inside this one, by its place relative to it.
+    /// Wraps a value inside this one, at a relative range.
     fn inner(self, range: Range<usize>) -> Self {
         Self { at: self.at + range.start, json: &self.json[range] }
     }
 
-    /// The bytes of the value, without white space around it.
+    /// Returns the bytes, without white space around the value.
     #[must_use]
     pub fn as_str(self) -> &'a str {
         self.json
     }
 
-    /// Where the value stands in the text it was read from.
+    /// Returns the range in the text that the value was read from.
     #[must_use]
     pub fn range(self) -> Range<usize> {
         self.at..self.at + self.json.len()
     }
 
-    /// Whether it is an object.
+    /// Returns whether the value is an object.
     #[must_use]
     pub fn is_object(self) -> bool {
         self.json.starts_with('{')
     }
 
-    /// Whether it is an array.
+    /// Returns whether the value is an array.
     #[must_use]
     pub fn is_array(self) -> bool {
         self.json.starts_with('[')
     }
 
-    /// Whether it is `null`.
+    /// Returns whether the value is `null`.
     #[must_use]
     pub fn is_null(self) -> bool {
         self.json == "null"
     }
 
-    /// Whether it is a number.
+    /// Returns whether the value is a number.
     #[must_use]
     pub fn is_number(self) -> bool {
         self.json.starts_with(|first: char| first == '-' || first.is_ascii_digit())
     }
 
-    /// What a string says; `None` if it is no string or not text, see [`json::unquote`].
+    /// Decodes a string; `None` for other values and lone surrogates, see [`json::unquote`].
     #[must_use]
     pub fn text(self) -> Option<Cow<'a, str>> {
         json::unquote(self.json)
     }
 
-    /// The number, if it is a whole one that is written without fraction or exponent and fits.
+    /// Returns the number, if it is an integer without fraction and exponent that fits.
     #[must_use]
     pub fn integer(self) -> Option<i64> {
         self.json.parse().ok().filter(|_| self.is_number())
     }
 
-    /// `true` or `false`, if it is one of them.
+    /// Returns a boolean.
     #[must_use]
     pub fn boolean(self) -> Option<bool> {
         self.json.parse().ok()
     }
 
-    /// The value at `path`, which leads through objects. Of members with one name the last counts.
+    /// Finds the value at `path`, which follows objects. The last of duplicate members counts.
     #[must_use]
     pub fn find(self, path: &[&str]) -> Option<Self> {
         span::find(self.json, path).map(|range| self.inner(range))
     }
 
-    /// The value at `path`, if no reader can find another one there.
+    /// Finds the value at `path` if every reader finds the same one.
     ///
     /// # Errors
-    /// If a member on the way stands there twice or in two spellings, see [`span::find_unique`].
+    /// Returns an error if a member of the path is duplicated, or has two spellings, see [`span::find_unique`].
     pub fn find_unique(self, path: &[&str]) -> Result<Option<Self>, Ambiguous> {
         match span::find_unique(self.json, path) {
             Ok(found) => Ok(found.map(|range| self.inner(range))),
-            Err(ambiguous) => Err(ambiguous.moved(self.at)),
+            Err(ambiguous) => Err(ambiguous.shift(self.at)),
         }
     }
 
-    /// The members of an object in their order, each with its name as it is written, quotes
-    /// included. Of anything else: none.
+    /// Iterates over the members of an object, with names as written, including quotes. Other values have none.
     pub fn members(self) -> impl Iterator<Item = (Self, Self)> {
-        let mut walk = Members::of(Scanner::new(self.json), 0);
+        let mut walk = Members::new(Scanner::new(self.json), 0);
         std::iter::from_fn(move || {
             let slot = walk.as_mut()?.next().ok().flatten()?;
             Some((self.inner(slot.key), self.inner(slot.value)))
         })
     }
 
-    /// The elements of an array in their order. Of anything else: none.
+    /// Iterates over the elements of an array. Other values have none.
     pub fn elements(self) -> impl Iterator<Item = Self> {
         let mut at = if self.is_array() { 1 } else { self.json.len() };
         std::iter::from_fn(move || {
             let mut scanner = Scanner::starting_at(self.json, at);
-            // The end of the array is no value, so there the walk ends.
+            // At the end of the array no value starts.
             let range = scanner.value(1).ok()?;
-            // Behind a value stands a comma, or the end: to be passed in either case.
+            // Skip the comma, or the closing bracket.
             at = Scanner::starting_at(self.json, range.end).at() + 1;
             Some(self.inner(range))
         })
@@ -185,7 +183,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn places_are_those_of_the_whole_text() {
+    fn ranges_refer_to_the_whole_text() {
         let text = r#" { "a" : [ 1 , {"b":"x"} , [] ] } "#;
         let whole = Raw::parse(text).unwrap();
         let elements: Vec<_> = whole.find(&["a"]).unwrap().elements().collect();
@@ -199,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn scalars_are_read_only_as_what_they_are() {
+    fn scalars_are_read_as_their_type_only() {
         let raw = |text| Raw::parse(text).unwrap();
         assert_eq!(raw("-7").integer(), Some(-7));
         assert_eq!(raw("7.0").integer(), None);
@@ -212,9 +210,9 @@ mod tests {
         assert_eq!(raw("[]").elements().count(), 0);
     }
 
-    /// Invariant 8: arguments can hold handles.
+    /// Invariant 8: arguments may contain handles.
     #[test]
-    fn debug_shows_the_place_only() {
+    fn debug_shows_the_range_only() {
         let raw = Raw::parse(r#""sp_secret""#).unwrap();
         assert_eq!(format!("{raw:?}"), "Raw(0..11)");
     }

@@ -1,14 +1,13 @@
-//! Where a member of a JSON text stands, without decoding anything.
+//! Positions of members in a JSON text, without decoding it.
 //!
-//! A path is a list of names that leads through objects. Names are compared by what they say, so
-//! `"n\u0061me"` is `name`. The text is expected to be one JSON value; of a text that is not,
-//! nothing is found, or what stands in its well-formed beginning.
+//! A path is a list of names that follows objects. Names compare by their decoded value, so `"n\u0061me"` is `name`.
+//! The text should be one JSON value; in an invalid text only its valid start is searched.
 
 use std::ops::Range;
 
 use crate::json::{self, Members, Scanner, Slot};
 
-/// Where the value at `path` stands. Of members with one name the last counts, as for most readers.
+/// Returns the range of the value at `path`. The last of duplicate members counts, as for most readers.
 ///
 /// ```
 /// use stayput_wire::span;
@@ -21,16 +20,16 @@ use crate::json::{self, Members, Scanner, Slot};
 #[must_use]
 pub fn find(json: &str, path: &[&str]) -> Option<Range<usize>> {
     let Some((first, rest)) = path.split_first() else { return Scanner::new(json).value(0).ok() };
-    let mut place = last_named(json, 0, first)?;
+    let mut place = find_last(json, 0, first)?;
     for name in rest {
-        place = last_named(json, place.start, name)?;
+        place = find_last(json, place.start, name)?;
     }
     Some(place)
 }
 
-/// The value of the last member `name` of the object that begins at `at`.
-fn last_named(json: &str, at: usize, name: &str) -> Option<Range<usize>> {
-    let mut members = Members::of(Scanner::starting_at(json, at), 0)?;
+/// Returns the value of the last member `name` of the object at `at`.
+fn find_last(json: &str, at: usize, name: &str) -> Option<Range<usize>> {
+    let mut members = Members::new(Scanner::starting_at(json, at), 0)?;
     let mut last = None;
     while let Some(slot) = members.next().ok()? {
         if is_named(json, &slot, name) {
@@ -40,11 +39,10 @@ fn last_named(json: &str, at: usize, name: &str) -> Option<Range<usize>> {
     last
 }
 
-/// Where the value at `path` stands, if no reader can find another one there.
+/// Returns the range of the value at `path` if every reader finds the same one.
 ///
-/// To be used where something is decided by the value that the server will decide again: two
-/// members of one name are read differently by different readers, and so are `name` and `Name` by
-/// one that does not mind upper and lower case.
+/// For decisions that the server makes again: readers disagree about duplicate members, and some take `name` and
+/// `Name` for the same.
 ///
 /// ```
 /// use stayput_wire::span;
@@ -54,18 +52,18 @@ fn last_named(json: &str, at: usize, name: &str) -> Option<Range<usize>> {
 /// ```
 ///
 /// # Errors
-/// If a member on the way stands there twice, or in two spellings.
+/// Returns an error if a member of the path is duplicated, or has two spellings.
 pub fn find_unique(json: &str, path: &[&str]) -> Result<Option<Range<usize>>, Ambiguous> {
     let mut at = 0;
     for name in path {
         let Some(slots) = slots(json, at) else { return Ok(None) };
         let mut found = None;
         for slot in slots {
-            let said = json::unquote(&json[slot.key.clone()]);
-            let Some(said) = said.filter(|said| json::is_same_in_any_case(said, name)) else {
+            let key = json::unquote(&json[slot.key.clone()]);
+            let Some(key) = key.filter(|key| json::eq_ignore_case(key, name)) else {
                 continue;
             };
-            if found.is_some() || said != *name {
+            if found.is_some() || key != *name {
                 return Err(Ambiguous { name: (*name).to_owned(), at: slot.key.start });
             }
             found = Some(slot);
@@ -76,13 +74,13 @@ pub fn find_unique(json: &str, path: &[&str]) -> Result<Option<Range<usize>>, Am
     Ok(Scanner::starting_at(json, at).value(0).ok())
 }
 
-/// Whether the value at `path` is there and no reader can find another one in its place.
+/// Returns whether there is a value at `path` and every reader finds the same one.
 #[must_use]
 pub fn is_unique(json: &str, path: &[&str]) -> bool {
     matches!(find_unique(json, path), Ok(Some(_)))
 }
 
-/// Where the member at `path` stands, as a whole. Of members with one name the last counts.
+/// Returns the ranges of the member at `path`. The last of duplicate members counts.
 ///
 /// ```
 /// use stayput_wire::span;
@@ -104,18 +102,18 @@ pub fn member(json: &str, path: &[&str]) -> Option<Member> {
     Some(Member { key: slot.key, value: slot.value, whole })
 }
 
-/// Where the parts of one member stand.
+/// Ranges of a member.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Member {
-    /// Its name, with the quotes.
+    /// Name with quotes.
     pub key: Range<usize>,
-    /// Its value.
+    /// Value.
     pub value: Range<usize>,
-    /// What to take out so that a well-formed object without the member is left.
+    /// Range to remove, so that the rest is a valid object.
     pub whole: Range<usize>,
 }
 
-/// A member that different readers find in different places.
+/// Member that readers interpret differently.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "'{name}' stands there in more than one place or spelling, again at byte {at}; send it once, spelled so"
@@ -126,27 +124,27 @@ pub struct Ambiguous {
 }
 
 impl Ambiguous {
-    /// The name of the member.
+    /// Returns the name of the member.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Where it stands a second time, or is spelled in another way.
+    /// Returns the offset of the second occurrence or other spelling.
     #[must_use]
     pub fn at(&self) -> usize {
         self.at
     }
 
-    /// The same in a text that has `by` more bytes in front.
-    pub(crate) fn moved(self, by: usize) -> Self {
+    /// Shifts the offset by `by` bytes.
+    pub(crate) fn shift(self, by: usize) -> Self {
         Self { at: self.at + by, ..self }
     }
 }
 
-/// All members of the object that begins at `at`; `None` if there is none, or it is broken.
+/// Returns all members of the object at `at`; `None` if it is no object or invalid.
 fn slots(json: &str, at: usize) -> Option<Vec<Slot>> {
-    let mut members = Members::of(Scanner::starting_at(json, at), 0)?;
+    let mut members = Members::new(Scanner::starting_at(json, at), 0)?;
     let mut slots = Vec::new();
     while let Some(slot) = members.next().ok()? {
         slots.push(slot);
@@ -158,8 +156,8 @@ fn is_named(json: &str, slot: &Slot, name: &str) -> bool {
     json::is_text(&json[slot.key.clone()], name)
 }
 
-/// What to take out of an object so that the neighbours `run` of its members `slots` are gone: with
-/// the comma behind them, or else the one in front, or else none.
+/// Returns the range to remove for the adjacent members `run`: with the following comma, or else the preceding one,
+/// or else none.
 pub(crate) fn removal(slots: &[Slot], run: Range<usize>) -> Range<usize> {
     let start = slots[run.start].key.start;
     let end = slots[run.end - 1].value.end;
@@ -175,7 +173,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_of_equal_names_counts() {
+    fn last_of_duplicate_members_counts() {
         let json = r#"{"a":{"x":1},"\u0061":{"x":2,"x":3}}"#;
         assert_eq!(&json[find(json, &["a", "x"]).unwrap()], "3");
         assert!(!is_unique(json, &["a"]));
@@ -185,13 +183,13 @@ mod tests {
     }
 
     #[test]
-    fn the_empty_path_is_the_whole_value() {
+    fn empty_path_is_the_whole_value() {
         assert_eq!(find(" [1] ", &[]), Some(1..4));
         assert_eq!(member("{}", &[]), None);
     }
 
     #[test]
-    fn paths_lead_through_objects_only() {
+    fn path_follows_objects_only() {
         let json = r#"{"a":[{"b":1}],"c":"{\"d\":1}"}"#;
         assert_eq!(find(json, &["a", "b"]), None);
         assert_eq!(find(json, &["c", "d"]), None);
@@ -200,21 +198,21 @@ mod tests {
     }
 
     #[test]
-    fn a_member_goes_with_one_comma() {
-        let gone = |json: &str, name: &str| {
+    fn member_is_removed_with_one_comma() {
+        let without = |json: &str, name: &str| {
             let mut left = json.to_owned();
             left.replace_range(member(json, &[name]).unwrap().whole, "");
             left
         };
         let json = r#"{ "a":1 , "b":2 , "c":3 }"#;
-        assert_eq!(gone(json, "a"), r#"{ "b":2 , "c":3 }"#);
-        assert_eq!(gone(json, "b"), r#"{ "a":1 , "c":3 }"#);
-        assert_eq!(gone(json, "c"), r#"{ "a":1 , "b":2 }"#);
-        assert_eq!(gone(r#"{ "a":1 }"#, "a"), "{  }");
+        assert_eq!(without(json, "a"), r#"{ "b":2 , "c":3 }"#);
+        assert_eq!(without(json, "b"), r#"{ "a":1 , "c":3 }"#);
+        assert_eq!(without(json, "c"), r#"{ "a":1 , "b":2 }"#);
+        assert_eq!(without(r#"{ "a":1 }"#, "a"), "{  }");
     }
 
     #[test]
-    fn half_of_a_surrogate_pair_is_no_name() {
+    fn lone_surrogate_matches_no_name() {
         let json = r#"{"\ud800":1,"a":2}"#;
         assert_eq!(&json[find(json, &["a"]).unwrap()], "2");
         assert!(is_unique(json, &["a"]));

@@ -1,7 +1,7 @@
-//! Server-sent events: how HTTP carries several messages in one answer.
+//! Server-sent events, which carry several messages in one HTTP response.
 //!
-//! After the [WHATWG specification](https://html.spec.whatwg.org/multipage/server-sent-events.html),
-//! but for the data of an event, which are kept as bytes: whoever reads them as a message checks them.
+//! Follows the [WHATWG specification](https://html.spec.whatwg.org/multipage/server-sent-events.html), except that
+//! data are kept as bytes. The message parser checks them.
 
 mod decoder;
 mod event;
@@ -9,11 +9,11 @@ mod event;
 pub use decoder::{Decoder, EventTooLarge};
 pub use event::{Event, InvalidField};
 
-/// A comment and an empty line: tells everybody on the way that the stream lives, and nothing else.
+/// Comment and empty line, which keep a stream alive.
 pub const KEEP_ALIVE: &[u8] = b":\n\n";
 
-/// The name of an event that carries a message, and of one without a name.
+/// Name of events with a message, and of events without a name.
 pub const MESSAGE: &str = "message";
 
-/// The name of the first event of the 2024-11-05 transport, which tells where to post to.
+/// Name of the first event of the 2024-11-05 transport, with the URL for messages.
 pub const ENDPOINT: &str = "endpoint";

@@ -1,11 +1,10 @@
-//! Revisions of the protocol, and the two eras they fall into.
+//! Revisions of the protocol, and their eras.
 
 use std::{borrow::Cow, fmt};
 
-/// A revision of MCP, named by its date. Names that are not known here are kept as they are.
+/// Revision of MCP, named by its date. Unknown names are kept as they are.
 ///
-/// Revisions are ordered by date; a name that is not a date comes before all that are, so it is
-/// never the newest of several.
+/// Revisions are ordered by date. A name that is no date sorts before all dates, so it is never the newest.
 ///
 /// ```
 /// use stayput_wire::{Era, Version};
@@ -17,27 +16,27 @@ use std::{borrow::Cow, fmt};
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Version(Cow<'static, str>);
 
-/// How a revision keeps state.
+/// Era of a revision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Era {
-    /// Up to 2025-11-25: a handshake, and sessions of the protocol.
+    /// Up to 2025-11-25: `initialize`, and sessions in the protocol.
     Legacy,
-    /// From 2026-07-28 on: every request stands alone.
+    /// From 2026-07-28 on: every request is self-contained.
     Modern,
 }
 
 impl Era {
-    /// The era of the revision with this name, which costs no memory.
+    /// Returns the era of the revision with this name, without allocation.
     ///
     /// ```
     /// use stayput_wire::Era;
     ///
-    /// assert_eq!(Era::of("2025-11-25"), Era::Legacy);
-    /// assert_eq!(Era::of("2026-07-28"), Era::Modern);
-    /// assert_eq!(Era::of("someday"), Era::Legacy);
+    /// assert_eq!(Era::from_version("2025-11-25"), Era::Legacy);
+    /// assert_eq!(Era::from_version("2026-07-28"), Era::Modern);
+    /// assert_eq!(Era::from_version("someday"), Era::Legacy);
     /// ```
     #[must_use]
-    pub fn of(name: &str) -> Self {
+    pub fn from_version(name: &str) -> Self {
         let modern = name >= Version::V2026_07_28.as_str() && is_date(name);
         if modern { Self::Modern } else { Self::Legacy }
     }
@@ -52,18 +51,18 @@ fn is_date(name: &str) -> bool {
 }
 
 impl Version {
-    /// The first: HTTP with a stream of events beside it.
+    /// First revision: HTTP with a separate SSE stream.
     pub const V2024_11_05: Self = Self(Cow::Borrowed("2024-11-05"));
-    /// Streamable HTTP, `Mcp-Session-Id`, and the only one with batches.
+    /// Streamable HTTP, `Mcp-Session-Id`, and batches, which no other revision has.
     pub const V2025_03_26: Self = Self(Cow::Borrowed("2025-03-26"));
-    /// The version header, elicitation, no batches any more.
+    /// Version header, elicitation, no batches.
     pub const V2025_06_18: Self = Self(Cow::Borrowed("2025-06-18"));
-    /// The last one with a handshake.
+    /// Last revision with `initialize`.
     pub const V2025_11_25: Self = Self(Cow::Borrowed("2025-11-25"));
-    /// The first one without state.
+    /// First revision without sessions.
     pub const V2026_07_28: Self = Self(Cow::Borrowed("2026-07-28"));
 
-    /// All revisions known here, the oldest first.
+    /// Known revisions, oldest first.
     pub const KNOWN: [Self; 5] = [
         Self::V2024_11_05,
         Self::V2025_03_26,
@@ -72,22 +71,22 @@ impl Version {
         Self::V2026_07_28,
     ];
 
-    /// The newest one known here.
+    /// Newest known revision.
     pub const LATEST: Self = Self::V2026_07_28;
 
-    /// The newest one of the legacy era.
+    /// Newest legacy revision.
     pub const LATEST_LEGACY: Self = Self::V2025_11_25;
 
-    /// What a legacy HTTP request without a version header speaks.
+    /// Revision of a legacy HTTP request without version header.
     pub const ASSUMED: Self = Self::V2025_03_26;
 
-    /// The name, as it stands on the wire.
+    /// Returns the name on the wire.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// The name of a revision that is known here, for as long as anybody wants it.
+    /// Returns the name of a known revision as a static string.
     #[must_use]
     pub fn known_name(&self) -> Option<&'static str> {
         match self.0 {
@@ -96,25 +95,25 @@ impl Version {
         }
     }
 
-    /// The era it falls into.
+    /// Returns the era.
     #[must_use]
     pub fn era(&self) -> Era {
-        Era::of(&self.0)
+        Era::from_version(&self.0)
     }
 
-    /// Whether it is one of [`Version::KNOWN`].
+    /// Returns whether it is one of [`Version::KNOWN`].
     #[must_use]
     pub fn is_known(&self) -> bool {
         Self::KNOWN.contains(self)
     }
 
-    /// Whether a body may be a batch.
+    /// Returns whether a body may be a batch.
     #[must_use]
     pub fn has_batches(&self) -> bool {
         *self == Self::V2025_03_26
     }
 
-    /// The newest revision that stands in both lists.
+    /// Returns the newest revision in both lists.
     ///
     /// ```
     /// use stayput_wire::Version;
@@ -131,7 +130,7 @@ impl Version {
 
 impl From<&str> for Version {
     fn from(name: &str) -> Self {
-        // A known name costs no memory.
+        // A known name needs no allocation.
         let known = Self::KNOWN.into_iter().find(|version| version.as_str() == name);
         known.unwrap_or_else(|| Self(Cow::Owned(name.to_owned())))
     }
@@ -176,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_names_are_kept_and_are_never_preferred() {
+    fn unknown_versions_are_kept_and_never_preferred() {
         let draft = Version::from("DRAFT-2026-v1");
         assert_eq!(
             (draft.as_str(), draft.era(), draft.is_known()),

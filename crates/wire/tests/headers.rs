@@ -1,4 +1,4 @@
-//! What goes into a header comes out of it.
+//! Header encoding round-trips.
 
 use proptest::{collection::vec, prelude::*, sample::select};
 use stayput_wire::{ParamHeaders, Raw, header, json};
@@ -12,16 +12,16 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(2048))]
 
     #[test]
-    fn values_come_as_they_went(value in value()) {
+    fn header_values_round_trip(value in value()) {
         let sent = header::encode(&value);
         prop_assert!(sent.bytes().all(|byte| matches!(byte, b'\t' | b' '..=b'~')), "{}", sent);
         prop_assert_eq!(sent.trim(), sent.as_ref(), "no proxy may trim it");
         prop_assert_eq!(header::decode(sent.as_bytes()).unwrap(), value.as_str());
     }
 
-    /// One value, one spelling: what is decoded would be encoded so, or needs no encoding at all.
+    /// A decoded value has one encoding, or needs none.
     #[test]
-    fn any_bytes_are_read_or_refused(bytes in vec(any::<u8>(), 0..16), marked in any::<bool>()) {
+    fn any_bytes_decode_or_fail(bytes in vec(any::<u8>(), 0..16), marked in any::<bool>()) {
         let bytes = if marked { [b"=?base64?", &bytes[..], b"?="].concat() } else { bytes };
         if let Ok(value) = header::decode(&bytes) {
             let again = header::encode(&value).into_owned();
@@ -29,9 +29,9 @@ proptest! {
         }
     }
 
-    /// The headers made of arguments are those that are expected of them.
+    /// Headers made from arguments match these arguments.
     #[test]
-    fn headers_agree_with_the_arguments_they_were_made_of(
+    fn param_headers_match_their_arguments(
         text in value(),
         number in -9007199254740991i64..=9007199254740991,
         truth in any::<bool>(),
@@ -40,9 +40,9 @@ proptest! {
             "t":{"type":"string","x-mcp-header":"T"},
             "o":{"properties":{"n":{"type":"integer","x-mcp-header":"N"}}},
             "b":{"type":"boolean","x-mcp-header":"B"}}}"#;
-        let headers = ParamHeaders::of_schema(Raw::parse(schema).unwrap()).unwrap();
-        let said = json::quote(&text);
-        let arguments = format!(r#"{{"t":{said},"o":{{"n":{number}}},"b":{truth}}}"#);
+        let headers = ParamHeaders::from_schema(Raw::parse(schema).unwrap()).unwrap();
+        let quoted = json::quote(&text);
+        let arguments = format!(r#"{{"t":{quoted},"o":{{"n":{number}}},"b":{truth}}}"#);
         let arguments = Some(Raw::parse(&arguments).unwrap());
         let sent = headers.values(arguments).unwrap();
         prop_assert_eq!(sent.len(), 3);

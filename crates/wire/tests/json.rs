@@ -1,14 +1,13 @@
-//! What is JSON here is JSON elsewhere, and the other way round.
+//! Differential tests against serde_json.
 
 mod support;
 
 use proptest::{collection::vec, prelude::*, sample::select};
 use serde::de::IgnoredAny;
-use stayput_wire::{Message, Problem, Raw, json, span};
+use stayput_wire::{Message, MessageProblem, Raw, json, span};
 use support::{Node, document, name};
 
-/// serde_json's opinion. `IgnoredAny` asks for the grammar alone, as we do: a `Value` would also
-/// refuse `1e400` and halves of surrogate pairs.
+/// Asks serde_json. `IgnoredAny` checks the grammar only: a `Value` would refuse `1e400` and lone surrogates.
 fn is_json(bytes: &[u8]) -> bool {
     std::str::from_utf8(bytes).is_ok_and(|text| serde_json::from_str::<IgnoredAny>(text).is_ok())
 }
@@ -26,7 +25,7 @@ fn depth(bytes: &[u8]) -> usize {
     deepest
 }
 
-/// Pieces that JSON is made of, in no order.
+/// Random sequences of JSON tokens and fragments.
 fn pieces() -> impl Strategy<Value = Vec<u8>> {
     let known: Vec<&[u8]> = vec![
         b"{",
@@ -77,12 +76,12 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(4096))]
 
     #[test]
-    fn random_pieces_are_judged_alike(bytes in pieces()) {
+    fn random_pieces_agree_with_serde_json(bytes in pieces()) {
         prop_assert_eq!(json::check(&bytes).is_ok(), is_json(&bytes));
     }
 
     #[test]
-    fn random_bytes_are_judged_alike(bytes in vec(any::<u8>(), 0..24)) {
+    fn random_bytes_agree_with_serde_json(bytes in vec(any::<u8>(), 0..24)) {
         prop_assert_eq!(json::check(&bytes).is_ok(), is_json(&bytes));
     }
 }
@@ -96,9 +95,9 @@ proptest! {
         prop_assert_eq!(json::check(text.as_bytes()), Ok(text.as_str()));
     }
 
-    /// One byte changed, taken out, doubled, or everything behind it cut off.
+    /// Changes, removes or inserts one byte, or cuts the rest off.
     #[test]
-    fn damaged_documents_are_judged_alike(
+    fn damaged_documents_agree_with_serde_json(
         text in document(),
         place in any::<prop::sample::Index>(),
         byte in any::<u8>(),
@@ -113,16 +112,16 @@ proptest! {
             _ => bytes.truncate(place),
         }
         prop_assert!(depth(&bytes) < 128, "no document is so deep");
-        let judged = json::check(&bytes);
-        prop_assert_eq!(judged.is_ok(), is_json(&bytes));
-        if let Err(error) = judged {
+        let result = json::check(&bytes);
+        prop_assert_eq!(result.is_ok(), is_json(&bytes));
+        if let Err(error) = result {
             prop_assert!(error.at() <= bytes.len());
         }
     }
 
-    /// Whatever comes: an answer, no panic, and an error that can itself be read.
+    /// Any input yields a message or an error whose answer is a valid message.
     #[test]
-    fn every_answer_to_a_message_is_a_message(
+    fn every_error_answer_is_a_message(
         start in select(vec!["{", "{\"jsonrpc\":\"2.0\"", "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"a\""]),
         bytes in pieces(),
     ) {
@@ -130,15 +129,15 @@ proptest! {
         match Message::parse(&bytes) {
             Ok(message) => prop_assert_eq!(message.text().as_bytes(), &bytes[..]),
             Err(error) => {
-                prop_assert_eq!(matches!(error.problem(), Problem::Syntax(_)), !is_json(&bytes));
+                prop_assert_eq!(matches!(error.problem(), MessageProblem::Syntax(_)), !is_json(&bytes));
                 prop_assert!(Message::parse(error.answer().as_bytes()).unwrap().error().is_some());
             }
         }
     }
 
-    /// The place of a member is where another reader finds its value.
+    /// A member is found where serde_json finds it.
     #[test]
-    fn members_are_found_where_they_are(text in document(), path in vec(name(), 0..4)) {
+    fn members_are_found_like_in_serde_json(text in document(), path in vec(name(), 0..4)) {
         let path: Vec<_> = path.iter().map(String::as_str).collect();
         let mut node = Some(Node::read(&text).unwrap());
         for name in &path {
@@ -159,9 +158,9 @@ proptest! {
         }
     }
 
-    /// Members and elements are walked as another reader lists them.
+    /// Members and elements equal those of serde_json.
     #[test]
-    fn members_and_elements_are_all_there(text in document()) {
+    fn members_and_elements_equal_serde_json(text in document()) {
         let whole = Raw::parse(&text).unwrap();
         let read = |raw: Raw<'_>| Node::read(raw.as_str()).unwrap();
         match Node::read(&text).unwrap() {
@@ -180,22 +179,22 @@ proptest! {
     }
 
     #[test]
-    fn strings_are_read_as_elsewhere(said in any::<String>()) {
-        let written = serde_json::to_string(&said).unwrap();
+    fn strings_decode_like_serde_json(text in any::<String>()) {
+        let written = serde_json::to_string(&text).unwrap();
         let read = json::unquote(&written);
-        prop_assert_eq!(read.as_deref(), Some(said.as_str()));
-        let quoted = json::quote(&said);
-        prop_assert_eq!(serde_json::from_str::<String>(&quoted).unwrap(), said);
+        prop_assert_eq!(read.as_deref(), Some(text.as_str()));
+        let quoted = json::quote(&text);
+        prop_assert_eq!(serde_json::from_str::<String>(&quoted).unwrap(), text);
     }
 
-    /// Escapes in any order, halves of surrogate pairs among them.
+    /// Escapes in any order, including lone surrogates.
     #[test]
-    fn escapes_are_read_as_elsewhere(
+    fn escapes_decode_like_serde_json(
         parts in vec(select(vec!["a", "\\n", "\\u0041", "\\ud83e", "\\udd80", "\\uD83E", "ü", "\\\\", "\\u0000"]), 0..6),
     ) {
         let written = format!("\"{}\"", parts.concat());
-        let elsewhere = serde_json::from_str::<String>(&written).ok();
-        let here = json::unquote(&written);
-        prop_assert_eq!(here.as_deref(), elsewhere.as_deref());
+        let expected = serde_json::from_str::<String>(&written).ok();
+        let decoded = json::unquote(&written);
+        prop_assert_eq!(decoded.as_deref(), expected.as_deref());
     }
 }

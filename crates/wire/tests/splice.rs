@@ -1,4 +1,4 @@
-//! An edit changes what it is meant to change, and not one byte more.
+//! Edits change only the intended bytes.
 
 #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
 
@@ -31,7 +31,7 @@ impl Edit {
         path.iter().map(String::as_str).collect()
     }
 
-    fn ask(&self, edits: &mut Edits<'_>) {
+    fn apply_to(&self, edits: &mut Edits<'_>) {
         let path = self.path();
         match self {
             Self::Set(_, value) => edits.set(&path, value),
@@ -40,7 +40,7 @@ impl Edit {
         };
     }
 
-    /// The same on the tree that another reader made of the text; `None` if it cannot be done.
+    /// Applies the edit to a tree built by serde_json; `None` if it is not possible.
     fn model(&self, node: Node) -> Option<Node> {
         self.model_at(node, &self.path())
     }
@@ -53,9 +53,9 @@ impl Edit {
             _ if matches!(self, Self::Set(..)) => return None,
             other => return Some(other),
         };
-        let there: Vec<_> = (0..members.len()).filter(|at| members[*at].0 == *name).collect();
+        let found: Vec<_> = (0..members.len()).filter(|at| members[*at].0 == *name).collect();
         if !rest.is_empty() {
-            match (there.as_slice(), self) {
+            match (found.as_slice(), self) {
                 ([], Self::Set(..)) => {
                     let inner = self.model_at(Node::Object(vec![]), rest)?;
                     members.push(((*name).to_owned(), inner));
@@ -72,7 +72,7 @@ impl Edit {
         match self {
             Self::Set(_, value) => {
                 let value = Node::read(value).unwrap();
-                match there.split_last() {
+                match found.split_last() {
                     None => members.push(((*name).to_owned(), value)),
                     Some((last, earlier)) => {
                         members[*last].1 = value;
@@ -81,7 +81,7 @@ impl Edit {
                 }
             }
             Self::Remove(_) => members.retain(|(key, _)| key != name),
-            Self::Rename(_, to) => match there.as_slice() {
+            Self::Rename(_, to) => match found.as_slice() {
                 [] => {}
                 [at] if members.iter().all(|(key, _)| key != to) => members[*at].0.clone_from(to),
                 _ => return None,
@@ -91,7 +91,7 @@ impl Edit {
     }
 }
 
-/// How many bytes two texts have in common at the beginning, and then at the end.
+/// Returns the length of the common prefix, and of the common suffix.
 fn common(one: &str, other: &str) -> (usize, usize) {
     let same = |(a, b): &(u8, u8)| a == b;
     let front = one.bytes().zip(other.bytes()).take_while(same).count();
@@ -100,7 +100,7 @@ fn common(one: &str, other: &str) -> (usize, usize) {
     (front, back)
 }
 
-/// Where serde_json sees the value of the only member `name`.
+/// Returns the range of the value of the only member `name`, according to serde_json.
 fn place(json: &str, name: &str) -> Option<(usize, usize)> {
     let raw: &RawValue = serde_json::from_str(json).ok()?;
     let Entries(entries) = serde_json::from_str(raw.get()).ok()?;
@@ -113,11 +113,11 @@ fn place(json: &str, name: &str) -> Option<(usize, usize)> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(4096))]
 
-    /// One edit means here what it means on a tree, and fails exactly where it does there.
+    /// An edit has the same result as on the tree, and fails in the same cases.
     #[test]
-    fn an_edit_does_what_it_says(text in document(), edit in edit()) {
+    fn edit_equals_the_model(text in document(), edit in edit()) {
         let mut edits = Edits::new(&text);
-        edit.ask(&mut edits);
+        edit.apply_to(&mut edits);
         let edited = edits.apply();
         let expected = edit.model(Node::read(&text).unwrap());
         prop_assert_eq!(edited.is_ok(), expected.is_some(), "{:?}", edited);
@@ -126,28 +126,28 @@ proptest! {
         }
     }
 
-    /// Several at once mean what they mean one after the other, or are refused.
+    /// Several edits have the same result as one after the other, or are refused.
     #[test]
-    fn several_edits_are_made_at_once(text in document(), wanted in vec(edit(), 2..6)) {
+    fn combined_edits_equal_successive_ones(text in document(), planned in vec(edit(), 2..6)) {
         let mut edits = Edits::new(&text);
-        wanted.iter().for_each(|edit| edit.ask(&mut edits));
+        planned.iter().for_each(|edit| edit.apply_to(&mut edits));
         match edits.apply() {
             Ok(edited) => {
                 let start = Node::read(&text).unwrap();
-                let expected = wanted.iter().try_fold(start, |node, edit| edit.model(node));
+                let expected = planned.iter().try_fold(start, |node, edit| edit.model(node));
                 prop_assert_eq!(Node::read(&edited).ok(), expected, "{}", edited);
             }
             Err(EditError::Conflict { .. } | EditError::Taken { .. }) => {}
             Err(error) => {
                 let fails = |edit: &Edit| edit.model(Node::read(&text).unwrap()).is_none();
-                prop_assert!(wanted.iter().any(fails), "{}", error);
+                prop_assert!(planned.iter().any(fails), "{}", error);
             }
         }
     }
 
-    /// A value that is replaced changes between its first and its last byte and nowhere else.
+    /// Replacing a value changes no byte outside of it.
     #[test]
-    fn what_is_not_set_stays_byte_for_byte(text in document(), name in name(), value in scalar()) {
+    fn set_keeps_all_other_bytes(text in document(), name in name(), value in scalar()) {
         let mut edits = Edits::new(&text);
         edits.set(&[&name], &value);
         let (Ok(edited), true) = (edits.apply(), text.trim().starts_with('{')) else { return Ok(()) };
@@ -159,9 +159,9 @@ proptest! {
         }
     }
 
-    /// Of a text that loses a member, one piece is missing and nothing else.
+    /// Removing a member removes one range of bytes.
     #[test]
-    fn what_is_not_removed_stays_byte_for_byte(text in document(), name in name()) {
+    fn remove_keeps_all_other_bytes(text in document(), name in name()) {
         let mut edits = Edits::new(&text);
         edits.remove(&[&name]);
         let edited = edits.apply().unwrap();
@@ -169,8 +169,8 @@ proptest! {
             Some((start, end)) => {
                 let (front, back) = common(&text, &edited);
                 prop_assert_eq!(front + back, edited.len());
-                let gone = text.len() - edited.len();
-                prop_assert!(gone >= end - start + 3, "at least value, quotes and colon: {}", gone);
+                let removed = text.len() - edited.len();
+                prop_assert!(removed >= end - start + 3, "at least value, quotes and colon: {}", removed);
                 let whole = span::member(&text, &[&name]).unwrap().whole;
                 prop_assert_eq!(&edited, &format!("{}{}", &text[..whole.start], &text[whole.end..]));
             }
@@ -179,9 +179,9 @@ proptest! {
         }
     }
 
-    /// A path that begins at a value means what it means from the top.
+    /// A path from a value is equivalent to one from the top.
     #[test]
-    fn paths_can_begin_at_a_value(text in document(), path in vec(name(), 1..4), value in scalar()) {
+    fn path_may_start_at_a_value(text in document(), path in vec(name(), 1..4), value in scalar()) {
         let path: Vec<_> = path.iter().map(String::as_str).collect();
         for split in 0..path.len() {
             let Some(inner) = Raw::parse(&text).unwrap().find(&path[..split]) else { break };

@@ -1,4 +1,4 @@
-//! A stream says the same however it is cut.
+//! Decoding does not depend on how a stream is split into chunks.
 
 #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
 
@@ -61,7 +61,7 @@ fn decode(limit: usize, chunks: &[&[u8]]) -> (Vec<Result<Event, EventTooLarge>>,
     (events, decoder.last_id().map(str::to_owned))
 }
 
-/// The lines, and what is left behind the last of them.
+/// Lines, and the unterminated rest.
 type Lines<E> = (Vec<Result<Vec<u8>, E>>, Option<Vec<u8>>);
 
 fn split(limit: usize, chunks: &[&[u8]]) -> Lines<LineTooLong> {
@@ -75,26 +75,26 @@ fn split(limit: usize, chunks: &[&[u8]]) -> Lines<LineTooLong> {
     (lines, splitter.finish())
 }
 
-/// The lines of `bytes`, found in the simplest way.
+/// Splits `bytes` into lines in the simplest way.
 fn lines(limit: usize, bytes: &[u8]) -> Lines<()> {
     let bare = |line: &[u8]| line.strip_suffix(b"\r").unwrap_or(line).to_vec();
-    let said = |line: &Vec<u8>| !line.iter().all(u8::is_ascii_whitespace) || line.len() > limit;
+    let is_line = |line: &Vec<u8>| !line.iter().all(u8::is_ascii_whitespace) || line.len() > limit;
     let mut all: Vec<_> = bytes.split(|byte| *byte == b'\n').map(bare).collect();
-    let last = all.pop().filter(said);
-    let judge = |line: Vec<u8>| if line.len() > limit { Err(()) } else { Ok(line) };
-    let mut judged: Vec<_> = all.into_iter().filter(said).map(judge).collect();
+    let last = all.pop().filter(is_line);
+    let check = |line: Vec<u8>| if line.len() > limit { Err(()) } else { Ok(line) };
+    let mut lines: Vec<_> = all.into_iter().filter(is_line).map(check).collect();
     let too_long = last.as_ref().is_some_and(|line| line.len() > limit);
     if too_long {
-        judged.push(Err(()));
+        lines.push(Err(()));
     }
-    (judged, last.filter(|_| !too_long))
+    (lines, last.filter(|_| !too_long))
 }
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(2048))]
 
     #[test]
-    fn events_come_as_they_went(
+    fn events_round_trip(
         events in vec(event(), 0..5),
         alive in any::<bool>(),
         places in vec(any::<prop::sample::Index>(), 0..8),
@@ -113,9 +113,9 @@ proptest! {
         prop_assert_eq!(last_id, id);
     }
 
-    /// Any bytes, any limit: whole, byte by byte and cut at random, always the same events.
+    /// Any bytes and limit: at once, byte by byte, and in random chunks.
     #[test]
-    fn any_stream_is_read_the_same_however_it_is_cut(
+    fn decoding_does_not_depend_on_chunks(
         pieces in vec(select(vec![
             &b"data"[..], b"id", b"event", b"retry", b":", b": ", b"\n", b"\r", b"\r\n", b"x", b"12",
             b"\xef\xbb\xbf", b"\0", b"data: a\n\n", b": ping\n", b"longer than that",
@@ -130,7 +130,7 @@ proptest! {
     }
 
     #[test]
-    fn lines_are_the_same_however_they_are_cut(
+    fn lines_do_not_depend_on_chunks(
         pieces in vec(select(vec![&b"{}"[..], b"\n", b"\r\n", b"\r", b" ", b"x", b"longer"]), 0..24),
         limit in 1usize..12,
         places in vec(any::<prop::sample::Index>(), 0..8),

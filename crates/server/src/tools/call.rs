@@ -1,4 +1,4 @@
-//! One call of a tool, inside its session.
+//! One tool call in the scope of its session.
 
 use std::{
     future::Future,
@@ -15,74 +15,86 @@ use stayput_core::Handle;
 use stayput_wire::meta;
 
 use crate::{
-    error::OURS,
-    extract::carried,
-    scope::{Scoped, within},
-    visit::Visit,
+    error::ERROR_MARKER,
+    extract::session_extension,
+    request::{
+        RequestSession,
+        scope::{Scoped, run_in_scope},
+    },
 };
 
-/// What a tool says in the end.
-type Said<'s> = Pin<Box<dyn Future<Output = Result<CallToolResponse, ErrorData>> + Send + 's>>;
+/// Future of a tool call.
+type ToolFuture<'s> =
+    Pin<Box<dyn Future<Output = Result<CallToolResponse, ErrorData>> + Send + 's>>;
 
-/// Runs a tool, and tells its client the handle that was made for it. What the tool was called with is large, and given
-/// to it at once: then it does not have to be kept here.
+/// Runs a tool, and adds the minted handle to its result. The context is large, so it is handed to the tool at once
+/// instead of being kept in this future.
 pub(super) fn run<'s, S>(
     inner: &DynCallToolHandler<S>,
     context: ToolCallContext<'s, S>,
-) -> Said<'s> {
-    let Some(visit) = carried(&context.request_context.extensions).map(|it| it.0.clone()) else {
+) -> ToolFuture<'s> {
+    let Some(request_session) =
+        session_extension(&context.request_context.extensions).map(|it| it.0.clone())
+    else {
         return inner(context);
     };
-    // A tool that is not async has done its work when this returns.
-    let call = within(&visit, || inner(context));
-    Box::pin(Watched(Scoped::new(visit, call)))
+    // A synchronous tool runs inside this call.
+    let call = run_in_scope(&request_session, || inner(context));
+    Box::pin(SessionCall(Scoped::new(request_session, call)))
 }
 
-/// A tool that runs. By hand, because nearly always there is nothing to be added to what it says, and that is large.
-struct Watched<'s>(Scoped<Said<'s>>);
+/// Running tool call. Written by hand, because the result is large and nearly always passed on unchanged.
+struct SessionCall<'s>(Scoped<ToolFuture<'s>>);
 
-impl Future for Watched<'_> {
+impl Future for SessionCall<'_> {
     type Output = Result<CallToolResponse, ErrorData>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let polled = Pin::new(&mut self.0).poll(cx);
-        match (&polled, self.0.visit()) {
-            (Poll::Ready(said), Some(visit)) if said.is_err() || visit.minted().is_some() => {
-                polled.map(|said| told(said, visit))
+        match (&polled, self.0.request_session()) {
+            (Poll::Ready(result), Some(request_session))
+                if result.is_err() || request_session.minted_handle().is_some() =>
+            {
+                polled.map(|result| finish_result(result, request_session))
             }
             _ => polled,
         }
     }
 }
 
-/// What a client is told of what a tool said.
+/// Completes the result of a tool with the minted handle.
 #[cold]
-fn told(
-    said: Result<CallToolResponse, ErrorData>,
-    visit: &Visit,
+fn finish_result(
+    result: Result<CallToolResponse, ErrorData>,
+    request_session: &RequestSession,
 ) -> Result<CallToolResponse, ErrorData> {
-    match (said.or_else(readable), visit.minted()) {
+    match (result.or_else(into_tool_error), request_session.minted_handle()) {
         (Ok(CallToolResponse::Complete(result)), Some(handle)) => {
-            Ok(given(result, handle, visit).into())
+            Ok(add_handle(result, handle, request_session).into())
         }
-        (said, _) => said,
+        (result, _) => result,
     }
 }
 
-/// An error of ours as what a model can read. `?` made another one of it where a tool returns other errors, too.
-fn readable(error: ErrorData) -> Result<CallToolResponse, ErrorData> {
-    if error.data.as_ref().is_some_and(|data| data.get(OURS).is_some()) {
+/// Converts an error of this crate into a tool result that the model can read. `?` has turned it into `ErrorData` in
+/// tools with other error types.
+fn into_tool_error(error: ErrorData) -> Result<CallToolResponse, ErrorData> {
+    if error.data.as_ref().is_some_and(|data| data.get(ERROR_MARKER).is_some()) {
         return Ok(CallToolResult::error(vec![ContentBlock::text(error.message)]).into());
     }
     Err(error)
 }
 
-/// A result that gives a handle out: to programs in `_meta`, and to the model in words where it did not get it in
-/// an error.
-fn given(mut result: CallToolResult, handle: &Handle, visit: &Visit) -> CallToolResult {
-    let told = result.meta.get_or_insert_default();
-    told.insert(meta::SESSION.to_owned(), handle.expose().into());
-    if visit.given().is_some() {
+/// Adds the handle to a result: in `_meta` for programs, and as text for the model, unless an error text contains it
+/// already.
+fn add_handle(
+    mut result: CallToolResult,
+    handle: &Handle,
+    request_session: &RequestSession,
+) -> CallToolResult {
+    let meta_out = result.meta.get_or_insert_default();
+    meta_out.insert(meta::SESSION.to_owned(), handle.expose().into());
+    if request_session.open_minted_handle().is_some() {
         let sentence = format!(
             "This call ran in a new session: {}. Pass it as `session_id` in every later call of this \
              conversation, and keep it when the conversation is summarised; a call without it begins with \

@@ -1,4 +1,4 @@
-//! The tools for sessions.
+//! Session tools.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -10,10 +10,13 @@ use rmcp::{
 use serde_json::{Value, json};
 use stayput_core::{Agent, Handle, Key, Record, SessionId};
 
-use super::lifetime;
-use crate::{Error, Keeper, State, carrier::Claim, shared::Use, visit::Visit};
+use super::describe_lifetime;
+use crate::{
+    Error, ServerSessions, State, names::SessionRef, registry::SessionGuard,
+    request::RequestSession,
+};
 
-/// A tool for sessions.
+/// Session tool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SessionTool {
     Start,
@@ -23,11 +26,11 @@ pub(super) enum SessionTool {
     Switch,
 }
 
-/// The most sessions that are told at once.
-const PAGE: usize = 100;
+/// Sessions listed at once.
+const LIST_PAGE: usize = 100;
 
 impl SessionTool {
-    pub(super) const USUAL: [Self; 3] = [Self::Start, Self::Info, Self::End];
+    pub(super) const DEFAULT: [Self; 3] = [Self::Start, Self::Info, Self::End];
     pub(super) const ALL: [Self; 5] =
         [Self::Start, Self::Info, Self::End, Self::List, Self::Switch];
 
@@ -43,21 +46,22 @@ impl SessionTool {
 
     pub(super) fn route<S: Send + Sync + 'static>(
         self,
-        keeper: &Keeper,
+        sessions: &ServerSessions,
         name: String,
     ) -> ToolRoute<S> {
-        let schema = Arc::new(self.takes());
+        let schema = Arc::new(self.input_schema());
         let hints = ToolAnnotations::new()
             .read_only(matches!(self, Self::Info))
             .destructive(self == Self::End)
             .idempotent(matches!(self, Self::Info | Self::End | Self::Switch))
             .open_world(false);
-        let tool = Tool::new(name, self.description(keeper), schema).with_annotations(hints);
+        let tool = Tool::new(name, self.description(sessions), schema).with_annotations(hints);
         ToolRoute::new_dyn(tool, move |context: ToolCallContext<'_, S>| {
             Box::pin(async move {
-                let state = State::of(&context.request_context).map_err(ErrorData::from)?;
-                let told = self.call(&state, context.arguments.unwrap_or_default()).await;
-                let result = match told {
+                let state =
+                    State::from_context(&context.request_context).map_err(ErrorData::from)?;
+                let result = self.call(&state, context.arguments.unwrap_or_default()).await;
+                let result = match result {
                     Ok((text, structure)) => {
                         let mut result = CallToolResult::success(vec![ContentBlock::text(text)]);
                         result.structured_content = Some(structure);
@@ -72,8 +76,8 @@ impl SessionTool {
         })
     }
 
-    /// How long a session lives stands here, because it is the only text that a model reads.
-    fn description(self, keeper: &Keeper) -> String {
+    /// Returns the description. It includes the lifetime, because the model reads no other text.
+    fn description(self, sessions: &ServerSessions) -> String {
         match self {
             Self::Start => format!(
                 "Starts a session on this server, a state of its own for one conversation, and returns its \
@@ -81,13 +85,13 @@ impl SessionTool {
                  session_id in every later call, and keep it when the conversation is summarised. Give a name, \
                  such as the task, and you get the same session back by that name if you lose the session_id. \
                  A session {}; then its state is gone.",
-                lifetime(keeper.shared().settings.expiry)
+                describe_lifetime(sessions.registry().settings.expiry)
             ),
             Self::Info => "Tells about the session of this conversation: its id, its name, its age, and when it \
                            ends. Changes nothing."
                 .to_owned(),
             Self::End => "Ends the session of this conversation for good: its state on the server is gone, and \
-                          its session_id leads nowhere. Call it when nothing of the session is needed any more."
+                          its session_id becomes invalid. Call it when nothing of the session is needed any more."
                 .to_owned(),
             Self::List => "Lists your live sessions with their ids, names and ages, the latest last, if it is \
                            certain who you are. With `session`, the id of one of them, it returns a session_id \
@@ -99,7 +103,7 @@ impl SessionTool {
         }
     }
 
-    fn takes(self) -> JsonObject {
+    fn input_schema(self) -> JsonObject {
         let text = |description: &str| json!({ "type": "string", "description": description });
         let session_id = text("The session_id of the session (sp_…), or `key:` and its name.");
         let (properties, required) = match self {
@@ -126,102 +130,117 @@ impl SessionTool {
         parts.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
     }
 
-    async fn call(self, state: &State, said: JsonObject) -> Result<(String, Value), Error> {
-        let said: HashMap<String, String> = said
+    async fn call(self, state: &State, arguments: JsonObject) -> Result<(String, Value), Error> {
+        let arguments: HashMap<String, String> = arguments
             .into_iter()
             .filter_map(|(name, value)| Some((name, value.as_str()?.to_owned())))
             .filter(|(_, value)| !value.is_empty())
             .collect();
         match self {
-            Self::Start => start(state, &said).await,
+            Self::Start => start(state, &arguments).await,
             Self::Info => info(state).await,
             Self::End => end(state).await,
-            Self::List => list(state, &said).await,
+            Self::List => list(state, &arguments).await,
             Self::Switch => switch(state).await,
         }
     }
 }
 
-/// Whether a session was named on purpose.
-fn named(visit: &Visit) -> Option<Option<&Handle>> {
-    match visit.claim() {
-        Claim::Handle(handle) => Some(Some(handle)),
-        Claim::Key(_) | Claim::Wrong(_) => Some(None),
+/// Returns `Some` if the request names a session explicitly: the handle, or `None` for another kind of name.
+fn explicit_handle(request_session: &RequestSession) -> Option<Option<&Handle>> {
+    match request_session.session_ref() {
+        SessionRef::Handle(handle) => Some(Some(handle)),
+        SessionRef::Key(_) | SessionRef::Invalid(_) => Some(None),
         _ => None,
     }
 }
 
-async fn start(state: &State, said: &HashMap<String, String>) -> Result<(String, Value), Error> {
-    let (visit, shared) = (state.visit(), state.visit().keeper().shared());
-    visit.keeper().tend();
-    let explicit = named(visit);
-    let (used, handle);
-    let made;
-    match (said.get("name"), explicit) {
+async fn start(
+    state: &State,
+    arguments: &HashMap<String, String>,
+) -> Result<(String, Value), Error> {
+    let (request_session, registry) =
+        (state.request_session(), state.request_session().sessions().registry());
+    request_session.sessions().start_sweeper();
+    let explicit = explicit_handle(request_session);
+    let (guard, handle);
+    let opened;
+    match (arguments.get("name"), explicit) {
         (Some(name), None) => {
-            made = by_name(visit, name, said).await?;
-            (used, handle) = (&made, None);
+            opened = open_by_name(request_session, name, arguments).await?;
+            (guard, handle) = (&opened, None);
         }
-        (_, Some(given)) => (used, handle) = (visit.session().await?, given.cloned()),
-        // R148, E31: an id is minted here and never taken over from the caller.
+        (_, Some(given)) => (guard, handle) = (request_session.session().await?, given.cloned()),
+        // R148, E31: the server mints the id and never takes one over from the caller.
         (None, None) => {
-            made = shared.make(visit.owner(), false).await?;
-            (used, handle) = (&made, None);
+            opened = registry.create(request_session.owner(), false).await?;
+            (guard, handle) = (&opened, None);
         }
     }
-    let held = used.held();
-    let lost = held.record().lost().is_some();
+    let session = guard.session();
+    let lost = session.record().lost().is_some();
     let what = match lost {
-        true => "What this session had kept is gone: it begins anew. Set up again what you need.",
-        false => "The session is there.",
+        true => {
+            "The state of this session is lost: it starts again empty. Set up again what you need."
+        }
+        false => "The session is live.",
     };
     if lost {
-        shared.told(held.id()).await?;
+        registry.acknowledge_loss(session.id()).await?;
     }
     let handle = match handle {
         Some(handle) => handle,
-        None => shared.issue(held).await?,
+        None => registry.issue_handle(session).await?,
     };
-    let lifetime = lifetime(held.record().expiry);
+    let lifetime = describe_lifetime(session.record().expiry);
     let text = format!(
         "{what} session_id: {}\nPass it as `session_id` in every later call of this conversation, and keep it \
          when the conversation is summarised. The session {lifetime}.",
         handle.expose()
     );
-    let told = json!({
-        "session": held.id().to_string(),
+    let result = json!({
+        "session": session.id().to_string(),
         "session_id": handle.expose(),
         "state": if lost { "lost" } else { "kept" },
     });
-    Ok((text, told))
+    Ok((text, result))
 }
 
-/// The session of a name: whoever lost a handle, and is its owner, gets it back by that.
-async fn by_name(visit: &Visit, name: &str, said: &HashMap<String, String>) -> Result<Use, Error> {
-    let wrong =
-        |what: &str| Error::Name(format!("`{what}` must have 1 to 128 printable bytes").into());
-    let agent = match said.get("agent") {
-        Some(agent) => Agent::named(agent).map_err(|_| wrong("agent"))?,
+/// Opens the session of a name. A client that lost its handle gets the session back by name.
+async fn open_by_name(
+    request_session: &RequestSession,
+    name: &str,
+    arguments: &HashMap<String, String>,
+) -> Result<SessionGuard, Error> {
+    let invalid = |what: &str| {
+        Error::InvalidName(format!("`{what}` must have 1 to 128 printable bytes").into())
+    };
+    let agent = match arguments.get("agent") {
+        Some(agent) => Agent::named(agent).map_err(|_| invalid("agent"))?,
         None => Agent::none(),
     };
     if name.len() > 128 {
-        return Err(wrong("name"));
+        return Err(invalid("name"));
     }
-    let key = match said.get("project") {
-        None => Key::named(name).map_err(|_| wrong("name"))?,
+    let key = match arguments.get("project") {
+        None => Key::named(name).map_err(|_| invalid("name"))?,
         Some(project) => {
-            // So that the first slash is the one in between.
+            // Escaped, so that the first slash is the separator.
             let plain = project.replace('%', "%25").replace('/', "%2F");
-            Key::new("project", &format!("{plain}/{name}")).map_err(|_| wrong("project"))?
+            Key::new("project", &format!("{plain}/{name}")).map_err(|_| invalid("project"))?
         }
     };
-    Ok(visit.keeper().shared().keyed(visit.owner(), &agent, &key).await?)
+    Ok(request_session
+        .sessions()
+        .registry()
+        .find_or_create(request_session.owner(), &agent, &key)
+        .await?)
 }
 
 async fn info(state: &State) -> Result<(String, Value), Error> {
     let info = state.info().await?;
     let ends = info.expires_in.map(|it| it.as_secs());
-    let told = json!({
+    let result = json!({
         "session": info.session.to_string(),
         "name": info.name,
         "age_seconds": info.age.as_secs(),
@@ -230,48 +249,55 @@ async fn info(state: &State) -> Result<(String, Value), Error> {
     let name = info.name.map(|name| format!(", name: {name}")).unwrap_or_default();
     let ends = ends.map_or("never".to_owned(), |secs| format!("in {secs} s, if it is not used"));
     let age = info.age.as_secs();
-    Ok((format!("Session {}{name}, started {age} s ago, ends {ends}.", info.session), told))
+    Ok((format!("Session {}{name}, started {age} s ago, ends {ends}.", info.session), result))
 }
 
 async fn end(state: &State) -> Result<(String, Value), Error> {
     let session = state.info().await?.session;
     state.end().await?;
-    let text = format!("Session {session} is over, and its state is gone.");
+    let text = format!("Session {session} has ended, and its state is deleted.");
     Ok((text, json!({ "session": session.to_string(), "state": "ended" })))
 }
 
-/// Whoever comes without credentials is anybody: they get nobody's sessions.
-async fn list(state: &State, said: &HashMap<String, String>) -> Result<(String, Value), Error> {
-    let (visit, shared) = (state.visit(), state.visit().keeper().shared());
-    if visit.owner().issuer().is_none() && !matches!(visit.via(), Some(Claim::Line(_))) {
-        return Err(Error::Name(
-            "sessions are listed only for an owner who is authenticated, or on a line of its own; give them a \
+/// Lists the sessions of the owner. Anonymous clients share an owner, so they get no list.
+async fn list(
+    state: &State,
+    arguments: &HashMap<String, String>,
+) -> Result<(String, Value), Error> {
+    let (request_session, registry) =
+        (state.request_session(), state.request_session().sessions().registry());
+    if request_session.owner().issuer().is_none()
+        && !matches!(request_session.connection(), Some(SessionRef::Transport(_)))
+    {
+        return Err(Error::InvalidName(
+            "sessions are listed only for an owner who is authenticated, or over stdio; give them a \
              name, and get them back by `session_start`"
                 .into(),
         ));
     }
     let read = |id: &String| {
-        let wrong = |_| Error::Name("this is not an id of a session; they are in the list".into());
-        id.parse::<SessionId>().map_err(wrong)
+        let invalid =
+            |_| Error::InvalidName("this is not an id of a session; they are in the list".into());
+        id.parse::<SessionId>().map_err(invalid)
     };
-    if let Some(id) = said.get("session") {
-        let used = shared.by_id(visit.owner(), read(id)?).await?;
-        let handle = shared.issue(used.held()).await?;
+    if let Some(id) = arguments.get("session") {
+        let guard = registry.open_by_id(request_session.owner(), read(id)?).await?;
+        let handle = registry.issue_handle(guard.session()).await?;
         let text = format!("session_id of session {id}: {}", handle.expose());
         return Ok((text, json!({ "session": id, "session_id": handle.expose() })));
     }
-    let after = said.get("after").map(read).transpose()?;
-    let page = shared.store.list(Some(visit.owner()), after, PAGE).await?;
-    let more = page.last().filter(|_| page.len() == PAGE).map(|it| it.id.to_string());
-    // Nobody has asked for a provisional one yet.
+    let after = arguments.get("after").map(read).transpose()?;
+    let page = registry.store.list(Some(request_session.owner()), after, LIST_PAGE).await?;
+    let more = page.last().filter(|_| page.len() == LIST_PAGE).map(|it| it.id.to_string());
+    // Provisional sessions are not confirmed by a client yet.
     let shown = page.iter().filter(|it| !it.provisional);
-    let sessions: Vec<Value> = shown.map(|it| line(it, shared.now())).collect();
+    let sessions: Vec<Value> = shown.map(|it| describe_session(it, registry.now())).collect();
     let lines: Vec<String> = sessions.iter().map(Value::to_string).collect();
     let text = if lines.is_empty() { "You have no sessions.".to_owned() } else { lines.join("\n") };
     Ok((text, json!({ "sessions": sessions, "after": more })))
 }
 
-fn line(record: &Record, now: stayput_core::Timestamp) -> Value {
+fn describe_session(record: &Record, now: stayput_core::Timestamp) -> Value {
     let name = record.key.as_ref().filter(|key| ["name", "project"].contains(&key.source()));
     json!({
         "session": record.id.to_string(),
@@ -282,22 +308,21 @@ fn line(record: &Record, now: stayput_core::Timestamp) -> Value {
 }
 
 async fn switch(state: &State) -> Result<(String, Value), Error> {
-    let visit = state.visit();
-    let shared = visit.keeper().shared();
-    if named(visit).is_none() {
-        return Err(Error::Name(
+    let request_session = state.request_session();
+    let registry = request_session.sessions().registry();
+    if explicit_handle(request_session).is_none() {
+        return Err(Error::InvalidName(
             "`session_id` must be a session_id (`sp_…`), or `key:` and a name".into(),
         ));
     }
-    let used = visit.session().await?;
-    let id = used.held().id();
-    match visit.via() {
-        Some(Claim::Line(line)) => line.lead(shared, id).await?,
-        Some(Claim::Connection(name)) => shared.lead_to(*name, used).await?,
+    let guard = request_session.session().await?;
+    let id = guard.session().id();
+    match request_session.connection() {
+        Some(SessionRef::Transport(transport)) => transport.switch_to(registry, id).await?,
+        Some(SessionRef::Connection(name)) => registry.switch_connection(*name, guard).await?,
         _ => {
-            return Err(Error::Name(
-                "this client has no connection that could lead to a session; pass the session_id in every call"
-                    .into(),
+            return Err(Error::InvalidName(
+                "this client has no connection to switch; pass the session_id in every call".into(),
             ));
         }
     }

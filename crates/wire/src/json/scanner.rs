@@ -1,10 +1,10 @@
-//! One pass over a JSON text, without recursion and without a copy.
+//! JSON scanner: one pass, without recursion and copies.
 
 use std::ops::Range;
 
-use super::{DEPTH_LIMIT, SyntaxError, SyntaxKind};
+use super::{MAX_DEPTH, SyntaxError, SyntaxKind};
 
-/// A place in a text that is read as JSON from there on.
+/// Position in a JSON text.
 #[derive(Debug, Clone)]
 pub(crate) struct Scanner<'a> {
     bytes: &'a [u8],
@@ -12,12 +12,12 @@ pub(crate) struct Scanner<'a> {
 }
 
 impl<'a> Scanner<'a> {
-    /// At the first value of `text`.
+    /// Starts at the first value of `text`.
     pub(crate) fn new(text: &'a str) -> Self {
         Self::starting_at(text, 0)
     }
 
-    /// At the first value of `text` from byte `at` on.
+    /// Starts at the first value of `text` from byte `at` on.
     pub(crate) fn starting_at(text: &'a str, at: usize) -> Self {
         let mut scanner = Self { bytes: text.as_bytes(), at };
         scanner.skip_space();
@@ -32,22 +32,22 @@ impl<'a> Scanner<'a> {
         self.bytes.get(self.at).copied()
     }
 
-    /// Checks that nothing but white space is left.
+    /// Checks that only white space is left.
     pub(crate) fn end(&mut self) -> Result<(), SyntaxError> {
         self.skip_space();
-        if self.at == self.bytes.len() { Ok(()) } else { Err(self.wrong(SyntaxKind::Trailing)) }
+        if self.at == self.bytes.len() { Ok(()) } else { Err(self.error(SyntaxKind::Trailing)) }
     }
 
-    /// Passes the value that begins here, inside `outer` arrays and objects, and says where it is.
+    /// Skips the value that starts here, inside `outer` arrays and objects. Returns its range.
     pub(crate) fn value(&mut self, outer: u32) -> Result<Range<usize>, SyntaxError> {
         let start = self.at;
-        // One bit for each open array (0) or object (1): all the memory that nesting takes.
+        // One bit for each open array (0) or object (1), so nesting needs no other memory.
         let (mut open, mut depth) = (0u128, outer);
         loop {
             match self.peek() {
                 Some(bracket @ (b'{' | b'[')) => {
-                    if depth >= DEPTH_LIMIT {
-                        return Err(self.wrong(SyntaxKind::Depth));
+                    if depth >= MAX_DEPTH {
+                        return Err(self.error(SyntaxKind::Depth));
                     }
                     depth += 1;
                     open = open << 1 | u128::from(bracket == b'{');
@@ -62,7 +62,7 @@ impl<'a> Scanner<'a> {
                 }
                 _ => self.scalar()?,
             }
-            // A value is complete, or an array or object is empty: close what ends here.
+            // A value is complete, or an array or object is empty: close those that end here.
             loop {
                 if depth == outer {
                     return Ok(start..self.at);
@@ -82,23 +82,23 @@ impl<'a> Scanner<'a> {
                         depth -= 1;
                         open >>= 1;
                     }
-                    _ => return Err(self.wrong(SyntaxKind::Separator)),
+                    _ => return Err(self.error(SyntaxKind::Separator)),
                 }
             }
         }
     }
 
-    /// Passes a name and its colon, up to the member's value, and says where the name is.
+    /// Skips a name and its colon. Returns the range of the name.
     fn key(&mut self) -> Result<Range<usize>, SyntaxError> {
         if self.peek() != Some(b'"') {
-            return Err(self.wrong(SyntaxKind::Key));
+            return Err(self.error(SyntaxKind::Key));
         }
         let start = self.at;
         self.string()?;
         let key = start..self.at;
         self.skip_space();
         if self.peek() != Some(b':') {
-            return Err(self.wrong(SyntaxKind::Colon));
+            return Err(self.error(SyntaxKind::Colon));
         }
         self.step();
         Ok(key)
@@ -111,14 +111,14 @@ impl<'a> Scanner<'a> {
             Some(b't') => self.literal(b"true"),
             Some(b'f') => self.literal(b"false"),
             Some(b'n') => self.literal(b"null"),
-            _ => Err(self.wrong(SyntaxKind::Value)),
+            _ => Err(self.error(SyntaxKind::Value)),
         }
     }
 
     fn literal(&mut self, literal: &[u8]) -> Result<(), SyntaxError> {
         for expected in literal {
             if self.peek() != Some(*expected) {
-                return Err(self.wrong(SyntaxKind::Value));
+                return Err(self.error(SyntaxKind::Value));
             }
             self.at += 1;
         }
@@ -150,7 +150,7 @@ impl<'a> Scanner<'a> {
     fn digits(&mut self) -> Result<(), SyntaxError> {
         let count = self.bytes[self.at..].iter().take_while(|byte| byte.is_ascii_digit()).count();
         if count == 0 {
-            return Err(self.wrong(SyntaxKind::Number));
+            return Err(self.error(SyntaxKind::Number));
         }
         self.at += count;
         Ok(())
@@ -159,15 +159,15 @@ impl<'a> Scanner<'a> {
     fn string(&mut self) -> Result<(), SyntaxError> {
         self.at += 1;
         loop {
-            self.at += plain(&self.bytes[self.at..]);
+            self.at += plain_len(&self.bytes[self.at..]);
             match self.peek() {
                 Some(b'"') => {
                     self.at += 1;
                     return Ok(());
                 }
                 Some(b'\\') => self.escape()?,
-                Some(_) => return Err(self.wrong(SyntaxKind::Control)),
-                None => return Err(self.wrong(SyntaxKind::End)),
+                Some(_) => return Err(self.error(SyntaxKind::Control)),
+                None => return Err(self.error(SyntaxKind::End)),
             }
         }
     }
@@ -180,17 +180,17 @@ impl<'a> Scanner<'a> {
                 self.at += 1;
                 for _ in 0..4 {
                     if !self.peek().is_some_and(|byte| byte.is_ascii_hexdigit()) {
-                        return Err(self.wrong(SyntaxKind::Escape));
+                        return Err(self.error(SyntaxKind::Escape));
                     }
                     self.at += 1;
                 }
             }
-            _ => return Err(self.wrong(SyntaxKind::Escape)),
+            _ => return Err(self.error(SyntaxKind::Escape)),
         }
         Ok(())
     }
 
-    /// Passes one byte and the white space behind it.
+    /// Skips one byte and the white space after it.
     fn step(&mut self) {
         self.at += 1;
         self.skip_space();
@@ -202,29 +202,27 @@ impl<'a> Scanner<'a> {
         }
     }
 
-    /// What is wrong here: that the text ends, if it does.
-    fn wrong(&self, kind: SyntaxKind) -> SyntaxError {
+    /// Returns an error at this position: of this kind, or that the text ends.
+    fn error(&self, kind: SyntaxKind) -> SyntaxError {
         let end = self.at >= self.bytes.len();
         SyntaxError::new(self.at, if end { SyntaxKind::End } else { kind })
     }
 }
 
-/// How many bytes from the beginning are neither a quote, a backslash nor a control character.
+/// Returns the number of leading bytes that are neither quote, backslash nor control character.
 ///
-/// Most strings are short and end here; what is still plain after a while is likely to be long, and
-/// is looked at by wider means.
-fn plain(bytes: &[u8]) -> usize {
-    let near = plain_near(&bytes[..bytes.len().min(NEAR)]);
-    if near < NEAR { near } else { NEAR + plain_far(&bytes[NEAR..]) }
+/// Most strings are short. A longer one is worth the setup of a wider search.
+fn plain_len(bytes: &[u8]) -> usize {
+    let short = plain_len_short(&bytes[..bytes.len().min(SHORT_STRING)]);
+    if short < SHORT_STRING { short } else { SHORT_STRING + plain_len_long(&bytes[SHORT_STRING..]) }
 }
 
-/// From here on a string is a long one.
-const NEAR: usize = 64;
+/// Length from which the wider search is used.
+const SHORT_STRING: usize = 64;
 
-/// As [`plain`], eight bytes at a time: a byte minus the smallest one allowed borrows into its highest
-/// bit only if it was smaller. A borrow can also disturb the bytes behind it, so only the first one
-/// that shows is believed.
-fn plain_near(bytes: &[u8]) -> usize {
+/// Does the same as [`plain_len`], eight bytes at a time: subtracting the smallest allowed byte sets the highest bit
+/// only in smaller bytes. A borrow can also affect later bytes, so only the first hit counts.
+fn plain_len_short(bytes: &[u8]) -> usize {
     const ONES: u64 = u64::from_ne_bytes([0x01; 8]);
     const HIGHS: u64 = u64::from_ne_bytes([0x80; 8]);
     let below = |word: u64, limit: u8| word.wrapping_sub(ONES * u64::from(limit)) & !word & HIGHS;
@@ -241,29 +239,30 @@ fn plain_near(bytes: &[u8]) -> usize {
     words.len() * 8 + rest.iter().take_while(|byte| is_plain(**byte)).count()
 }
 
-/// As [`plain`]: what ends a string is searched for, and what must not stand in it is looked for in
-/// pieces that a processor compares at once.
-fn plain_far(bytes: &[u8]) -> usize {
+/// Does the same as [`plain_len`] with `memchr` for the end, and blocks of 64 bytes for control characters, which the
+/// compiler vectorizes.
+fn plain_len_long(bytes: &[u8]) -> usize {
     let end = memchr::memchr2(b'"', b'\\', bytes).unwrap_or(bytes.len());
     let (pieces, _) = bytes[..end].as_chunks::<64>();
-    // No early end inside of a piece: then it is a few wide comparisons.
-    let calm = |piece: &&[u8; 64]| piece.iter().fold(0xff, |least, byte| least.min(*byte)) >= 0x20;
-    let calm = pieces.iter().take_while(calm).count() * 64;
-    calm + bytes[calm..end].iter().take_while(|byte| is_plain(**byte)).count()
+    // Without early exit, the loop compiles to a few wide comparisons.
+    let is_plain_piece =
+        |piece: &&[u8; 64]| piece.iter().fold(0xff, |least, byte| least.min(*byte)) >= 0x20;
+    let plain = pieces.iter().take_while(is_plain_piece).count() * 64;
+    plain + bytes[plain..end].iter().take_while(|byte| is_plain(**byte)).count()
 }
 
 fn is_plain(byte: u8) -> bool {
     byte >= 0x20 && !matches!(byte, b'"' | b'\\')
 }
 
-/// Where one member of an object stands: its name with the quotes, and its value.
+/// Ranges of a member: name with quotes, and value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Slot {
     pub(crate) key: Range<usize>,
     pub(crate) value: Range<usize>,
 }
 
-/// A walk over the members of one object.
+/// Iterator over the members of an object.
 #[derive(Debug)]
 pub(crate) struct Members<'a> {
     scanner: Scanner<'a>,
@@ -272,8 +271,8 @@ pub(crate) struct Members<'a> {
 }
 
 impl<'a> Members<'a> {
-    /// The members of the object at which `scanner` stands, itself inside `outer` others.
-    pub(crate) fn of(mut scanner: Scanner<'a>, outer: u32) -> Option<Self> {
+    /// Starts at the object under `scanner`, which is inside `outer` others.
+    pub(crate) fn new(mut scanner: Scanner<'a>, outer: u32) -> Option<Self> {
         if scanner.peek() != Some(b'{') {
             return None;
         }
@@ -281,14 +280,14 @@ impl<'a> Members<'a> {
         Some(Self { scanner, outer: outer + 1, first: true })
     }
 
-    /// The next member; `None` behind the last.
+    /// Returns the next member; `None` at the end.
     pub(crate) fn next(&mut self) -> Result<Option<Slot>, SyntaxError> {
         let Some(key) = self.next_key()? else { return Ok(None) };
         let value = self.value()?;
         Ok(Some(Slot { key, value }))
     }
 
-    /// The name of the next member, whose value has to be passed next; `None` behind the last.
+    /// Returns the name of the next member, whose value must be skipped next; `None` at the end.
     pub(crate) fn next_key(&mut self) -> Result<Option<Range<usize>>, SyntaxError> {
         let scanner = &mut self.scanner;
         match scanner.peek() {
@@ -298,26 +297,26 @@ impl<'a> Members<'a> {
             }
             Some(b',') if !self.first => scanner.step(),
             _ if self.first => {}
-            _ => return Err(scanner.wrong(SyntaxKind::Separator)),
+            _ => return Err(scanner.error(SyntaxKind::Separator)),
         }
         self.first = false;
         scanner.key().map(Some)
     }
 
-    /// Passes the value of the member whose name was read.
+    /// Skips the value of the current member.
     pub(crate) fn value(&mut self) -> Result<Range<usize>, SyntaxError> {
         let value = self.scanner.value(self.outer)?;
         self.scanner.skip_space();
         Ok(value)
     }
 
-    /// The same for an object, each member of which is shown to `each`; any other value is only passed.
+    /// Does the same, and passes each member of an object to `each`.
     pub(crate) fn value_with(
         &mut self,
         mut each: impl FnMut(Slot),
     ) -> Result<Range<usize>, SyntaxError> {
         let start = self.scanner.at;
-        let Some(mut inner) = Self::of(self.scanner.clone(), self.outer) else {
+        let Some(mut inner) = Self::new(self.scanner.clone(), self.outer) else {
             return self.value();
         };
         while let Some(slot) = inner.next()? {
@@ -329,8 +328,8 @@ impl<'a> Members<'a> {
         Ok(value)
     }
 
-    /// The place behind the object, once the walk is over.
-    pub(crate) fn behind(self) -> Scanner<'a> {
+    /// Returns the scanner after the object, when all members were read.
+    pub(crate) fn into_scanner(self) -> Scanner<'a> {
         self.scanner
     }
 }
@@ -339,18 +338,18 @@ impl<'a> Members<'a> {
 mod tests {
     use super::*;
 
-    /// Near and far, at every place, and with what only looks like an end.
+    /// Short and long strings, every position, and bytes that resemble an end.
     #[test]
-    fn what_ends_a_string_is_found_wherever_it_stands() {
+    fn end_of_string_is_found_at_every_position() {
         for length in [0, 1, 7, 8, 63, 64, 65, 127, 128, 129, 200] {
-            let calm: Vec<u8> =
+            let plain: Vec<u8> =
                 (0..length).map(|n| [b'a', 0x20, 0x7f, 0x80, 0xff, b'!'][n % 6]).collect();
-            assert_eq!(plain(&calm), length);
+            assert_eq!(plain_len(&plain), length);
             for at in 0..length {
                 for special in [b'"', b'\\', b'\n', 0, 0x1f] {
-                    let mut bytes = calm.clone();
+                    let mut bytes = plain.clone();
                     bytes[at] = special;
-                    assert_eq!(plain(&bytes), at, "{special} at {at} of {length}");
+                    assert_eq!(plain_len(&bytes), at, "{special} at {at} of {length}");
                 }
             }
         }

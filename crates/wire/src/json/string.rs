@@ -1,8 +1,8 @@
-//! Strings as JSON writes them.
+//! JSON strings.
 
 use std::borrow::Cow;
 
-/// `text` as a JSON string, with the quotes.
+/// Encodes `text` as a JSON string with quotes.
 ///
 /// ```
 /// assert_eq!(stayput_wire::json::quote("a \"b\"\n"), r#""a \"b\"\n""#);
@@ -26,9 +26,9 @@ pub fn quote(text: &str) -> String {
     json
 }
 
-/// What the JSON string `json`, given with its quotes, says.
+/// Decodes a JSON string with quotes.
 ///
-/// `None` if it is not a string, or holds half of a surrogate pair: that is JSON, but not text.
+/// Returns `None` if it is no string, or has a lone surrogate, which is valid JSON but no text.
 ///
 /// ```
 /// use stayput_wire::json::unquote;
@@ -55,7 +55,7 @@ pub fn unquote(json: &str) -> Option<Cow<'_, str>> {
     Some(Cow::Owned(text))
 }
 
-/// The letter that an escape stands for, and what follows the escape.
+/// Returns the character of an escape, and the rest.
 fn unescape(escape: &str) -> Option<(char, &str)> {
     let (kind, rest) = escape.split_at_checked(1)?;
     let letter = match kind {
@@ -86,25 +86,25 @@ fn unescape_code(digits: &str) -> Option<(char, &str)> {
 
 fn code(digits: &str) -> Option<(u32, &str)> {
     let (digits, rest) = digits.split_at_checked(4)?;
-    // `from_str_radix` would also take a sign.
+    // `from_str_radix` would also accept a sign.
     let plain = digits.bytes().all(|byte| byte.is_ascii_hexdigit());
     let code = u32::from_str_radix(digits, 16).ok().filter(|_| plain)?;
     Some((code, rest))
 }
 
-/// Whether the JSON string `json` says `text`.
+/// Returns whether the JSON string `json` decodes to `text`.
 pub(crate) fn is_text(json: &str, text: &str) -> bool {
     match json.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')) {
-        // An escape is longer than what it says.
+        // An escape is longer than its character.
         Some(inner) if inner.len() <= text.len() => inner == text && !inner.contains('\\'),
-        _ => unquote(json).is_some_and(|said| said == text),
+        _ => unquote(json).is_some_and(|decoded| decoded == text),
     }
 }
 
-/// Whether two names are one to a reader that does not mind upper and lower case.
+/// Returns whether a case-insensitive reader takes two names for the same.
 ///
-/// Go's `encoding/json` is one, and it also takes `ſ` for `s` and the Kelvin sign for `k`.
-pub(crate) fn is_same_in_any_case(one: &str, other: &str) -> bool {
+/// Go's `encoding/json` is such a reader. It also takes `ſ` for `s`, and the Kelvin sign for `k`.
+pub(crate) fn eq_ignore_case(one: &str, other: &str) -> bool {
     let fold = |letter: char| match letter {
         'ſ' => 's',
         '\u{212a}' => 'k',
@@ -118,13 +118,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_escape_is_read() {
+    fn every_escape_is_decoded() {
         let json = r#""\"\\\/\b\f\n\r\t\u00e4\ud834\udd1e!""#;
         assert_eq!(unquote(json).as_deref(), Some("\"\\/\x08\x0c\n\r\tä𝄞!"));
     }
 
     #[test]
-    fn what_is_not_text_is_none() {
+    fn invalid_string_is_not_decoded() {
         for json in [
             r#""\ud800""#,
             r#""\udc00""#,
@@ -143,20 +143,20 @@ mod tests {
     }
 
     #[test]
-    fn what_was_quoted_is_read_back() {
+    fn quoted_text_round_trips() {
         let all: String = ('\0'..'\u{300}').chain(['漢', '🦀', '\u{2028}']).collect();
         assert_eq!(unquote(&quote(&all)).as_deref(), Some(all.as_str()));
         assert_eq!(serde_json::from_str::<String>(&quote(&all)).unwrap(), all);
     }
 
     #[test]
-    fn case_is_told_from_spelling() {
+    fn names_compare_exactly_or_without_case() {
         assert!(is_text(r#""\u006dethod""#, "method"));
         assert!(!is_text(r#""Method""#, "method"));
         assert!(!is_text(r#""x\n""#, r"x\n") && is_text(r#""x\\n""#, r"x\n"));
         assert!(!is_text("method", "method") && !is_text("\"", "") && is_text("\"\"", ""));
-        assert!(is_same_in_any_case("METHOD", "method"));
-        assert!(is_same_in_any_case("reſult", "result"));
-        assert!(!is_same_in_any_case("methods", "method"));
+        assert!(eq_ignore_case("METHOD", "method"));
+        assert!(eq_ignore_case("reſult", "result"));
+        assert!(!eq_ignore_case("methods", "method"));
     }
 }

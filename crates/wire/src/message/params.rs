@@ -1,35 +1,34 @@
-//! What stands in the parameters of a message, as far as everybody asks for it.
+//! Common members of the parameters.
 
 use crate::{
     Raw,
     json::{self, Members, Scanner, Slot},
 };
 
-/// The members that nearly every request has, found while the message is read: whoever looks for them later goes
-/// over no byte again.
+/// Members that nearly every request has. They are found while parsing, so that no byte is scanned twice.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Params<'a> {
     pub(super) name: Option<Raw<'a>>,
     pub(super) arguments: Option<Raw<'a>>,
     pub(super) meta: Option<Raw<'a>>,
-    /// Whether `arguments` stands there more than once.
-    pub(super) twice: bool,
-    /// Whether `name` stands there more than once, or in another letter case.
+    /// Set if `arguments` is duplicated.
+    pub(super) duplicate_arguments: bool,
+    /// Set if `name` is duplicated, or there in another letter case.
     pub(super) ambiguous_name: bool,
 }
 
 impl<'a> Params<'a> {
-    /// Those of the parameters that stand at this byte.
-    pub(super) fn of(text: &'a str, at: usize) -> Self {
+    /// Finds the members of the object at this offset.
+    pub(super) fn find(text: &'a str, at: usize) -> Self {
         let mut found = Self::default();
-        let mut members = Members::of(Scanner::starting_at(text, at), 1);
+        let mut members = Members::new(Scanner::starting_at(text, at), 1);
         while let Some(Ok(Some(slot))) = members.as_mut().map(Members::next) {
             found.take(text, &slot);
         }
         found
     }
 
-    /// One more member. Of members with one name the last counts.
+    /// Records a member. The last of duplicate members counts.
     pub(super) fn take(&mut self, text: &'a str, slot: &Slot) {
         let value = || Some(Raw::cut(text, slot.value.clone()));
         match &text[slot.key.clone()] {
@@ -52,7 +51,7 @@ impl<'a> Params<'a> {
     }
 
     fn arguments(&mut self, value: Option<Raw<'a>>) {
-        self.twice |= self.arguments.is_some();
+        self.duplicate_arguments |= self.arguments.is_some();
         self.arguments = value;
     }
 }
@@ -67,9 +66,9 @@ mod tests {
     const VALUES: [&str; 5] = ["1", r#"{"name":2}"#, r#""_meta""#, "null", "[ {} ]"];
 
     proptest! {
-        /// What is found on the way is what is found by looking for it, in whatever order and spelling it stands.
+        /// Members found while parsing equal those found by a lookup, in any order and spelling.
         #[test]
-        fn what_is_found_while_reading_is_what_is_there(
+        fn members_found_while_parsing_equal_a_lookup(
             members in proptest::collection::vec((0..NAMES.len(), 0..VALUES.len()), 0..6),
             escaped in any::<bool>(),
             first in any::<bool>(),
@@ -96,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_stands_there_twice_or_in_another_case_is_ambiguous() {
+    fn duplicate_name_or_other_letter_case_is_ambiguous() {
         for (params, ambiguous) in [
             (r#"{"name":"a"}"#, false),
             (r#"{"n\u0061me":"a","names":"b","arguments":{"name":"c","Name":"d"}}"#, false),
@@ -115,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_object_has_no_members() {
+    fn params_that_are_no_object_have_no_members() {
         for params in ["null", r#"["name"]"#] {
             let text = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"m","params":{params}}}"#);
             let message = Message::parse(text.as_bytes()).unwrap();

@@ -1,12 +1,12 @@
 use super::*;
 use crate::Code;
 
-fn problem(text: &str) -> Problem {
+fn problem(text: &str) -> MessageProblem {
     Message::parse(text.as_bytes()).unwrap_err().problem().clone()
 }
 
 #[test]
-fn the_four_kinds_are_told_apart() {
+fn four_message_kinds_are_distinguished() {
     let parse = |text: &'static str| Message::parse(text.as_bytes()).unwrap();
     let request =
         parse(r#" {"jsonrpc":"2.0","method":"tools/call","x":[],"params":{"a":1.10},"id":7} "#);
@@ -16,7 +16,7 @@ fn the_four_kinds_are_told_apart() {
     assert_eq!(&request.text()[request.id().unwrap().raw().range()], "7");
 
     let notification = parse(r#"{"jsonrpc":"2.0","method":"a\/b","params":null}"#);
-    assert!(matches!(notification.kind(), Kind::Notification { params: None, .. }));
+    assert!(matches!(notification.kind(), MessageKind::Notification { params: None, .. }));
     assert_eq!(notification.method(), Some("a/b"));
     assert!(notification.id().is_none());
 
@@ -25,67 +25,76 @@ fn the_four_kinds_are_told_apart() {
     assert_eq!(response.id().unwrap().as_str(), "\"x\"");
 
     let error = parse(r#"{"jsonrpc":"2.0","id":null,"error":{"code":-1,"message":""}}"#);
-    assert!(matches!(error.kind(), Kind::Error { id: None, .. }));
+    assert!(matches!(error.kind(), MessageKind::Error { id: None, .. }));
     assert_eq!(error.error().unwrap().find(&["code"]).unwrap().integer(), Some(-1));
     let error = parse(r#"{"jsonrpc":"2.0","error":{}}"#);
-    assert!(matches!(error.kind(), Kind::Error { id: None, .. }));
+    assert!(matches!(error.kind(), MessageKind::Error { id: None, .. }));
     assert!(error.method().is_none() && error.params().is_none() && error.result().is_none());
 }
 
-/// What is shown to us and what the server reads must be one thing.
+/// Stayput and the server must see the same message.
 #[test]
-fn an_envelope_that_can_be_read_in_two_ways_is_refused() {
+fn ambiguous_envelope_is_refused() {
     for (text, expected) in [
-        (r#"{"jsonrpc":"2.0","id":1,"method":"a","method":"b"}"#, Problem::Twice("method")),
-        (r#"{"jsonrpc":"2.0","id":1,"method":"a","m\u0065thod":"b"}"#, Problem::Twice("method")),
-        (r#"{"jsonrpc":"2.0","id":1,"method":"a","id":2}"#, Problem::Twice("id")),
+        (r#"{"jsonrpc":"2.0","id":1,"method":"a","method":"b"}"#, MessageProblem::Twice("method")),
+        (
+            r#"{"jsonrpc":"2.0","id":1,"method":"a","m\u0065thod":"b"}"#,
+            MessageProblem::Twice("method"),
+        ),
+        (r#"{"jsonrpc":"2.0","id":1,"method":"a","id":2}"#, MessageProblem::Twice("id")),
         (
             r#"{"jsonrpc":"2.0","id":1,"method":"a","params":{},"params":{}}"#,
-            Problem::Twice("params"),
+            MessageProblem::Twice("params"),
         ),
-        (r#"{"jsonrpc":"2.0","id":1,"method":"a","Method":"b"}"#, Problem::Lookalike("method")),
-        (r#"{"jsonrpc":"2.0","id":1,"reſult":{},"method":"b"}"#, Problem::Lookalike("result")),
-        (r#"{"jsonrpc":"2.0","id":1,"method":"a","result":{}}"#, Problem::Mixed),
-        (r#"{"jsonrpc":"2.0","id":1,"result":{},"error":{}}"#, Problem::Mixed),
+        (
+            r#"{"jsonrpc":"2.0","id":1,"method":"a","Method":"b"}"#,
+            MessageProblem::Lookalike("method"),
+        ),
+        (
+            r#"{"jsonrpc":"2.0","id":1,"reſult":{},"method":"b"}"#,
+            MessageProblem::Lookalike("result"),
+        ),
+        (r#"{"jsonrpc":"2.0","id":1,"method":"a","result":{}}"#, MessageProblem::Mixed),
+        (r#"{"jsonrpc":"2.0","id":1,"result":{},"error":{}}"#, MessageProblem::Mixed),
     ] {
         assert_eq!(problem(text), expected, "{text}");
     }
-    // Inside, members are not ours.
+    // Members inside the parameters are not checked.
     let inside = r#"{"jsonrpc":"2.0","method":"a","params":{"a":1,"a":2,"Method":3}}"#;
     assert!(Message::parse(inside.as_bytes()).is_ok());
 }
 
 #[test]
-fn what_is_no_message_is_told_with_place_and_code() {
+fn invalid_message_is_reported_with_position_and_code() {
     for (text, expected, at) in [
-        ("{\"jsonrpc\":\"2.0\",", Problem::Syntax(SyntaxKind::End), 17),
-        ("[]", Problem::Batch, 0),
-        (" 7", Problem::NotAnObject, 1),
-        ("{} {}", Problem::Syntax(SyntaxKind::Trailing), 3),
-        (r#"{"id":1,"method":"a"}"#, Problem::NoVersion, 0),
-        (r#"{"jsonrpc":2.0,"id":1,"method":"a"}"#, Problem::NoVersion, 11),
-        (r#"{"jsonrpc":"2.0","id":1}"#, Problem::Nothing, 0),
-        (r#"{"jsonrpc":"2.0","id":1,"method":7}"#, Problem::Method, 33),
-        (r#"{"jsonrpc":"2.0","id":1,"method":"\ud800"}"#, Problem::Method, 33),
-        (r#"{"jsonrpc":"2.0","method":"a","params":"b"}"#, Problem::Params, 39),
-        (r#"{"jsonrpc":"2.0","id":null,"method":"a"}"#, Problem::Id(InvalidId::Null), 22),
-        (r#"{"jsonrpc":"2.0","id":1.5,"method":"a"}"#, Problem::Id(InvalidId::Fraction), 22),
-        (r#"{"jsonrpc":"2.0","id":{},"result":1}"#, Problem::Id(InvalidId::Kind), 22),
-        (r#"{"jsonrpc":"2.0","result":1}"#, Problem::NoId, 0),
-        (r#"{"jsonrpc":"2.0","id":1,"error":"x"}"#, Problem::Error, 32),
+        ("{\"jsonrpc\":\"2.0\",", MessageProblem::Syntax(SyntaxKind::End), 17),
+        ("[]", MessageProblem::Batch, 0),
+        (" 7", MessageProblem::NotAnObject, 1),
+        ("{} {}", MessageProblem::Syntax(SyntaxKind::Trailing), 3),
+        (r#"{"id":1,"method":"a"}"#, MessageProblem::NoVersion, 0),
+        (r#"{"jsonrpc":2.0,"id":1,"method":"a"}"#, MessageProblem::NoVersion, 11),
+        (r#"{"jsonrpc":"2.0","id":1}"#, MessageProblem::Nothing, 0),
+        (r#"{"jsonrpc":"2.0","id":1,"method":7}"#, MessageProblem::Method, 33),
+        (r#"{"jsonrpc":"2.0","id":1,"method":"\ud800"}"#, MessageProblem::Method, 33),
+        (r#"{"jsonrpc":"2.0","method":"a","params":"b"}"#, MessageProblem::Params, 39),
+        (r#"{"jsonrpc":"2.0","id":null,"method":"a"}"#, MessageProblem::Id(InvalidId::Null), 22),
+        (r#"{"jsonrpc":"2.0","id":1.5,"method":"a"}"#, MessageProblem::Id(InvalidId::Fraction), 22),
+        (r#"{"jsonrpc":"2.0","id":{},"result":1}"#, MessageProblem::Id(InvalidId::MessageKind), 22),
+        (r#"{"jsonrpc":"2.0","result":1}"#, MessageProblem::NoId, 0),
+        (r#"{"jsonrpc":"2.0","id":1,"error":"x"}"#, MessageProblem::Error, 32),
     ] {
         let error = Message::parse(text.as_bytes()).unwrap_err();
         assert_eq!((error.problem(), error.at()), (&expected, at), "{text}");
-        let broken = matches!(expected, Problem::Syntax(_));
+        let broken = matches!(expected, MessageProblem::Syntax(_));
         let code = if broken { Code::PARSE_ERROR } else { Code::INVALID_REQUEST };
         assert_eq!(error.code(), code, "{text}");
         assert!(Message::parse(error.answer().as_bytes()).unwrap().error().is_some());
     }
 }
 
-/// Whoever waits for an answer gets one, wherever the id stands.
+/// The sender gets a response, wherever the id is.
 #[test]
-fn an_error_carries_the_id_if_there_is_one() {
+fn error_carries_the_readable_id() {
     let id = |text: &str| {
         Message::parse(text.as_bytes()).unwrap_err().id().map(|id| id.as_str().to_owned())
     };
@@ -101,24 +110,24 @@ fn size_and_depth_are_bounded() {
     let text = br#"{"jsonrpc":"2.0","method":"a"}"#;
     assert!(Message::parse_within(text, text.len()).is_ok());
     let error = Message::parse_within(text, text.len() - 1).unwrap_err();
-    assert_eq!(error.problem(), &Problem::TooLarge { size: 30, limit: 29 });
+    assert_eq!(error.problem(), &MessageProblem::TooLarge { size: 30, limit: 29 });
 
     let nested = |depth: usize| {
         let (open, close) = ("[".repeat(depth), "]".repeat(depth));
         format!(r#"{{"jsonrpc":"2.0","method":"a","params":{open}{close}}}"#)
     };
     assert!(Message::parse(nested(127).as_bytes()).is_ok());
-    assert_eq!(problem(&nested(128)), Problem::TooDeep);
-    assert_eq!(problem(&nested(1 << 20)), Problem::TooDeep);
+    assert_eq!(problem(&nested(128)), MessageProblem::TooDeep);
+    assert_eq!(problem(&nested(1 << 20)), MessageProblem::TooDeep);
 
     let asked = nested(128).replace(r#""method""#, r#""id":5,"method""#);
     let error = Message::parse(asked.as_bytes()).unwrap_err();
     assert_eq!(error.id().map(|id| id.as_str()), Some("5"), "somebody waits");
 }
 
-/// Invariant 8: what is said may be secret.
+/// Invariant 8: content may be secret.
 #[test]
-fn debug_and_errors_do_not_repeat_what_was_said() {
+fn debug_and_errors_show_no_content() {
     let text = r#"{"jsonrpc":"2.0","id":1,"method":"a","params":{"handle":"sp_secret"}}"#;
     let shown = format!("{:?}", Message::parse(text.as_bytes()).unwrap());
     assert!(!shown.contains("secret"), "{shown}");

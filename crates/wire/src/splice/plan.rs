@@ -1,21 +1,21 @@
-//! Which bytes go and which come.
+//! Replacements of byte ranges.
 
 use std::{borrow::Cow, ops::Range};
 
 use super::{
     EditError,
-    wish::{Action, Wish, listed},
+    edit_tree::{Action, EditTree, write_members},
 };
 use crate::{
     json::{self, Members, Scanner, Slot},
     span,
 };
 
-/// The bytes that go and what comes in their place, for one text.
+/// Replacements of byte ranges of one text.
 pub(super) struct Plan<'a> {
     text: &'a str,
     splices: Vec<(Range<usize>, String)>,
-    // Objects that get or lose members. Where commas go can be decided only once for each.
+    // Objects that gain or lose members. Commas can be placed only once per object.
     reshaped: Vec<usize>,
 }
 
@@ -24,22 +24,22 @@ impl<'a> Plan<'a> {
         Self { text, splices: Vec::new(), reshaped: Vec::new() }
     }
 
-    /// Plans what `wish` wants of the value that begins at `start`, or behind white space there.
-    pub(super) fn add(&mut self, start: usize, wish: &Wish) -> Result<(), EditError> {
+    /// Plans the edits of the value at `start`, or after white space there.
+    pub(super) fn add(&mut self, start: usize, tree: &EditTree) -> Result<(), EditError> {
         let mut scanner = Scanner::starting_at(self.text, start);
         let at = scanner.at();
-        match &wish.action {
+        match &tree.action {
             Some(Action::Set(value)) => {
                 let range = scanner.value(0).map_err(EditError::Text)?;
                 self.splices.push((range, value.clone()));
                 Ok(())
             }
-            _ => self.value(at, wish, &mut Vec::new()),
+            _ => self.value(at, tree, &mut Vec::new()),
         }
     }
 
-    /// All edits in one pass.
-    pub(super) fn carry_out(mut self) -> Result<Cow<'a, str>, EditError> {
+    /// Applies all replacements in one pass.
+    pub(super) fn apply(mut self) -> Result<Cow<'a, str>, EditError> {
         if self.splices.is_empty() {
             return Ok(Cow::Borrowed(self.text));
         }
@@ -64,32 +64,42 @@ impl<'a> Plan<'a> {
         Ok(Cow::Owned(edited))
     }
 
-    /// Plans what is wanted inside the value at `at`.
-    fn value(&mut self, at: usize, wish: &Wish, path: &mut Vec<String>) -> Result<(), EditError> {
+    /// Plans the edits inside the value at `at`.
+    fn value(
+        &mut self,
+        at: usize,
+        tree: &EditTree,
+        path: &mut Vec<String>,
+    ) -> Result<(), EditError> {
         let mut scanner = Scanner::starting_at(self.text, at);
         match scanner.peek() {
-            Some(b'{') => self.object(at, wish, path),
-            _ if !wish.makes() => Ok(()),
-            // Python's and Go's clients write `null` for what they leave out.
+            Some(b'{') => self.object(at, tree, path),
+            _ if !tree.creates() => Ok(()),
+            // Python and Go clients write `null` for missing members.
             Some(b'n') => {
                 let range = scanner.value(0).map_err(EditError::Text)?;
-                self.splices.push((range, wish.value()));
+                self.splices.push((range, tree.value()));
                 Ok(())
             }
             _ => Err(EditError::NotAnObject { path: path.join(".") }),
         }
     }
 
-    fn object(&mut self, at: usize, wish: &Wish, path: &mut Vec<String>) -> Result<(), EditError> {
+    fn object(
+        &mut self,
+        at: usize,
+        tree: &EditTree,
+        path: &mut Vec<String>,
+    ) -> Result<(), EditError> {
         let slots = self.slots(at)?;
-        let mut gone = vec![false; slots.len()];
-        let (mut new, mut given) = (Vec::new(), Vec::new());
-        for member in &wish.members {
+        let mut removed = vec![false; slots.len()];
+        let (mut new, mut new_names) = (Vec::new(), Vec::new());
+        for member in &tree.members {
             let (name, inner) = member;
-            let there: Vec<usize> =
+            let found: Vec<usize> =
                 (0..slots.len()).filter(|index| self.is_named(&slots[*index], name)).collect();
-            let Some((last, earlier)) = there.split_last() else {
-                if inner.makes() {
+            let Some((last, earlier)) = found.split_last() else {
+                if inner.creates() {
                     new.push(member);
                 }
                 continue;
@@ -98,53 +108,59 @@ impl<'a> Plan<'a> {
             match &inner.action {
                 Some(Action::Set(value)) => {
                     self.splices.push((slots[*last].value.clone(), value.clone()));
-                    earlier.iter().for_each(|index| gone[*index] = true);
+                    earlier.iter().for_each(|index| removed[*index] = true);
                 }
-                Some(Action::Remove) => there.iter().for_each(|index| gone[*index] = true),
+                Some(Action::Remove) => found.iter().for_each(|index| removed[*index] = true),
                 _ if !earlier.is_empty() => {
                     return Err(EditError::Ambiguous { path: path.join(".") });
                 }
                 Some(Action::Rename(to)) => {
-                    let wanted = wish.members.iter().any(|(other, _)| other == to);
-                    // Two members cannot both get one name either.
+                    let wanted = tree.members.iter().any(|(other, _)| other == to);
+                    // Two members cannot get the same name either.
                     if wanted
-                        || given.contains(&to)
+                        || new_names.contains(&to)
                         || slots.iter().any(|slot| self.is_named(slot, to))
                     {
                         return Err(EditError::Taken { path: path.join("."), name: to.clone() });
                     }
                     self.splices.push((slots[*last].key.clone(), json::quote(to)));
-                    given.push(to);
+                    new_names.push(to);
                 }
                 None => self.value(slots[*last].value.start, inner, path)?,
             }
             path.pop();
         }
-        self.reshape(at, &slots, &gone, &new);
+        self.reshape(at, &slots, &removed, &new);
         Ok(())
     }
 
-    /// Takes the members out that are `gone` and puts the `new` ones behind the last that stays.
-    fn reshape(&mut self, at: usize, slots: &[Slot], gone: &[bool], new: &[&(String, Wish)]) {
-        if new.is_empty() && !gone.contains(&true) {
+    /// Removes the members marked in `removed`, and inserts the `new` ones after the last that stays.
+    fn reshape(
+        &mut self,
+        at: usize,
+        slots: &[Slot],
+        removed: &[bool],
+        new: &[&(String, EditTree)],
+    ) {
+        if new.is_empty() && !removed.contains(&true) {
             return;
         }
         self.reshaped.push(at);
         let mut run = 0..0;
         for index in 0..slots.len() {
-            if gone[index] {
+            if removed[index] {
                 run = if run.end == index { run.start..index + 1 } else { index..index + 1 };
             }
-            let over = index + 1 == slots.len() || !gone[index + 1];
-            if gone[index] && over {
+            let over = index + 1 == slots.len() || !removed[index + 1];
+            if removed[index] && over {
                 self.splices.push((span::removal(slots, run.clone()), String::new()));
             }
         }
         if new.is_empty() {
             return;
         }
-        let members = listed(new.iter().copied());
-        let splice = match gone.iter().rposition(|gone| !gone) {
+        let members = write_members(new.iter().copied());
+        let splice = match removed.iter().rposition(|removed| !removed) {
             Some(last) => (slots[last].value.end, format!(",{members}")),
             None => (at + 1, members),
         };
@@ -153,7 +169,7 @@ impl<'a> Plan<'a> {
 
     fn slots(&self, at: usize) -> Result<Vec<Slot>, EditError> {
         let mut slots = Vec::new();
-        if let Some(mut members) = Members::of(Scanner::starting_at(self.text, at), 0) {
+        if let Some(mut members) = Members::new(Scanner::starting_at(self.text, at), 0) {
             while let Some(slot) = members.next().map_err(EditError::Text)? {
                 slots.push(slot);
             }

@@ -13,9 +13,9 @@ fn refused(json: &str, edit: impl FnOnce(&mut Edits<'_>)) -> EditError {
     edits.apply().unwrap_err()
 }
 
-/// §5 "Ids": every id goes upstream as ours, whatever it was.
+/// §5 "Ids": every id is replaced on the way upstream.
 #[test]
-fn the_id_is_replaced() {
+fn id_is_replaced() {
     for id in ["1", "\"a\\u0062\"", "123456789012345678901234567890"] {
         let json = format!(r#"{{"method":"a", "id" : {id} ,"x":[1e400]}}"#);
         let new = edited(&json, |edits| {
@@ -26,7 +26,7 @@ fn the_id_is_replaced() {
 }
 
 #[test]
-fn a_progress_token_is_set_or_replaced() {
+fn progress_token_is_set_or_replaced() {
     let path = ["params", "_meta", "progressToken"];
     for (json, new) in [
         (
@@ -49,7 +49,7 @@ fn a_progress_token_is_set_or_replaced() {
 }
 
 #[test]
-fn keys_are_added_to_meta_that_is_not_there() {
+fn missing_meta_is_created() {
     let new = edited(r#"{"params":{"name":"x"}}"#, |edits| {
         edits
             .set_text(&["params", "_meta", "io.modelcontextprotocol/protocolVersion"], "2026-07-28")
@@ -61,9 +61,9 @@ fn keys_are_added_to_meta_that_is_not_there() {
     );
 }
 
-/// E39: the argument goes, and every number beside it stays as it was written.
+/// E39: the argument is removed, and numbers beside it stay as written.
 #[test]
-fn an_argument_is_taken_out() {
+fn argument_is_removed() {
     for (arguments, left) in [
         (r#"{"session_id":"sp_x","a":1.10}"#, r#"{"a":1.10}"#),
         (r#"{"a":1.10,"session_id":"sp_x","b":1e400}"#, r#"{"a":1.10,"b":1e400}"#),
@@ -86,9 +86,9 @@ fn an_argument_is_taken_out() {
     }
 }
 
-/// One that is left behind would come to light.
+/// A duplicate that is left would become effective.
 #[test]
-fn of_a_name_that_stands_there_twice_each_goes_and_one_is_set() {
+fn duplicate_members_are_all_removed_or_replaced_by_one() {
     let json = r#"{"a":1,"x":1,"\u0061":2,"a":3}"#;
     let gone = edited(json, |edits| {
         edits.remove(&["a"]);
@@ -105,7 +105,7 @@ fn of_a_name_that_stands_there_twice_each_goes_and_one_is_set() {
 }
 
 #[test]
-fn every_tool_of_a_list_gets_a_property() {
+fn property_is_added_to_every_tool() {
     let list = r#"{"result":{"tools":[
         {"name":"a","inputSchema":{"type":"object","properties":{"x":{"minimum":1.10}}}},
         {"name":"b","inputSchema":{"properties":{ }, "required":[]}},
@@ -128,7 +128,7 @@ fn every_tool_of_a_list_gets_a_property() {
 }
 
 #[test]
-fn a_result_is_told_its_state_and_loses_its_type() {
+fn result_gets_state_and_loses_its_type() {
     let json = r#"{"id":1,"result":{"resultType":"complete","content":[],"isError":false}}"#;
     let new = edited(json, |edits| {
         edits
@@ -166,7 +166,7 @@ fn members_are_renamed() {
 }
 
 #[test]
-fn neighbours_go_together() {
+fn adjacent_members_are_removed_together() {
     let json = r#"{ "a":1, "b":2, "c":3, "d":4 }"#;
     for (names, left) in [
         (&["a", "b"][..], r#"{ "c":3, "d":4 }"#),
@@ -192,14 +192,14 @@ fn neighbours_go_together() {
 }
 
 #[test]
-fn nothing_to_do_costs_nothing() {
+fn edits_without_effect_borrow_the_text() {
     let mut edits = Edits::new(r#"{"a":1}"#);
     edits.remove(&["b"]).remove(&["a", "c"]).rename(&["x"], "y");
     assert!(matches!(edits.apply(), Ok(Cow::Borrowed(r#"{"a":1}"#))));
 }
 
 #[test]
-fn what_cannot_be_done_is_told_and_nothing_is_done() {
+fn impossible_edit_is_refused_as_a_whole() {
     let error = refused(r#"{"p":[1]}"#, |edits| {
         edits.set(&["p", "a"], "1");
     });
@@ -231,7 +231,7 @@ fn what_cannot_be_done_is_told_and_nothing_is_done() {
 }
 
 #[test]
-fn two_edits_of_one_place_are_refused() {
+fn conflicting_edits_are_refused() {
     let json = r#"{"a":{"b":1},"c":{}}"#;
     let whole = Raw::parse(json).unwrap();
     let (a, c) = (whole.find(&["a"]).unwrap(), whole.find(&["c"]).unwrap());

@@ -1,14 +1,13 @@
-//! Events out of bytes, however they are cut.
+//! Decoder of an event stream.
 
 use std::{borrow::Cow, time::Duration};
 
 use super::Event;
 
-/// Reads a stream of events that comes in chunks of any size.
+/// Decodes an event stream that arrives in chunks of any size.
 ///
-/// Lines end with a carriage return, a line feed or both, also where a chunk ends between the two. An
-/// event over the limit is told once, its bytes are dropped as they come, and reading goes on with
-/// the next one. An event that is not complete when the stream ends was not sent.
+/// Lines end with CR, LF or CRLF, also if a chunk ends between CR and LF. An event over the limit is reported once
+/// and dropped, and the next one is read. An event that is incomplete when the stream ends is dropped.
 ///
 /// ```
 /// use stayput_wire::sse::Decoder;
@@ -27,32 +26,32 @@ use super::Event;
 #[derive(Clone)]
 pub struct Decoder {
     limit: usize,
-    reading: Reading,
-    // What came of a line that is not complete.
-    begun: Vec<u8>,
-    event: Begun,
+    state: LineState,
+    // Start of an incomplete line.
+    partial_line: Vec<u8>,
+    event: PartialEvent,
     last_id: Option<String>,
     retry: Option<Duration>,
-    // Only the first line can begin with a byte order mark.
+    // Set for the first line, which can start with a byte order mark.
     first: bool,
-    // A line feed that follows is the other half of the line break.
+    // Set after CR: a following LF belongs to the same line break.
     after_return: bool,
 }
 
-/// What is done with the line that is being read.
+/// Treatment of the current line.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Reading {
+enum LineState {
     Line,
     Comment,
-    /// The event was too large and is passed over, up to an empty line: is this one empty so far?
-    Nothing {
+    /// The event is too large and skipped up to an empty line. `empty` is set while the current line is empty.
+    Skip {
         empty: bool,
     },
 }
 
-/// What came of an event that is not complete.
+/// Fields of an incomplete event.
 #[derive(Clone, Default)]
-struct Begun {
+struct PartialEvent {
     name: Option<String>,
     id: Option<String>,
     retry: Option<Duration>,
@@ -61,14 +60,14 @@ struct Begun {
 }
 
 impl Decoder {
-    /// Events of at most `limit` bytes, counting their lines without line breaks and comments.
+    /// Creates a decoder for events of at most `limit` bytes, without line breaks and comments.
     #[must_use]
     pub fn new(limit: usize) -> Self {
         Self {
             limit,
-            reading: Reading::Line,
-            begun: Vec::new(),
-            event: Begun::default(),
+            state: LineState::Line,
+            partial_line: Vec::new(),
+            event: PartialEvent::default(),
             last_id: None,
             retry: None,
             first: true,
@@ -78,7 +77,7 @@ impl Decoder {
 
     /// Takes the next event from `chunk`. `None` means that the chunk is used up.
     ///
-    /// An error is one event, too: the next call goes on behind it.
+    /// After an error, the next call continues with the next event.
     pub fn next_event(&mut self, chunk: &mut &[u8]) -> Option<Result<Event, EventTooLarge>> {
         loop {
             if let (true, Some((first, rest))) = (self.after_return, chunk.split_first()) {
@@ -88,75 +87,75 @@ impl Decoder {
                 }
             }
             let Some(end) = chunk.iter().position(|byte| matches!(byte, b'\r' | b'\n')) else {
-                return self.begin(std::mem::take(chunk)).map(Err);
+                return self.buffer(std::mem::take(chunk)).map(Err);
             };
             let part = &chunk[..end];
             self.after_return = chunk[end] == b'\r';
             *chunk = &chunk[end + 1..];
-            if let Some(event) = self.complete(part) {
+            if let Some(event) = self.end_line(part) {
                 return Some(event);
             }
         }
     }
 
-    /// The last id that the stream told, with or without an event: where to take it up again.
+    /// Returns the last id of the stream, with or without an event. The stream can be resumed there.
     #[must_use]
     pub fn last_id(&self) -> Option<&str> {
         self.last_id.as_deref()
     }
 
-    /// The last pause that the stream told, with or without an event.
+    /// Returns the last `retry` of the stream, with or without an event.
     #[must_use]
     pub fn retry(&self) -> Option<Duration> {
         self.retry
     }
 
-    /// Whether an event was begun: if the stream ends now, it was cut off.
+    /// Returns whether an event is incomplete. If the stream ends now, it was cut off.
     #[must_use]
-    pub fn is_midway(&self) -> bool {
-        !self.begun.is_empty() || self.event.size > 0 || self.reading != Reading::Line
+    pub fn has_partial_event(&self) -> bool {
+        !self.partial_line.is_empty() || self.event.size > 0 || self.state != LineState::Line
     }
 
-    /// Keeps the beginning of a line, unless it is already too much.
-    fn begin(&mut self, part: &[u8]) -> Option<EventTooLarge> {
-        match self.reading {
-            Reading::Nothing { empty } => {
-                self.reading = Reading::Nothing { empty: empty && part.is_empty() };
+    /// Buffers the start of a line, unless it is too large already.
+    fn buffer(&mut self, part: &[u8]) -> Option<EventTooLarge> {
+        match self.state {
+            LineState::Skip { empty } => {
+                self.state = LineState::Skip { empty: empty && part.is_empty() };
             }
-            Reading::Comment => {}
-            Reading::Line if self.is_comment(part) => self.reading = Reading::Comment,
-            Reading::Line => {
-                self.begun.extend_from_slice(part);
-                if self.event.size + self.begun.len() > self.limit {
-                    return Some(self.give_up(false));
+            LineState::Comment => {}
+            LineState::Line if self.is_comment(part) => self.state = LineState::Comment,
+            LineState::Line => {
+                self.partial_line.extend_from_slice(part);
+                if self.event.size + self.partial_line.len() > self.limit {
+                    return Some(self.drop_event(false));
                 }
             }
         }
         None
     }
 
-    /// Reads a line that ends with `part`, which can complete an event.
-    fn complete(&mut self, part: &[u8]) -> Option<Result<Event, EventTooLarge>> {
+    /// Handles the line that ends with `part`. Returns an event if the line completes one.
+    fn end_line(&mut self, part: &[u8]) -> Option<Result<Event, EventTooLarge>> {
         let first = std::mem::take(&mut self.first);
-        match std::mem::replace(&mut self.reading, Reading::Line) {
-            Reading::Nothing { empty: true } if part.is_empty() => return None,
-            Reading::Nothing { .. } => {
-                self.reading = Reading::Nothing { empty: true };
+        match std::mem::replace(&mut self.state, LineState::Line) {
+            LineState::Skip { empty: true } if part.is_empty() => return None,
+            LineState::Skip { .. } => {
+                self.state = LineState::Skip { empty: true };
                 return None;
             }
-            Reading::Comment => return None,
-            Reading::Line if self.is_comment(part) => return None,
-            Reading::Line => {}
+            LineState::Comment => return None,
+            LineState::Line if self.is_comment(part) => return None,
+            LineState::Line => {}
         }
-        let line = if self.begun.is_empty() {
+        let line = if self.partial_line.is_empty() {
             Cow::Borrowed(part)
         } else {
-            self.begun.extend_from_slice(part);
-            Cow::Owned(std::mem::take(&mut self.begun))
+            self.partial_line.extend_from_slice(part);
+            Cow::Owned(std::mem::take(&mut self.partial_line))
         };
         self.event.size += line.len();
         if self.event.size > self.limit {
-            return Some(Err(self.give_up(true)));
+            return Some(Err(self.drop_event(true)));
         }
         let mut line = line.as_ref();
         if first {
@@ -165,9 +164,9 @@ impl Decoder {
         if line.is_empty() { self.dispatch().map(Ok) } else { self.field(line) }
     }
 
-    /// Comments are never kept, so that a stream can live on nothing else.
+    /// Comments are not buffered, so a stream may contain any number of them.
     fn is_comment(&self, part: &[u8]) -> bool {
-        self.begun.is_empty() && part.first() == Some(&b':')
+        self.partial_line.is_empty() && part.first() == Some(&b':')
     }
 
     fn field(&mut self, line: &[u8]) -> Option<Result<Event, EventTooLarge>> {
@@ -185,7 +184,7 @@ impl Decoder {
             },
             b"event" => self.event.name = Some(text()).filter(|name| !name.is_empty()),
             b"id" if !value.contains(&0) => self.event.id = Some(text()),
-            // `parse` alone would take a sign.
+            // `parse` would also accept a sign.
             b"retry" if value.iter().all(u8::is_ascii_digit) => {
                 if let Ok(millis) = text().parse() {
                     self.event.retry = Some(Duration::from_millis(millis));
@@ -198,30 +197,30 @@ impl Decoder {
     }
 
     fn dispatch(&mut self) -> Option<Event> {
-        let Begun { name, id, retry, data, .. } = std::mem::take(&mut self.event);
+        let PartialEvent { name, id, retry, data, .. } = std::mem::take(&mut self.event);
         if id.is_some() {
             self.last_id.clone_from(&id);
         }
         Some(Event { name, id, retry, data: data? })
     }
 
-    fn give_up(&mut self, empty: bool) -> EventTooLarge {
-        self.begun = Vec::new();
-        self.event = Begun::default();
-        self.reading = Reading::Nothing { empty };
+    fn drop_event(&mut self, empty: bool) -> EventTooLarge {
+        self.partial_line = Vec::new();
+        self.event = PartialEvent::default();
+        self.state = LineState::Skip { empty };
         EventTooLarge { limit: self.limit }
     }
 }
 
 impl std::fmt::Debug for Decoder {
-    /// Shows how much was begun, not what: that can be secret.
+    /// Shows the size only, because content may be secret.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let begun = self.begun.len() + self.event.size;
-        write!(f, "Decoder(last id {:?}, {begun} of {} bytes)", self.last_id, self.limit)
+        let partial_line = self.partial_line.len() + self.event.size;
+        write!(f, "Decoder(last id {:?}, {partial_line} of {} bytes)", self.last_id, self.limit)
     }
 }
 
-/// An event was larger than allowed. It was dropped, and reading goes on with the next one.
+/// Event over the limit. It was dropped, and the next one is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("an event of the stream has more than {limit} bytes and was dropped")]
 pub struct EventTooLarge {
@@ -229,7 +228,7 @@ pub struct EventTooLarge {
 }
 
 impl EventTooLarge {
-    /// How many bytes an event may have.
+    /// Returns the limit in bytes.
     #[must_use]
     pub fn limit(&self) -> usize {
         self.limit
@@ -252,7 +251,7 @@ mod tests {
         events
     }
 
-    /// Reads `bytes` whole, byte by byte, and cut in two at every place: always the same.
+    /// Decodes `bytes` at once, byte by byte, and split in two at every position: the result is the same.
     fn decode(limit: usize, bytes: &[u8]) -> (Vec<Read>, Decoder) {
         let mut decoder = Decoder::new(limit);
         let events = read(&mut decoder, &[bytes]);
@@ -273,13 +272,13 @@ mod tests {
     }
 
     #[test]
-    fn every_line_break_ends_a_line() {
+    fn every_kind_of_line_break_ends_a_line() {
         let (events, _) = decode(99, b"data:a\n\ndata:b\r\rdata:c\r\n\r\ndata:d\r\n\ndata:e\n\r\n");
         assert_eq!(data(&events), ["a", "b", "c", "d", "e"]);
     }
 
     #[test]
-    fn fields_are_read_as_the_specification_says() {
+    fn fields_follow_the_specification() {
         let stream =
             b"\xef\xbb\xbf: comment\nevent: x\nevent: endpoint\ndata:  one\ndata\ndata:two\n\
             data : no\nid: 1\nretry: 25\nunknown: x\n\n";
@@ -288,11 +287,11 @@ mod tests {
         assert_eq!(data(&events), [" one\n\ntwo"]);
         assert_eq!((event.name(), event.id()), ("endpoint", Some("1")));
         assert_eq!(event.retry(), Some(Duration::from_millis(25)));
-        assert!(!decoder.is_midway());
+        assert!(!decoder.has_partial_event());
     }
 
     #[test]
-    fn an_event_needs_data_but_an_id_or_a_pause_counts_without() {
+    fn event_needs_data_but_id_and_retry_do_not() {
         let (events, decoder) = decode(99, b"event: x\nid: 7\n\nretry: 10\n\n\ndata:\n\nid: 8\n");
         assert_eq!(data(&events), [""]);
         assert_eq!(events[0].as_ref().unwrap().name(), "message");
@@ -300,11 +299,11 @@ mod tests {
             (decoder.last_id(), decoder.retry()),
             (Some("7"), Some(Duration::from_millis(10)))
         );
-        assert!(decoder.is_midway(), "the id 8 was cut off and does not count");
+        assert!(decoder.has_partial_event(), "the id 8 was cut off and does not count");
     }
 
     #[test]
-    fn bad_ids_and_pauses_are_ignored() {
+    fn invalid_id_and_retry_are_ignored() {
         let stream = b"id: 1\nid: 2\0\nretry: -5\nretry: +5\nretry: 5s\nretry:\nretry: 99999999999999999999\n\
             event:\ndata: x\n\nid\n\n";
         let (events, decoder) = decode(99, stream);
@@ -314,34 +313,34 @@ mod tests {
     }
 
     #[test]
-    fn a_byte_order_mark_counts_only_at_the_beginning() {
+    fn byte_order_mark_is_skipped_only_at_the_start() {
         assert_eq!(data(&decode(99, b"\xef\xbb\xbfdata: a\n\n\xef\xbb\xbfdata: b\n\n").0), ["a"]);
         assert_eq!(data(&decode(99, b"\xef\xbb\xbf\ndata: a\n\n").0), ["a"]);
         assert!(decode(99, b":\n\xef\xbb\xbfdata: a\n\n").0.is_empty());
     }
 
     #[test]
-    fn an_event_that_is_too_large_is_told_once_and_passed_over() {
+    fn large_event_is_reported_once_and_skipped() {
         let large = EventTooLarge { limit: 10 };
         let (events, _) = decode(10, b"data: 1234\n\ndata: 12345\ndata: x\n\ndata: a\n\n");
         assert_eq!(events[0].as_ref().unwrap().data(), b"1234");
         assert_eq!(events[1], Err(large));
         assert_eq!(events[2].as_ref().unwrap().data(), b"a");
         assert_eq!(events.len(), 3);
-        // Many small lines are as large as one large one.
+        // Several short lines can exceed the limit, too.
         let (events, _) = decode(10, b"data: a\nid: 1\n\r\ndata: b\r\r");
         assert_eq!(
             (events[0].clone(), events[1].as_ref().unwrap().data()),
             (Err(large), &b"b"[..])
         );
         let (events, decoder) = decode(10, b"data: 12345");
-        assert_eq!((events, decoder.is_midway()), (vec![Err(large)], true));
-        // What is too much already is not kept until its line ends.
+        assert_eq!((events, decoder.has_partial_event()), (vec![Err(large)], true));
+        // A line over the limit is dropped before it ends.
         assert_eq!(decode(10, b"data: 1\ndata").0, [Err(large)]);
     }
 
     #[test]
-    fn a_stream_can_live_on_comments_for_ever() {
+    fn comments_do_not_count_toward_the_limit() {
         let stream = [&b":\n"[..], &b": ping\n".repeat(100), b"data: a\n\n"].concat();
         assert_eq!(data(&decode(10, &stream).0), ["a"]);
         let mut decoder = Decoder::new(10);
@@ -349,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn data_are_bytes() {
+    fn data_may_be_any_bytes() {
         let (events, _) = decode(99, b"data: \xff\0\nid: \xff\n\n");
         let event = events[0].as_ref().unwrap();
         assert_eq!((event.data(), event.id()), (&b"\xff\0"[..], Some("\u{fffd}")));

@@ -1,8 +1,8 @@
-//! One event.
+//! Server-sent event.
 
 use std::time::Duration;
 
-/// A server-sent event.
+/// Server-sent event.
 ///
 /// ```
 /// use stayput_wire::sse::Event;
@@ -21,7 +21,7 @@ pub struct Event {
 }
 
 impl Event {
-    /// An event with `data`. Line breaks of any kind in it are read back as line feeds.
+    /// Creates an event. All line breaks in `data` are decoded as LF.
     #[must_use]
     pub fn new(data: impl Into<Vec<u8>>) -> Self {
         let mut data = data.into();
@@ -31,10 +31,10 @@ impl Event {
         Self { name: None, id: None, retry: None, data }
     }
 
-    /// Gives it a name.
+    /// Sets the name.
     ///
     /// # Errors
-    /// If the name is empty or has a line break, which would be the beginning of another field.
+    /// Returns an error if the name is empty or has a line break, which would start another field.
     pub fn with_name(self, name: &str) -> Result<Self, InvalidField> {
         if name.is_empty() || name.contains(['\r', '\n']) {
             return Err(InvalidField { field: "name" });
@@ -42,10 +42,10 @@ impl Event {
         Ok(Self { name: Some(name.to_owned()), ..self })
     }
 
-    /// Gives it an id, from which a broken stream can be taken up again.
+    /// Sets the id, at which a broken stream can be resumed.
     ///
     /// # Errors
-    /// If the id has a line break or a NUL, with which it would be ignored.
+    /// Returns an error if the id has a line break, or a NUL, with which it would be ignored.
     pub fn with_id(self, id: &str) -> Result<Self, InvalidField> {
         if id.contains(['\r', '\n', '\0']) {
             return Err(InvalidField { field: "id" });
@@ -53,44 +53,44 @@ impl Event {
         Ok(Self { id: Some(id.to_owned()), ..self })
     }
 
-    /// Tells how long to wait before a broken stream is taken up again, in whole milliseconds.
+    /// Sets the time to wait before a broken stream is resumed, in whole milliseconds.
     #[must_use]
     pub fn with_retry(self, pause: Duration) -> Self {
         let millis = u64::try_from(pause.as_millis()).unwrap_or(u64::MAX);
         Self { retry: Some(Duration::from_millis(millis)), ..self }
     }
 
-    /// Its name; `message` if it has none.
+    /// Returns the name, by default `message`.
     #[must_use]
     pub fn name(&self) -> &str {
         self.name.as_deref().unwrap_or(super::MESSAGE)
     }
 
-    /// Its own id. Which id the stream is at, the decoder knows.
+    /// Returns the event's own id. The decoder has the last id of the stream.
     #[must_use]
     pub fn id(&self) -> Option<&str> {
         self.id.as_deref()
     }
 
-    /// How long to wait before the stream is taken up again, if the event tells.
+    /// Returns the time to wait before the stream is resumed, if the event has one.
     #[must_use]
     pub fn retry(&self) -> Option<Duration> {
         self.retry
     }
 
-    /// What it carries.
+    /// Returns the data.
     #[must_use]
     pub fn data(&self) -> &[u8] {
         &self.data
     }
 
-    /// What it carries, to keep.
+    /// Returns the data.
     #[must_use]
     pub fn into_data(self) -> Vec<u8> {
         self.data
     }
 
-    /// Its bytes on the wire.
+    /// Encodes the event.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(self.data.len() + 64);
@@ -98,7 +98,7 @@ impl Event {
         bytes
     }
 
-    /// Writes its bytes on the wire behind `bytes`.
+    /// Appends the encoded event to `bytes`.
     pub fn encode_into(&self, bytes: &mut Vec<u8>) {
         let mut field = |name: &str, value: &[u8]| {
             bytes.extend_from_slice(name.as_bytes());
@@ -133,13 +133,13 @@ fn with_line_feeds(data: &[u8]) -> Vec<u8> {
 }
 
 impl std::fmt::Debug for Event {
-    /// Shows how much it carries, not what: that can be secret.
+    /// Shows the size only, because content may be secret.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Event({}, id {:?}, {} bytes)", self.name(), self.id, self.data.len())
     }
 }
 
-/// A name or an id that cannot be written into an event.
+/// Name or id that an event cannot contain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the {field} of an event must be one line of text")]
 pub struct InvalidField {
@@ -162,14 +162,14 @@ mod tests {
         assert_eq!(String::from_utf8(event.encode()).unwrap(), expected);
     }
 
-    /// A stream is begun with an event that has an id and nothing to tell (SEP-1699).
+    /// SEP-1699: a stream starts with an event that has an id and empty data.
     #[test]
-    fn an_event_without_data_has_a_data_line() {
+    fn empty_event_has_a_data_line() {
         assert_eq!(Event::new("").with_id("0").unwrap().encode(), b"id: 0\ndata: \n\n");
     }
 
     #[test]
-    fn no_field_can_smuggle_another() {
+    fn field_with_line_break_is_refused() {
         assert!(Event::new("").with_name("a\ndata: x").is_err());
         assert!(Event::new("").with_name("").is_err());
         assert!(Event::new("").with_id("a\rb").is_err());

@@ -1,4 +1,4 @@
-//! Random JSON as people write it, and a second opinion on what it says.
+//! Random JSON documents, and a reference parser.
 
 #![allow(dead_code, unreachable_pub, reason = "each test file uses its part")]
 #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
@@ -9,12 +9,12 @@ use proptest::{collection::vec, prelude::*, sample::select};
 use serde::{Deserialize, Deserializer, de};
 use serde_json::value::RawValue;
 
-/// White space that may stand between two parts of a JSON text.
+/// Optional white space between tokens.
 fn space() -> impl Strategy<Value = &'static str> {
     prop_oneof![4 => Just(""), 1 => select(vec![" ", "\n  ", "\t", " \r\n "])]
 }
 
-/// Names that meet: few, and in several spellings.
+/// Few names in several spellings, so that duplicates occur.
 pub fn key() -> impl Strategy<Value = String> {
     let known = vec![
         r#""a""#,
@@ -31,7 +31,7 @@ pub fn key() -> impl Strategy<Value = String> {
     prop_oneof![6 => select(known).prop_map(str::to_owned), 1 => ".{0,6}".prop_map(|s: String| text(&s))]
 }
 
-/// Names for a path, as they are meant.
+/// Decoded names for a path.
 pub fn name() -> impl Strategy<Value = String> {
     select(vec!["a", "b", "_meta", "params", "", "\"\\", "new"]).prop_map(str::to_owned)
 }
@@ -40,7 +40,7 @@ fn text(text: &str) -> String {
     serde_json::to_string(text).unwrap()
 }
 
-/// Values without an inside, among them those that a careless reader would change.
+/// Scalars and empty containers, including ones that a re-encoder would change.
 pub fn scalar() -> impl Strategy<Value = String> {
     let known = vec![
         "null",
@@ -81,8 +81,7 @@ pub fn document() -> impl Strategy<Value = String> {
     (space(), value, space()).prop_map(|(a, value, b)| format!("{a}{value}{b}"))
 }
 
-/// A document as serde_json sees it, with the order of members, duplicates and the very text of every
-/// scalar kept.
+/// Document as parsed by serde_json, with order, duplicates and scalar texts preserved.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Node {
     Object(Vec<(String, Node)>),
@@ -110,7 +109,7 @@ impl Node {
     }
 }
 
-/// The members of an object in their order, with their places in the text.
+/// Members of an object in order, with their positions in the text.
 pub struct Entries<'a>(pub Vec<(String, &'a RawValue)>);
 
 impl<'de> Deserialize<'de> for Entries<'de> {
@@ -135,7 +134,7 @@ impl<'de> Deserialize<'de> for Entries<'de> {
     }
 }
 
-/// Cuts `bytes` at the given places, which may be anywhere.
+/// Splits `bytes` at the given positions.
 pub fn cut<'a>(bytes: &'a [u8], places: &[prop::sample::Index]) -> Vec<&'a [u8]> {
     let mut places: Vec<_> = places.iter().map(|place| place.index(bytes.len() + 1)).collect();
     places.sort_unstable();

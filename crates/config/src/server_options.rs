@@ -1,0 +1,129 @@
+//! Options of one server: `stayput` in its entry.
+
+use stayput_upstream::{EraChoice, Isolation, Options, Timeouts, Warm, process::Grace};
+
+use crate::{
+    claim_filter::ClaimFilter,
+    keys,
+    tool_filter::ToolFilter,
+    value::{ConfigObject, ConfigValue, ReadResult},
+};
+
+/// Reaction to calls that a loss of state affects.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OnLoss {
+    /// The call fails, and the caller decides.
+    #[default]
+    Error,
+    /// A call that certainly did not run is sent again, once, on the new state.
+    Restart,
+}
+
+/// Clients for which a server's tools get an argument for the session handle.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Handles {
+    /// Clients whose connection is not a conversation.
+    #[default]
+    Auto,
+    /// All clients.
+    Always,
+    /// No clients.
+    Never,
+}
+
+/// Options of a server, with defaults.
+#[derive(Default)]
+pub(crate) struct ServerOptions {
+    pub(crate) upstream: Options,
+    pub(crate) inherit: Vec<String>,
+    pub(crate) on_loss: OnLoss,
+    pub(crate) tools: ToolFilter,
+    pub(crate) handles: Handles,
+    pub(crate) claims: ClaimFilter,
+    /// Keys that have no effect on a server with a URL, and on a process.
+    pub(crate) only_process: Vec<&'static str>,
+    pub(crate) only_url: Vec<&'static str>,
+}
+
+const ISOLATIONS: [(&str, Isolation); 3] = [
+    ("per-session", Isolation::PerSession),
+    ("per-owner", Isolation::PerOwner),
+    ("shared", Isolation::Shared),
+];
+
+const ERAS: [(&str, EraChoice); 3] =
+    [("auto", EraChoice::Auto), ("legacy", EraChoice::Legacy), ("modern", EraChoice::Modern)];
+
+const ON_LOSS: [(&str, OnLoss); 2] = [("error", OnLoss::Error), ("restart", OnLoss::Restart)];
+
+const HANDLES: [(&str, Handles); 3] =
+    [("auto", Handles::Auto), ("always", Handles::Always), ("never", Handles::Never)];
+
+impl ServerOptions {
+    pub(crate) fn read(value: &ConfigValue<'_>) -> ReadResult<Self> {
+        let object = value.object_with_keys(keys::SERVER)?;
+        let defaults = Options::default();
+        let upstream = Options {
+            era: object.read("era", |it| it.choice(&ERAS))?.unwrap_or(defaults.era),
+            isolation: object.read("isolation", |it| it.choice(&ISOLATIONS))?,
+            timeouts: timeouts(&object)?,
+            grace: object.read("grace", grace)?.unwrap_or(defaults.grace),
+            warm: object.read("warm", warm)?.unwrap_or(defaults.warm),
+            delete_on_end: object
+                .read("delete_on_end", ConfigValue::boolean)?
+                .unwrap_or(defaults.delete_on_end),
+        };
+        let present = |names: &[&'static str]| {
+            names.iter().copied().filter(|name| object.get(name).is_some()).collect()
+        };
+        Ok(Self {
+            upstream,
+            inherit: object.read("inherit", ConfigValue::texts)?.unwrap_or_default(),
+            on_loss: object.read("on_loss", |it| it.choice(&ON_LOSS))?.unwrap_or_default(),
+            tools: object.read("tools", tools)?.unwrap_or_default(),
+            handles: object.read("handles", |it| it.choice(&HANDLES))?.unwrap_or_default(),
+            claims: object.read("for", ClaimFilter::read)?.unwrap_or_default(),
+            only_process: present(&["inherit", "grace"]),
+            only_url: present(&["delete_on_end"]),
+        })
+    }
+}
+
+fn timeouts(object: &ConfigObject<'_>) -> ReadResult<Timeouts> {
+    let defaults = Timeouts::default();
+    let call = object.read("timeout", ConfigValue::duration)?.unwrap_or(defaults.call);
+    Ok(Timeouts {
+        open: object.read("startup_timeout", ConfigValue::duration)?.unwrap_or(defaults.open),
+        call,
+        // A call with a longer timeout may also be silent for longer.
+        first_byte: defaults.first_byte.max(call),
+        idle: defaults.idle.max(call),
+        ..defaults
+    })
+}
+
+/// Uses the same time for both steps: a server cleans up when its input ends or on TERM.
+fn grace(value: &ConfigValue<'_>) -> ReadResult<Grace> {
+    let span = value.duration()?;
+    Ok(Grace { quit: span, term: span })
+}
+
+fn warm(value: &ConfigValue<'_>) -> ReadResult<Warm> {
+    let defaults = Warm::default();
+    if !value.is_object() {
+        return Ok(Warm { count: value.count()?, ..defaults });
+    }
+    let object = value.object_with_keys(keys::WARM)?;
+    Ok(Warm {
+        count: object.read("count", ConfigValue::count)?.unwrap_or(defaults.count),
+        max_age: object.read("max_age", ConfigValue::duration)?.unwrap_or(defaults.max_age),
+    })
+}
+
+fn tools(value: &ConfigValue<'_>) -> ReadResult<ToolFilter> {
+    let object = value.object_with_keys(keys::TOOLS)?;
+    Ok(ToolFilter {
+        allow: object.read("allow", ConfigValue::texts)?,
+        deny: object.read("deny", ConfigValue::texts)?.unwrap_or_default(),
+    })
+}

@@ -1,0 +1,11 @@
+//! A request and the session that it belongs to.
+
+pub(crate) mod parse;
+mod prefilter;
+pub(crate) mod scope;
+mod session;
+
+pub(crate) use self::{
+    parse::RequestKind,
+    session::{RequestInfo, RequestSession, SessionExtension},
+};
