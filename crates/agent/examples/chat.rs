@@ -30,7 +30,7 @@ async fn request(hub: &Hub, chat: &str) -> Result<String, Error> {
 }
 
 /// What happens, as lines.
-pub(crate) async fn story(server: Stdio) -> Result<Vec<String>, Error> {
+pub(crate) async fn demonstrate(server: Stdio) -> Result<Vec<String>, Error> {
     let hub = Hub::builder().server("counter", server).build()?;
     let mut lines = Vec::new();
     for chat in ["ann", "ben", "ann", "ann"] {
@@ -51,6 +51,6 @@ pub(crate) async fn story(server: Stdio) -> Result<Vec<String>, Error> {
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Error> {
-    terminal::show(story(terminal::server()).await?);
+    terminal::show(demonstrate(terminal::server()).await?);
     Ok(())
 }

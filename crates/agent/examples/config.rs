@@ -17,7 +17,7 @@ use stayput::{Error, Hub};
 
 /// The tools of all servers in the file, as lines. What is known of a server is asked once, on a link that is
 /// thrown away: no session is needed to list.
-pub(crate) async fn story(file: &Path) -> Result<Vec<String>, Error> {
+pub(crate) async fn demonstrate(file: &Path) -> Result<Vec<String>, Error> {
     let hub = Hub::from_config(file)?;
     let mut lines: Vec<String> = hub.warnings().to_vec();
     for server in hub.server_names() {
@@ -31,7 +31,7 @@ pub(crate) async fn story(file: &Path) -> Result<Vec<String>, Error> {
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Error> {
     let file = std::env::args().nth(1);
-    let file = file.ok_or(Error::Invalid("which file? give its path".to_owned()))?;
-    terminal::show(story(Path::new(&file)).await?);
+    let file = file.ok_or(Error::InvalidInput("which file? give its path".to_owned()))?;
+    terminal::show(demonstrate(Path::new(&file)).await?);
     Ok(())
 }

@@ -31,7 +31,7 @@ async fn greet(session: &Session) -> Result<String, Error> {
 }
 
 /// What happens, as lines.
-pub(crate) async fn story(server: Stdio) -> Result<Vec<String>, Error> {
+pub(crate) async fn demonstrate(server: Stdio) -> Result<Vec<String>, Error> {
     let hub = Hub::builder().server("asking", server).build()?;
     // A server is told what it can ask when it is linked: handlers are there before the first call.
     let ann = hub.session("ann").await?.with_handlers(user("Ann"));
@@ -47,6 +47,6 @@ pub(crate) async fn story(server: Stdio) -> Result<Vec<String>, Error> {
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Error> {
-    terminal::show(story(terminal::server()).await?);
+    terminal::show(demonstrate(terminal::server()).await?);
     Ok(())
 }

@@ -25,7 +25,7 @@ async fn notes(hub: &Hub) -> Result<String, Error> {
 }
 
 /// What happens, as lines.
-pub(crate) async fn story(server: Stdio) -> Result<Vec<String>, Error> {
+pub(crate) async fn demonstrate(server: Stdio) -> Result<Vec<String>, Error> {
     let hub = Hub::builder().server("notes", server).build()?;
     let first = hub
         .run(async {
@@ -41,6 +41,6 @@ pub(crate) async fn story(server: Stdio) -> Result<Vec<String>, Error> {
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Error> {
-    terminal::show(story(terminal::server()).await?);
+    terminal::show(demonstrate(terminal::server()).await?);
     Ok(())
 }

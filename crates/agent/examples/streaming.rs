@@ -17,7 +17,7 @@ use serde_json::json;
 use stayput::{Error, Hub, Stdio};
 
 /// What happens, as lines.
-pub(crate) async fn story(server: Stdio) -> Result<Vec<String>, Error> {
+pub(crate) async fn demonstrate(server: Stdio) -> Result<Vec<String>, Error> {
     let hub = Hub::builder().server("counter", server).build()?;
     let pieces = stream::iter(1..=3).then(|step| {
         let hub = hub.clone();
@@ -38,6 +38,6 @@ pub(crate) async fn story(server: Stdio) -> Result<Vec<String>, Error> {
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Error> {
-    terminal::show(story(terminal::server()).await?);
+    terminal::show(demonstrate(terminal::server()).await?);
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Sub-agents: they share what the agent has, have their own, or none, each in one line.
+//! SubAgentFuture-agents: they share what the agent has, have their own, or none, each in one line.
 //!
 //! ```text
 //! cargo run -p stayput --example sub_agents                  on `stayput demo-server`
@@ -20,7 +20,7 @@ async fn research(hub: &Hub) -> Result<String, Error> {
 }
 
 /// What happens, as lines.
-pub(crate) async fn story(server: Stdio) -> Result<Vec<String>, Error> {
+pub(crate) async fn demonstrate(server: Stdio) -> Result<Vec<String>, Error> {
     let hub = Hub::builder().server("counter", server).build()?;
     hub.run(async {
         let mut lines = vec![format!("the agent counts {}", research(&hub).await?)];
@@ -43,6 +43,6 @@ pub(crate) async fn story(server: Stdio) -> Result<Vec<String>, Error> {
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Error> {
-    terminal::show(story(terminal::server()).await?);
+    terminal::show(demonstrate(terminal::server()).await?);
     Ok(())
 }

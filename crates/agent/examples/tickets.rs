@@ -25,7 +25,7 @@ async fn count(session: &Session) -> Result<String, Error> {
 }
 
 /// What happens, as lines.
-pub(crate) async fn story(url: &str) -> Result<Vec<String>, Error> {
+pub(crate) async fn demonstrate(url: &str) -> Result<Vec<String>, Error> {
     let here = hub(url)?;
     let session = here.session("chat").await?;
     let first = count(&session).await?;
@@ -44,7 +44,7 @@ pub(crate) async fn story(url: &str) -> Result<Vec<String>, Error> {
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Error> {
     let url = std::env::args().nth(1);
-    let url = url.ok_or(Error::Invalid("which server? give its URL".to_owned()))?;
-    terminal::show(story(&url).await?);
+    let url = url.ok_or(Error::InvalidInput("which server? give its URL".to_owned()))?;
+    terminal::show(demonstrate(&url).await?);
     Ok(())
 }

@@ -14,8 +14,8 @@
 #[path = "agent/world.rs"]
 mod world;
 
-#[path = "agent/by_hand.rs"]
-mod by_hand;
+#[path = "agent/ffi.rs"]
+mod ffi;
 #[path = "agent/cancel.rs"]
 mod cancel;
 #[path = "agent/config.rs"]

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use crate::world::{LONG, Token, count};
+use crate::support::{TEST_TIMEOUT, ProcessMarker, count};
 use serde_json::json;
 use stayput::Hub;
 use stayput_testkit::program;
@@ -16,8 +16,8 @@ fn file(folder: &tempfile::TempDir, text: &str) -> PathBuf {
 /// R121, R122: comments, variables, what is disabled, and what `stayput` says of a server.
 #[tokio::test]
 async fn a_hub_from_a_file() {
-    let (token, folder) = (Token::new(), tempfile::tempdir().unwrap());
-    std::fs::write(folder.path().join(".env"), format!("TOKEN={}\n", token.name())).unwrap();
+    let (marker, folder) = (ProcessMarker::new(), tempfile::tempdir().unwrap());
+    std::fs::write(folder.path().join(".env"), format!("TOKEN={}\n", marker.name())).unwrap();
     let server = program("stayput-testserver");
     let path = file(
         &folder,
@@ -47,8 +47,8 @@ async fn a_hub_from_a_file() {
         let tools = hub.tools("counter").await.unwrap();
         assert!(tools.iter().any(|it| it.name == "count"));
         assert!(tools.iter().all(|it| it.name != "crash"));
-        token.kill();
-        crate::world::until("the death is noticed", || token.alive().is_empty()).await;
+        marker.kill_processes();
+        crate::support::wait_until("the death is noticed", || marker.processes().is_empty()).await;
         let mut again = hub.call("counter", "count", json!({})).await;
         if again.as_ref().is_err_and(stayput::Error::may_have_run) {
             // It went out before the death was noticed.
@@ -57,8 +57,8 @@ async fn a_hub_from_a_file() {
         assert_eq!(again.unwrap().text(), "1");
     })
     .await;
-    hub.close(LONG).await;
-    assert!(token.alive().is_empty());
+    hub.close(TEST_TIMEOUT).await;
+    assert!(marker.processes().is_empty());
 }
 
 /// What is wrong is said with file, line and the name that was meant, and without a secret.

@@ -15,35 +15,35 @@ mod sub_agents;
 #[path = "../../examples/tickets.rs"]
 mod tickets;
 
-use crate::world::Token;
+use crate::support::ProcessMarker;
 
 /// R037, R064, R108: a run.
 #[tokio::test]
 async fn a_run() {
-    let token = Token::new();
-    let lines = run::story(token.server()).await.unwrap();
+    let marker = ProcessMarker::new();
+    let lines = run::demonstrate(marker.server()).await.unwrap();
     assert!(lines[0].contains("buy milk") && lines[0].contains("call Ann"), "{lines:?}");
     assert!(!lines[1].contains("milk"), "{lines:?}");
-    token.gone().await;
+    marker.wait_until_gone().await;
 }
 
 /// R068, R104: a conversation.
 #[tokio::test]
 async fn a_chat() {
-    let token = Token::new();
-    let lines = chat::story(token.server()).await.unwrap();
+    let marker = ProcessMarker::new();
+    let lines = chat::demonstrate(marker.server()).await.unwrap();
     let told =
         ["ann: 1", "ben: 1", "ann: 2", "ann: 3", "ann: begin again, restarted", "ann: 1", "ben: 2"];
     assert_eq!(lines[..7], told);
     assert_eq!(lines[7], "2 sessions, 2 links, 0 killed");
-    assert!(token.alive().is_empty());
+    assert!(marker.processes().is_empty());
 }
 
 /// R009: sub-agents.
 #[tokio::test]
 async fn some_sub_agents() {
-    let token = Token::new();
-    let lines = sub_agents::story(token.server()).await.unwrap();
+    let marker = ProcessMarker::new();
+    let lines = sub_agents::demonstrate(marker.server()).await.unwrap();
     assert_eq!(
         lines,
         [
@@ -54,7 +54,7 @@ async fn some_sub_agents() {
             "a task counts 3"
         ]
     );
-    token.gone().await;
+    marker.wait_until_gone().await;
 }
 
 /// R025: a file.
@@ -66,26 +66,26 @@ async fn a_file() {
     let text =
         format!(r#"{{"mcpServers": {{"it": {{"command": {server:?}, "args": ["stdio"]}}}}}}"#);
     std::fs::write(&file, text).unwrap();
-    assert!(config::story(&file).await.unwrap().iter().any(|line| line == "it: count"));
+    assert!(config::demonstrate(&file).await.unwrap().iter().any(|line| line == "it: count"));
 }
 
 /// E05: a stream.
 #[tokio::test]
 async fn a_stream() {
-    let token = Token::new();
-    let lines = streaming::story(token.server()).await.unwrap();
+    let marker = ProcessMarker::new();
+    let lines = streaming::demonstrate(marker.server()).await.unwrap();
     assert_eq!(lines, ["step 1 counts 1", "step 2 counts 2", "step 3 counts 3"]);
-    token.gone().await;
+    marker.wait_until_gone().await;
 }
 
 /// §5: each session answers what its servers ask.
 #[tokio::test]
 async fn some_handlers() {
-    let token = Token::new();
-    let lines = handlers::story(token.server()).await.unwrap();
+    let marker = ProcessMarker::new();
+    let lines = handlers::demonstrate(marker.server()).await.unwrap();
     assert!(lines[0].contains("Ann") && lines[1].contains("Ben"), "{lines:?}");
     assert!(lines[2].contains("did not declare"), "{lines:?}");
-    token.gone().await;
+    marker.wait_until_gone().await;
 }
 
 /// R118, E07: a ticket. The server is greeted once.
@@ -93,6 +93,6 @@ async fn some_handlers() {
 async fn a_ticket() {
     let server = stayput_testkit::mcp::TestServer::http(&["--era", "legacy"]).await;
     // How it is spoken to is learned by each hub for itself, on a session that is thrown away.
-    let lines = tickets::story(server.url()).await.unwrap();
+    let lines = tickets::demonstrate(server.url()).await.unwrap();
     assert_eq!(lines, ["here it counts 1", "there it counts 2"]);
 }

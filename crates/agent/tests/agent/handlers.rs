@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::world::{LONG, Token, builder, hub};
+use crate::support::{TEST_TIMEOUT, ProcessMarker, builder, hub};
 use serde_json::{Value, json};
 use stayput::{Handlers, Http, Hub, Session};
 use stayput_testkit::mcp::TestServer;
@@ -18,14 +18,14 @@ fn rooted() -> Handlers {
 
 async fn asked(session: &Session, tool: &str) -> String {
     let call = session.call("counter", tool, json!({ "message": "who?", "prompt": "p" }));
-    call.timeout(LONG).await.unwrap().raw().to_owned()
+    call.timeout(TEST_TIMEOUT).await.unwrap().raw().to_owned()
 }
 
 /// Each session has handlers of its own, and those of the hub for the rest.
 #[tokio::test]
 async fn each_session_is_asked_for_itself() {
-    let token = Token::new();
-    let hub = builder(&token).handlers(named("hub")).build().unwrap();
+    let marker = ProcessMarker::new();
+    let hub = builder(&marker).handlers(named("hub")).build().unwrap();
     let plain = hub.session("a").await.unwrap();
     let own = hub.session("b").await.unwrap().with_handlers(named("ben"));
     let more = hub.session("c").await.unwrap().with_handlers(rooted());
@@ -41,9 +41,9 @@ async fn each_session_is_asked_for_itself() {
 /// A handler that never answers keeps nobody from noticing how the call ends.
 #[tokio::test]
 async fn a_handler_holds_nothing_up() {
-    let token = Token::new();
+    let marker = ProcessMarker::new();
     let handlers = Handlers::default().elicitation(async |_| std::future::pending().await);
-    let hub = builder(&token).handlers(handlers).build().unwrap();
+    let hub = builder(&marker).handlers(handlers).build().unwrap();
     let session = hub.session("a").await.unwrap();
     session.bind("counter").await.unwrap();
     let call = session.call("counter", "elicit", json!({ "message": "who?" }));
@@ -51,12 +51,12 @@ async fn a_handler_holds_nothing_up() {
     assert_eq!(late.kind(), "timed_out", "{late}");
     let call = session.call("counter", "elicit", json!({ "message": "who?" }));
     let (lost, ()) = tokio::join!(call.into_future(), async {
-        crate::world::until("it is asked", || {
+        crate::support::wait_until("it is asked", || {
             let status = session.status("counter").unwrap();
-            matches!(status, stayput::Status::Live { in_flight, .. } if in_flight > 0)
+            matches!(status, stayput::SessionStatus::Live { in_flight, .. } if in_flight > 0)
         })
         .await;
-        token.kill();
+        marker.kill_processes();
     });
     assert!(lost.unwrap_err().is_state_lost());
 }
@@ -85,26 +85,26 @@ async fn a_server_can_ask_outside_calls() {
 /// 2026-07-28: a result that wants input is not the result; it is answered, and the call made again.
 #[tokio::test]
 async fn a_modern_server_gets_its_input() {
-    let token = Token::new();
+    let marker = ProcessMarker::new();
     let server =
         stayput::Stdio::new(stayput_testkit::program("stayput-testserver").to_str().unwrap());
-    let server = token.mark(server.args(["stdio", "--era", "modern"]));
+    let server = marker.apply(server.args(["stdio", "--era", "modern"]));
     let hub = Hub::builder().server("counter", server).handlers(named("Ann")).build().unwrap();
     let session = hub.session("a").await.unwrap();
     let answer: Value = serde_json::from_str(&asked(&session, "elicit").await).unwrap();
     assert!(answer.to_string().contains("Ann"), "{answer}");
     assert_ne!(answer["resultType"], "input_required");
     let unable = session.call("counter", "sample", json!({ "prompt": "p" })).await.unwrap_err();
-    assert_eq!(unable.kind(), "refused", "{unable}");
-    hub.close(LONG).await;
-    assert!(token.alive().is_empty());
+    assert_eq!(unable.kind(), "protocol_error", "{unable}");
+    hub.close(TEST_TIMEOUT).await;
+    assert!(marker.processes().is_empty());
 }
 
 /// Without handlers a server is told that nobody can be asked.
 #[tokio::test]
 async fn nobody_is_asked_by_default() {
-    let token = Token::new();
-    let hub = hub(&token);
+    let marker = ProcessMarker::new();
+    let hub = hub(&marker);
     let session = hub.session("a").await.unwrap();
     assert!(asked(&session, "elicit").await.contains("did not declare"));
 }
