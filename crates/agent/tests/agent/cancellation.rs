@@ -1,16 +1,16 @@
-//! Invariant 6: whatever is dropped at whatever await, nothing leaks.
+//! Cancellation: a future that is dropped at any await leaks nothing (invariant 6).
 
 use std::{future::poll_fn, task::Poll, time::Duration};
 
-use crate::support::{TEST_TIMEOUT, ProcessMarker, count, hub};
+use crate::support::{ProcessMarker, TEST_TIMEOUT, count, hub};
 use serde_json::json;
 use stayput::Hub;
 
-/// The most polls that are tried: a run that is not done by then would never be.
-const MOST: usize = 500;
+/// Maximum number of polls until a run must be complete.
+const MAX_POLLS: usize = 500;
 
-/// Polls a future so many times, then drops it. Says what it gave, if it came to that.
-async fn polled<F: Future>(times: usize, future: F) -> Option<F::Output> {
+/// Polls a future this many times, then drops it. Returns its output if it was ready.
+async fn poll_times<F: Future>(times: usize, future: F) -> Option<F::Output> {
     let mut future = Some(Box::pin(future));
     let mut left = times;
     let run = poll_fn(move |cx| {
@@ -28,21 +28,21 @@ async fn polled<F: Future>(times: usize, future: F) -> Option<F::Output> {
     tokio::time::timeout(TEST_TIMEOUT, run).await.unwrap()
 }
 
-/// Drops it after each number of polls, until it runs to its end.
-async fn at_every_poll<F: Future>(mut make: impl FnMut() -> F, marker: &ProcessMarker) {
-    for times in 1..MOST {
-        let done = polled(times, make()).await.is_some();
+/// Drops the future after one poll, two polls and so on, until it completes.
+async fn drop_at_every_poll<F: Future>(mut make: impl FnMut() -> F, marker: &ProcessMarker) {
+    for times in 1..MAX_POLLS {
+        let done = poll_times(times, make()).await.is_some();
         marker.wait_until_gone().await;
         if done {
             return;
         }
     }
-    panic!("it did not end within {MOST} polls");
+    panic!("it did not end within {MAX_POLLS} polls");
 }
 
-/// R011, R032, E37: a run that is dropped anywhere leaves no process, and the next one works.
+/// R011, R032, E37: and the next run works.
 #[tokio::test]
-async fn a_run_can_be_dropped_anywhere() {
+async fn run_dropped_at_any_poll_leaves_no_process() {
     let marker = ProcessMarker::new();
     let hub = hub(&marker);
     let run = || async {
@@ -52,19 +52,18 @@ async fn a_run_can_be_dropped_anywhere() {
         })
         .await;
     };
-    at_every_poll(run, &marker).await;
+    drop_at_every_poll(run, &marker).await;
     assert_eq!(hub.run(count(&hub)).await, 1);
 }
 
-/// A call that is dropped anywhere leaves its session as it is: nothing is lost, nothing runs on.
 #[tokio::test]
-async fn a_call_can_be_dropped_anywhere() {
+async fn call_dropped_at_any_poll_leaves_its_session_unchanged() {
     let marker = ProcessMarker::new();
     let hub = hub(&marker);
     let session = hub.session("a").await.unwrap();
-    for times in 1..MOST {
+    for times in 1..MAX_POLLS {
         let call = session.call("counter", "slow", json!({ "ms": 20, "steps": 2 }));
-        let done = polled(times, call.into_future()).await.is_some();
+        let done = poll_times(times, call.into_future()).await.is_some();
         crate::support::wait_until("nothing is in flight", || {
             !matches!(session.status("counter").unwrap(), stayput::SessionStatus::Live { in_flight, .. } if in_flight > 0)
         })
@@ -73,30 +72,29 @@ async fn a_call_can_be_dropped_anywhere() {
             break;
         }
     }
-    // Its one process is the one that the first call started.
+    // The process of the first call is still the only one.
     session.call("counter", "count", json!({})).await.unwrap();
     assert_eq!(marker.processes().len(), 1);
     hub.close(TEST_TIMEOUT).await;
     assert!(marker.processes().is_empty());
 }
 
-/// The end and the closing can be dropped, too: they go on.
 #[tokio::test]
-async fn an_end_can_be_dropped_anywhere() {
+async fn dropped_end_and_close_continue() {
     for times in 1..20 {
         let marker = ProcessMarker::new();
         let hub = hub(&marker);
         let session = hub.session("a").await.unwrap();
         session.call("counter", "count", json!({})).await.unwrap();
-        let ended = polled(times, session.end()).await;
-        // What was begun is finished, here or by whoever asks next.
+        let ended = poll_times(times, session.end()).await;
+        // The end continues in the background; a second call waits for it.
         session.end().await.unwrap();
         marker.wait_until_gone().await;
         let closing = ProcessMarker::new();
         let other = crate::support::hub(&closing);
         let session = other.session("a").await.unwrap();
         session.call("counter", "count", json!({})).await.unwrap();
-        let closed = polled(times, other.close(TEST_TIMEOUT)).await;
+        let closed = poll_times(times, other.close(TEST_TIMEOUT)).await;
         closing.wait_until_gone().await;
         if ended.is_some() && closed.is_some() {
             return;
@@ -104,9 +102,9 @@ async fn an_end_can_be_dropped_anywhere() {
     }
 }
 
-/// R005, R033: a thousand runs at once are a thousand sessions, and all of them end.
+/// R005, R033.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_thousand_runs_at_once() {
+async fn thousand_concurrent_runs_have_their_own_sessions_and_end() {
     let server = stayput_testkit::mcp::TestServer::http(&["--era", "legacy", "--json"]).await;
     let hub = Hub::builder().server("counter", stayput::Http::new(server.url())).build().unwrap();
     let runs = (0..1_000).map(|_| {

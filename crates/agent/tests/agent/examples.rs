@@ -1,4 +1,4 @@
-//! Every example runs.
+//! Runs every example.
 
 #[path = "../../examples/chat.rs"]
 mod chat;
@@ -17,9 +17,9 @@ mod tickets;
 
 use crate::support::ProcessMarker;
 
-/// R037, R064, R108: a run.
+/// R037, R064, R108.
 #[tokio::test]
-async fn a_run() {
+async fn run_example_keeps_notes_within_a_run() {
     let marker = ProcessMarker::new();
     let lines = run::demonstrate(marker.server()).await.unwrap();
     assert!(lines[0].contains("buy milk") && lines[0].contains("call Ann"), "{lines:?}");
@@ -27,21 +27,21 @@ async fn a_run() {
     marker.wait_until_gone().await;
 }
 
-/// R068, R104: a conversation.
+/// R068, R104.
 #[tokio::test]
-async fn a_chat() {
+async fn chat_example_reports_a_loss_and_continues() {
     let marker = ProcessMarker::new();
     let lines = chat::demonstrate(marker.server()).await.unwrap();
-    let told =
+    let expected =
         ["ann: 1", "ben: 1", "ann: 2", "ann: 3", "ann: begin again, restarted", "ann: 1", "ben: 2"];
-    assert_eq!(lines[..7], told);
+    assert_eq!(lines[..7], expected);
     assert_eq!(lines[7], "2 sessions, 2 links, 0 killed");
     assert!(marker.processes().is_empty());
 }
 
-/// R009: sub-agents.
+/// R009.
 #[tokio::test]
-async fn some_sub_agents() {
+async fn sub_agents_example_shares_isolates_and_denies() {
     let marker = ProcessMarker::new();
     let lines = sub_agents::demonstrate(marker.server()).await.unwrap();
     assert_eq!(
@@ -50,16 +50,16 @@ async fn some_sub_agents() {
             "the agent counts 1",
             "one that shares counts 2",
             "one with its own counts 1",
-            "one without is told: denied",
+            "one without access fails: denied",
             "a task counts 3"
         ]
     );
     marker.wait_until_gone().await;
 }
 
-/// R025: a file.
+/// R025.
 #[tokio::test]
-async fn a_file() {
+async fn config_example_lists_tools() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("mcp.json");
     let server = stayput_testkit::program("stayput-testserver");
@@ -69,18 +69,18 @@ async fn a_file() {
     assert!(config::demonstrate(&file).await.unwrap().iter().any(|line| line == "it: count"));
 }
 
-/// E05: a stream.
+/// E05.
 #[tokio::test]
-async fn a_stream() {
+async fn streaming_example_is_one_run() {
     let marker = ProcessMarker::new();
     let lines = streaming::demonstrate(marker.server()).await.unwrap();
     assert_eq!(lines, ["step 1 counts 1", "step 2 counts 2", "step 3 counts 3"]);
     marker.wait_until_gone().await;
 }
 
-/// §5: each session answers what its servers ask.
+/// §5.
 #[tokio::test]
-async fn some_handlers() {
+async fn handlers_example_answers_per_session() {
     let marker = ProcessMarker::new();
     let lines = handlers::demonstrate(marker.server()).await.unwrap();
     assert!(lines[0].contains("Ann") && lines[1].contains("Ben"), "{lines:?}");
@@ -88,11 +88,10 @@ async fn some_handlers() {
     marker.wait_until_gone().await;
 }
 
-/// R118, E07: a ticket. The server is greeted once.
+/// R118, E07.
 #[tokio::test]
-async fn a_ticket() {
+async fn tickets_example_moves_a_session() {
     let server = stayput_testkit::mcp::TestServer::http(&["--era", "legacy"]).await;
-    // How it is spoken to is learned by each hub for itself, on a session that is thrown away.
     let lines = tickets::demonstrate(server.url()).await.unwrap();
     assert_eq!(lines, ["here it counts 1", "there it counts 2"]);
 }

@@ -1,4 +1,4 @@
-//! Scopes that are entered and left by hand, as bindings to other languages do.
+//! Explicit scopes and raw lists, as bindings to other languages use them.
 
 use crate::support::{ProcessMarker, count, hub};
 use serde_json::{Value, json};
@@ -7,9 +7,9 @@ use stayput::{
     ffi::{self, InSession as _, ListKind, within},
 };
 
-/// R008, R010: a run that was begun by hand is the root, another one inside joins it, and only the root ends it.
+/// R008, R010.
 #[tokio::test]
-async fn a_run_is_begun_joined_and_finished() {
+async fn nested_run_joins_and_only_the_root_ends_it() {
     let marker = ProcessMarker::new();
     let hub = hub(&marker);
     let run = ffi::begin_run(&hub);
@@ -20,7 +20,7 @@ async fn a_run_is_begun_joined_and_finished() {
     assert!(!inner.is_root());
     assert_eq!(count(&hub).in_session(inner.scope()).await, 2);
     inner.finish().await.unwrap();
-    // A call belongs to the scope that it is made in, whoever awaits it.
+    // A call belongs to the scope in which it was created, wherever it is awaited.
     let call = within(scope.clone(), || hub.call("counter", "count", json!({})));
     assert_eq!(call.await.unwrap().text(), "3");
     run.finish().await.unwrap();
@@ -29,9 +29,9 @@ async fn a_run_is_begun_joined_and_finished() {
     assert!(matches!(late, Err(Error::SessionEnded { .. })), "{late:?}");
 }
 
-/// R011: a run that is dropped is over.
+/// R011.
 #[tokio::test]
-async fn a_run_that_is_dropped_is_over() {
+async fn dropped_run_ends() {
     let marker = ProcessMarker::new();
     let hub = hub(&marker);
     let run = ffi::begin_run(&hub);
@@ -40,7 +40,7 @@ async fn a_run_that_is_dropped_is_over() {
     marker.wait_until_gone().await;
 }
 
-/// R009, R082, R083: scopes of sessions, and of sub-agents in them.
+/// R009, R082, R083.
 #[tokio::test]
 async fn sessions_and_sub_agents_have_scopes() {
     let marker = ProcessMarker::new();
@@ -55,16 +55,19 @@ async fn sessions_and_sub_agents_have_scopes() {
     assert_eq!(count(&hub).in_session(own.clone()).await, 1);
     assert_eq!(marker.processes().len(), 2);
     drop(own);
-    crate::support::wait_until("what was its own ends with it", || marker.processes().len() == 1).await;
+    crate::support::wait_until("the isolated server ends with its scope", || {
+        marker.processes().len() == 1
+    })
+    .await;
     let without = within(scope.clone(), || ffi::denied_scope("counter")).unwrap();
     let denied = within(without, || hub.call("counter", "count", json!({}))).await;
     assert!(matches!(denied, Err(Error::ServerDenied { .. })), "{denied:?}");
     assert_eq!(count(&hub).in_session(scope).await, 2);
 }
 
-/// Lists come as the server wrote them, with what no type of ours has a field for.
+/// Items come as the server wrote them.
 #[tokio::test]
-async fn lists_are_as_servers_wrote_them() {
+async fn lists_keep_unknown_members() {
     let marker = ProcessMarker::new();
     let hub = hub(&marker);
     let tools = ffi::list(&hub, None, "counter", ListKind::Tools).await.unwrap();
@@ -78,9 +81,8 @@ async fn lists_are_as_servers_wrote_them() {
     assert_eq!(same.len(), tools.len());
 }
 
-/// A configuration that is not in a file is read as one that could be.
 #[tokio::test]
-async fn a_configuration_can_be_a_text() {
+async fn configuration_can_be_a_text() {
     let text = r#"{ "mcpServers": { "a": { "command": "x" }, "b": { "command": "x", "disabled": true } } }"#;
     let hub = Hub::builder().config_text(text, "/here/mcp.json").build().unwrap();
     assert_eq!(hub.server_names(), ["a"]);

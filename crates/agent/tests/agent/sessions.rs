@@ -2,9 +2,12 @@
 
 use std::time::Duration;
 
-use crate::support::{TEST_TIMEOUT, ProcessMarker, builder, count, hub};
+use crate::support::{ProcessMarker, TEST_TIMEOUT, builder, count, hub};
 use serde_json::json;
-use stayput::{DefaultSessionOptions, Error, Event, Generation, Handlers, Http, Hub, Options, Session, SessionStatus};
+use stayput::{
+    DefaultSessionOptions, Error, Event, Generation, Handlers, Http, Hub, Options, Session,
+    SessionStatus,
+};
 use stayput_testkit::mcp::TestServer;
 
 async fn count_on(session: &Session) -> Result<u64, Error> {
@@ -106,7 +109,10 @@ async fn explicit_session_wins_over_scope_and_scope_over_default() {
     let default = hub.enable_default_session(DefaultSessionOptions::default()).await.unwrap();
     assert_eq!(count(&hub).await, 1);
     // R087: it is created once.
-    assert_eq!(hub.enable_default_session(DefaultSessionOptions::default()).await.unwrap().id(), default.id());
+    assert_eq!(
+        hub.enable_default_session(DefaultSessionOptions::default()).await.unwrap().id(),
+        default.id()
+    );
     assert!(default.info().await.unwrap().name.unwrap().starts_with("auto_"));
     let (a, b) = (hub.session("a").await.unwrap(), hub.session("b").await.unwrap());
     a.run(async {
@@ -183,7 +189,10 @@ async fn loss_is_reported_once_to_each_scope() {
         (Some(Generation(1)), Some("counter"), "exited")
     );
     assert_eq!(count_on(&one).await.unwrap(), 1);
-    assert!(count_on(&two).await.unwrap_err().is_state_lost(), "the loss was not reported to the other scope");
+    assert!(
+        count_on(&two).await.unwrap_err().is_state_lost(),
+        "the loss was not reported to the other scope"
+    );
     assert_eq!(count_on(&two).await.unwrap(), 2);
     // A scope that begins later gets no report.
     assert_eq!(count_on(&hub.session("a").await.unwrap()).await.unwrap(), 3);
@@ -289,7 +298,7 @@ async fn handlers_answer_and_notifications_arrive() {
         .await
         .unwrap();
     assert!(!slow.is_error());
-    let error: Vec<_> = told.try_iter().collect();
+    let received: Vec<_> = receiver.try_iter().collect();
     assert!(received.iter().any(|it| it.contains("notifications/progress")), "{received:?}");
     let failed = session.call("counter", "fail", json!({})).await.unwrap();
     assert!(failed.is_error() && !failed.text().is_empty());

@@ -1,46 +1,48 @@
-//! Loss of state: never silent, told once to each scope, and said once.
+//! Loss of state: reported once to each scope, with one event.
 
 use std::time::Duration;
 
-use crate::support::{TEST_TIMEOUT, ProcessMarker, builder, hub};
+use crate::support::{ProcessMarker, TEST_TIMEOUT, builder, hub};
 use futures_util::future::join_all;
 use serde_json::json;
-use stayput::{Error, Event, Expiry, Generation, Hub, Isolation, OnLoss, Options, Session, SessionStatus};
+use stayput::{
+    Error, Event, Expiry, Generation, Hub, Isolation, OnLoss, Options, Session, SessionStatus,
+};
 
-async fn next_on(session: &Session, server: &str) -> Result<u64, Error> {
+async fn count_on_server(session: &Session, server: &str) -> Result<u64, Error> {
     let counted = session.call(server, "count", json!({})).await?;
     Ok(counted.text().parse().unwrap())
 }
 
-async fn next(session: &Session) -> Result<u64, Error> {
-    next_on(session, "counter").await
+async fn count_on(session: &Session) -> Result<u64, Error> {
+    count_on_server(session, "counter").await
 }
 
 async fn wait_for_exit(session: &Session) {
-    let dead = || matches!(session.status("counter").unwrap(), SessionStatus::Closed { reason: "exited" });
-    crate::support::wait_until("the death is noticed", dead).await;
+    let dead =
+        || matches!(session.status("counter").unwrap(), SessionStatus::Closed { reason: "exited" });
+    crate::support::wait_until("the exit is noticed", dead).await;
 }
 
-fn told(result: Result<u64, Error>) -> (Option<Generation>, Option<&'static str>, bool) {
+fn loss_details(result: Result<u64, Error>) -> (Option<Generation>, Option<&'static str>, bool) {
     let error = result.unwrap_err();
     (error.generation(), error.reason(), error.may_have_run())
 }
 
-/// §4.7, E38: calls of one scope that began before it was told are all told, unexecuted; the next one runs.
-/// However many were told, it is said once.
+/// §4.7, E38: calls of one scope that began before the report all fail unexecuted; the next call runs.
 #[tokio::test]
-async fn parallel_calls_are_all_told_of_one_loss() {
+async fn loss_is_reported_to_all_concurrent_calls_and_sends_one_event() {
     let marker = ProcessMarker::new();
     let hub = hub(&marker);
     let session = hub.session("a").await.unwrap();
-    next(&session).await.unwrap();
+    count_on(&session).await.unwrap();
     let mut events = hub.events();
     marker.kill_processes();
     wait_for_exit(&session).await;
-    for result in join_all((0..5).map(|_| next(&session))).await {
-        assert_eq!(told(result), (Some(Generation(1)), Some("exited"), false));
+    for result in join_all((0..5).map(|_| count_on(&session))).await {
+        assert_eq!(loss_details(result), (Some(Generation(1)), Some("exited"), false));
     }
-    assert_eq!(next(&session).await.unwrap(), 1, "none of them ran");
+    assert_eq!(count_on(&session).await.unwrap(), 1, "no failed call ran");
     session.end().await.unwrap();
     let (mut lost, mut linked) = (0, 0);
     loop {
@@ -60,34 +62,32 @@ async fn parallel_calls_are_all_told_of_one_loss() {
     assert_eq!((lost, linked), (1, 1));
 }
 
-/// §4.5, §4.7: the loss of what several sessions share is told to each of them, also to one that is opened
-/// again by its name, as each request of a web server does.
+/// §4.5, §4.7: also to a session that is opened again by its name, as each request of a web server does.
 #[tokio::test]
-async fn a_shared_loss_is_told_to_each_session() {
+async fn loss_of_a_shared_link_is_reported_to_each_session() {
     let marker = ProcessMarker::new();
     for isolation in [Isolation::Shared, Isolation::PerOwner] {
         let options = Options { isolation: Some(isolation), ..Options::default() };
         let hub = Hub::builder().server_with("counter", marker.server(), options).build().unwrap();
-        assert_eq!(next(&hub.session("a").await.unwrap()).await.unwrap(), 1);
-        assert_eq!(next(&hub.session("b").await.unwrap()).await.unwrap(), 2);
+        assert_eq!(count_on(&hub.session("a").await.unwrap()).await.unwrap(), 1);
+        assert_eq!(count_on(&hub.session("b").await.unwrap()).await.unwrap(), 2);
         marker.kill_processes();
         let a = hub.session("a").await.unwrap();
         wait_for_exit(&a).await;
-        assert!(next(&a).await.unwrap_err().is_state_lost());
-        assert_eq!(next(&a).await.unwrap(), 1);
-        assert!(next(&hub.session("b").await.unwrap()).await.unwrap_err().is_state_lost());
-        assert_eq!(next(&hub.session("b").await.unwrap()).await.unwrap(), 2);
-        // Who never used it has nothing to forget.
-        assert_eq!(next(&hub.session("c").await.unwrap()).await.unwrap(), 3);
+        assert!(count_on(&a).await.unwrap_err().is_state_lost());
+        assert_eq!(count_on(&a).await.unwrap(), 1);
+        assert!(count_on(&hub.session("b").await.unwrap()).await.unwrap_err().is_state_lost());
+        assert_eq!(count_on(&hub.session("b").await.unwrap()).await.unwrap(), 2);
+        // A session that never used the server gets no report.
+        assert_eq!(count_on(&hub.session("c").await.unwrap()).await.unwrap(), 3);
         hub.close(TEST_TIMEOUT).await;
         assert!(marker.processes().is_empty());
     }
 }
 
-/// R071, E33: a session that expired is closed, and lives again with everything lost: that is told once, of no
-/// server in particular.
+/// R071, E33: the report names no server.
 #[tokio::test]
-async fn the_loss_of_a_whole_session_is_told_once() {
+async fn loss_of_an_expired_session_is_reported_once() {
     let marker = ProcessMarker::new();
     let hub = builder(&marker)
         .server("other", marker.server())
@@ -95,61 +95,64 @@ async fn the_loss_of_a_whole_session_is_told_once() {
         .build()
         .unwrap();
     let session = hub.session("a").await.unwrap();
-    next(&session).await.unwrap();
-    next_on(&session, "other").await.unwrap();
+    count_on(&session).await.unwrap();
+    count_on_server(&session, "other").await.unwrap();
     let mut events = hub.events();
     while !matches!(events.next().await.unwrap(), Event::Ended { .. }) {}
     marker.wait_until_gone().await;
     session.extend(Duration::from_secs(600)).await.unwrap();
-    let lost = next_on(&session, "other").await.unwrap_err();
+    let lost = count_on_server(&session, "other").await.unwrap_err();
     let whole = lost.state_lost().unwrap();
     assert_eq!((whole.server(), whole.reason()), (None, "expired"), "{lost}");
     assert!(lost.to_string().contains("everything"), "{lost}");
-    assert_eq!(next_on(&session, "other").await.unwrap(), 1);
-    assert_eq!(next(&session).await.unwrap(), 1, "it was told already");
+    assert_eq!(count_on_server(&session, "other").await.unwrap(), 1);
+    assert_eq!(count_on(&session).await.unwrap(), 1, "the loss was already reported");
 }
 
-/// §4.2: who takes over the name of a session that was ended is told that something was lost.
+/// §4.2.
 #[tokio::test]
-async fn a_name_remembers_that_something_was_there() {
+async fn session_with_the_name_of_an_ended_one_reports_a_loss() {
     let marker = ProcessMarker::new();
     let hub = hub(&marker);
     let first = hub.session("a").await.unwrap();
-    next(&first).await.unwrap();
+    count_on(&first).await.unwrap();
     first.end().await.unwrap();
     let second = hub.session("a").await.unwrap();
-    assert_eq!(told(next(&second).await).1, Some("ended"));
-    assert_eq!(next(&second).await.unwrap(), 1);
+    assert_eq!(loss_details(count_on(&second).await).1, Some("ended"));
+    assert_eq!(count_on(&second).await.unwrap(), 1);
 }
 
-/// R125, §4.7: with `on_loss = restart` what surely did not run is made once more.
+/// R125, §4.7.
 #[tokio::test]
-async fn a_loss_can_be_gone_on_from() {
+async fn on_loss_restart_repeats_calls_that_did_not_run() {
     let marker = ProcessMarker::new();
     let hub = builder(&marker).on_loss("counter", OnLoss::Restart).build().unwrap();
     let session = hub.session("a").await.unwrap();
-    next(&session).await.unwrap();
+    count_on(&session).await.unwrap();
     marker.kill_processes();
     wait_for_exit(&session).await;
     let again = session.call("counter", "count", json!({})).await.unwrap();
     assert!(again.after_loss() && again.text() == "1");
     hub.on_loss("counter", OnLoss::Error).unwrap();
     session.restart("counter").await.unwrap();
-    assert!(next(&session).await.unwrap_err().is_state_lost());
+    assert!(count_on(&session).await.unwrap_err().is_state_lost());
     let wrong = builder(&marker).on_loss("cuonter", OnLoss::Restart).build().unwrap_err();
     assert!(wrong.to_string().contains("cuonter"), "{wrong}");
 }
 
-/// E28, R074: a server that fails is left alone for a while, and its status says so.
+/// E28, R074.
 #[tokio::test]
-async fn a_server_that_fails_is_left_alone() {
+async fn failing_server_backs_off() {
     let marker = ProcessMarker::new();
     let broken = marker.server().args(["--exit-at-once", "1"]);
     let hub = Hub::builder().server("counter", broken).build().unwrap();
     let session = hub.session("a").await.unwrap();
-    assert_eq!(next(&session).await.unwrap_err().kind(), "server_failed");
-    assert_eq!(next(&session).await.unwrap_err().kind(), "server_failed");
+    assert_eq!(count_on(&session).await.unwrap_err().kind(), "server_failed");
+    assert_eq!(count_on(&session).await.unwrap_err().kind(), "server_failed");
     let status = session.status("counter").unwrap();
-    assert!(matches!(status, SessionStatus::BackingOff { .. } | SessionStatus::Unlinked), "{status:?}");
+    assert!(
+        matches!(status, SessionStatus::BackingOff { .. } | SessionStatus::Unlinked),
+        "{status:?}"
+    );
     assert!(session.servers().is_empty());
 }

@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use crate::support::{TEST_TIMEOUT, ProcessMarker};
+use crate::support::{ProcessMarker, TEST_TIMEOUT};
 use serde_json::json;
 use stayput::{Builder, Error, Http, Hub, Session};
 use stayput_testkit::mcp::TestServer;
@@ -64,7 +64,11 @@ async fn check_continuation(store: Option<String>) {
     assert_eq!((report.opened, report.sessions, report.killed), (4, 2, 0));
     assert!(matches!(count_on(&session, "remote").await, Err(Error::HubClosed)));
     assert!(fixture.marker.processes().is_empty());
-    assert_eq!(fixture.server.counted("deletes").await, deleted + 2, "the run and the unnamed session");
+    assert_eq!(
+        fixture.server.counted("deletes").await,
+        deleted + 2,
+        "the run and the unnamed session"
+    );
 
     let hub = fixture.hub();
     let session = hub.session("chat").await.unwrap();
@@ -213,7 +217,11 @@ async fn lease_of_a_killed_process_expires() {
     let hub = fixture.hub();
     let session = hub.session("chat").await.unwrap();
     assert_eq!(count_on(&session, "remote").await.unwrap(), 2);
-    assert_eq!(fixture.server.counted("initialize").await, greeted, "there was no second handshake");
+    assert_eq!(
+        fixture.server.counted("initialize").await,
+        greeted,
+        "there was no second handshake"
+    );
     hub.close(TEST_TIMEOUT).await;
 }
 

@@ -1,4 +1,4 @@
-//! What the tests of the library share: hubs on real processes.
+//! Support of the tests: hubs with real server processes.
 
 use std::{
     sync::atomic::{AtomicU64, Ordering},
@@ -9,10 +9,10 @@ use serde_json::json;
 use stayput::{Builder, Hub, Stdio};
 use stayput_testkit::{processes, program};
 
-/// Long enough for everything on a busy machine; nothing that goes well waits for it.
+/// Upper bound for a busy machine; a successful test does not wait for it.
 pub(crate) const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// A word that no other test has: it finds the children of this test and all that descends from them.
+/// Unique environment value of one test. It identifies the child processes of the test and their descendants.
 #[derive(Clone, Debug)]
 pub(crate) struct ProcessMarker(String);
 
@@ -23,23 +23,22 @@ impl ProcessMarker {
         Self(format!("agent-{}-{number}-", std::process::id()))
     }
 
-    /// The word itself.
-    pub(crate) fn name(&self) -> &str {
+    pub(crate) fn value(&self) -> &str {
         &self.0
     }
 
-    /// The processes that carry it.
-    pub(crate) fn alive(&self) -> Vec<u32> {
+    /// Ids of the processes with this marker.
+    pub(crate) fn processes(&self) -> Vec<u32> {
         processes::with_token(&self.0)
     }
 
-    /// Waits until nobody carries it.
-    pub(crate) async fn gone(&self) {
+    /// Waits until no process has this marker.
+    pub(crate) async fn wait_until_gone(&self) {
         wait_until("all processes are gone", || self.processes().is_empty()).await;
     }
 
-    /// Waits until nobody carries it, without a runtime.
-    pub(crate) fn gone_blocking(&self) {
+    /// Waits until no process has this marker, without a runtime.
+    pub(crate) fn wait_until_gone_blocking(&self) {
         for _ in 0..3_000 {
             if self.processes().is_empty() {
                 return;
@@ -49,19 +48,19 @@ impl ProcessMarker {
         panic!("processes are left: {:?}", self.processes());
     }
 
-    /// Kills all of them, as nobody should.
-    pub(crate) fn kill(&self) {
+    /// Kills all processes with `SIGKILL`.
+    pub(crate) fn kill_processes(&self) {
         for pid in self.processes() {
             std::process::Command::new("kill").args(["-9", &pid.to_string()]).status().unwrap();
         }
     }
 
-    /// A server whose processes carry it.
-    pub(crate) fn mark(&self, stdio: Stdio) -> Stdio {
+    /// Adds the marker to the environment of a server.
+    pub(crate) fn apply(&self, stdio: Stdio) -> Stdio {
         stdio.env("TOKEN", &self.0)
     }
 
-    /// The test server, a child with a counter and notes of its own.
+    /// Test server as a child process, with its own counter and notes.
     pub(crate) fn server(&self) -> Stdio {
         Stdio::new(program("stayput-testserver").to_str().unwrap())
             .args(["stdio", "--era", "legacy"])
@@ -69,7 +68,7 @@ impl ProcessMarker {
     }
 }
 
-/// A hub with the test server as `counter`.
+/// Builds a hub with the test server as `counter`.
 pub(crate) fn hub(marker: &ProcessMarker) -> Hub {
     builder(marker).build().unwrap()
 }
@@ -78,12 +77,12 @@ pub(crate) fn builder(marker: &ProcessMarker) -> Builder {
     Hub::builder().server("counter", marker.server())
 }
 
-/// Counts one up in the current session; says what it counted to.
+/// Increments the counter of the current session, and returns it.
 pub(crate) async fn count(hub: &Hub) -> u64 {
     hub.call("counter", "count", json!({})).await.unwrap().text().parse().unwrap()
 }
 
-/// Waits for something to become true.
+/// Waits until a condition is true.
 pub(crate) async fn wait_until(what: &str, mut check: impl FnMut() -> bool) {
     for _ in 0..3_000 {
         if check() {
@@ -91,5 +90,5 @@ pub(crate) async fn wait_until(what: &str, mut check: impl FnMut() -> bool) {
         }
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-    panic!("it did not happen in a minute: {what}");
+    panic!("not within a minute: {what}");
 }
