@@ -213,10 +213,10 @@ def test_sub_agents_share_isolate_or_do_without(kit: Kit) -> None:
                 assert await isolated() == (1, 3), "what was its own ended with it"
                 async with hub.denied("cart"):
                     assert await count(hub) == 2
-                    with pytest.raises(stayput.Denied, match="denied to this sub-agent"):
+                    with pytest.raises(stayput.AccessDenied, match="denied to this sub-agent"):
                         await count(hub, "cart")
                     async with hub.isolated("cart"):
-                        with pytest.raises(stayput.Denied):
+                        with pytest.raises(stayput.AccessDenied):
                             await count(hub, "cart")
                 assert await count(hub, "cart") == 4
 

@@ -62,7 +62,7 @@ def test_the_page_runs(kit: Kit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
     async def research(what: str) -> None:
         if what == "b":
-            with pytest.raises(stayput.Denied):
+            with pytest.raises(stayput.AccessDenied):
                 await names["hub"].call("shell", "run")
         await names["hub"].call("browser", "count")
 

@@ -44,7 +44,7 @@ def test_cancelling_a_task_cancels_the_call(kit: Kit) -> None:
             with pytest.raises(asyncio.TimeoutError):
                 await asyncio.wait_for(chat.call("counter", "slow", ms=3_600_000, steps=1), 0.2)
             stats = (await chat.call("counter", "stats")).structured
-            assert stats["cancels"] == 1, "it hears of that before the next call"
+            assert stats["cancels"] == 1, "it on_notification of that before the next call"
             assert await count(chat) == 2
             assert (await chat.status("counter")).in_flight == 0
 
@@ -101,7 +101,7 @@ def test_threads_with_loops_of_their_own_share_a_hub(kit: Kit) -> None:
     assert sorted(counted) == list(range(1, 81))
     assert len(kit.alive()) == 1
 
-    async def close() -> stayput.Report:
+    async def close() -> stayput.CloseReport:
         return await hub.close()
 
     report = asyncio.run(close())

@@ -41,16 +41,16 @@ def test_each_kind_has_its_class_and_its_words(kit: Kit) -> None:
             with pytest.raises(stayput.ServerFailed, match="cannot be used") as failed:
                 await count(chat, "gone")
             assert failed.value.server == "gone" and failed.value.kind == "server_failed"
-            with pytest.raises(stayput.Denied, match="not allowed by the configuration"):
+            with pytest.raises(stayput.AccessDenied, match="not allowed by the configuration"):
                 await chat.call("some", "note_list")
-            with pytest.raises(stayput.Refused, match="there is no tool") as refused:
+            with pytest.raises(stayput.ProtocolError, match="there is no tool") as refused:
                 await chat.call("counter", "no_such_tool")
             assert refused.value.code == -32602 and refused.value.data is None
-            with pytest.raises(stayput.Invalid, match="no JSON"):
+            with pytest.raises(stayput.InvalidInput, match="no JSON"):
                 await chat.call("counter", "echo", {"x": object()})
-            with pytest.raises(stayput.Invalid):
+            with pytest.raises(stayput.InvalidInput):
                 await chat.call("counter", "echo", {"x": float("nan")})
-            with pytest.raises(stayput.Invalid, match="by name.*and not as a str"):
+            with pytest.raises(stayput.InvalidInput, match="by name.*and not as a str"):
                 await chat.call("counter", "echo", "x")  # type: ignore[arg-type]
             failed_tool = await chat.call("counter", "fail")
             assert failed_tool.is_error and "it failed" in failed_tool.text
@@ -62,7 +62,7 @@ def test_each_kind_has_its_class_and_its_words(kit: Kit) -> None:
 
 def test_no_room_is_an_error_of_its_own(kit: Kit) -> None:
     async def main() -> None:
-        async with kit.hub(processes=1, patience=0.2) as hub:
+        async with kit.hub(processes=1, capacity_timeout=0.2) as hub:
             one = hub.session("one")
             slow = asyncio.create_task(one.call("counter", "slow", ms=120_000, steps=1))
             while (await one.status("counter")).state != "live" or not (await one.status("counter")).in_flight:

@@ -59,7 +59,7 @@ def test_a_handler_that_fails_is_told_to_the_server(kit: Kit) -> None:
         async with kit.hub(handlers={"sampling": failing}) as hub, hub.run():
             try:
                 told = (await hub.call("counter", "sample", prompt="x")).raw
-            except stayput.Refused as refused:
+            except stayput.ProtocolError as refused:
                 told = refused.raw
             assert "the user is away" in told
 
@@ -67,7 +67,7 @@ def test_a_handler_that_fails_is_told_to_the_server(kit: Kit) -> None:
 
 
 def test_an_unknown_kind_of_handler_is_refused(kit: Kit) -> None:
-    with pytest.raises(stayput.Invalid, match="not for `dreams`"):
+    with pytest.raises(stayput.InvalidInput, match="not for `dreams`"):
         kit.hub(handlers={"dreams": lambda _: {}})
 
 

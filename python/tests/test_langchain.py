@@ -179,11 +179,11 @@ def test_what_fails_is_told_or_raised(kit: Kit) -> None:
                 await strict["fail"].ainvoke({})
             assert isinstance(failed.value, ToolFailed) and failed.value.result is not None
 
-            gone = stayput.Tool.of("counter", '{"name": "gone"}')
+            gone = stayput.Tool.from_json("counter", '{"name": "gone"}')
             message = await as_tools(hub, [gone])[0].ainvoke(asked("gone"))
             assert message.status == "error" and "there is no tool `gone`" in texts(message.content)[0]
 
-            lost = stayput.Tool.of("broken", '{"name": "any"}')
+            lost = stayput.Tool.from_json("broken", '{"name": "any"}')
             message = await as_tools(hub, [lost])[0].ainvoke(asked("any"))
             assert message.status == "error" and "`broken` cannot be used" in texts(message.content)[0]
 
@@ -277,7 +277,7 @@ def test_tools_of_the_automatic_session(kit: Kit) -> None:
 
     async def main() -> None:
         async with kit.hub() as hub:
-            await hub.automatic()
+            await hub.enable_default_session()
             tool = by_name(await hub.langchain_tools())["count"]
             assert await counted(tool) == 1
             async with hub.session("ann"):

@@ -139,7 +139,7 @@ def test_connections_of_every_kind_are_understood(tmp_path: Path) -> None:
     for wrong, word in wrongs:
         with pytest.raises(stayput.ConfigError, match=word):
             config({"it": wrong})
-    with pytest.raises(stayput.Invalid, match="interceptors"):
+    with pytest.raises(stayput.InvalidInput, match="interceptors"):
         MultiServerMCPClient({}, tool_interceptors=[print])  # type: ignore[arg-type]
 
 

@@ -32,7 +32,7 @@ def test_tools_of_what_was_stored(kit: Kit) -> None:
             return json.dumps([{"server": tool.server, "raw": tool.raw} for tool in await hub.tools("counter")])
 
     async def main(text: str) -> None:
-        stored = [stayput.Tool.of(it["server"], json.dumps(it["raw"])) for it in json.loads(text)]
+        stored = [stayput.Tool.from_json(it["server"], json.dumps(it["raw"])) for it in json.loads(text)]
         async with kit.hub() as hub:
             tools = {tool.name: tool for tool in as_tools(hub, stored, key="thread_id")}
             assert not kit.alive()

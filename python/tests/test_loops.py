@@ -51,11 +51,11 @@ def test_on_trio_it_says_what_to_do(kit: Kit) -> None:
     blocking = sync.Hub.from_config(kit.config())
 
     async def refused() -> None:
-        with pytest.raises(stayput.Invalid, match=r"asyncio.*`stayput\.sync`"):
+        with pytest.raises(stayput.InvalidInput, match=r"asyncio.*`stayput\.sync`"):
             await count(hub.session("chat"))
-        with pytest.raises(stayput.Invalid, match="asyncio"):
+        with pytest.raises(stayput.InvalidInput, match="asyncio"):
             await hub.with_options(on_notification=print).session("chat").call("counter", "count")
-        with pytest.raises(stayput.Invalid, match="asyncio"):
+        with pytest.raises(stayput.InvalidInput, match="asyncio"):
             async with hub.session():
                 pass
 
@@ -202,7 +202,7 @@ def test_what_is_of_a_process_cannot_be_pickled(kit: Kit) -> None:
         assert pickle.loads(pickle.dumps(tool)) == tool
 
 
-async def closed(hub: stayput.Hub) -> stayput.Report:
+async def closed(hub: stayput.Hub) -> stayput.CloseReport:
     """Closes it, as a coroutine."""
-    closing: Awaitable[stayput.Report] = hub.close()
+    closing: Awaitable[stayput.CloseReport] = hub.close()
     return await closing

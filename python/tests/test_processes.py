@@ -72,7 +72,7 @@ def test_a_ticket_takes_a_session_along(config: dict[str, object]) -> None:
             assert (await chat.call("notes", "note_list")).text == "1. buy milk"
             with pytest.raises(stayput.NameTaken):
                 await hub.resume(ticket)
-            with pytest.raises(stayput.Invalid, match="into_ticket"):
+            with pytest.raises(stayput.InvalidInput, match="into_ticket"):
                 await hub.resume("{}")
 
     asyncio.run(main())
@@ -82,7 +82,7 @@ def test_what_is_known_of_a_server_can_be_taken_along(config: dict[str, object])
     async def main() -> None:
         async with stayput.Hub.from_config(config) as one, stayput.Hub.from_config(config) as two:
             await one.wait_ready("notes", LONG)
-            await two.remember("notes", await one.profile("notes"))
+            await two.set_profile("notes", await one.profile("notes"))
             assert await one.tools("notes") == await two.tools("notes")
 
     asyncio.run(main())

@@ -50,7 +50,7 @@ def test_an_agent_has_servers_of_its_own(kit: Kit) -> None:
             await bob.add_server("own", {**kit.entry(), "stayput": {"tools": {"deny": ["count"]}}})
             assert (ann.server_names, hub.server_names) == (["counter", "own"], ["counter"])
             assert await count(ann.session("chat"), "own") == 1
-            with pytest.raises(stayput.Denied):
+            with pytest.raises(stayput.AccessDenied):
                 await count(bob.session("chat"), "own")
             with pytest.raises(stayput.UnknownServer):
                 await count(hub.session("chat"), "own")
@@ -71,7 +71,7 @@ def test_what_is_written_wrong_is_not_added(kit: Kit) -> None:
                 hub.add_server("more", wrong)
         with pytest.raises(stayput.ConfigError, match="name"):
             hub.add_server("a b", kit.entry())
-        with pytest.raises(stayput.Invalid, match="disabled"):
+        with pytest.raises(stayput.InvalidInput, match="disabled"):
             hub.add_server("more", {**kit.entry(), "disabled": True})
         assert hub.server_names == ["counter"]
         idle = {"url": "http://127.0.0.1:9/mcp", "stayput": {"warm": 1}}

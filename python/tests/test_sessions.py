@@ -101,18 +101,18 @@ def test_an_automatic_session_takes_what_belongs_to_none(kit: Kit) -> None:
 
     async def main() -> None:
         async with kit.hub() as hub:
-            with pytest.raises(stayput.NoSession, match=r"belongs to no session: .* after `hub\.automatic\(\)`$"):
+            with pytest.raises(stayput.NoSession, match=r"belongs to no session: .* after `hub\.enable_default_session\(\)`$"):
                 await count(hub)
-            automatic = await hub.automatic()
+            automatic = await hub.enable_default_session()
             assert automatic.name is not None and automatic.name.startswith("auto_")
-            assert (await hub.automatic()).id == automatic.id
+            assert (await hub.enable_default_session()).id == automatic.id
             assert [await count(hub), await count(hub)] == [1, 2]
             async with hub.session("ambient"):
                 assert await count(hub) == 1
                 assert await count(hub.session("named")) == 1
                 assert await count(hub) == 2
             assert await count(hub) == 3
-            await hub.manual()
+            await hub.disable_default_session()
             with pytest.raises(stayput.NoSession):
                 await count(hub)
 

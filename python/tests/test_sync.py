@@ -24,7 +24,7 @@ def test_it_is_derived() -> None:
     """R109: both forms of every operation, written once."""
     script = Path(__file__).parent.parent / "derive_sync.py"
     assert subprocess.run([sys.executable, str(script), "--check"]).returncode == 0
-    for name in ["Hub", "Session", "Run", "Sub", "Events"]:
+    for name in ["Hub", "Session", "Run", "SubAgent", "Events"]:
         ours = {it for it in vars(getattr(stayput, name)) if not it.startswith("_")}
         assert ours == {it for it in vars(getattr(sync, name)) if not it.startswith("_")}
         assert not [it for _, it in inspect.getmembers(getattr(sync, name)) if inspect.iscoroutinefunction(it)]

@@ -1,4 +1,4 @@
-"""What happens to sessions."""
+"""Events of sessions."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from .._types import Event
 
 
 class Events:
-    """What happens to sessions, one after the other. Who does not read misses the oldest."""
+    """Subscription to events of sessions. A slow reader misses the oldest ones."""
 
     def __init__(self, core: _core.Events) -> None:
         self._core = core
@@ -17,7 +17,7 @@ class Events:
         return self
 
     async def __anext__(self) -> Event:
-        told = await wait(self._core.next())
-        if told is None:
+        values = await wait(self._core.next())
+        if values is None:
             raise StopAsyncIteration
-        return Event(*told)
+        return Event(*values)
