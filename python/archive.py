@@ -17,7 +17,7 @@ import maturin
 
 ROOT = Path(__file__).parent.parent
 
-# Files and folders that the build needs; `docs` is included in the documentation of crates.
+# Files and folders that the build needs; crates include files of `docs`.
 INCLUDED = ["Cargo.toml", "Cargo.lock", "LICENSE-APACHE", "LICENSE-MIT", "README.md", "bench", "crates", "docs", "python"]
 EXCLUDED = {"target", "node_modules", "__pycache__", "stayput.data"}
 

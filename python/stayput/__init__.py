@@ -9,14 +9,16 @@
 
 from __future__ import annotations
 
+from ._async import Events, Hub, Run, Session, SubAgent
 from ._errors import (
+    AccessDenied,
     AtCapacity,
     CallFailed,
     CallTimedOut,
     ConfigError,
-    AccessDenied,
     HubClosed,
     HubForked,
+    InputRequired,
     InvalidInput,
     NameTaken,
     NoSession,
@@ -26,19 +28,29 @@ from ._errors import (
     SessionUnavailable,
     StateLost,
     StayputError,
-    InputRequired,
     UnknownServer,
     UnknownSession,
 )
-from ._async import Events, Hub, Run, Session, SubAgent
-from ._types import Event, Handler, Handlers, SessionInfo, Prompt, CloseReport, Resource, SessionStatus, Tool, ToolResult
+from ._types import (
+    CloseReport,
+    Event,
+    Handler,
+    Handlers,
+    Prompt,
+    Resource,
+    SessionInfo,
+    SessionStatus,
+    Tool,
+    ToolResult,
+)
 
 __all__ = [
+    "AccessDenied",
     "AtCapacity",
     "CallFailed",
     "CallTimedOut",
+    "CloseReport",
     "ConfigError",
-    "AccessDenied",
     "Event",
     "Events",
     "Handler",
@@ -46,26 +58,25 @@ __all__ = [
     "Hub",
     "HubClosed",
     "HubForked",
-    "SessionInfo",
+    "InputRequired",
     "InvalidInput",
     "NameTaken",
     "NoSession",
     "Prompt",
     "ProtocolError",
-    "CloseReport",
     "Resource",
     "Run",
     "ServerFailed",
     "Session",
     "SessionEnded",
+    "SessionInfo",
+    "SessionStatus",
     "SessionUnavailable",
     "StateLost",
-    "SessionStatus",
     "StayputError",
     "SubAgent",
     "Tool",
     "ToolResult",
-    "InputRequired",
     "UnknownServer",
     "UnknownSession",
 ]

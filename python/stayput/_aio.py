@@ -53,8 +53,8 @@ def _running_loop() -> asyncio.AbstractEventLoop:
     except RuntimeError as error:
         # `RuntimeError: no running event loop` would confuse users of another kind of loop.
         raise InvalidInput(
-            "this needs a running asyncio event loop; with trio, or without a loop, use `stayput.sync`, which has the same "
-            "methods: `await trio.to_thread.run_sync(work)` keeps the session of the task"
+            "this needs a running asyncio event loop; with trio, or without a loop, use `stayput.sync`, which has the "
+            "same methods: `await trio.to_thread.run_sync(work)` keeps the session of the task"
         ) from error
 
 
@@ -81,7 +81,7 @@ async def wait_all(ops: Iterable[_core.Operation]) -> list[Any]:
 
 
 class Listener:
-    """NotificationHandler what a server says during a call, and answers what it asks, in the context and on the loop of that call."""
+    """Gets the notifications and requests of a server during a call, in the context and on the loop of that call."""
 
     __slots__ = ("_context", "_handlers", "_on_notification", "_loop", "_tasks")
 

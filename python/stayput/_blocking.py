@@ -30,7 +30,7 @@ def wait_all(ops: Iterable[_core.Operation]) -> list[Any]:
 
 
 class Listener:
-    """NotificationHandler what a server says during a call, and answers what it asks, on the thread that waits for the call."""
+    """Gets the notifications and requests of a server during a call, on the thread that waits for the call."""
 
     __slots__ = ("_handlers", "_on_notification")
 

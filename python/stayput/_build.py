@@ -39,7 +39,7 @@ def encode_arguments(given: Any, named: dict[str, Any]) -> str:
     """Encodes the arguments of a call, from a mapping or by name, as JSON."""
     if given is not None and not isinstance(given, Mapping):
         kind: str = type(given).__name__
-        raise InvalidInput(f"arguments are given by name, `text=…`, or in a mapping, `{{'text': …}}`, and not as a {kind}")
+        raise InvalidInput(f"give arguments by name, `text=…`, or in a mapping, `{{'text': …}}`, and not as a {kind}")
     try:
         return _encode({**given, **named} if given else named)
     except (TypeError, ValueError) as error:

@@ -6,13 +6,14 @@ import json
 from typing import Any
 
 __all__ = [
+    "AccessDenied",
     "AtCapacity",
     "CallFailed",
     "CallTimedOut",
     "ConfigError",
-    "AccessDenied",
     "HubClosed",
     "HubForked",
+    "InputRequired",
     "InvalidInput",
     "NameTaken",
     "NoSession",
@@ -22,7 +23,6 @@ __all__ = [
     "SessionUnavailable",
     "StateLost",
     "StayputError",
-    "InputRequired",
     "UnknownServer",
     "UnknownSession",
 ]

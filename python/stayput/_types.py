@@ -8,7 +8,18 @@ from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from typing import Any, Literal, TypedDict
 
-__all__ = ["Event", "Handler", "Handlers", "SessionInfo", "Prompt", "CloseReport", "Resource", "SessionStatus", "Tool", "ToolResult"]
+__all__ = [
+    "CloseReport",
+    "Event",
+    "Handler",
+    "Handlers",
+    "Prompt",
+    "Resource",
+    "SessionInfo",
+    "SessionStatus",
+    "Tool",
+    "ToolResult",
+]
 
 Handler = Callable[[dict[str, Any]], "Awaitable[Mapping[str, Any]] | Mapping[str, Any]"]
 """Takes the parameters of a server's request and returns the result, both as in the protocol."""
@@ -187,7 +198,7 @@ class SessionStatus:
     """State of the link between a session and a server."""
 
     state: Literal["unlinked", "opening", "live", "closed", "backing_off"]
-    """`closed`: the next call opens a new link. `backing_off`: the server failed, and is not started before a delay is over."""
+    """`closed`: the next call opens a new link. `backing_off`: the server failed, and starts only after a delay."""
     generation: int | None = None
     """Generation of a live link."""
     in_flight: int = 0

@@ -1,4 +1,4 @@
-"""Errors: classes to catch, words to read."""
+"""Exceptions: classes and messages."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from conftest import Kit, count
 import stayput
 
 
-def test_a_dead_process_is_told_once(kit: Kit) -> None:
+def test_dead_process_is_reported_once(kit: Kit) -> None:
     async def main() -> None:
         async with kit.hub() as hub, hub.session("chat") as chat:
             assert await count(chat) == 1
@@ -28,7 +28,7 @@ def test_a_dead_process_is_told_once(kit: Kit) -> None:
     asyncio.run(main())
 
 
-def test_each_kind_has_its_class_and_its_words(kit: Kit) -> None:
+def test_each_kind_has_its_class_and_message(kit: Kit) -> None:
     config = kit.config(
         gone={"command": "/no/such/program"},
         some={**kit.entry(), "stayput": {"tools": {"allow": ["count"]}}},
@@ -60,7 +60,7 @@ def test_each_kind_has_its_class_and_its_words(kit: Kit) -> None:
     asyncio.run(main())
 
 
-def test_no_room_is_an_error_of_its_own(kit: Kit) -> None:
+def test_limit_raises_at_capacity(kit: Kit) -> None:
     async def main() -> None:
         async with kit.hub(processes=1, capacity_timeout=0.2) as hub:
             one = hub.session("one")
@@ -74,13 +74,13 @@ def test_no_room_is_an_error_of_its_own(kit: Kit) -> None:
     asyncio.run(main())
 
 
-def test_an_error_can_be_sent_to_another_process() -> None:
+def test_errors_can_be_pickled() -> None:
     error = stayput.StateLost("gone", kind="state_lost", generation=3, reason="exited")
     copy = pickle.loads(pickle.dumps(error))
     assert (type(copy), str(copy), copy.generation, copy.reason) == (stayput.StateLost, "gone", 3, "exited")
 
 
-def test_every_error_is_ours() -> None:
+def test_every_error_is_a_stayput_error() -> None:
     import stayput._errors as errors
 
     classes = [getattr(errors, name) for name in errors.__all__]

@@ -1,4 +1,4 @@
-//! SubAgentFuture-agents: they share what the agent has, have their own, or none, each in one line.
+//! Sub-agents that share the server of the agent, have their own, or have no access.
 //!
 //! ```text
 //! cargo run -p stayput --example sub_agents                  on `stayput demo-server`

@@ -61,7 +61,11 @@ class Session(CallMethods):
         return self
 
     def with_options(
-        self, *, timeout: float | None = None, restart_on_loss: bool = False, on_notification: NotificationHandler | None = None
+        self,
+        *,
+        timeout: float | None = None,
+        restart_on_loss: bool = False,
+        on_notification: NotificationHandler | None = None,
     ) -> Session:
         """Returns the same session with options for its calls. See `Hub.with_options`."""
         session = Session(self.hub, self.name, self._core)

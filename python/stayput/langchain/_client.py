@@ -112,7 +112,7 @@ class MultiServerMCPClient:
 
     @property
     def hub(self) -> Hub:
-        """Hub of the client, built at the first use. So a forked child has its own, if the client was not used before."""
+        """Hub of the client, built at the first use, so that a forked child has its own if the parent did not use it."""
         return self._ensure_hub()[0]
 
     def _ensure_hub(self) -> tuple[Hub, Session]:

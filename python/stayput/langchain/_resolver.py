@@ -31,7 +31,7 @@ class SessionResolver:
     def __init__(self, calls: AnyCalls, key: Key | None = None, fallback: _async.Session | None = None) -> None:
         self._key = key
         self._scope: Scope | None = None
-        self._build = _both_hubs(calls if isinstance(calls, (_async.Hub, sync.Hub)) else calls.hub)
+        self._hubs = _both_hubs(calls if isinstance(calls, (_async.Hub, sync.Hub)) else calls.hub)
         session: AnySession | None = None
         if isinstance(calls, (_async.Session, sync.Session)):
             session = calls
@@ -47,7 +47,7 @@ class SessionResolver:
         return self
 
     def _both_sessions(self, session: AnySession) -> tuple[_async.Session, sync.Session]:
-        waiting, blocking = self._build
+        async_hub, sync_hub = self._hubs
         return (
             _copy_options(session, _async.Session(async_hub, session.name, session._core)),
             _copy_options(session, sync.Session(sync_hub, session.name, session._core)),
@@ -57,7 +57,7 @@ class SessionResolver:
         """Returns the hub or session for a call with `await`."""
         if self._sessions is not None:
             return self._sessions[0]
-        hub, name = self._build[0], self._name(config)
+        hub, name = self._hubs[0], self._name(config)
         if name is not None:
             return _copy_options(hub, hub.session(name))
         return self._fallback[0] if self._fallback is not None and hub.current is None else hub
@@ -66,7 +66,7 @@ class SessionResolver:
         """Returns the hub or session for a call without `await`."""
         if self._sessions is not None:
             return self._sessions[1]
-        hub, name = self._build[1], self._name(config)
+        hub, name = self._hubs[1], self._name(config)
         if name is not None:
             return _copy_options(hub, hub.session(name))
         return self._fallback[1] if self._fallback is not None and hub.current is None else hub

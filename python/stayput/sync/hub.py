@@ -138,7 +138,7 @@ class Hub(CallMethods):
         return Session(self, name, wait(self._hub.find(name)))
 
     def global_session(self, name: str) -> Session:
-        """Creates a session under a name that every agent can find by `find_global`. Raises `NameTaken` if there is one."""
+        """Creates a session under a name that every agent can find by `find_global`. Raises `NameTaken` if it exists."""
         return Session(self, name, wait(self._hub.global_session(name)))
 
     def find_global(self, name: str) -> Session:
@@ -151,7 +151,9 @@ class Hub(CallMethods):
         name = SessionInfo.from_native(wait(core.info())).name
         return Session(self, name, core)
 
-    def enable_default_session(self, *, idle: float = 7200.0, cleanup: bool = True, prefix: str = "auto_") -> Session:
+    def enable_default_session(
+        self, *, idle: float = 7200.0, cleanup: bool = True, prefix: str = "auto_"
+    ) -> Session:
         """Opens a default session: from now on it takes the calls that belong to no other session. Returns the existing
         one if there is one."""
         core = wait(self._hub.enable_default_session(idle, cleanup, prefix))
@@ -209,7 +211,11 @@ class Hub(CallMethods):
         wait(self._hub.set_profile(server, profile))
 
     def with_options(
-        self, *, timeout: float | None = None, restart_on_loss: bool = False, on_notification: NotificationHandler | None = None
+        self,
+        *,
+        timeout: float | None = None,
+        restart_on_loss: bool = False,
+        on_notification: NotificationHandler | None = None,
     ) -> Hub:
         """Returns the same hub with options for its calls: they fail after `timeout` seconds without an answer or
         progress, are repeated if state was lost before they ran, and pass progress and log messages to

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 import uvloop
-from conftest import LONG, Kit, count, script, until
+from conftest import TEST_TIMEOUT, Kit, count, script, wait_until
 
 import stayput
 
@@ -35,8 +35,8 @@ def configuration(kit: Kit) -> str:
     return json.dumps(kit.config())
 
 
-def test_cancelling_a_task_cancels_the_call(kit: Kit) -> None:
-    """The server is told, and the session goes on."""
+def test_cancelled_task_cancels_the_call(kit: Kit) -> None:
+    """The server gets the cancellation, and the session continues."""
 
     async def main() -> None:
         async with kit.hub() as hub, hub.session("chat") as chat:
@@ -51,7 +51,7 @@ def test_cancelling_a_task_cancels_the_call(kit: Kit) -> None:
     asyncio.run(main())
 
 
-def test_a_call_that_takes_too_long_is_an_error(kit: Kit) -> None:
+def test_slow_call_times_out(kit: Kit) -> None:
     async def main() -> None:
         async with kit.hub() as hub, hub.session("chat") as chat:
             with pytest.raises(stayput.CallTimedOut) as late:
@@ -61,8 +61,8 @@ def test_a_call_that_takes_too_long_is_an_error(kit: Kit) -> None:
     asyncio.run(main())
 
 
-def test_many_calls_at_once_stay_apart(kit: Kit) -> None:
-    """R005, R036: 500 calls, ten sessions, each exactly its own; ten processes, and none is left."""
+def test_concurrent_calls_are_isolated(kit: Kit) -> None:
+    """R005, R036: 500 calls on ten sessions; ten processes, and none is left."""
 
     async def main() -> None:
         async with kit.hub() as hub:
@@ -70,12 +70,12 @@ def test_many_calls_at_once_stay_apart(kit: Kit) -> None:
             async def call(number: int) -> tuple[int, str]:
                 session = hub.session(f"chat-{number % 10}")
                 await session.call("counter", "note_add", text=f"note-{number}")
-                said = await session.call("counter", "echo", {"number": number})
-                return number, said.text
+                message = await session.call("counter", "echo", {"number": number})
+                return number, message.text
 
             answers = await asyncio.gather(*(call(number) for number in range(500)))
             assert [int(text.split(":")[1].rstrip("} ")) for _, text in answers] == list(range(500))
-            assert len(kit.alive()) == 10
+            assert len(kit.processes()) == 10
             for chat in range(10):
                 notes = (await hub.session(f"chat-{chat}").call("counter", "note_list")).structured["notes"]
                 assert sorted(notes) == sorted(f"note-{number}" for number in range(chat, 500, 10))
@@ -83,7 +83,7 @@ def test_many_calls_at_once_stay_apart(kit: Kit) -> None:
     asyncio.run(main())
 
 
-def test_threads_with_loops_of_their_own_share_a_hub(kit: Kit) -> None:
+def test_threads_with_own_loops_share_a_hub(kit: Kit) -> None:
     """E21."""
     hub, counted, lock = kit.hub(), list[int](), threading.Lock()
 
@@ -97,9 +97,9 @@ def test_threads_with_loops_of_their_own_share_a_hub(kit: Kit) -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(LONG)
+        thread.join(TEST_TIMEOUT)
     assert sorted(counted) == list(range(1, 81))
-    assert len(kit.alive()) == 1
+    assert len(kit.processes()) == 1
 
     async def close() -> stayput.CloseReport:
         return await hub.close()
@@ -114,8 +114,8 @@ def test_threads_with_loops_of_their_own_share_a_hub(kit: Kit) -> None:
     asyncio.run(closed())
 
 
-def test_the_interpreter_goes_on_while_a_call_waits(kit: Kit) -> None:
-    """The lock of the interpreter is not held: another thread runs meanwhile."""
+def test_waiting_call_releases_the_interpreter_lock(kit: Kit) -> None:
+    """Another thread runs meanwhile."""
     from stayput import sync
 
     hub = sync.Hub.from_config(kit.config())
@@ -138,27 +138,27 @@ def test_the_interpreter_goes_on_while_a_call_waits(kit: Kit) -> None:
     assert after - before > 20
 
 
-def test_a_hub_that_nobody_closes_goes_with_its_last_user(kit: Kit) -> None:
+def test_unclosed_hub_ends_with_its_last_user(kit: Kit) -> None:
     async def main() -> None:
         hub = kit.hub()
         await count(hub.session("chat"))
-        assert len(kit.alive()) == 1
+        assert len(kit.processes()) == 1
 
     asyncio.run(main())
     gc.collect()
-    kit.gone()
+    kit.wait_until_gone()
 
 
 @pytest.mark.parametrize("how", ["", "sys.exit(3)", "raise ZeroDivisionError", "del hub"])
-def test_the_end_of_the_interpreter_ends_everything(kit: Kit, how: str) -> None:
+def test_interpreter_exit_closes_all_hubs(kit: Kit, how: str) -> None:
     done = script(SETUP + "print(asyncio.run(count()), flush=True)\n" + how, configuration(kit))
     assert done.stdout == "1\n", done.stderr
     assert "stayput" not in done.stderr.replace("stayput-testserver", "") or how == "raise ZeroDivisionError"
-    assert not kit.alive()
+    assert not kit.processes()
 
 
-def test_the_end_of_the_interpreter_in_the_middle_of_calls(kit: Kit) -> None:
-    """A thread that waits, a loop that was left alone: no hang."""
+def test_interpreter_exit_during_calls_does_not_hang(kit: Kit) -> None:
+    """With a blocked thread and an abandoned loop."""
     text = """
 import threading
 from stayput import sync
@@ -171,11 +171,11 @@ loop.run_until_complete(asyncio.sleep(0.5))
 """
     done = script(SETUP + text, configuration(kit))
     assert done.returncode == 0, done.stderr
-    kit.gone()
+    kit.wait_until_gone()
 
 
-def test_the_end_of_the_interpreter_lets_go_of_sessions(kit: Kit, tmp_path: Path) -> None:
-    """The next process has them at once, and need not wait until the lease of the first has run out."""
+def test_interpreter_exit_releases_sessions(kit: Kit, tmp_path: Path) -> None:
+    """The next process opens them at once, without waiting for the lease."""
     config, store, folders = configuration(kit), f"sqlite:{tmp_path}/sessions.db", str(tmp_path / "folders")
     text = """
 import asyncio, ctypes, json, sys
@@ -198,13 +198,13 @@ def test_kill_9_leaves_no_process(kit: Kit) -> None:
     command = [sys.executable, "-c", text, configuration(kit)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as victim:
         assert victim.stdout is not None and victim.stdout.readline() == "1\n"
-        assert len(kit.alive()) == 1
+        assert len(kit.processes()) == 1
         victim.kill()
-    kit.gone()
+    kit.wait_until_gone()
 
 
-def test_a_fork_has_an_inert_hub_and_can_build_another(kit: Kit) -> None:
-    """After `fork` an old hub says so, closes nothing and hangs nothing; a new one works."""
+def test_forked_hub_is_refused_and_a_new_one_works(kit: Kit) -> None:
+    """The old hub raises, closes nothing and does not hang."""
     text = """
 assert asyncio.run(count()) == "1"
 run = hub.run()
@@ -238,10 +238,10 @@ print("status:", status, "parent:", asyncio.run(count()), flush=True)
     lines = done.stdout.splitlines()
     assert lines[0].startswith("forked: this hub belongs to the process that this one was forked from"), done
     assert lines[1:] == ["inert", "new: 1", "not cancelled: False", "status: 0 parent: 2"], done
-    kit.gone()
+    kit.wait_until_gone()
 
 
-def test_ctrl_c_interrupts_a_thread_that_waits(kit: Kit) -> None:
+def test_ctrl_c_interrupts_a_blocked_thread(kit: Kit) -> None:
     text = """
 from stayput import sync
 other = sync.Hub.from_config(json.loads(sys.argv[1])).session("b")
@@ -258,12 +258,12 @@ except KeyboardInterrupt:
         time.sleep(0.3)
         process.send_signal(signal.SIGINT)
         assert process.stdout.readline().startswith("interrupted ")
-        assert process.wait(LONG) == 0
+        assert process.wait(TEST_TIMEOUT) == 0
 
 
 @pytest.mark.parametrize("run", [asyncio.run, uvloop.run])
-def test_nothing_is_left_of_calls(kit: Kit, run: Callable[[Coroutine[Any, Any, None]], None]) -> None:
-    """A thousand calls, one after the other and at once: no file is opened for any."""
+def test_calls_leak_no_file_descriptors(kit: Kit, run: Callable[[Coroutine[Any, Any, None]], None]) -> None:
+    """A thousand calls, sequential and concurrent."""
 
     async def main() -> None:
         async with kit.hub() as hub, hub.session("chat") as chat:
@@ -277,8 +277,8 @@ def test_nothing_is_left_of_calls(kit: Kit, run: Callable[[Coroutine[Any, Any, N
     run(main())
 
 
-def test_nothing_is_left_of_loops_that_are_gone(kit: Kit) -> None:
-    """A hundred loops, one after the other: no file stays open."""
+def test_closed_loops_leak_no_file_descriptors(kit: Kit) -> None:
+    """A hundred loops, one after the other."""
     hub = kit.hub()
 
     async def once() -> int:
@@ -308,4 +308,4 @@ def test_nothing_is_left_of_loops_that_are_gone(kit: Kit) -> None:
     gc.collect()
     assert left() is None
     asyncio.run(close())
-    until(lambda: not kit.alive(), "the process goes with the hub")
+    wait_until(lambda: not kit.processes(), "the process goes with the hub")

@@ -1,4 +1,4 @@
-"""The session of a task: it follows, and never meets another one."""
+"""Scope of a task: it follows the work, and is isolated from other tasks."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ import stayput
 
 
 async def deep(hub: stayput.Hub) -> int:
-    """R006: nobody passes a session down."""
+    """R006: the session is not a parameter."""
     await asyncio.sleep(0)
     return await count(hub)
 
 
-def test_a_scope_follows_await_gather_and_threads(kit: Kit) -> None:
+def test_scope_follows_await_gather_and_threads(kit: Kit) -> None:
     """R003, R083, R107."""
 
     async def main() -> None:
@@ -31,13 +31,13 @@ def test_a_scope_follows_await_gather_and_threads(kit: Kit) -> None:
             assert sorted(counted) == list(range(2, 22))
             assert await asyncio.create_task(deep(hub)) == 22
             assert await asyncio.to_thread(asyncio.run, deep(hub)) == 23, "a loop in a thread"
-            assert len(kit.alive()) == 1
+            assert len(kit.processes()) == 1
 
     asyncio.run(main())
 
 
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="task groups came with 3.11")
-def test_a_scope_follows_task_groups(kit: Kit) -> None:
+def test_scope_follows_task_groups(kit: Kit) -> None:
     """R003."""
 
     async def main() -> None:
@@ -49,8 +49,8 @@ def test_a_scope_follows_task_groups(kit: Kit) -> None:
     asyncio.run(main())
 
 
-def test_a_child_has_a_copy(kit: Kit) -> None:
-    """R004, R010: what a child opens and closes changes neither its parent nor its siblings."""
+def test_child_task_has_a_copy_of_the_scope(kit: Kit) -> None:
+    """R004, R010: its changes affect neither its parent nor its siblings."""
 
     async def child(hub: stayput.Hub, name: str) -> str | None:
         async with hub.session(name) as own:
@@ -70,8 +70,8 @@ def test_a_child_has_a_copy(kit: Kit) -> None:
     asyncio.run(main())
 
 
-def test_two_requests_at_once_never_meet(kit: Kit) -> None:
-    """R005: as a web server has them, on one loop."""
+def test_concurrent_requests_are_isolated(kit: Kit) -> None:
+    """R005: on one loop, as in a web server."""
 
     async def request(hub: stayput.Hub, chat: str) -> list[int]:
         async with hub.session(chat):
@@ -86,7 +86,7 @@ def test_two_requests_at_once_never_meet(kit: Kit) -> None:
     asyncio.run(main())
 
 
-def test_the_root_ends_a_run_and_sub_agents_join_it(kit: Kit) -> None:
+def test_root_ends_a_run_and_sub_agents_join_it(kit: Kit) -> None:
     """R001, R008, R009, R010, R011."""
 
     async def sub_agent(hub: stayput.Hub) -> int:
@@ -99,12 +99,12 @@ def test_the_root_ends_a_run_and_sub_agents_join_it(kit: Kit) -> None:
                 assert await count(hub) == 1
                 assert await sub_agent(hub) == 2
                 assert await count(hub) == 3, "a sub-agent that is done closes nothing"
-            assert not kit.alive(), "the end of a run was waited for"
+            assert not kit.processes(), "the end of a run was waited for"
             with pytest.raises(ValueError, match="mine"):
                 async with hub.run():
                     assert await count(hub) == 1
                     raise ValueError("mine")
-            await asyncio.to_thread(kit.gone)
+            await asyncio.to_thread(kit.wait_until_gone)
             async with hub.run():
                 pass
             assert hub.current is None
@@ -112,19 +112,19 @@ def test_the_root_ends_a_run_and_sub_agents_join_it(kit: Kit) -> None:
     asyncio.run(main())
 
 
-def test_the_end_of_a_run_is_waited_for(kit: Kit) -> None:
-    """R011: also if its server does not go when it is told to."""
+def test_leaving_a_run_waits_for_its_end(kit: Kit) -> None:
+    """R011: also if its server ignores the request to exit."""
 
     async def main() -> None:
         async with stayput.Hub.from_config(kit.config(stubborn=kit.entry("--ignore-eof"))) as hub:
             async with hub.run():
                 assert await count(hub, "stubborn") == 1
-            assert not kit.alive()
+            assert not kit.processes()
 
     asyncio.run(main())
 
 
-def test_a_cancelled_run_is_over(kit: Kit) -> None:
+def test_cancelled_run_ends(kit: Kit) -> None:
     """R011."""
 
     async def main() -> None:
@@ -136,17 +136,17 @@ def test_a_cancelled_run_is_over(kit: Kit) -> None:
                     await asyncio.sleep(3600)
 
             task = asyncio.create_task(forever())
-            await asyncio.to_thread(lambda: [None for _ in iter(lambda: len(kit.alive()) == 1, True)])
+            await asyncio.to_thread(lambda: [None for _ in iter(lambda: len(kit.processes()) == 1, True)])
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await task
-            await asyncio.to_thread(kit.gone)
+            await asyncio.to_thread(kit.wait_until_gone)
 
     asyncio.run(main())
 
 
-def test_a_decorator_makes_each_call_a_run(kit: Kit) -> None:
-    """R012: one entry point covers all."""
+def test_decorator_makes_each_call_a_run(kit: Kit) -> None:
+    """R012."""
 
     async def main() -> None:
         async with kit.hub() as hub:
@@ -164,8 +164,8 @@ def test_a_decorator_makes_each_call_a_run(kit: Kit) -> None:
     asyncio.run(main())
 
 
-def test_a_stream_is_one_run_whoever_reads_it(kit: Kit) -> None:
-    """E05: an async generator whose steps are taken by other tasks, and one that is not read to its end."""
+def test_async_generator_is_one_run_across_tasks(kit: Kit) -> None:
+    """E05: other tasks take the steps, and one generator is not read to its end."""
 
     async def main() -> None:
         async with kit.hub() as hub:
@@ -183,7 +183,7 @@ def test_a_stream_is_one_run_whoever_reads_it(kit: Kit) -> None:
             assert [await asyncio.create_task(step()) for _ in range(3)] == [1, 2, 3]
             with pytest.raises(StopAsyncIteration):
                 await pieces.__anext__()
-            await asyncio.to_thread(kit.gone)
+            await asyncio.to_thread(kit.wait_until_gone)
             async with hub.session("mine") as mine:
                 async for piece in stream():
                     assert piece == 1, "it joins the session that it is read in"
@@ -197,8 +197,8 @@ def test_a_stream_is_one_run_whoever_reads_it(kit: Kit) -> None:
     asyncio.run(main())
 
 
-def test_sub_agents_share_isolate_or_do_without(kit: Kit) -> None:
-    """R009: «share the cart, isolate the browser» is one line."""
+def test_sub_agents_inherit_isolate_or_are_denied(kit: Kit) -> None:
+    """R009."""
 
     async def main() -> None:
         async with stayput.Hub.from_config(kit.config(cart=kit.entry())) as hub:
@@ -223,8 +223,8 @@ def test_sub_agents_share_isolate_or_do_without(kit: Kit) -> None:
     asyncio.run(main())
 
 
-def test_one_run_is_entered_by_two_tasks(kit: Kit) -> None:
-    """Each has its own: whoever is done first ends what is its own."""
+def test_two_tasks_enter_one_run_object_as_separate_runs(kit: Kit) -> None:
+    """The task that is done first ends only its own run."""
 
     async def main() -> None:
         async with kit.hub() as hub:
@@ -247,7 +247,7 @@ def test_one_run_is_entered_by_two_tasks(kit: Kit) -> None:
     asyncio.run(main())
 
 
-def test_leaving_restores_what_was_before(kit: Kit) -> None:
+def test_leaving_restores_the_outer_scope(kit: Kit) -> None:
     """R082."""
 
     async def main() -> None:
@@ -261,7 +261,7 @@ def test_leaving_restores_what_was_before(kit: Kit) -> None:
     asyncio.run(main())
 
 
-def test_two_hubs_have_scopes_of_their_own(kit: Kit) -> None:
+def test_hubs_have_separate_scopes(kit: Kit) -> None:
     async def main() -> None:
         async with kit.hub() as one, kit.hub() as two, one.run():
             with pytest.raises(stayput.NoSession):
@@ -272,8 +272,8 @@ def test_two_hubs_have_scopes_of_their_own(kit: Kit) -> None:
     asyncio.run(main())
 
 
-def test_what_is_never_left_goes_with_its_last_user(kit: Kit) -> None:
-    """Also if it was the first that its loop heard of us: the loop keeps no context."""
+def test_run_that_is_never_left_ends_with_its_last_user(kit: Kit) -> None:
+    """Also if it was the first caller of its loop: the loop keeps no context."""
 
     async def main() -> None:
         async with kit.hub() as hub:
@@ -285,13 +285,13 @@ def test_what_is_never_left_goes_with_its_last_user(kit: Kit) -> None:
 
             await asyncio.create_task(careless())
             gc.collect()
-            await asyncio.to_thread(kit.gone)
+            await asyncio.to_thread(kit.wait_until_gone)
 
     asyncio.run(main())
 
 
-def test_opened_here_and_closed_there(kit: Kit) -> None:
-    """E21: on another task, on another loop, in another thread: no error, no leak."""
+def test_session_is_closed_in_another_task_loop_or_thread(kit: Kit) -> None:
+    """E21: without error or leak."""
     hub = kit.hub()
 
     async def open_it(session: stayput.Session) -> None:
@@ -307,18 +307,18 @@ def test_opened_here_and_closed_there(kit: Kit) -> None:
         await asyncio.create_task(close_it(session))
 
     asyncio.run(other_task())
-    kit.gone()
+    kit.wait_until_gone()
     session = hub.session()
     asyncio.run(open_it(session))
-    assert len(kit.alive()) == 1, "it outlives the loop that it was opened on"
+    assert len(kit.processes()) == 1, "it outlives the loop that it was opened on"
     asyncio.run(close_it(session))
-    kit.gone()
+    kit.wait_until_gone()
     session = hub.session()
     asyncio.run(open_it(session))
     thread = threading.Thread(target=lambda: asyncio.run(close_it(session)))
     thread.start()
     thread.join()
-    kit.gone()
+    kit.wait_until_gone()
 
     async def run() -> None:
         runs = hub.run()
