@@ -19,7 +19,7 @@ from test_langchain import by_name, count_with, odd, texts, thread
 
 import stayput
 from stayput.langchain import MultiServerMCPClient, load_mcp_tools
-from stayput.langchain._connections import config
+from stayput.langchain._connections import to_config
 
 
 def stdio(kit: Kit) -> dict[str, Any]:
@@ -125,7 +125,7 @@ def test_connections_are_converted_to_configuration(tmp_path: Path) -> None:
         "c": {"url": "http://c", "stayput": {"isolation": "shared"}},
         "d": {"command": "z", "args": []},
     }
-    assert config(given)["mcpServers"] == {
+    assert to_config(given)["mcpServers"] == {
         "a": {"type": "stdio", "command": "x", "args": ["y"], "cwd": str(tmp_path)},
         "b": {"type": "http", "url": "http://b"},
         "c": {"type": "http", "url": "http://c", "stayput": {"isolation": "shared"}},
@@ -138,7 +138,7 @@ def test_connections_are_converted_to_configuration(tmp_path: Path) -> None:
     ]
     for wrong, word in wrongs:
         with pytest.raises(stayput.ConfigError, match=word):
-            config({"it": wrong})
+            to_config({"it": wrong})
     with pytest.raises(stayput.InvalidInput, match="interceptors"):
         MultiServerMCPClient({}, tool_interceptors=[print])  # type: ignore[arg-type]
 

@@ -103,9 +103,9 @@ def test_default_session_takes_calls_without_a_session(kit: Kit) -> None:
         async with kit.hub() as hub:
             with pytest.raises(stayput.NoSession, match=r"belongs to no session: .* after `hub\.enable_default_session\(\)`$"):
                 await count(hub)
-            automatic = await hub.enable_default_session()
-            assert automatic.name is not None and automatic.name.startswith("auto_")
-            assert (await hub.enable_default_session()).id == automatic.id
+            default = await hub.enable_default_session()
+            assert default.name is not None and default.name.startswith("auto_")
+            assert (await hub.enable_default_session()).id == default.id
             assert [await count(hub), await count(hub)] == [1, 2]
             async with hub.session("ambient"):
                 assert await count(hub) == 1

@@ -155,11 +155,9 @@ impl fmt::Display for StateLost {
         };
         match &self.server {
             Some(server) => write!(f, "the state of `{server}` was lost ({})", self.reason)?,
-            None => {
-                write!(f, "the state of everything in this session was lost ({})", self.reason)?
-            }
+            None => write!(f, "everything in this session was lost ({})", self.reason)?,
         }
-        write!(f, ", and the next call runs on a fresh one; {ran}")
+        write!(f, ", and the next call runs on a fresh state; {ran}")
     }
 }
 

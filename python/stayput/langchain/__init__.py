@@ -14,7 +14,7 @@ try:
 except ImportError as error:
     raise ImportError("`stayput.langchain` needs LangChain: pip install 'stayput[langchain]'") from error
 
-from ._blocks import Artifact, blocks
+from ._blocks import Artifact, content_blocks
 from ._client import MultiServerMCPClient, ServerSession, load_mcp_tools
 from ._resolver import Key
 from ._tool import SessionTool, ToolFailed
@@ -30,6 +30,6 @@ __all__ = [
     "SessionTool",
     "ToolFailed",
     "as_tools",
-    "blocks",
+    "content_blocks",
     "load_mcp_tools",
 ]

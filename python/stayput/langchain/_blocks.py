@@ -26,22 +26,22 @@ class Artifact(TypedDict):
     """Whether the state was lost before the call, so that it ran on a fresh one."""
 
 
-def blocks(result: ToolResult) -> list[Block]:
+def content_blocks(result: ToolResult) -> list[Block]:
     """Converts the content of a result to content blocks. The list is never empty, because some providers refuse an
     empty message.
 
-    >>> blocks(ToolResult('{"content": [{"type": "image", "data": "aGk=", "mimeType": "image/png"}]}'))
+    >>> content_blocks(ToolResult('{"content": [{"type": "image", "data": "aGk=", "mimeType": "image/png"}]}'))
     [{'type': 'image', 'base64': 'aGk=', 'mime_type': 'image/png'}]
-    >>> blocks(ToolResult('{"content": [], "structuredContent": {"count": 3}}'))
+    >>> content_blocks(ToolResult('{"content": [], "structuredContent": {"count": 3}}'))
     [{'type': 'text', 'text': '{"count": 3}'}]
     """
-    found = [block(piece) for piece in result.content]
+    found = [content_block(piece) for piece in result.content]
     if not found and result.structured is not None:
         found = [_text(json.dumps(result.structured, ensure_ascii=False))]
     return found or [_text("(no output)")]
 
 
-def block(piece: Mapping[str, Any]) -> Block:
+def content_block(piece: Mapping[str, Any]) -> Block:
     """Converts one block. A type that LangChain does not have becomes a text with the whole JSON."""
     make = _KINDS.get(str(piece.get("type")))
     return _text(json.dumps(piece, ensure_ascii=False)) if make is None else make(piece)

@@ -16,8 +16,8 @@ from langchain_core.tools import BaseTool
 from .._errors import InvalidInput
 from .._async import Hub, Session
 from .._types import Prompt, Resource, Tool, ToolResult
-from ._blocks import block
-from ._connections import config
+from ._blocks import content_block
+from ._connections import to_config
 from ._resolver import Key, SessionResolver
 from ._tools import build_tools
 
@@ -118,7 +118,7 @@ class MultiServerMCPClient:
     def _ensure_hub(self) -> tuple[Hub, Session]:
         with self._building:
             if self._built is None:
-                hub = Hub.from_config(config(self.connections), **self._settings)
+                hub = Hub.from_config(to_config(self.connections), **self._settings)
                 self._built = hub, hub.session()
             return self._built
 
@@ -194,7 +194,7 @@ def _items(result: ToolResult, what: str) -> list[dict[str, Any]]:
 
 def _message(message: Mapping[str, Any]) -> HumanMessage | AIMessage:
     piece: Mapping[str, Any] = message.get("content") or {}
-    content: Any = piece.get("text", "") if piece.get("type") == "text" else [block(piece)]
+    content: Any = piece.get("text", "") if piece.get("type") == "text" else [content_block(piece)]
     return AIMessage(content=content) if message.get("role") == "assistant" else HumanMessage(content=content)
 
 

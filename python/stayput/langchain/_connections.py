@@ -26,10 +26,10 @@ _SUPPORTED_KEYS = {
 }
 
 
-def config(connections: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+def to_config(connections: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     """Converts connections to `mcpServers`.
 
-    >>> config({"math": {"transport": "streamable_http", "url": "http://127.0.0.1:8000/mcp", "timeout": 5}})
+    >>> to_config({"math": {"transport": "streamable_http", "url": "http://127.0.0.1:8000/mcp", "timeout": 5}})
     {'mcpServers': {'math': {'type': 'http', 'url': 'http://127.0.0.1:8000/mcp'}}}
     """
     return {"mcpServers": {name: _entry(name, connection) for name, connection in connections.items()}}

@@ -21,7 +21,7 @@ from .._errors import (
     InputRequired,
 )
 from .._types import Tool, ToolResult
-from ._blocks import Artifact, Block, blocks
+from ._blocks import Artifact, Block, content_blocks
 from ._resolver import SessionResolver
 
 MODEL_ERRORS = (StateLost, ProtocolError, CallFailed, ServerFailed, AtCapacity, AccessDenied, InputRequired)
@@ -76,7 +76,7 @@ class SessionTool(BaseTool):
         return self._convert(result)
 
     def _convert(self, result: ToolResult) -> tuple[list[Block], Artifact]:
-        content = blocks(result)
+        content = content_blocks(result)
         if result.after_loss:
             content.insert(0, {"type": "text", "text": _AFTER_LOSS.format(self.server)})
         if result.is_error:
