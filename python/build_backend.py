@@ -1,4 +1,4 @@
-"""Builds the wheel: maturin does, and before it the program `stayput` is built and laid where maturin finds it."""
+"""Build backend: builds the program `stayput`, copies it to where maturin packs it, and calls maturin."""
 
 from __future__ import annotations
 
@@ -22,51 +22,51 @@ from maturin import prepare_metadata_for_build_wheel as prepare_metadata_for_bui
 HERE = Path(__file__).parent
 GATEWAY = HERE.parent / "crates" / "gateway" / "Cargo.toml"
 SCRIPTS = HERE / "stayput.data" / "scripts"
-# maturin wants it to be there also when it only asks what there is to build.
+# maturin requires the folder even when it only reads the metadata.
 SCRIPTS.mkdir(parents=True, exist_ok=True)
 
 
 def build_wheel(wheel_directory: str, config_settings: Any = None, metadata_directory: str | None = None) -> str:
-    lay_program()
+    copy_program()
     name: str = maturin.build_wheel(wheel_directory, config_settings, metadata_directory)
     return name
 
 
 def build_editable(wheel_directory: str, config_settings: Any = None, metadata_directory: str | None = None) -> str:
-    lay_program()
+    copy_program()
     name: str = maturin.build_editable(wheel_directory, config_settings, metadata_directory)
     return name
 
 
 def build_sdist(sdist_directory: str, config_settings: Any = None) -> str:
     if not GATEWAY.exists():
-        raise RuntimeError("an archive is made in a checkout, and this is none")
+        raise RuntimeError("a source archive can only be built in a checkout")
     return archive.write(sdist_directory)
 
 
-def lay_program() -> None:
-    """Builds the program in the profile of the wheel. What is in STAYPUT_PROGRAM is taken as it is."""
+def copy_program() -> None:
+    """Builds the program in the profile of the wheel, or uses the file of STAYPUT_PROGRAM, and copies it."""
     given = os.environ.get("STAYPUT_PROGRAM")
-    program = Path(given) if given else built(profile())
+    program = Path(given) if given else build_program(profile())
     SCRIPTS.mkdir(parents=True, exist_ok=True)
-    # Another build may be reading the one that is there.
-    fresh = SCRIPTS / f".stayput.{os.getpid()}"
-    shutil.copy2(program, fresh)
+    # Replaced at once, because another build may be reading the old file.
+    temporary = SCRIPTS / f".stayput.{os.getpid()}"
+    shutil.copy2(program, temporary)
     if "--strip" in pep517_args() or profile() == "release":
-        subprocess.run(["strip", str(fresh)], check=False)
-    fresh.replace(SCRIPTS / "stayput")
+        subprocess.run(["strip", str(temporary)], check=False)
+    temporary.replace(SCRIPTS / "stayput")
 
 
-def built(profile: str) -> Path:
+def build_program(profile: str) -> Path:
     if not GATEWAY.exists():
         raise RuntimeError(
-            "the sources of the program `stayput` are not here: make the archive with `python -m build --sdist ./python`, "
+            "the sources of the program `stayput` are missing: build the archive with `python -m build --sdist ./python`, "
             "not with `maturin sdist`, which leaves them out"
         )
     command = ["cargo", "build", "--locked", "--manifest-path", str(GATEWAY)]
     command += ["--bin", "stayput", "--profile", profile, "--message-format", "json-render-diagnostics"]
-    made = subprocess.run(command, check=True, stdout=subprocess.PIPE, stderr=sys.stderr).stdout
-    for line in made.splitlines():
+    output = subprocess.run(command, check=True, stdout=subprocess.PIPE, stderr=sys.stderr).stdout
+    for line in output.splitlines():
         program = json.loads(line).get("executable")
         if program:
             return Path(program)

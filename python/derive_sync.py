@@ -1,7 +1,7 @@
-"""Makes `stayput/sync` from `stayput/_face`: the same face without `await`.
+"""Generates `stayput/sync` from `stayput/_async`: the same API without `await`.
 
-python derive_sync.py            writes them
-python derive_sync.py --check    says whether they are as they should be
+python derive_sync.py            writes the files
+python derive_sync.py --check    fails if a file is out of date
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from pathlib import Path
 
 HERE = Path(__file__).parent / "stayput"
 
-# In this order.
-WORDS = [
+# Applied in this order.
+REPLACEMENTS = [
     (r"\basync (def|with|for)\b", r"\1"),
     (r"\bawait\s+", ""),
     (r"\b__aenter__\b", "__enter__"),
@@ -28,32 +28,32 @@ WORDS = [
 ]
 
 
-def derived() -> dict[str, str]:
-    """What should be in each file."""
-    return {path.name: twin(path) for path in sorted((HERE / "_face").glob("*.py"))}
+def generate_all() -> dict[str, str]:
+    """Returns the text of each file by name."""
+    return {path.name: generate(path) for path in sorted((HERE / "_async").glob("*.py"))}
 
 
-def twin(path: Path) -> str:
-    """The same without `await`."""
+def generate(path: Path) -> str:
+    """Returns the text of a file without `await`."""
     text = path.read_text()
-    for pattern, replacement in WORDS:
+    for pattern, replacement in REPLACEMENTS:
         text = re.sub(pattern, replacement, text)
     if path.name == "__init__.py":
-        text = re.sub(r'\A""".*?"""', '"""Hubs and sessions, without `await`."""', text, count=1)
-    made = f"# Made from `_face/{path.name}` by `derive_sync.py`; change that one.\n"
-    return made + text
+        text = re.sub(r'\A""".*?"""', '"""Hubs and sessions without `await`."""', text, count=1)
+    header = f"# Generated from `_async/{path.name}` by `derive_sync.py`; edit that file.\n"
+    return header + text
 
 
 def main() -> int:
     target = HERE / "sync"
     if "--check" not in sys.argv[1:]:
         target.mkdir(exist_ok=True)
-        for name, text in derived().items():
+        for name, text in generate_all().items():
             (target / name).write_text(text)
         return 0
-    if {path.name: path.read_text() for path in target.glob("*.py")} == derived():
+    if {path.name: path.read_text() for path in target.glob("*.py")} == generate_all():
         return 0
-    sys.stderr.write("stayput/sync is not what derive_sync.py makes of stayput/_face: run it\n")
+    sys.stderr.write("stayput/sync is out of date: run derive_sync.py\n")
     return 1
 
 

@@ -1,4 +1,4 @@
-//! What happens to sessions.
+//! Events of sessions, for Python.
 
 use std::{fmt, sync::Arc};
 
@@ -6,44 +6,44 @@ use pyo3::prelude::*;
 use stayput::Event;
 use tokio::sync::Mutex;
 
-use crate::{keep::Keep, op::Op, value::Value};
+use crate::{operation::Operation, shared_hub::SharedHub, value::IntoPython};
 
-/// What happens from now on.
+/// Subscription to events.
 #[pyclass(frozen, module = "stayput._core")]
 pub(crate) struct Events {
     events: Arc<Mutex<stayput::Events>>,
-    keep: Arc<Keep>,
+    shared: Arc<SharedHub>,
 }
 
 impl Events {
-    pub(crate) fn new(keep: &Arc<Keep>, events: stayput::Events) -> Self {
-        Self { events: Arc::new(Mutex::new(events)), keep: keep.clone() }
+    pub(crate) fn new(shared: &Arc<SharedHub>, events: stayput::Events) -> Self {
+        Self { events: Arc::new(Mutex::new(events)), shared: shared.clone() }
     }
 }
 
 #[pymethods]
 impl Events {
-    /// What happens next; nothing when the hub was closed.
-    fn next(&self) -> Op {
-        let (events, mut over) = (self.events.clone(), self.keep.over.subscribe());
-        Op::new(&self.keep, None, async move {
+    /// Waits for the next event. Returns `None` when the hub is closed.
+    fn next(&self) -> Operation {
+        let (events, mut closed) = (self.events.clone(), self.shared.closed.subscribe());
+        Operation::new(&self.shared, None, async move {
             let mut events = events.lock().await;
-            Ok(Next(tokio::select! {
+            Ok(NextEvent(tokio::select! {
                 biased;
                 event = events.next() => event,
-                _ = over.wait_for(|over| *over) => None,
+                _ = closed.wait_for(|closed| *closed) => None,
             }))
         })
     }
 }
 
-struct Next(Option<Event>);
+struct NextEvent(Option<Event>);
 
-impl Value for Next {
-    /// Kind, session, server, generation, reason.
+impl IntoPython for NextEvent {
+    /// Tuple of kind, session, server, generation and reason.
     fn into_python(self, py: Python<'_>) -> PyResult<Py<PyAny>> {
-        type Told = (&'static str, String, Option<String>, Option<u64>, Option<&'static str>);
-        let told: Told = match self.0 {
+        type Tuple = (&'static str, String, Option<String>, Option<u64>, Option<&'static str>);
+        let tuple: Tuple = match self.0 {
             Some(Event::Linked { session, server, generation }) => {
                 ("linked", session.to_string(), Some(server), Some(generation.0), None)
             }
@@ -54,7 +54,7 @@ impl Value for Next {
             Some(_) => ("unknown", String::new(), None, None, None),
             None => return Ok(py.None()),
         };
-        Ok(told.into_pyobject(py)?.into_any().unbind())
+        Ok(tuple.into_pyobject(py)?.into_any().unbind())
     }
 }
 

@@ -1,4 +1,4 @@
-//! The hub, as Python holds it.
+//! Hub, for Python.
 
 use std::{
     fmt,
@@ -10,31 +10,31 @@ use std::{
 use pyo3::prelude::*;
 use serde_json::value::RawValue;
 use stayput::{
-    Automatic, Error, Expiry, Handlers, Limits, Ticket,
-    by_hand::{self, List},
+    DefaultSessionOptions, Error, Expiry, Handlers, Limits, Ticket,
+    ffi::{self, ListKind},
 };
 
 use crate::{
-    error::raised,
+    error::to_exception,
     event::Events,
-    keep::{Here, Keep, Last, seconds},
-    message::{CALLER, What},
-    op::Op,
-    question::handlers,
-    scope::{Around, Run, Scope},
-    session::{On, Opened, Session},
-    value::Value,
+    message::{CALLER, Payload},
+    operation::Operation,
+    scope::{Run, Scope, ScopeArg},
+    server_request::handlers,
+    session::{OpenedSession, Session, SessionArg},
+    shared_hub::{FallbackCaller, ProcessLocal, SharedHub, seconds},
+    value::IntoPython,
 };
 
-/// The servers that are configured, and the sessions on them, for one agent.
+/// The configured servers and the sessions on them, for one agent.
 #[pyclass(frozen, module = "stayput._core")]
 pub(crate) struct Hub {
-    hub: Here<stayput::Hub>,
-    // Last: what is above belongs to it.
-    keep: Arc<Keep>,
+    hub: ProcessLocal<stayput::Hub>,
+    // Last field, so that it is dropped last: the others belong to this hub.
+    shared: Arc<SharedHub>,
 }
 
-/// What a hub is made from, beside its servers.
+/// Settings of a hub, except its servers.
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
 struct Settings {
@@ -44,7 +44,7 @@ struct Settings {
     lifetime: Option<f64>,
     processes: Option<usize>,
     links: Option<usize>,
-    patience: Option<f64>,
+    capacity_timeout: Option<f64>,
     handlers: Vec<String>,
 }
 
@@ -66,8 +66,8 @@ impl Settings {
         let mut limits = Limits::default();
         limits.processes = self.processes.unwrap_or(limits.processes);
         limits.links = self.links.unwrap_or(limits.links);
-        limits.wait = self.patience.map_or(Ok(limits.wait), seconds)?;
-        // Everything here is one owner's.
+        limits.wait = self.capacity_timeout.map_or(Ok(limits.wait), seconds)?;
+        // A hub has only one owner.
         limits.per_owner.processes = limits.processes;
         limits.per_owner.links = limits.links;
         Ok(builder.limits(limits))
@@ -75,56 +75,60 @@ impl Settings {
 }
 
 impl Hub {
-    fn of(keep: &Arc<Keep>, hub: stayput::Hub) -> Self {
-        Self { hub: Here::new(hub), keep: keep.clone() }
+    fn of(shared: &Arc<SharedHub>, hub: stayput::Hub) -> Self {
+        Self { hub: ProcessLocal::new(hub), shared: shared.clone() }
     }
 
     fn inner(&self) -> PyResult<stayput::Hub> {
-        self.hub.get().cloned().map_err(|error| raised(&error))
+        self.hub.get().cloned().map_err(|error| to_exception(&error))
     }
 
-    /// Something that is asked of it.
-    fn op<T, F>(&self, ask: impl FnOnce(stayput::Hub) -> F) -> PyResult<Op>
+    /// Creates an operation on the hub.
+    fn op<T, F>(&self, ask: impl FnOnce(stayput::Hub) -> F) -> PyResult<Operation>
     where
-        T: Value,
+        T: IntoPython,
         F: Future<Output = Result<T, Error>> + Send + 'static,
     {
-        Ok(Op::new(&self.keep, None, ask(self.inner()?)))
+        Ok(Operation::new(&self.shared, None, ask(self.inner()?)))
     }
 
-    /// A session that is asked for.
-    fn opening<F>(&self, ask: impl FnOnce(stayput::Hub) -> F) -> PyResult<Op>
+    /// Creates an operation that opens a session.
+    fn open_op<F>(&self, ask: impl FnOnce(stayput::Hub) -> F) -> PyResult<Operation>
     where
         F: Future<Output = Result<stayput::Session, Error>> + Send + 'static,
     {
-        let (keep, opening) = (self.keep.clone(), ask(self.inner()?));
-        Ok(Op::new(&self.keep, None, async move { Ok(Opened(keep, opening.await?)) }))
+        let (shared, opening) = (self.shared.clone(), ask(self.inner()?));
+        Ok(Operation::new(
+            &self.shared,
+            None,
+            async move { Ok(OpenedSession(shared, opening.await?)) },
+        ))
     }
 
-    /// Something that is asked in the scope of the caller, on a session if one is named.
-    fn asking<T, F>(
+    /// Creates an operation in the scope of the caller, on a session if one is named.
+    fn op_in_scope<T, F>(
         &self,
-        around: Around<'_>,
-        on: On<'_>,
+        around: ScopeArg<'_>,
+        on: SessionArg<'_>,
         ask: impl FnOnce(stayput::Hub, Option<stayput::Session>) -> F,
-    ) -> PyResult<Op>
+    ) -> PyResult<Operation>
     where
-        T: Value,
+        T: IntoPython,
         F: Future<Output = Result<T, Error>> + Send + 'static,
     {
         let hub = self.inner()?;
         let made = || {
             let session = on.map(|session| session.get().inner()).transpose()?;
             let scope = Scope::of(around)?;
-            Ok(Op::new(&self.keep, scope, ask(hub, session)))
+            Ok(Operation::new(&self.shared, scope, ask(hub, session)))
         };
-        made().map_err(|error: Error| raised(&error))
+        made().map_err(|error: Error| to_exception(&error))
     }
 }
 
 #[pymethods]
 impl Hub {
-    /// A hub with the servers of a file, or of a text that could stand in one.
+    /// Builds a hub with the servers of a file, or of a configuration text.
     #[staticmethod]
     fn build(
         py: Python<'_>,
@@ -139,130 +143,137 @@ impl Hub {
         if let Some((text, origin)) = text {
             builder = builder.config_text(&text, origin);
         }
-        let (number, last) = (Keep::number(), Last::new(Mutex::new(None)));
-        let handlers: Result<Handlers, Error> = handlers(&settings.handlers, number, &last);
-        let handlers = handlers.map_err(|error| raised(&error))?;
+        let (id, fallback) = (SharedHub::next_id(), FallbackCaller::new(Mutex::new(None)));
+        let handlers: Result<Handlers, Error> = handlers(&settings.handlers, id, &fallback);
+        let handlers = handlers.map_err(|error| to_exception(&error))?;
         let builder = settings.apply(builder)?.handlers(handlers);
-        // It can wait for a store.
-        let hub = py.detach(|| builder.build()).map_err(|error| raised(&error))?;
-        let keep = Keep::new(number, hub.clone(), last);
-        Ok(Self::of(&keep, hub))
+        // Building can wait for a store.
+        let hub = py.detach(|| builder.build()).map_err(|error| to_exception(&error))?;
+        let shared = SharedHub::new(id, hub.clone(), fallback);
+        Ok(Self::of(&shared, hub))
     }
 
-    /// The same hub for an agent.
+    /// Returns the same hub for an agent.
     fn agent(&self, name: &str) -> PyResult<Self> {
-        let hub = self.inner()?.agent(name).map_err(|error| raised(&error))?;
-        Ok(Self::of(&self.keep, hub))
+        let hub = self.inner()?.agent(name).map_err(|error| to_exception(&error))?;
+        Ok(Self::of(&self.shared, hub))
     }
 
-    /// The number of the hub, which all its agents share.
+    /// Id of the hub, which all its agents share.
     #[getter]
     fn id(&self) -> u64 {
-        self.keep.id
+        self.shared.id
     }
 
-    /// What was passed over in the configuration.
+    /// Warnings about ignored entries of the configuration.
     fn warnings(&self) -> PyResult<Vec<String>> {
         Ok(self.inner()?.warnings().to_vec())
     }
 
-    /// The names of all servers.
+    /// Names of all servers.
     fn server_names(&self) -> PyResult<Vec<String>> {
         Ok(self.inner()?.server_names())
     }
 
-    /// Adds a server, or replaces one, by a text that could stand in a file.
-    fn add_server(&self, name: String, text: String, origin: PathBuf) -> PyResult<Op> {
+    /// Adds a server, or replaces one, from a configuration entry as text.
+    fn add_server(&self, name: String, text: String, origin: PathBuf) -> PyResult<Operation> {
         self.op(|hub| async move {
             let server = RawValue::from_string(text)
-                .map_err(|error| Error::Invalid(format!("the server is no JSON: {error}")))?;
+                .map_err(|error| Error::InvalidInput(format!("the server is no JSON: {error}")))?;
             hub.add_configured(&name, server, origin).await
         })
     }
 
-    /// Removes a server; whether there was one.
-    fn remove_server(&self, name: String) -> PyResult<Op> {
+    /// Removes a server. Returns whether there was one.
+    fn remove_server(&self, name: String) -> PyResult<Operation> {
         self.op(|hub| async move { Ok(hub.remove_server(&name).await) })
     }
 
-    /// Waits until a server can be used, for at most so many seconds.
-    fn wait_ready(&self, server: String, limit: f64) -> PyResult<Op> {
+    /// Waits until a server can be used, for at most `limit` seconds.
+    fn wait_ready(&self, server: String, limit: f64) -> PyResult<Operation> {
         let limit = seconds(limit)?;
         self.op(|hub| async move { hub.wait_ready(&server, limit).await })
     }
 
-    /// The session of this name, found or made.
-    fn session(&self, name: String) -> PyResult<Op> {
-        self.opening(|hub| async move { hub.session(&name).await })
+    /// Finds the session of this name, or creates it.
+    fn session(&self, name: String) -> PyResult<Operation> {
+        self.open_op(|hub| async move { hub.session(&name).await })
     }
 
-    /// A session without a name.
+    /// Returns a session without a name.
     fn ephemeral(&self) -> PyResult<Session> {
-        Ok(Session::new(&self.keep, self.inner()?.ephemeral()))
+        Ok(Session::new(&self.shared, self.inner()?.ephemeral()))
     }
 
-    /// The session of this name, if there is one.
-    fn find(&self, name: String) -> PyResult<Op> {
-        self.opening(|hub| async move { hub.find(&name).await })
+    /// Finds the session of this name.
+    fn find(&self, name: String) -> PyResult<Operation> {
+        self.open_op(|hub| async move { hub.find(&name).await })
     }
 
-    /// Makes a session under a name that every agent can find.
-    fn global_session(&self, name: String) -> PyResult<Op> {
-        self.opening(|hub| async move { hub.global_session(&name).await })
+    /// Creates a session under a name that every agent can find.
+    fn global_session(&self, name: String) -> PyResult<Operation> {
+        self.open_op(|hub| async move { hub.global_session(&name).await })
     }
 
-    /// The session that some agent made under this name for all.
-    fn find_global(&self, name: String) -> PyResult<Op> {
-        self.opening(|hub| async move { hub.find_global(&name).await })
+    /// Finds a session that an agent created by `global_session`.
+    fn find_global(&self, name: String) -> PyResult<Operation> {
+        self.open_op(|hub| async move { hub.find_global(&name).await })
     }
 
-    /// Goes on with a session of another process.
-    fn resume(&self, ticket: String) -> PyResult<Op> {
-        self.opening(|hub| async move { hub.resume(&Ticket::from_secret(ticket)).await })
+    /// Continues a session of another process.
+    fn resume(&self, ticket: String) -> PyResult<Operation> {
+        self.open_op(|hub| async move { hub.resume(&Ticket::from_secret(ticket)).await })
     }
 
-    /// Calls that belong to no session belong to an automatic one from now on.
-    fn automatic(&self, idle: f64, cleanup: bool, prefix: String) -> PyResult<Op> {
-        let automatic = Automatic { idle: seconds(idle)?, cleanup, prefix };
-        self.opening(|hub| async move { hub.automatic(automatic).await })
+    /// Opens the default session, which takes the calls that belong to no other session.
+    fn enable_default_session(
+        &self,
+        idle: f64,
+        cleanup: bool,
+        prefix: String,
+    ) -> PyResult<Operation> {
+        let options = DefaultSessionOptions { idle: seconds(idle)?, cleanup, prefix };
+        self.open_op(|hub| async move { hub.enable_default_session(options).await })
     }
 
-    /// Calls that belong to no session are errors again.
-    fn manual(&self) -> PyResult<Op> {
-        self.op(|hub| async move { hub.manual().await })
+    /// Ends the default session.
+    fn disable_default_session(&self) -> PyResult<Operation> {
+        self.op(|hub| async move { hub.disable_default_session().await })
     }
 
-    /// The session that is current in a scope, if any is.
+    /// Returns the current session of a scope, if there is one.
     #[pyo3(signature = (around))]
-    fn current(&self, around: Around<'_>) -> PyResult<Option<Session>> {
+    fn current(&self, around: ScopeArg<'_>) -> PyResult<Option<Session>> {
         let hub = self.inner()?;
-        let found = Scope::within(around, || by_hand::session(&hub));
-        let found = found.map_err(|error| raised(&error))?;
-        Ok(found.map(|session| Session::new(&self.keep, session)))
+        let found = Scope::within(around, || ffi::current_session(&hub));
+        let found = found.map_err(|error| to_exception(&error))?;
+        Ok(found.map(|session| Session::new(&self.shared, session)))
     }
 
-    /// Begins a run, or joins the one around.
+    /// Begins a run, or joins the run of the scope.
     #[pyo3(signature = (around))]
-    fn begin(&self, around: Around<'_>) -> PyResult<Run> {
+    fn begin_run(&self, around: ScopeArg<'_>) -> PyResult<Run> {
         let hub = self.inner()?;
-        let run = Scope::within(around, || by_hand::begin(&hub));
-        Ok(Run::new(&self.keep, run.map_err(|error| raised(&error))?))
+        let run = Scope::within(around, || ffi::begin_run(&hub));
+        Ok(Run::new(&self.shared, run.map_err(|error| to_exception(&error))?))
     }
 
-    /// Calls a tool of a server with arguments, which are JSON. The options are a time limit in seconds, whether to begin anew after a loss, and whether
-    /// somebody listens to what the server says meanwhile.
+    /// Calls a tool with JSON arguments. The options are a timeout in seconds, whether to repeat the call after a
+    /// loss, and whether the caller wants notifications.
     fn call(
         &self,
-        around: Around<'_>,
-        on: On<'_>,
-        called: (String, String, String),
+        around: ScopeArg<'_>,
+        on: SessionArg<'_>,
+        request: (String, String, String),
         options: (Option<f64>, bool, bool),
-    ) -> PyResult<Op> {
-        let ((server, tool, arguments), (limit, again, heard)) = (called, options);
+    ) -> PyResult<Operation> {
+        let ((server, tool, arguments), (limit, restart_on_loss, wants_notifications)) =
+            (request, options);
         let limit = limit.map(seconds).transpose()?;
-        self.asking(around, on, |hub, session| async move {
-            let arguments = RawValue::from_string(arguments)
-                .map_err(|error| Error::Invalid(format!("the arguments are no JSON: {error}")))?;
+        self.op_in_scope(around, on, |hub, session| async move {
+            let arguments = RawValue::from_string(arguments).map_err(|error| {
+                Error::InvalidInput(format!("the arguments are no JSON: {error}"))
+            })?;
             let mut call = match session {
                 Some(session) => session.call(&server, &tool, &arguments),
                 None => hub.call(&server, &tool, &arguments),
@@ -270,41 +281,47 @@ impl Hub {
             if let Some(limit) = limit {
                 call = call.timeout(limit);
             }
-            if again {
+            if restart_on_loss {
                 call = call.restart_on_loss();
             }
-            if heard {
-                call = call.on_notification(hear);
+            if wants_notifications {
+                call = call.on_notification(forward_notification);
             }
             call.await
         })
     }
 
-    /// A list of a server: `tools`, `prompts`, `resources` or `templates`, each piece as JSON.
-    fn list(&self, around: Around<'_>, on: On<'_>, server: String, what: &str) -> PyResult<Op> {
-        let what = match what {
-            "tools" => List::Tools,
-            "prompts" => List::Prompts,
-            "resources" => List::Resources,
-            _ => List::Templates,
+    /// Lists `tools`, `prompts`, `resources` or `templates` of a server, each item as JSON.
+    fn list(
+        &self,
+        around: ScopeArg<'_>,
+        on: SessionArg<'_>,
+        server: String,
+        kind: &str,
+    ) -> PyResult<Operation> {
+        let kind = match kind {
+            "tools" => ListKind::Tools,
+            "prompts" => ListKind::Prompts,
+            "resources" => ListKind::Resources,
+            _ => ListKind::Templates,
         };
-        self.asking(around, on, |hub, session| async move {
-            by_hand::list(&hub, session.as_ref(), &server, what).await
+        self.op_in_scope(around, on, |hub, session| async move {
+            ffi::list(&hub, session.as_ref(), &server, kind).await
         })
     }
 
     /// Gets a prompt, as JSON.
     fn prompt(
         &self,
-        around: Around<'_>,
-        on: On<'_>,
-        called: (String, String),
+        around: ScopeArg<'_>,
+        on: SessionArg<'_>,
+        request: (String, String),
         arguments: String,
-    ) -> PyResult<Op> {
-        let (server, name) = called;
-        self.asking(around, on, |hub, session| async move {
+    ) -> PyResult<Operation> {
+        let (server, name) = request;
+        self.op_in_scope(around, on, |hub, session| async move {
             let arguments = RawValue::from_string(arguments)
-                .map_err(|error| Error::Invalid(error.to_string()))?;
+                .map_err(|error| Error::InvalidInput(error.to_string()))?;
             match session {
                 Some(session) => session.prompt(&server, &name, &arguments).await,
                 None => hub.prompt(&server, &name, &arguments).await,
@@ -313,8 +330,14 @@ impl Hub {
     }
 
     /// Reads a resource, as JSON.
-    fn read(&self, around: Around<'_>, on: On<'_>, server: String, uri: String) -> PyResult<Op> {
-        self.asking(around, on, |hub, session| async move {
+    fn read(
+        &self,
+        around: ScopeArg<'_>,
+        on: SessionArg<'_>,
+        server: String,
+        uri: String,
+    ) -> PyResult<Operation> {
+        self.op_in_scope(around, on, |hub, session| async move {
             match session {
                 Some(session) => session.read(&server, &uri).await,
                 None => hub.read(&server, &uri).await,
@@ -322,35 +345,35 @@ impl Hub {
         })
     }
 
-    /// What is known of a server, as text.
-    fn profile(&self, server: String) -> PyResult<Op> {
+    /// Returns the profile of a server as text.
+    fn profile(&self, server: String) -> PyResult<Operation> {
         self.op(|hub| async move { hub.profile(&server).await })
     }
 
-    /// Believes what `profile` said.
-    fn remember(&self, server: String, profile: String) -> PyResult<Op> {
-        self.op(|hub| async move { hub.remember(&server, &profile).await })
+    /// Sets the profile of a server to a text from `profile`.
+    fn set_profile(&self, server: String, profile: String) -> PyResult<Operation> {
+        self.op(|hub| async move { hub.set_profile(&server, &profile).await })
     }
 
-    /// What happens to sessions from now on.
+    /// Subscribes to the events of sessions.
     fn events(&self) -> PyResult<Events> {
-        Ok(Events::new(&self.keep, self.inner()?.events()))
+        Ok(Events::new(&self.shared, self.inner()?.events()))
     }
 
-    /// Closes it under one deadline, in seconds.
-    fn close(&self, limit: f64) -> PyResult<Op> {
-        let (limit, keep): (Duration, _) = (seconds(limit)?, self.keep.clone());
+    /// Closes the hub under one deadline, in seconds.
+    fn close(&self, limit: f64) -> PyResult<Operation> {
+        let (limit, shared): (Duration, _) = (seconds(limit)?, self.shared.clone());
         self.op(|hub| async move {
             let report = hub.close(limit).await;
-            keep.over.send_replace(true);
+            shared.closed.send_replace(true);
             Ok(report)
         })
     }
 }
 
-/// Tells whoever made the call of what the server says meanwhile.
-fn hear(text: &str) {
-    let _ = CALLER.try_with(|caller| caller.tell(What::Heard(text.to_owned())));
+/// Sends a notification of the server to the caller of the current operation.
+fn forward_notification(text: &str) {
+    let _ = CALLER.try_with(|caller| caller.send(Payload::Notification(text.to_owned())));
 }
 
 impl fmt::Debug for Hub {

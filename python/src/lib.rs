@@ -1,20 +1,20 @@
-//! The native half of the Python wheel `stayput`: the hub of the library for agents, with Python holding only keys.
+//! Native half of the Python wheel `stayput`: the hub of the Rust library. Python objects hold only handles.
 //!
-//! Everything lives on the hub's own thread, which never enters the interpreter. What is asked of it is an
-//! [`op::Op`]; what comes back waits in a [`mailbox::Mailbox`] until the event loop of whoever asked fetches it, or
-//! wakes the thread that waits for it. So the lock of the interpreter is never held while something is waited for,
-//! and nothing here can run after the interpreter has ended.
+//! A hub runs on its own thread, which never enters the interpreter. A request to it is an
+//! [`operation::Operation`]; its messages wait in a [`mailbox::Mailbox`] until the caller's event loop fetches
+//! them, or wake the thread that waits for them. So the interpreter lock is never held while something waits, and
+//! nothing here runs after the interpreter has ended.
 
 mod error;
 mod event;
 mod hub;
-mod keep;
 mod mailbox;
 mod message;
-mod op;
-mod question;
+mod operation;
 mod scope;
+mod server_request;
 mod session;
+mod shared_hub;
 mod value;
 
 /// See `_core.pyi`.
@@ -24,11 +24,11 @@ mod _core {
     use crate::{
         event::Events,
         hub::Hub,
-        keep::farewell,
         mailbox::Mailbox,
-        op::Op,
-        question::Question,
+        operation::Operation,
         scope::{Run, Scope},
+        server_request::ServerRequest,
         session::Session,
+        shared_hub::close_all,
     };
 }

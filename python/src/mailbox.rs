@@ -1,4 +1,4 @@
-//! Where what an event loop asked for waits until the loop fetches it.
+//! Mailbox of an event loop: messages wait here until the loop fetches them.
 
 use std::{
     collections::HashMap,
@@ -14,133 +14,136 @@ use std::{
 use pyo3::{PyTraverseError, PyVisit, intern, prelude::*};
 
 use crate::{
-    keep::lock,
-    message::{Caller, Message, Sink, What},
-    op::{Op, Outcome, Running, finished},
-    question::{Asked, Question},
+    message::{Caller, Message, Payload, Sink},
+    operation::{Operation, Outcome, RunningOperation, into_result},
+    server_request::{PendingRequest, ServerRequest},
+    shared_hub::lock,
 };
 
-/// What came for the callers of one event loop. The loop watches its file, and one look fetches everything.
+/// Messages for the callers of one event loop. The loop watches the reading end of a pipe, and fetches all messages
+/// at once.
 #[pyclass(frozen, module = "stayput._core")]
 pub(crate) struct Mailbox {
     queue: Arc<Queue>,
     next: AtomicU64,
-    waiting: Mutex<HashMap<u64, Waiting>>,
-    /// By hub: who answers what a server asks outside any call.
+    pending: Mutex<HashMap<u64, PendingOperation>>,
+    /// Listeners by hub, for requests that servers send outside of calls.
     listeners: Mutex<HashMap<u64, Py<PyAny>>>,
 }
 
-/// A future of the loop, and what it waits for.
-struct Waiting {
+/// Operation that a future of the loop waits for.
+struct PendingOperation {
     future: Py<PyAny>,
     listener: Option<Py<PyAny>>,
-    running: Running,
+    running: RunningOperation,
 }
 
 #[pymethods]
 impl Mailbox {
     #[new]
     fn new() -> PyResult<Self> {
-        let (file, bell) = pipe()?;
-        let post = Post { waiting: Vec::new(), rung: false, bell };
+        let (reader, writer) = pipe()?;
+        let state = QueueState { messages: Vec::new(), signalled: false, writer };
         Ok(Self {
-            queue: Arc::new(Queue { post: Mutex::new(post), file }),
+            queue: Arc::new(Queue { state: Mutex::new(state), reader }),
             next: AtomicU64::new(1),
-            waiting: Mutex::default(),
+            pending: Mutex::default(),
             listeners: Mutex::default(),
         })
     }
 
-    /// The file that can be read when something is there.
+    /// File descriptor that becomes readable when there are messages.
     fn fileno(&self) -> i32 {
-        self.queue.file.as_raw_fd()
+        self.queue.reader.as_raw_fd()
     }
 
-    /// Begins something whose outcome `future` gets. `listener` hears and answers meanwhile.
+    /// Starts an operation whose outcome completes `future`. `listener` gets notifications and requests of servers
+    /// meanwhile.
     fn start(
         &self,
         py: Python<'_>,
-        op: &Bound<'_, Op>,
+        op: &Bound<'_, Operation>,
         future: Py<PyAny>,
         listener: Option<Py<PyAny>>,
     ) -> PyResult<u64> {
         let token = self.next.fetch_add(1, Ordering::Relaxed);
         let (caller, op) = (Caller { sink: self.queue.clone(), token }, op.get());
         if let Some(listener) = &listener {
-            let keep = op.keep();
-            *lock(&keep.last) = Some(Caller { token: 0, ..caller.clone() });
-            let resident = listener.call_method0(py, intern!(py, "resident"))?;
-            let before = lock(&self.listeners).insert(keep.id, resident);
-            // Not under the lock: whatever it held goes with it.
+            let shared = op.shared();
+            *lock(&shared.fallback) = Some(Caller { token: 0, ..caller.clone() });
+            let outside_calls = listener.call_method0(py, intern!(py, "outside_calls"))?;
+            let before = lock(&self.listeners).insert(shared.id, outside_calls);
+            // Dropped after the lock is released, because its destructor may run any code.
             drop(before);
         }
-        let running = op.launch(caller)?;
-        // What it says in between waits until the loop fetches it, which is after this.
-        lock(&self.waiting).insert(token, Waiting { future, listener, running });
+        let running = op.start(caller)?;
+        // Messages that arrive before this line wait in the queue, which only the loop reads, later.
+        lock(&self.pending).insert(token, PendingOperation { future, listener, running });
         Ok(token)
     }
 
-    /// Nobody waits for it any more. What is under way is cancelled.
+    /// Forgets a future that was cancelled, and cancels its operation.
     fn cancel(&self, token: u64) {
-        let waiting = lock(&self.waiting).remove(&token);
-        if let Some(waiting) = waiting {
-            waiting.running.abort();
+        let pending = lock(&self.pending).remove(&token);
+        if let Some(pending) = pending {
+            pending.running.abort();
         }
     }
 
-    /// A future leads to its task, and that to this: who waits on a loop that is gone is found by this alone.
+    /// A future refers to its task, and the task to this mailbox: only the collector can free futures of a closed
+    /// loop.
     #[allow(clippy::needless_pass_by_value, reason = "as PyO3 gives it")]
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
-        // The collector must not wait. What is in use right now is not garbage.
-        if let Ok(waiting) = self.waiting.try_lock() {
-            for one in waiting.values() {
-                visit.call(&one.future)?;
-                visit.call(&one.listener)?;
+        // The collector must not block. A locked map is in use, so it is not garbage.
+        if let Ok(pending) = self.pending.try_lock() {
+            for operation in pending.values() {
+                visit.call(&operation.future)?;
+                visit.call(&operation.listener)?;
             }
         }
         if let Ok(listeners) = self.listeners.try_lock() {
-            for one in listeners.values() {
-                visit.call(one)?;
+            for listener in listeners.values() {
+                visit.call(listener)?;
             }
         }
         Ok(())
     }
 
     fn __clear__(&self) {
-        let waiting = std::mem::take(&mut *lock(&self.waiting));
-        for one in waiting.values() {
-            one.running.abort();
+        let pending = std::mem::take(&mut *lock(&self.pending));
+        for operation in pending.values() {
+            operation.running.abort();
         }
         let listeners = std::mem::take(&mut *lock(&self.listeners));
-        // Not under the locks: whatever they held goes with them.
-        drop((waiting, listeners));
+        // Dropped after the locks are released, because destructors may run any code.
+        drop((pending, listeners));
     }
 
-    /// Gives everything that came to those who wait for it.
+    /// Delivers all messages to their futures and listeners.
     fn drain(&self, py: Python<'_>) -> PyResult<()> {
-        let mut broken = Ok(());
-        for Message { token, what } in self.queue.fetch()? {
-            let given = match what {
-                What::Done(done) => self.done(py, token, done),
-                What::Asked(asked) => self.asked(py, token, asked),
-                What::Heard(text) => self.heard(py, token, &text),
+        let mut result = Ok(());
+        for Message { token, payload } in self.queue.fetch()? {
+            let delivered = match payload {
+                Payload::Done(done) => self.complete(py, token, done),
+                Payload::Request(request) => self.deliver_request(py, token, request),
+                Payload::Notification(text) => self.deliver_notification(py, token, &text),
             };
-            // The others wait for theirs all the same.
-            broken = broken.and(given);
+            // An error of one delivery does not affect the others.
+            result = result.and(delivered);
         }
-        broken
+        result
     }
 }
 
 impl Mailbox {
-    fn done(&self, py: Python<'_>, token: u64, done: Outcome) -> PyResult<()> {
-        // Cancelled meanwhile.
-        let Some(waiting) = lock(&self.waiting).remove(&token) else { return Ok(()) };
-        let future = waiting.future.bind(py);
+    fn complete(&self, py: Python<'_>, token: u64, done: Outcome) -> PyResult<()> {
+        // The future was cancelled.
+        let Some(pending) = lock(&self.pending).remove(&token) else { return Ok(()) };
+        let future = pending.future.bind(py);
         if future.call_method0(intern!(py, "done"))?.is_truthy()? {
             return Ok(());
         }
-        match finished(py, done) {
+        match into_result(py, done) {
             Ok(value) => future.call_method1(intern!(py, "set_result"), (value,))?,
             Err(error) => {
                 future.call_method1(intern!(py, "set_exception"), (error.into_value(py),))?
@@ -150,58 +153,58 @@ impl Mailbox {
     }
 
     fn listener(&self, py: Python<'_>, token: u64) -> Option<Py<PyAny>> {
-        let waiting = lock(&self.waiting);
-        waiting.get(&token)?.listener.as_ref().map(|listener| listener.clone_ref(py))
+        let pending = lock(&self.pending);
+        pending.get(&token)?.listener.as_ref().map(|listener| listener.clone_ref(py))
     }
 
-    fn asked(&self, py: Python<'_>, token: u64, asked: Asked) -> PyResult<()> {
-        let of_hub = || lock(&self.listeners).get(&asked.hub).map(|it| it.clone_ref(py));
-        // Without one it is dropped, and so refused.
-        if let Some(listener) = self.listener(py, token).or_else(of_hub) {
-            listener.call_method1(py, intern!(py, "ask"), (Question::new(asked),))?;
+    fn deliver_request(&self, py: Python<'_>, token: u64, request: PendingRequest) -> PyResult<()> {
+        let hub_listener = || lock(&self.listeners).get(&request.hub).map(|it| it.clone_ref(py));
+        // Dropping the request refuses it.
+        if let Some(listener) = self.listener(py, token).or_else(hub_listener) {
+            listener.call_method1(py, intern!(py, "on_request"), (ServerRequest::new(request),))?;
         }
         Ok(())
     }
 
-    fn heard(&self, py: Python<'_>, token: u64, text: &str) -> PyResult<()> {
+    fn deliver_notification(&self, py: Python<'_>, token: u64, text: &str) -> PyResult<()> {
         if let Some(listener) = self.listener(py, token) {
-            listener.call_method1(py, intern!(py, "hear"), (text,))?;
+            listener.call_method1(py, intern!(py, "on_notification"), (text,))?;
         }
         Ok(())
     }
 }
 
-/// What came and was not fetched.
+/// Messages that were not fetched yet.
 struct Queue {
-    post: Mutex<Post>,
-    file: PipeReader,
+    state: Mutex<QueueState>,
+    reader: PipeReader,
 }
 
-struct Post {
-    waiting: Vec<Message>,
-    /// Whether there is a byte in the file.
-    rung: bool,
-    bell: PipeWriter,
+struct QueueState {
+    messages: Vec<Message>,
+    /// Whether there is a byte in the pipe.
+    signalled: bool,
+    writer: PipeWriter,
 }
 
 impl Queue {
     fn fetch(&self) -> PyResult<Vec<Message>> {
-        let mut post = lock(&self.post);
-        if post.rung {
-            // It is there: it was written under the same lock.
-            (&self.file).read_exact(&mut [0])?;
-            post.rung = false;
+        let mut state = lock(&self.state);
+        if state.signalled {
+            // The byte is there, because it was written under the same lock.
+            (&self.reader).read_exact(&mut [0])?;
+            state.signalled = false;
         }
-        Ok(std::mem::take(&mut post.waiting))
+        Ok(std::mem::take(&mut state.messages))
     }
 }
 
 impl Sink for Queue {
     fn put(&self, message: Message) {
-        let mut post = lock(&self.post);
-        post.waiting.push(message);
-        if !post.rung {
-            post.rung = post.bell.write_all(&[1]).is_ok();
+        let mut state = lock(&self.state);
+        state.messages.push(message);
+        if !state.signalled {
+            state.signalled = state.writer.write_all(&[1]).is_ok();
         }
     }
 }

@@ -1,32 +1,32 @@
-//! What the hub's thread tells whoever asked something of it.
+//! Messages from the hub's thread to Python callers.
 
 use std::sync::Arc;
 
-use crate::{op::Outcome, question::Asked};
+use crate::{operation::Outcome, server_request::PendingRequest};
 
-/// Where what is told goes.
+/// Destination of messages.
 pub(crate) trait Sink: Send + Sync {
-    /// Takes it, from any thread, without waiting.
+    /// Accepts a message, from any thread, without blocking.
     fn put(&self, message: Message);
 }
 
-/// Something that was told to one who asked.
+/// Message to the caller of an operation.
 pub(crate) struct Message {
     pub(crate) token: u64,
-    pub(crate) what: What,
+    pub(crate) payload: Payload,
 }
 
-/// What was told.
-pub(crate) enum What {
-    /// That it is over, and how.
+/// Content of a message.
+pub(crate) enum Payload {
+    /// The operation completed.
     Done(Outcome),
-    /// A question that a server has meanwhile.
-    Asked(Asked),
-    /// What a server said meanwhile, a whole notification.
-    Heard(String),
+    /// A server sent a request.
+    Request(PendingRequest),
+    /// A server sent a notification, as JSON.
+    Notification(String),
 }
 
-/// One who asked something.
+/// Caller of an operation.
 #[derive(Clone)]
 pub(crate) struct Caller {
     pub(crate) sink: Arc<dyn Sink>,
@@ -34,12 +34,12 @@ pub(crate) struct Caller {
 }
 
 impl Caller {
-    pub(crate) fn tell(&self, what: What) {
-        self.sink.put(Message { token: self.token, what });
+    pub(crate) fn send(&self, payload: Payload) {
+        self.sink.put(Message { token: self.token, payload });
     }
 }
 
 tokio::task_local! {
-    /// Who asked for what this task does.
+    /// Caller of the operation that the current task runs.
     pub(crate) static CALLER: Caller;
 }

@@ -1,4 +1,4 @@
-//! Scopes and runs, which Python keeps in its own contexts.
+//! Scopes and runs, which Python stores in its context variables.
 
 use std::{
     fmt,
@@ -6,117 +6,117 @@ use std::{
 };
 
 use pyo3::prelude::*;
-use stayput::{Error, SessionId, by_hand};
+use stayput::{Error, SessionId, ffi};
 
 use crate::{
-    error::raised,
-    keep::{Here, Keep, lock},
-    op::Op,
+    error::to_exception,
+    operation::Operation,
+    shared_hub::{ProcessLocal, SharedHub, lock},
 };
 
-/// What a task belongs to.
+/// Scope of a task.
 #[pyclass(frozen, module = "stayput._core")]
 pub(crate) struct Scope {
     session: SessionId,
-    /// Until it was left.
-    scope: Mutex<Option<Here<by_hand::Scope>>>,
-    // Last: what is above belongs to it.
-    keep: Arc<Keep>,
+    /// `None` after it was left.
+    scope: Mutex<Option<ProcessLocal<ffi::Scope>>>,
+    // Last field, so that it is dropped last: the others belong to this hub.
+    shared: Arc<SharedHub>,
 }
 
 impl Scope {
-    pub(crate) fn new(keep: &Arc<Keep>, scope: by_hand::Scope) -> Self {
+    pub(crate) fn new(shared: &Arc<SharedHub>, scope: ffi::Scope) -> Self {
         let session = scope.session();
-        Self { session, scope: Mutex::new(Some(Here::new(scope))), keep: keep.clone() }
+        Self { session, scope: Mutex::new(Some(ProcessLocal::new(scope))), shared: shared.clone() }
     }
 
-    fn inner(&self) -> Result<by_hand::Scope, Error> {
+    fn inner(&self) -> Result<ffi::Scope, Error> {
         match &*lock(&self.scope) {
             Some(scope) => scope.get().cloned(),
-            None => Err(Error::Ended { session: self.session }),
+            None => Err(Error::SessionEnded { session: self.session }),
         }
     }
 
-    /// Makes something inside this scope.
-    pub(crate) fn within<T>(around: Around<'_>, make: impl FnOnce() -> T) -> Result<T, Error> {
+    /// Runs a function inside a scope, if there is one.
+    pub(crate) fn within<T>(around: ScopeArg<'_>, make: impl FnOnce() -> T) -> Result<T, Error> {
         Ok(match Self::of(around)? {
-            Some(scope) => by_hand::within(scope, make),
+            Some(scope) => ffi::within(scope, make),
             None => make(),
         })
     }
 
-    pub(crate) fn of(around: Around<'_>) -> Result<Option<by_hand::Scope>, Error> {
+    pub(crate) fn of(around: ScopeArg<'_>) -> Result<Option<ffi::Scope>, Error> {
         around.map(|scope| scope.get().inner()).transpose()
     }
 
-    /// A sub-agent's scope inside this one.
-    fn sub(&self, make: impl FnOnce() -> Option<by_hand::Scope>) -> Result<Option<Self>, Error> {
-        let made = by_hand::within(self.inner()?, make);
-        Ok(made.map(|scope| Self::new(&self.keep, scope)))
+    /// Creates the scope of a sub-agent inside this one.
+    fn sub(&self, make: impl FnOnce() -> Option<ffi::Scope>) -> Result<Option<Self>, Error> {
+        let made = ffi::within(self.inner()?, make);
+        Ok(made.map(|scope| Self::new(&self.shared, scope)))
     }
 }
 
-/// The scope that something is called in, if there is one.
-pub(crate) type Around<'a> = Option<&'a Bound<'a, Scope>>;
+/// Scope of the caller, if there is one.
+pub(crate) type ScopeArg<'a> = Option<&'a Bound<'a, Scope>>;
 
 #[pymethods]
 impl Scope {
-    /// The id of its session.
+    /// Id of its session.
     #[getter]
     fn session_id(&self) -> String {
         self.session.to_string()
     }
 
-    /// The number of the hub it is of.
+    /// Id of its hub.
     #[getter]
     fn hub_id(&self) -> u64 {
-        self.keep.id
+        self.shared.id
     }
 
-    /// The scope of a sub-agent with a link of its own to a server.
+    /// Creates the scope of a sub-agent with its own link to a server.
     fn isolated(&self, server: &str) -> PyResult<Option<Self>> {
-        self.sub(|| by_hand::isolated(server)).map_err(|error| raised(&error))
+        self.sub(|| ffi::isolated_scope(server)).map_err(|error| to_exception(&error))
     }
 
-    /// The scope of a sub-agent without a server.
+    /// Creates the scope of a sub-agent without access to a server.
     fn denied(&self, server: &str) -> PyResult<Option<Self>> {
-        self.sub(|| by_hand::denied(server)).map_err(|error| raised(&error))
+        self.sub(|| ffi::denied_scope(server)).map_err(|error| to_exception(&error))
     }
 
-    /// Ends what is of this scope alone. Whoever still has it gets nothing more.
+    /// Drops the scope, which ends its own links. Further use is an error.
     fn leave(&self) {
         let left = lock(&self.scope).take();
         drop(left);
     }
 }
 
-/// A run that was begun.
+/// Run that was begun.
 #[pyclass(frozen, module = "stayput._core")]
 pub(crate) struct Run {
-    run: Mutex<Option<Here<by_hand::Run>>>,
-    keep: Arc<Keep>,
+    run: Mutex<Option<ProcessLocal<ffi::Run>>>,
+    shared: Arc<SharedHub>,
 }
 
 impl Run {
-    pub(crate) fn new(keep: &Arc<Keep>, run: by_hand::Run) -> Self {
-        Self { run: Mutex::new(Some(Here::new(run))), keep: keep.clone() }
+    pub(crate) fn new(shared: &Arc<SharedHub>, run: ffi::Run) -> Self {
+        Self { run: Mutex::new(Some(ProcessLocal::new(run))), shared: shared.clone() }
     }
 }
 
 #[pymethods]
 impl Run {
-    /// The scope of all that belongs to it.
+    /// Scope of the run.
     fn scope(&self) -> PyResult<Scope> {
         let run = lock(&self.run);
-        let run = run.as_ref().ok_or(Error::Closed).and_then(Here::get);
-        Ok(Scope::new(&self.keep, run.map_err(|error| raised(&error))?.scope()))
+        let run = run.as_ref().ok_or(Error::HubClosed).and_then(ProcessLocal::get);
+        Ok(Scope::new(&self.shared, run.map_err(|error| to_exception(&error))?.scope()))
     }
 
-    /// Ends it, if it has a session of its own, and waits until nothing is left.
-    fn finish(&self) -> PyResult<Op> {
-        let run = lock(&self.run).take().map(Here::into_inner).transpose();
-        let run = run.map_err(|error| raised(&error))?;
-        Ok(Op::new(&self.keep, None, async move {
+    /// Ends the run if it has its own session, and waits until its links are closed.
+    fn finish(&self) -> PyResult<Operation> {
+        let run = lock(&self.run).take().map(ProcessLocal::into_inner).transpose();
+        let run = run.map_err(|error| to_exception(&error))?;
+        Ok(Operation::new(&self.shared, None, async move {
             match run {
                 Some(run) => run.finish().await,
                 None => Ok(()),

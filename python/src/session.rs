@@ -1,54 +1,54 @@
-//! A session, as Python holds it.
+//! Session, for Python.
 
 use std::{fmt, sync::Arc};
 
 use pyo3::{prelude::*, types::PyTuple};
-use stayput::{Error, by_hand};
+use stayput::{Error, ffi};
 
 use crate::{
-    error::raised,
-    keep::{Here, Keep, seconds},
-    op::Op,
-    question::handlers,
-    scope::{Around, Scope},
-    value::{self, Value},
+    error::to_exception,
+    operation::Operation,
+    scope::{Scope, ScopeArg},
+    server_request::handlers,
+    shared_hub::{ProcessLocal, SharedHub, seconds},
+    value::{self, IntoPython},
 };
 
-/// A session in somebody's hands.
+/// Handle of a session.
 #[pyclass(frozen, module = "stayput._core")]
 pub(crate) struct Session {
-    session: Here<stayput::Session>,
-    // Last: what is above belongs to it.
-    keep: Arc<Keep>,
+    session: ProcessLocal<stayput::Session>,
+    // Last field, so that it is dropped last: the others belong to this hub.
+    shared: Arc<SharedHub>,
 }
 
 impl Session {
-    pub(crate) fn new(keep: &Arc<Keep>, session: stayput::Session) -> Self {
-        Self { session: Here::new(session), keep: keep.clone() }
+    pub(crate) fn new(shared: &Arc<SharedHub>, session: stayput::Session) -> Self {
+        Self { session: ProcessLocal::new(session), shared: shared.clone() }
     }
 
     pub(crate) fn inner(&self) -> Result<stayput::Session, Error> {
         self.session.get().cloned()
     }
 
-    /// Something that is asked of it.
-    fn op<T, F>(&self, ask: impl FnOnce(stayput::Session) -> F) -> PyResult<Op>
+    /// Creates an operation on the session.
+    fn op<T, F>(&self, ask: impl FnOnce(stayput::Session) -> F) -> PyResult<Operation>
     where
-        T: Value,
+        T: IntoPython,
         F: Future<Output = Result<T, Error>> + Send + 'static,
     {
-        let session = self.inner().map_err(|error| raised(&error))?;
-        Ok(Op::new(&self.keep, None, ask(session)))
+        let session = self.inner().map_err(|error| to_exception(&error))?;
+        Ok(Operation::new(&self.shared, None, ask(session)))
     }
 }
 
-/// The session that something is called on, if one is named.
-pub(crate) type On<'a> = Option<&'a Bound<'a, Session>>;
+/// Session that a call names, if any.
+pub(crate) type SessionArg<'a> = Option<&'a Bound<'a, Session>>;
 
-/// A session that was opened, on its way to Python.
-pub(crate) struct Opened(pub(crate) Arc<Keep>, pub(crate) stayput::Session);
+/// Session that was opened, on its way to Python.
+pub(crate) struct OpenedSession(pub(crate) Arc<SharedHub>, pub(crate) stayput::Session);
 
-impl Value for Opened {
+impl IntoPython for OpenedSession {
     fn into_python(self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         let session = Session::new(&self.0, self.1);
         Ok(Py::new(py, session)?.into_any())
@@ -57,56 +57,56 @@ impl Value for Opened {
 
 #[pymethods]
 impl Session {
-    /// Its id, for logs.
+    /// Id, for logs.
     #[getter]
     fn id(&self) -> PyResult<String> {
         let id = self.session.get().map(|session| session.id().to_string());
-        id.map_err(|error| raised(&error))
+        id.map_err(|error| to_exception(&error))
     }
 
-    /// Its scope inside `around`.
+    /// Creates its scope inside `around`.
     #[pyo3(signature = (around))]
-    fn scope(&self, around: Around<'_>) -> PyResult<Scope> {
+    fn scope(&self, around: ScopeArg<'_>) -> PyResult<Scope> {
         let made =
-            self.inner().and_then(|session| Scope::within(around, || by_hand::scope(&session)));
-        Ok(Scope::new(&self.keep, made.map_err(|error| raised(&error))?))
+            self.inner().and_then(|session| Scope::within(around, || ffi::session_scope(&session)));
+        Ok(Scope::new(&self.shared, made.map_err(|error| to_exception(&error))?))
     }
 
-    /// Lets Python answer what servers ask in this session.
+    /// Sets the kinds of requests that Python handlers answer in this session.
     #[allow(clippy::needless_pass_by_value, reason = "as PyO3 gives it")]
     fn set_handlers(&self, kinds: Vec<String>) -> PyResult<()> {
         let set = || {
-            let handlers = handlers(&kinds, self.keep.id, &self.keep.last)?;
-            // A clone is the same session.
+            let handlers = handlers(&kinds, self.shared.id, &self.shared.fallback)?;
+            // The clone shares its handlers with this session.
             drop(self.inner()?.with_handlers(handlers));
             Ok(())
         };
-        set().map_err(|error: Error| raised(&error))
+        set().map_err(|error: Error| to_exception(&error))
     }
 
     /// Opens the link to a server.
-    fn bind(&self, server: String) -> PyResult<Op> {
+    fn bind(&self, server: String) -> PyResult<Operation> {
         self.op(|session| async move { session.bind(&server).await.map(drop) })
     }
 
-    /// What is known of it.
-    fn info(&self) -> PyResult<Op> {
+    /// Returns the details of the session.
+    fn info(&self) -> PyResult<Operation> {
         self.op(|session| async move { session.info().await })
     }
 
-    /// The servers it has links to.
+    /// Names of the servers to which it has a link.
     fn servers(&self) -> PyResult<Vec<String>> {
-        Ok(self.inner().map_err(|error| raised(&error))?.servers())
+        Ok(self.inner().map_err(|error| to_exception(&error))?.servers())
     }
 
-    /// How a server stands in it.
+    /// Returns the state of the link to a server.
     fn status<'py>(&self, py: Python<'py>, server: &str) -> PyResult<Bound<'py, PyTuple>> {
         let status = self.inner().and_then(|session| session.status(server));
-        value::status(py, status.map_err(|error| raised(&error))?)
+        value::status(py, status.map_err(|error| to_exception(&error))?)
     }
 
-    /// Lets a server begin anew; without a name, all that it has links to.
-    fn restart(&self, server: Option<String>) -> PyResult<Op> {
+    /// Closes the link to a server, or all links.
+    fn restart(&self, server: Option<String>) -> PyResult<Operation> {
         self.op(|session| async move {
             match server {
                 Some(server) => session.restart(&server).await,
@@ -115,26 +115,26 @@ impl Session {
         })
     }
 
-    /// Forgets the lists of its servers.
+    /// Clears the cached lists.
     fn clear_cache(&self) -> PyResult<()> {
-        self.inner().map(|session| session.clear_cache()).map_err(|error| raised(&error))
+        self.inner().map(|session| session.clear_cache()).map_err(|error| to_exception(&error))
     }
 
-    /// How long it lives without use, in seconds.
-    fn extend(&self, idle: f64) -> PyResult<Op> {
+    /// Sets the idle time after which it expires, in seconds.
+    fn extend(&self, idle: f64) -> PyResult<Operation> {
         let idle = seconds(idle)?;
         self.op(|session| async move { session.extend(idle).await })
     }
 
-    /// Lets go of it, so that another process can go on with it.
-    fn ticket(&self) -> PyResult<Op> {
+    /// Releases it, and returns a ticket for another process.
+    fn ticket(&self) -> PyResult<Operation> {
         self.op(|session| async move {
             session.into_ticket().await.map(|ticket| ticket.expose().to_owned())
         })
     }
 
-    /// Ends it and everything behind it.
-    fn end(&self) -> PyResult<Op> {
+    /// Ends it and its links.
+    fn end(&self) -> PyResult<Operation> {
         self.op(|session| async move { session.end().await })
     }
 }

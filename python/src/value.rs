@@ -1,62 +1,62 @@
-//! What comes back, as Python has it.
+//! Conversion of results to Python objects.
 
 use pyo3::{
     prelude::*,
     types::{PyList, PyString, PyTuple},
 };
 use serde_json::value::RawValue;
-use stayput::{Info, Reply, Report, Status, ToolResult};
+use stayput::{CallResult, CloseReport, SessionInfo, SessionStatus, ToolResult};
 
-/// Something that becomes a Python object where it is fetched: the hub's thread never enters the interpreter.
-pub(crate) trait Value: Send + 'static {
+/// Result that becomes a Python object on the thread of the caller: the hub's thread never enters the interpreter.
+pub(crate) trait IntoPython: Send + 'static {
     fn into_python(self, py: Python<'_>) -> PyResult<Py<PyAny>>;
 }
 
-impl Value for () {
+impl IntoPython for () {
     fn into_python(self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         Ok(py.None())
     }
 }
 
-impl Value for bool {
+impl IntoPython for bool {
     fn into_python(self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         Ok(self.into_pyobject(py)?.to_owned().into_any().unbind())
     }
 }
 
-impl Value for String {
+impl IntoPython for String {
     fn into_python(self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         Ok(PyString::new(py, &self).into_any().unbind())
     }
 }
 
-impl Value for Vec<String> {
+impl IntoPython for Vec<String> {
     fn into_python(self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         Ok(PyList::new(py, self)?.into_any().unbind())
     }
 }
 
-impl Value for ToolResult {
-    /// What the server wrote, and whether it was after a loss. Nothing of it is decoded here.
+impl IntoPython for ToolResult {
+    /// The raw JSON and `after_loss`. Python decodes the JSON.
     fn into_python(self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         let raw = PyString::new(py, self.raw());
         Ok((raw, self.after_loss()).into_pyobject(py)?.into_any().unbind())
     }
 }
 
-impl Value for Reply {
+impl IntoPython for CallResult {
     fn into_python(self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         Ok(PyString::new(py, self.raw()).into_any().unbind())
     }
 }
 
-impl Value for Vec<Box<RawValue>> {
+impl IntoPython for Vec<Box<RawValue>> {
     fn into_python(self, py: Python<'_>) -> PyResult<Py<PyAny>> {
-        Ok(PyList::new(py, self.iter().map(|one| one.get()))?.into_any().unbind())
+        Ok(PyList::new(py, self.iter().map(|item| item.get()))?.into_any().unbind())
     }
 }
 
-impl Value for Info {
+impl IntoPython for SessionInfo {
     fn into_python(self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         let expires = self.expires.map(|at| at.as_millis());
         let times = (self.created.as_millis(), self.last_used.as_millis(), expires);
@@ -65,24 +65,26 @@ impl Value for Info {
     }
 }
 
-impl Value for Report {
+impl IntoPython for CloseReport {
     fn into_python(self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         let report = (self.opened, self.sessions, self.links, self.killed);
         Ok(report.into_pyobject(py)?.into_any().unbind())
     }
 }
 
-/// How a server stands: in one word, generation, calls in flight, reason, seconds.
-pub(crate) fn status(py: Python<'_>, status: Status) -> PyResult<Bound<'_, PyTuple>> {
-    type Told<'a> = (&'a str, Option<u64>, usize, Option<&'a str>, Option<f64>);
-    let told: Told<'_> = match status {
-        Status::Opening => ("opening", None, 0, None, None),
-        Status::Live { generation, in_flight } => {
+/// Converts a status to a tuple: state, generation, calls in flight, reason, seconds until the next try.
+pub(crate) fn status(py: Python<'_>, status: SessionStatus) -> PyResult<Bound<'_, PyTuple>> {
+    type Tuple<'a> = (&'a str, Option<u64>, usize, Option<&'a str>, Option<f64>);
+    let tuple: Tuple<'_> = match status {
+        SessionStatus::Opening => ("opening", None, 0, None, None),
+        SessionStatus::Live { generation, in_flight } => {
             ("live", Some(generation.0), in_flight, None, None)
         }
-        Status::Over { reason } => ("over", None, 0, Some(reason), None),
-        Status::Resting { pause } => ("resting", None, 0, None, Some(pause.as_secs_f64())),
+        SessionStatus::Closed { reason } => ("closed", None, 0, Some(reason), None),
+        SessionStatus::BackingOff { retry_in } => {
+            ("backing_off", None, 0, None, Some(retry_in.as_secs_f64()))
+        }
         _ => ("unlinked", None, 0, None, None),
     };
-    told.into_pyobject(py)
+    tuple.into_pyobject(py)
 }

@@ -1,4 +1,4 @@
-"""`python -m stayput` is the program `stayput`, which the wheel brings along."""
+"""`python -m stayput` runs the program `stayput`, which is part of the wheel."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from pathlib import Path
 
 
 def program() -> Path:
-    """Where the program is."""
-    places = [
+    """Finds the program."""
+    folders = [
         sysconfig.get_path("scripts"),
         sysconfig.get_path("scripts", scheme=f"{os.name}_user"),
-        # Installed with `--target`, or as a part of something else.
+        # Installed with `--target`, or inside another package.
         str(Path(__file__).parent.parent / "bin"),
         str(Path(sys.executable).parent),
     ]
-    for place in places:
-        found = Path(place) / "stayput"
-        if found.is_file():
-            return found
-    raise FileNotFoundError(f"the program `stayput` is in none of {', '.join(places)}: install the wheel again")
+    for folder in folders:
+        path = Path(folder) / "stayput"
+        if path.is_file():
+            return path
+    raise FileNotFoundError(f"the program `stayput` is in none of {', '.join(folders)}: install the wheel again")
 
 
 def main() -> None:
-    """Becomes the program."""
+    """Replaces this process by the program."""
     path = os.fspath(program())
     os.execv(path, [path, *sys.argv[1:]])
 

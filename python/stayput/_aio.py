@@ -1,4 +1,4 @@
-"""How coroutines wait for what is asked of a hub."""
+"""Operations on a hub for asyncio: waiting, notifications, requests of servers."""
 
 from __future__ import annotations
 
@@ -15,110 +15,110 @@ from typing import Any, Protocol, TypeVar, cast
 from weakref import WeakKeyDictionary
 
 from . import _core
-from ._errors import Invalid
+from ._errors import InvalidInput
 from ._scope import current
 from ._types import Handler, Handlers
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-_boxes: WeakKeyDictionary[asyncio.AbstractEventLoop, _core.Mailbox] = WeakKeyDictionary()
-_making = threading.Lock()
+_mailboxes: WeakKeyDictionary[asyncio.AbstractEventLoop, _core.Mailbox] = WeakKeyDictionary()
+_mailboxes_lock = threading.Lock()
 
 
-def _box(loop: asyncio.AbstractEventLoop) -> _core.Mailbox:
-    box = _core.Mailbox()
-    # In a context of its own: that of the first caller would stay for as long as the loop.
-    Context().run(loop.add_reader, box.fileno(), box.drain)
-    with _making:
-        for other in [other for other in _boxes if other.is_closed()]:
-            # What still waits there keeps its loop.
-            _boxes.pop(other, None)
-        _boxes[loop] = box
-    return box
+def _create_mailbox(loop: asyncio.AbstractEventLoop) -> _core.Mailbox:
+    mailbox = _core.Mailbox()
+    # In an empty context: the loop would keep the first caller's context as long as it exists.
+    Context().run(loop.add_reader, mailbox.fileno(), mailbox.drain)
+    with _mailboxes_lock:
+        for other in [other for other in _mailboxes if other.is_closed()]:
+            # Futures in the mailbox refer to their loop, so a closed loop would never be freed.
+            _mailboxes.pop(other, None)
+        _mailboxes[loop] = mailbox
+    return mailbox
 
 
-def _in_fork() -> None:
-    # There is no thread that would fill the boxes, and the files in them are those of the parent.
-    global _making
-    _making = threading.Lock()
-    _boxes.clear()
+def _reset_after_fork() -> None:
+    # In the child no thread fills the mailboxes, and their pipes are shared with the parent.
+    global _mailboxes_lock
+    _mailboxes_lock = threading.Lock()
+    _mailboxes.clear()
 
 
-os.register_at_fork(after_in_child=_in_fork)
+os.register_at_fork(after_in_child=_reset_after_fork)
 
 
-def _running() -> asyncio.AbstractEventLoop:
+def _running_loop() -> asyncio.AbstractEventLoop:
     try:
         return asyncio.get_running_loop()
     except RuntimeError as error:
-        # `RuntimeError: no running event loop` would leave those who have one, of another kind, at a loss.
-        raise Invalid(
-            "this waits on an event loop of asyncio, and none runs here; with trio, or where there is no loop at all, use "
-            "`stayput.sync`, which has the same methods: `await trio.to_thread.run_sync(work)` keeps the session of the task"
+        # `RuntimeError: no running event loop` would confuse users of another kind of loop.
+        raise InvalidInput(
+            "this needs a running asyncio event loop; with trio, or without a loop, use `stayput.sync`, which has the "
+            "same methods: `await trio.to_thread.run_sync(work)` keeps the session of the task"
         ) from error
 
 
-async def wait(op: _core.Op, listener: Listener | None = None) -> Any:
-    """What comes of it. Cancelled, it is cancelled on the server, too."""
-    loop = _running()
-    box = _boxes.get(loop)
-    if box is None:
-        box = _box(loop)
+async def wait(op: _core.Operation, listener: Listener | None = None) -> Any:
+    """Waits for an operation and returns its result. Cancellation also cancels the call on the server."""
+    loop = _running_loop()
+    mailbox = _mailboxes.get(loop)
+    if mailbox is None:
+        mailbox = _create_mailbox(loop)
     future: asyncio.Future[Any] = loop.create_future()
-    token = box.start(op, future, listener)
+    token = mailbox.start(op, future, listener)
     try:
         return await future
     finally:
         if not future.done() or future.cancelled():
-            box.cancel(token)
+            mailbox.cancel(token)
             if listener is not None:
                 listener.cancel()
 
 
-async def wait_all(ops: Iterable[_core.Op]) -> list[Any]:
-    """What comes of all of them."""
+async def wait_all(ops: Iterable[_core.Operation]) -> list[Any]:
+    """Waits for all operations and returns their results."""
     return await asyncio.gather(*(wait(op) for op in ops))
 
 
 class Listener:
-    """Hears what a server says during a call, and answers what it asks, in the context and on the loop of that call."""
+    """Gets the notifications and requests of a server during a call, in the context and on the loop of that call."""
 
-    __slots__ = ("_context", "_handlers", "_hears", "_loop", "_tasks")
+    __slots__ = ("_context", "_handlers", "_on_notification", "_loop", "_tasks")
 
-    def __init__(self, handlers: Handlers, hears: Callable[[dict[str, Any]], object] | None = None) -> None:
+    def __init__(self, handlers: Handlers, on_notification: Callable[[dict[str, Any]], object] | None = None) -> None:
         self._handlers = handlers
-        self._hears = hears
-        self._loop = _running()
+        self._on_notification = on_notification
+        self._loop = _running_loop()
         self._context = copy_context()
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def resident(self) -> Listener:
-        """Who answers what is asked outside any call: in no context."""
+    def outside_calls(self) -> Listener:
+        """Returns a listener for requests outside of calls, with an empty context."""
         listener = Listener(self._handlers)
         listener._context = Context()
         return listener
 
-    def hear(self, text: str) -> None:
-        """A notification came."""
-        if self._hears is not None:
+    def on_notification(self, text: str) -> None:
+        """Passes a notification to the callback."""
+        if self._on_notification is not None:
             try:
-                self._context.copy().run(self._hears, json.loads(text))
+                self._context.copy().run(self._on_notification, json.loads(text))
             except Exception as error:
-                told = {"message": "what listens to a call failed", "exception": error}
-                self._loop.call_exception_handler(told)
+                context = {"message": "the notification callback of a call failed", "exception": error}
+                self._loop.call_exception_handler(context)
 
-    def ask(self, question: _core.Question) -> None:
-        """A question came."""
-        handler = _handler(self._handlers, question.kind)
+    def on_request(self, request: _core.ServerRequest) -> None:
+        """Starts the handler of a request."""
+        handler = _handler(self._handlers, request.kind)
         if handler is None:
-            question.refuse(f"there is no handler for {question.kind}")
+            request.refuse(f"there is no handler for {request.kind}")
             return
-        task = self._context.copy().run(self._loop.create_task, _answer(handler, question))
+        task = self._context.copy().run(self._loop.create_task, _answer(handler, request))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     def cancel(self) -> None:
-        """The call is over, and nobody wants the answers."""
+        """Cancels the running handlers when the call ends."""
         for task in self._tasks:
             task.cancel()
 
@@ -127,56 +127,56 @@ def _handler(handlers: Handlers, kind: str) -> Handler | None:
     return cast("dict[str, Handler]", handlers).get(kind)
 
 
-async def _answer(handler: Handler, question: _core.Question) -> None:
+async def _answer(handler: Handler, request: _core.ServerRequest) -> None:
     try:
-        answer = handler(json.loads(question.params))
+        answer = handler(json.loads(request.params))
         if inspect.isawaitable(answer):
             answer = await answer
-        question.answer(json.dumps(answer))
+        request.answer(json.dumps(answer))
     except Exception as error:
-        question.refuse(str(error) or type(error).__name__)
+        request.refuse(str(error) or type(error).__name__)
     except BaseException:
-        question.refuse("whoever was asked has gone")
+        request.refuse("the handler was cancelled")
         raise
 
 
-class Entering(Protocol):
-    """Something that is entered and left."""
+class ContextManager(Protocol):
+    """Context manager around a function."""
 
     async def __aenter__(self) -> object: ...
     async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None, /
     ) -> object: ...
 
 
-def decorated(make: Callable[[], Entering], function: F) -> F:
-    """A function, each call of which is inside what `make` makes; of an async generator, each step is."""
+def decorate(make: Callable[[], ContextManager], function: F) -> F:
+    """Wraps a function so that each call runs inside a new context manager; of an async generator, each step does."""
     if inspect.isasyncgenfunction(function):
 
         @functools.wraps(function)
         async def stream(*args: Any, **kwargs: Any) -> AsyncIterator[Any]:
-            # Whoever takes the steps keeps its own scope in between.
+            # Between two steps the consumer has its own scope.
             outer = current.get()
             async with make():
                 inner = current.get()
-                pieces = function(*args, **kwargs)
+                items = function(*args, **kwargs)
                 current.set(outer)
                 try:
                     while True:
                         outer = current.get()
                         current.set(inner)
                         try:
-                            piece = await pieces.__anext__()
+                            item = await items.__anext__()
                         except StopAsyncIteration:
                             return
                         finally:
                             current.set(outer)
-                        yield piece
+                        yield item
                 finally:
                     outer = current.get()
                     current.set(inner)
                     try:
-                        await pieces.aclose()
+                        await items.aclose()
                     finally:
                         current.set(outer)
 

@@ -1,4 +1,4 @@
-"""How threads wait for what is asked of a hub: without the lock of the interpreter, and heeding Ctrl-C."""
+"""Operations on a hub for threads: waiting without the interpreter lock, and with Ctrl-C."""
 
 from __future__ import annotations
 
@@ -19,97 +19,97 @@ from ._types import Handler, Handlers
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-def wait(op: _core.Op, listener: Listener | None = None) -> Any:
-    """What comes of it. Interrupted, it is cancelled on the server, too."""
+def wait(op: _core.Operation, listener: Listener | None = None) -> Any:
+    """Waits for an operation and returns its result. An interrupt also cancels the call on the server."""
     return op.block(listener)
 
 
-def wait_all(ops: Iterable[_core.Op]) -> list[Any]:
-    """What comes of all of them."""
+def wait_all(ops: Iterable[_core.Operation]) -> list[Any]:
+    """Waits for all operations and returns their results."""
     return [wait(op) for op in ops]
 
 
 class Listener:
-    """Hears what a server says during a call, and answers what it asks, on the thread that waits for the call."""
+    """Gets the notifications and requests of a server during a call, on the thread that waits for the call."""
 
-    __slots__ = ("_handlers", "_hears")
+    __slots__ = ("_handlers", "_on_notification")
 
-    def __init__(self, handlers: Handlers, hears: Callable[[dict[str, Any]], object] | None = None) -> None:
+    def __init__(self, handlers: Handlers, on_notification: Callable[[dict[str, Any]], object] | None = None) -> None:
         self._handlers = handlers
-        self._hears = hears
+        self._on_notification = on_notification
 
-    def hear(self, text: str) -> None:
-        """A notification came."""
-        if self._hears is not None:
-            self._hears(json.loads(text))
+    def on_notification(self, text: str) -> None:
+        """Passes a notification to the callback."""
+        if self._on_notification is not None:
+            self._on_notification(json.loads(text))
 
-    def ask(self, question: _core.Question) -> None:
-        """A question came."""
-        handler = cast("dict[str, Handler]", self._handlers).get(question.kind)
+    def on_request(self, request: _core.ServerRequest) -> None:
+        """Runs the handler of a request."""
+        handler = cast("dict[str, Handler]", self._handlers).get(request.kind)
         if handler is None:
-            question.refuse(f"there is no handler for {question.kind}")
+            request.refuse(f"there is no handler for {request.kind}")
             return
         try:
-            answer = handler(json.loads(question.params))
+            answer = handler(json.loads(request.params))
             if inspect.isawaitable(answer):
-                answer = _awaited(answer)
-            question.answer(json.dumps(answer))
+                answer = _run_awaitable(answer)
+            request.answer(json.dumps(answer))
         except Exception as error:
-            question.refuse(str(error) or type(error).__name__)
+            request.refuse(str(error) or type(error).__name__)
 
 
-def _awaited(answer: Awaitable[Mapping[str, Any]]) -> Mapping[str, Any]:
-    """Of a hub that is used both ways. This thread waits, so it has time for a loop; if it has one already, as in a
-    notebook, that stands still, and another thread runs one for it."""
+def _run_awaitable(answer: Awaitable[Mapping[str, Any]]) -> Mapping[str, Any]:
+    """Runs the coroutine of a handler. This thread is blocked anyway, so it runs a loop; if it already has one, as in a
+    notebook, another thread runs it."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:
-        return asyncio.run(_whole(answer))
-    with ThreadPoolExecutor(1) as other:
-        return other.submit(copy_context().run, asyncio.run, _whole(answer)).result()
+        return asyncio.run(_as_coroutine(answer))
+    with ThreadPoolExecutor(1) as executor:
+        return executor.submit(copy_context().run, asyncio.run, _as_coroutine(answer)).result()
 
 
-async def _whole(answer: Awaitable[Mapping[str, Any]]) -> Mapping[str, Any]:
+async def _as_coroutine(answer: Awaitable[Mapping[str, Any]]) -> Mapping[str, Any]:
     return await answer
 
 
-class Entering(Protocol):
-    """Something that is entered and left."""
+class ContextManager(Protocol):
+    """Context manager around a function."""
 
     def __enter__(self) -> object: ...
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None, /
     ) -> object: ...
 
 
-def decorated(make: Callable[[], Entering], function: F) -> F:
-    """A function, each call of which is inside what `make` makes; of a generator, each step is."""
+def decorate(make: Callable[[], ContextManager], function: F) -> F:
+    """Wraps a function so that each call runs inside a new context manager; of a generator, each step does."""
     if inspect.isgeneratorfunction(function):
 
         @functools.wraps(function)
         def stream(*args: Any, **kwargs: Any) -> Iterator[Any]:
-            # Whoever takes the steps keeps its own scope in between.
+            # Between two steps the consumer has its own scope.
             outer = current.get()
             with make():
                 inner = current.get()
-                pieces = function(*args, **kwargs)
+                items = function(*args, **kwargs)
                 current.set(outer)
                 try:
                     while True:
                         outer = current.get()
                         current.set(inner)
                         try:
-                            piece = next(pieces)
+                            item = next(items)
                         except StopIteration:
                             return
                         finally:
                             current.set(outer)
-                        yield piece
+                        yield item
                 finally:
                     outer = current.get()
                     current.set(inner)
                     try:
-                        pieces.close()
+                        items.close()
                     finally:
                         current.set(outer)
 

@@ -1,4 +1,4 @@
-"""What can go wrong. The sentences are those of the library."""
+"""Exceptions. Most messages come from the Rust library."""
 
 from __future__ import annotations
 
@@ -6,42 +6,42 @@ import json
 from typing import Any
 
 __all__ = [
+    "AccessDenied",
     "AtCapacity",
     "CallFailed",
     "CallTimedOut",
     "ConfigError",
-    "Denied",
     "HubClosed",
     "HubForked",
-    "Invalid",
+    "InputRequired",
+    "InvalidInput",
     "NameTaken",
     "NoSession",
-    "Refused",
+    "ProtocolError",
     "ServerFailed",
     "SessionEnded",
     "SessionUnavailable",
     "StateLost",
     "StayputError",
-    "Unanswered",
     "UnknownServer",
     "UnknownSession",
 ]
 
 
 class StayputError(Exception):
-    """Why there is no result. Everything that this package raises is one.
+    """Base of all exceptions of this package.
 
     >>> error = StayputError("it went wrong")
     >>> error.kind, error.may_have_run
-    ('invalid', False)
+    ('invalid_input', False)
     """
 
-    kind: str = "invalid"
-    """What went wrong, in one word for programs."""
+    kind: str = "invalid_input"
+    """Kind of the error, as a stable word for programs."""
     may_have_run: bool = False
-    """Whether the call can have been carried out though there is no result."""
+    """Whether the call may have run though there is no result."""
     server: str | None = None
-    """The server it is about, if it is about one."""
+    """Server that the error concerns, if any."""
 
     def __init__(self, message: str = "", **details: Any) -> None:
         super().__init__(message)
@@ -49,25 +49,25 @@ class StayputError(Exception):
 
 
 class StateLost(StayputError):
-    """What was behind the session is gone. The call was not made, or is not known to have been; the next one runs
-    on a fresh state."""
+    """The state behind the session was lost. The call did not run, unless `may_have_run`; the next one runs on a fresh
+    state."""
 
     generation: int = 0
-    """Counts how often it was lost and begun anew."""
+    """Generation that begins. It counts the losses."""
     reason: str = ""
-    """Why, in one word: `exited`, `verdict`, `expired`, …"""
+    """Reason in one word: `exited`, `verdict`, `expired`, …"""
 
 
 class NoSession(StayputError):
-    """Nothing says which session a call belongs to."""
+    """The call is in no scope, names no session, and there is no default session."""
 
 
 class UnknownServer(StayputError):
     """There is no server of this name."""
 
 
-class Denied(StayputError):
-    """This sub-agent may not use the server, or nobody may use the tool."""
+class AccessDenied(StayputError):
+    """The sub-agent may not use the server, or the configuration does not allow the tool."""
 
 
 class UnknownSession(StayputError):
@@ -75,7 +75,7 @@ class UnknownSession(StayputError):
 
 
 class NameTaken(StayputError):
-    """There is a session of this name already."""
+    """There already is a session of this name."""
 
     name: str = ""
     """The name."""
@@ -85,7 +85,7 @@ class SessionEnded(StayputError):
     """The session was ended."""
 
     session: str = ""
-    """Its id."""
+    """Id of the session."""
 
 
 class HubClosed(StayputError):
@@ -93,85 +93,85 @@ class HubClosed(StayputError):
 
 
 class HubForked(StayputError):
-    """The hub is of the process that this one was forked from. Build another one here."""
+    """The hub belongs to the process that this one was forked from. Build another one here."""
 
 
 class AtCapacity(StayputError):
-    """There are as many processes, links or sessions as there may be. Later there can be room."""
+    """The limit of processes, links or sessions is reached. A later attempt can succeed."""
 
 
 class ServerFailed(StayputError):
-    """The server cannot be reached or started."""
+    """The server cannot be started or reached."""
 
 
 class CallFailed(StayputError):
-    """The call has no answer."""
+    """The call got no answer."""
 
 
 class CallTimedOut(CallFailed, TimeoutError):
-    """The call has no answer in time."""
+    """The call got no answer in time."""
 
 
-class Refused(StayputError):
-    """The server answered with an error of the protocol."""
+class ProtocolError(StayputError):
+    """The server answered with a JSON-RPC error."""
 
     code: int = 0
-    """Its code."""
+    """Code of the error."""
     raw: str = "{}"
-    """The whole error, as JSON."""
+    """The whole error object, as JSON."""
 
     @property
     def data(self) -> Any:
-        """What the server says about it beside the sentence."""
+        """Additional data of the error."""
         return json.loads(self.raw).get("data")
 
 
-class Unanswered(StayputError):
-    """The server wants to know something that nobody here tells it."""
+class InputRequired(StayputError):
+    """The server requires input that no handler provides."""
 
 
 class ConfigError(StayputError, ValueError):
-    """The configuration cannot be used."""
+    """The configuration is wrong."""
 
 
 class SessionUnavailable(StayputError):
     """The session cannot be opened."""
 
 
-class Invalid(StayputError, ValueError):
-    """Something that was given makes no sense."""
+class InvalidInput(StayputError, ValueError):
+    """A value cannot be used: an argument, a setting, or a result that does not fit."""
 
 
 _KINDS: dict[str, type[StayputError]] = {
     "state_lost": StateLost,
     "no_session": NoSession,
     "unknown_server": UnknownServer,
-    "denied": Denied,
+    "denied": AccessDenied,
     "unknown_session": UnknownSession,
-    "taken": NameTaken,
-    "ended": SessionEnded,
-    "closed": HubClosed,
-    "forked": HubForked,
+    "name_taken": NameTaken,
+    "session_ended": SessionEnded,
+    "hub_closed": HubClosed,
+    "hub_forked": HubForked,
     "at_capacity": AtCapacity,
     "server_failed": ServerFailed,
     "call_failed": CallFailed,
     "timed_out": CallTimedOut,
-    "refused": Refused,
-    "unanswered": Unanswered,
+    "protocol_error": ProtocolError,
+    "input_required": InputRequired,
     "config": ConfigError,
-    "session": SessionUnavailable,
-    "invalid": Invalid,
+    "session_unavailable": SessionUnavailable,
+    "invalid_input": InvalidInput,
 }
 
 
-_HERE = {
-    "no_session": "this call belongs to no session: make it inside `hub.run()` or `hub.session(…)`, on such a session itself, "
-    "or after `hub.automatic()`",
+_MESSAGES = {
+    "no_session": "this call belongs to no session: make it inside `hub.run()` or `hub.session(…)`, on a session, "
+    "or after `hub.enable_default_session()`",
 }
-"""What is called otherwise here than in the library."""
+"""Messages that differ from the Rust library, because they mention Python names."""
 
 
-def made(kind: str, message: str, details: dict[str, Any]) -> StayputError:
-    """The exception of a kind. The native half calls this."""
-    message = _HERE.get(kind, message)
+def make_error(kind: str, message: str, details: dict[str, Any]) -> StayputError:
+    """Creates the exception of a kind. The native half calls this."""
+    message = _MESSAGES.get(kind, message)
     return _KINDS.get(kind, StayputError)(message, kind=kind, **details)

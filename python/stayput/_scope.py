@@ -1,4 +1,4 @@
-"""What follows a task: the session it belongs to."""
+"""Scope of a task: the session it belongs to."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 class Scope:
-    """The scope of a task."""
+    """Scope of a task."""
 
     __slots__ = ("core", "handlers")
 
@@ -22,42 +22,42 @@ class Scope:
         self.handlers = handlers
 
 
-# Copied by the interpreter into every task, callback and thread of `asyncio.to_thread`; a copy never changes what it
-# was copied from.
+# The interpreter copies it into every task, callback and thread of `asyncio.to_thread`; a change of a copy does not
+# affect the original.
 current: ContextVar[Scope | None] = ContextVar("stayput.scope", default=None)
 
 
-def around() -> _core.Scope | None:
-    """The scope that this code runs in."""
+def current_core() -> _core.Scope | None:
+    """Returns the native scope of the current task."""
     scope = current.get()
     return None if scope is None else scope.core
 
 
-class Entered(Generic[T]):
-    """The scopes that were entered with one context manager, which several tasks may do at once, each with what it
-    has to let go of at the end."""
+class ScopeStack(Generic[T]):
+    """Scopes that were entered with one context manager, possibly by several tasks at once, each with the resource to
+    release at its exit."""
 
-    __slots__ = ("_entered",)
+    __slots__ = ("_stack",)
 
     def __init__(self) -> None:
-        self._entered: list[tuple[Token[Scope | None], T]] = []
+        self._stack: list[tuple[Token[Scope | None], T]] = []
 
     def __len__(self) -> int:
-        return len(self._entered)
+        return len(self._stack)
 
-    def push(self, scope: Scope, thing: T) -> None:
-        """Makes it the current one."""
-        self._entered.append((current.set(scope), thing))
+    def push(self, scope: Scope, resource: T) -> None:
+        """Makes a scope the current one."""
+        self._stack.append((current.set(scope), resource))
 
     def pop(self) -> T | None:
-        """Makes current what was so before, and gives what was entered with it."""
-        for entry in reversed(self._entered):
+        """Restores the scope before the last `push` of this task, and returns its resource."""
+        for entry in reversed(self._stack):
             try:
                 current.reset(entry[0])
             except ValueError:
-                # Of another task.
+                # The entry belongs to another task.
                 continue
-            self._entered.remove(entry)
+            self._stack.remove(entry)
             return entry[1]
-        # Opened on one task and closed on another: the context of that one goes with it.
-        return self._entered.pop()[1] if self._entered else None
+        # Entered in one task and left in another: the scope ends with the context of the first.
+        return self._stack.pop()[1] if self._stack else None

@@ -1,4 +1,4 @@
-"""What comes back, and what goes in."""
+"""Results, list items, status and handler types."""
 
 from __future__ import annotations
 
@@ -8,14 +8,25 @@ from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from typing import Any, Literal, TypedDict
 
-__all__ = ["Event", "Handler", "Handlers", "Info", "Prompt", "Report", "Resource", "Status", "Tool", "ToolResult"]
+__all__ = [
+    "CloseReport",
+    "Event",
+    "Handler",
+    "Handlers",
+    "Prompt",
+    "Resource",
+    "SessionInfo",
+    "SessionStatus",
+    "Tool",
+    "ToolResult",
+]
 
 Handler = Callable[[dict[str, Any]], "Awaitable[Mapping[str, Any]] | Mapping[str, Any]"]
-"""Takes the parameters of what a server asks, and gives the result, both as the protocol has them."""
+"""Takes the parameters of a server's request and returns the result, both as in the protocol."""
 
 
 class Handlers(TypedDict, total=False):
-    """Who answers what servers ask. A server is told of what there is a handler for, and of nothing else."""
+    """Handlers of requests that servers send. The hub declares exactly the capabilities that have a handler."""
 
     elicitation: Handler
     sampling: Handler
@@ -23,7 +34,7 @@ class Handlers(TypedDict, total=False):
 
 
 class ToolResult:
-    """What a tool answered. Nothing of it is decoded before it is asked for.
+    """Result of a tool call. The JSON is decoded at the first access.
 
     >>> result = ToolResult('{"content": [{"type": "text", "text": "3"}], "structuredContent": {"count": 3}}')
     >>> result.text, result.structured, result.is_error
@@ -35,7 +46,7 @@ class ToolResult:
     raw: str
     """The whole result as the server wrote it, as JSON."""
     after_loss: bool
-    """Whether all state was lost just before the call, and it ran on a fresh one."""
+    """Whether the state was lost before the call, so that it ran on a fresh one."""
 
     def __init__(self, raw: str, after_loss: bool = False) -> None:
         self.raw = raw
@@ -52,13 +63,13 @@ class ToolResult:
 
     @property
     def content(self) -> list[dict[str, Any]]:
-        """All pieces, as the protocol has them."""
+        """All content blocks, as in the protocol."""
         return self.data.get("content") or []
 
     @property
     def text(self) -> str:
-        """All texts, one after the other with a line break between."""
-        return "\n".join(piece.get("text", "") for piece in self.content if piece.get("type") == "text")
+        """All text blocks, joined by line breaks."""
+        return "\n".join(block.get("text", "") for block in self.content if block.get("type") == "text")
 
     @property
     def structured(self) -> Any:
@@ -67,38 +78,38 @@ class ToolResult:
 
     @property
     def is_error(self) -> bool:
-        """Whether the tool says that it failed. What went wrong is in `text`, for the model to read."""
+        """Whether the tool reports a failure. `text` has its description, for the model."""
         return self.data.get("isError") is True
 
     def __repr__(self) -> str:
-        # Without what was answered: it can hold anything.
+        # Without the content, which may hold secrets.
         return f"ToolResult({len(self.raw)} bytes)"
 
 
 @dataclass(frozen=True)
 class Tool:
-    """A tool of a server."""
+    """Tool of a server."""
 
     server: str
     """The server."""
     name: str
-    """What it is called by."""
+    """Name in calls."""
     title: str | None
-    """What people call it."""
+    """Name for people."""
     description: str | None
-    """What it is for."""
+    """Description for the model."""
     input_schema: dict[str, Any]
-    """What it takes, a JSON Schema."""
+    """JSON Schema of the arguments."""
     output_schema: dict[str, Any] | None
-    """What its structured content looks like, a JSON Schema."""
+    """JSON Schema of the structured content."""
     annotations: dict[str, Any]
-    """What its server says of it, such as `readOnlyHint`."""
+    """Annotations of the server, such as `readOnlyHint`."""
     raw: dict[str, Any] = field(repr=False)
-    """All that its server wrote."""
+    """The whole entry of the server."""
 
     @classmethod
-    def of(cls, server: str, raw: str) -> Tool:
-        """As a server wrote it."""
+    def from_json(cls, server: str, raw: str) -> Tool:
+        """Decodes the JSON of a server."""
         it: dict[str, Any] = json.loads(raw)
         return cls(
             server=server,
@@ -114,7 +125,7 @@ class Tool:
 
 @dataclass(frozen=True)
 class Prompt:
-    """A prompt of a server."""
+    """Prompt of a server."""
 
     server: str
     name: str
@@ -123,15 +134,15 @@ class Prompt:
     raw: dict[str, Any] = field(repr=False)
 
     @classmethod
-    def of(cls, server: str, raw: str) -> Prompt:
-        """As a server wrote it."""
+    def from_json(cls, server: str, raw: str) -> Prompt:
+        """Decodes the JSON of a server."""
         it: dict[str, Any] = json.loads(raw)
         return cls(server, it["name"], it.get("description"), it.get("arguments") or [], it)
 
 
 @dataclass(frozen=True)
 class Resource:
-    """A resource of a server, or a template of some."""
+    """Resource or resource template of a server."""
 
     server: str
     uri: str
@@ -141,41 +152,41 @@ class Resource:
     raw: dict[str, Any] = field(repr=False)
 
     @classmethod
-    def of(cls, server: str, raw: str) -> Resource:
-        """As a server wrote it."""
+    def from_json(cls, server: str, raw: str) -> Resource:
+        """Decodes the JSON of a server."""
         it: dict[str, Any] = json.loads(raw)
         uri = it.get("uri") or it.get("uriTemplate") or ""
         return cls(server, uri, it.get("name", ""), it.get("description"), it.get("mimeType"), it)
 
 
 @dataclass(frozen=True)
-class Info:
-    """What is known of a session."""
+class SessionInfo:
+    """Details of a session."""
 
     id: str
-    """Its id, which is no secret."""
+    """Id, which is not a secret."""
     name: str | None
-    """Its name, if it has one."""
+    """Name, if it has one."""
     agent: str
-    """The agent in whose namespace the name is; empty for the hub itself."""
+    """Agent in whose namespace the name is; empty for the hub itself."""
     created: datetime
-    """When it was opened."""
+    """Time at which it was created."""
     last_used: datetime
-    """When the last call on it ended."""
+    """Time at which its last call ended."""
     expires: datetime | None
-    """When it ends if it is not used again."""
+    """Time at which it expires if it is not used again."""
     generation: int
-    """The highest generation that any of its links has reached."""
+    """Highest generation of all its links so far."""
 
     @classmethod
-    def of(cls, told: tuple[str, str | None, str, tuple[int, int, int | None], int]) -> Info:
-        """As the native half tells it."""
-        identity, name, agent, (created, last_used, expires), generation = told
-        until = None if expires is None else _moment(expires)
-        return cls(identity, name, agent, _moment(created), _moment(last_used), until, generation)
+    def from_native(cls, values: tuple[str, str | None, str, tuple[int, int, int | None], int]) -> SessionInfo:
+        """Converts the tuple of the native half."""
+        identity, name, agent, (created, last_used, expires), generation = values
+        until = None if expires is None else _to_datetime(expires)
+        return cls(identity, name, agent, _to_datetime(created), _to_datetime(last_used), until, generation)
 
 
-def _moment(millis: int) -> datetime:
+def _to_datetime(millis: int) -> datetime:
     try:
         return datetime.fromtimestamp(millis / 1000, timezone.utc)
     except (OverflowError, OSError, ValueError):
@@ -183,46 +194,46 @@ def _moment(millis: int) -> datetime:
 
 
 @dataclass(frozen=True)
-class Status:
-    """How a server stands in a session."""
+class SessionStatus:
+    """State of the link between a session and a server."""
 
-    state: Literal["unlinked", "opening", "live", "over", "resting"]
-    """In one word. `over`: the next call opens another link; `resting`: it failed, and is left alone for a while."""
+    state: Literal["unlinked", "opening", "live", "closed", "backing_off"]
+    """`closed`: the next call opens a new link. `backing_off`: the server failed, and starts only after a delay."""
     generation: int | None = None
-    """The generation of a live link."""
+    """Generation of a live link."""
     in_flight: int = 0
-    """How many calls are in flight on it."""
+    """Number of calls in flight."""
     reason: str | None = None
-    """Why a link is over, in one word."""
-    pause: float | None = None
-    """For how many seconds it is left alone."""
+    """Reason why the link was closed, in one word."""
+    retry_in: float | None = None
+    """Remaining delay in seconds before the next start."""
 
 
 @dataclass(frozen=True)
 class Event:
-    """Something happened to a session."""
+    """Event of a session."""
 
     kind: Literal["linked", "lost", "ended", "unknown"]
-    """`linked`: a link to a server was opened; `lost`: what was behind it is gone; `ended`: the session is over."""
+    """`linked`: a link to a server was opened or resumed; `lost`: its state was lost; `ended`: the session ended."""
     session: str
-    """The id of the session."""
+    """Id of the session."""
     server: str | None = None
-    """The server; of a loss without one, the whole session is meant."""
+    """The server. A loss without one concerns the whole session."""
     generation: int | None = None
-    """The generation that is there, or that begins."""
+    """Generation of the link, or the generation that begins after a loss."""
     reason: str | None = None
-    """Why something was lost, in one word."""
+    """Reason of a loss, in one word."""
 
 
 @dataclass(frozen=True)
-class Report:
-    """How a hub was closed."""
+class CloseReport:
+    """Counts of a closed hub."""
 
     opened: int = 0
-    """Links that were opened in its life."""
+    """Links opened during the lifetime of the hub."""
     sessions: int = 0
-    """Sessions that were live."""
+    """Sessions that were live when it was closed."""
     links: int = 0
-    """Links that were live."""
+    """Links that were live when it was closed."""
     killed: int = 0
-    """Links that did not go in time, and were killed."""
+    """Links that did not close in time, and were killed."""

@@ -1,4 +1,4 @@
-"""An agent of LangGraph whose model says what it was told to say, without a network."""
+"""LangGraph agent with a scripted model, without a network."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from langgraph.prebuilt import ToolNode, tools_condition
 
 Agent = CompiledStateGraph[Any, Any, Any, Any]
 Step = list[tuple[str, dict[str, Any]]]
-"""Tools to be called at once."""
+"""Tool calls of one step, made concurrently."""
 
 
-class Scripted(BaseChatModel):
-    """Does the steps that the user wrote down, then says what the last tool said.
+class ScriptedModel(BaseChatModel):
+    """Executes the steps of the user's message, then returns the output of the last tool.
 
-    `<NAME>` in an argument is the reference that a page has for what is called so: the model reads what it was told.
+    `<NAME>` in an argument is replaced by the reference that the last page snapshot has for this name.
     """
 
     known: frozenset[str] = frozenset()
@@ -39,9 +39,9 @@ class Scripted(BaseChatModel):
     def bind_tools(
         self, tools: Sequence[dict[str, Any] | type | Callable[..., Any] | BaseTool], **kwargs: Any
     ) -> Runnable[LanguageModelInput, AIMessage]:
-        """As providers do it: out of the schema of each tool."""
+        """Converts the schema of each tool, as providers do."""
         names = frozenset(convert_to_openai_tool(tool)["function"]["name"] for tool in tools)
-        return Scripted(known=names)
+        return ScriptedModel(known=names)
 
     def _generate(
         self,
@@ -53,11 +53,11 @@ class Scripted(BaseChatModel):
         last = max(at for at, message in enumerate(messages) if isinstance(message, HumanMessage))
         steps: list[Step] = json.loads(str(messages[last].content))
         done = sum(isinstance(message, AIMessage) for message in messages[last:])
-        answer = AIMessage(said(messages[-1]))
+        answer = AIMessage(message_text(messages[-1]))
         if done < len(steps):
-            heard = "\n".join(said(message) for message in messages if isinstance(message, ToolMessage))
+            tool_output = "\n".join(message_text(message) for message in messages if isinstance(message, ToolMessage))
             calls = [
-                {"type": "tool_call", "id": f"{last}-{done}-{n}", "name": name, "args": filled(args, heard)}
+                {"type": "tool_call", "id": f"{last}-{done}-{n}", "name": name, "args": fill_references(args, tool_output)}
                 for n, (name, args) in enumerate(steps[done])
             ]
             assert {call["name"] for call in calls} <= self.known
@@ -65,31 +65,31 @@ class Scripted(BaseChatModel):
         return ChatResult(generations=[ChatGeneration(message=answer)])
 
 
-def said(message: BaseMessage) -> str:
-    """The words of a message."""
+def message_text(message: BaseMessage) -> str:
+    """Text of a message."""
     return str(message.text)
 
 
-def filled(args: dict[str, Any], heard: str) -> dict[str, Any]:
-    """With references out of what was heard last."""
+def fill_references(args: dict[str, Any], tool_output: str) -> dict[str, Any]:
+    """Replaces references by those of the last tool output."""
 
     def reference(value: Any) -> Any:
         wanted = re.fullmatch(r"<(.+)>", value) if isinstance(value, str) else None
         if wanted is None:
             return value
-        return re.findall(rf'"{re.escape(wanted[1])}".*\[ref=(\w+)\]', heard)[-1]
+        return re.findall(rf'"{re.escape(wanted[1])}".*\[ref=(\w+)\]', tool_output)[-1]
 
     return {name: reference(value) for name, value in args.items()}
 
 
 def agent(tools: Sequence[BaseTool]) -> Agent:
-    """A model and its tools, in turns, with a memory of what was said in each thread."""
-    return assembled(tools).compile(checkpointer=InMemorySaver())
+    """Builds an agent that remembers the messages of each thread."""
+    return build_graph(tools).compile(checkpointer=InMemorySaver())
 
 
-def assembled(tools: Sequence[BaseTool]) -> StateGraph[Any, Any, Any, Any]:
-    """The same, before it has a memory."""
-    model = Scripted().bind_tools(list(tools))
+def build_graph(tools: Sequence[BaseTool]) -> StateGraph[Any, Any, Any, Any]:
+    """Builds the graph of the agent, without memory."""
+    model = ScriptedModel().bind_tools(list(tools))
 
     def think(state: MessagesState) -> dict[str, Any]:
         return {"messages": [model.invoke(state["messages"])]}
@@ -103,16 +103,16 @@ def assembled(tools: Sequence[BaseTool]) -> StateGraph[Any, Any, Any, Any]:
     return graph
 
 
-def of(thread: str) -> RunnableConfig:
-    """The config of a thread."""
+def thread_config(thread: str) -> RunnableConfig:
+    """Config of a thread."""
     return {"configurable": {"thread_id": thread}}
 
 
-def told(*steps: Step) -> dict[str, Any]:
-    """What a user says: these steps, one after the other."""
+def user_message(*steps: Step) -> dict[str, Any]:
+    """Message of the user with these steps."""
     return {"messages": [HumanMessage(json.dumps(steps))]}
 
 
 async def turn(graph: Agent, thread: str, *steps: Step) -> str:
-    """A turn of a conversation; what the agent says at its end."""
-    return said((await graph.ainvoke(told(*steps), of(thread)))["messages"][-1])
+    """Runs one turn of a conversation, and returns the last message."""
+    return message_text((await graph.ainvoke(user_message(*steps), thread_config(thread)))["messages"][-1])

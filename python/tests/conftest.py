@@ -1,4 +1,4 @@
-"""What the tests share: real servers, and a look at which of their processes live."""
+"""Support of the tests: real servers, and their processes."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ import pytest
 
 import stayput
 
-LONG = 60.0
-"""Long enough for everything on a busy machine; nothing that goes well waits for it."""
+TEST_TIMEOUT = 60.0
+"""Upper bound for a busy machine; a successful test does not wait for it."""
 
 _numbers = itertools.count()
 
 
 def program() -> str:
-    """The program that the wheel brought along."""
+    """Path of the program in the wheel."""
     return str(Path(sysconfig.get_path("scripts")) / "stayput")
 
 
 def test_server() -> str:
-    """The small server with state of the test kit."""
+    """Path of the stateful server of the test kit."""
     return os.environ["STAYPUT_TEST_SERVER"]
 
 
@@ -37,27 +37,27 @@ test_server.__test__ = False  # type: ignore[attr-defined]
 
 
 class Kit:
-    """Servers whose processes carry a word that no other test has."""
+    """Servers of one test. A unique environment value marks their processes."""
 
     def __init__(self) -> None:
-        self.word = f"python-{os.getpid()}-{next(_numbers)}-"
+        self.marker = f"python-{os.getpid()}-{next(_numbers)}-"
 
     def entry(self, *more: str) -> dict[str, Any]:
-        """The test server, a child with a counter and notes of its own."""
+        """Configuration entry of the test server, a child with its own counter and notes."""
         args = ["stdio", "--era", "legacy", *more]
-        return {"command": test_server(), "args": args, "env": {"TOKEN": self.word}}
+        return {"command": test_server(), "args": args, "env": {"TOKEN": self.marker}}
 
     def config(self, **servers: dict[str, Any]) -> dict[str, Any]:
-        """A configuration with the test server as `counter`, and others."""
+        """Configuration with the test server as `counter`, and others."""
         return {"mcpServers": {"counter": self.entry(), **servers}}
 
     def hub(self, **settings: Any) -> stayput.Hub:
-        """A hub with the test server as `counter`."""
+        """Builds a hub with the test server as `counter`."""
         return stayput.Hub.from_config(self.config(), **settings)
 
-    def alive(self) -> list[int]:
-        """The processes that carry the word."""
-        mark, found = f"TOKEN={self.word}".encode(), list[int]()
+    def processes(self) -> list[int]:
+        """Ids of the marked processes."""
+        mark, found = f"TOKEN={self.marker}".encode(), list[int]()
         for folder in Path("/proc").iterdir():
             if folder.name.isdigit():
                 try:
@@ -69,49 +69,49 @@ class Kit:
                     found.append(int(folder.name))
         return found
 
-    def gone(self) -> None:
-        """Waits until nobody carries it."""
-        until(lambda: not self.alive(), f"processes are left: {self.alive()}")
+    def wait_until_gone(self) -> None:
+        """Waits until no marked process is left."""
+        wait_until(lambda: not self.processes(), f"processes are left: {self.processes()}")
 
 
 @pytest.fixture
 def kit() -> Iterator[Kit]:
-    """A kit, of which nothing is left when the test is over and its hubs are gone."""
+    """Kit that checks after the test that no process is left."""
     it = Kit()
     yield it
-    it.gone()
+    it.wait_until_gone()
 
 
-def until(check: Callable[[], object], what: str) -> None:
-    """Waits for something to become true."""
-    end = time.monotonic() + LONG
+def wait_until(check: Callable[[], object], what: str) -> None:
+    """Waits until a condition is true."""
+    end = time.monotonic() + TEST_TIMEOUT
     while not check():
-        assert time.monotonic() < end, f"it did not happen: {what}"
+        assert time.monotonic() < end, f"timed out: {what}"
         time.sleep(0.02)
 
 
 def script(text: str, *args: str, **env: str) -> subprocess.CompletedProcess[str]:
-    """Runs a script in an interpreter of its own."""
+    """Runs a script in a new interpreter."""
     command = [sys.executable, "-c", text, *args]
-    return subprocess.run(command, capture_output=True, text=True, timeout=LONG, env={**os.environ, **env})
+    return subprocess.run(command, capture_output=True, text=True, timeout=TEST_TIMEOUT, env={**os.environ, **env})
 
 
 async def count(calls: stayput.Hub | stayput.Session, server: str = "counter") -> int:
-    """Counts one up; says what it counted to."""
+    """Increments the counter, and returns it."""
     return int((await calls.call(server, "count")).text)
 
 
-async def cancelled(session: stayput.Session, server: str = "counter") -> None:
-    """Waits until the server was told that a call is cancelled: what comes next can be there before."""
-    end = time.monotonic() + LONG
+async def wait_for_cancel(session: stayput.Session, server: str = "counter") -> None:
+    """Waits until the server got a cancellation, which can arrive after the next call."""
+    end = time.monotonic() + TEST_TIMEOUT
     while not (await session.call(server, "stats")).structured["cancels"]:
-        assert time.monotonic() < end, "nobody told the server"
+        assert time.monotonic() < end, "the server got no cancellation"
         await asyncio.sleep(0.01)
 
 
-async def busy(session: stayput.Session, server: str = "counter") -> None:
+async def wait_for_call(session: stayput.Session, server: str = "counter") -> None:
     """Waits until a call is in flight."""
-    end = time.monotonic() + LONG
+    end = time.monotonic() + TEST_TIMEOUT
     while (await session.status(server)).in_flight == 0:
-        assert time.monotonic() < end, "no call is made"
+        assert time.monotonic() < end, "no call is in flight"
         await asyncio.sleep(0.01)

@@ -1,4 +1,4 @@
-"""A server whose tools have odd names, odd schemas and answers of every kind, for the tests. Over stdio, by hand."""
+"""MCP server over stdio for tests: unusual tool names and schemas, and all kinds of content."""
 
 from __future__ import annotations
 
@@ -95,9 +95,9 @@ def main() -> None:
         if "id" not in message or "method" not in message:
             continue
         result = answer(message["method"], message.get("params") or {})
-        said: dict[str, Any] = {"jsonrpc": "2.0", "id": message["id"]}
-        said |= {"error": {"code": -32601, "message": "no"}} if result is None else {"result": result}
-        print(json.dumps(said), flush=True)
+        response: dict[str, Any] = {"jsonrpc": "2.0", "id": message["id"]}
+        response |= {"error": {"code": -32601, "message": "no"}} if result is None else {"result": result}
+        print(json.dumps(response), flush=True)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Pages of the documentation, whose examples run from the top to the bottom."""
+"""Examples of documentation pages, run from top to bottom."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ DOCS = Path(__file__).parent.parent.parent / "docs"
 
 
 def examples(page: Path, language: str = "python") -> list[str]:
-    """The examples of a page in a language."""
+    """Returns the examples of a page in a language."""
     return re.findall(rf"^```{language}\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE)
 
 
 async def run(page: Path, source: str, names: dict[str, Any]) -> None:
-    """Runs one, in which there can be `await`."""
+    """Runs an example, which may contain `await`."""
     done = eval(compile(source, str(page), "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT), names)
     if inspect.isawaitable(done):
         await done

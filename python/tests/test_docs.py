@@ -1,4 +1,4 @@
-"""What the documentation shows runs."""
+"""Runs the examples of the documentation."""
 
 from __future__ import annotations
 
@@ -25,44 +25,43 @@ from stayput import sync
 MODULES = [
     name
     for _, name, _ in pkgutil.walk_packages(stayput.__path__, "stayput.")
-    # Which would become the program.
+    # Importing it would replace this process by the program.
     if name not in ("stayput.__main__", "stayput._core")
 ]
 NOTEBOOK = {"mcpServers": {"notes": {"command": "stayput", "args": ["demo-server"]}}}
 
 
 @pytest.mark.parametrize("name", MODULES)
-def test_examples_run(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every one of every module. `notebook()` in an example is a hub with the demo server."""
+def test_docstring_examples_run(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`notebook()` in an example is a hub with the demo server."""
     monkeypatch.setenv("PATH", f"{Path(program()).parent}{os.pathsep}{os.environ['PATH']}")
     hub: Callable[[Any], object] = sync.Hub.from_config if name.startswith("stayput.sync.") else stayput.Hub.from_config
     names = {"asyncio": asyncio, "notebook": lambda: hub(NOTEBOOK)}
     module = importlib.import_module(name)
     done = doctest.testmod(module, extraglobs=names)
     assert done.failed == 0
-    # All that look like one are one.
+    # Every block that looks like an example was found.
     assert done.attempted == len(re.findall(r"^ *>>> ", inspect.getsource(module), re.MULTILINE))
 
 
-def test_there_are_examples() -> None:
-    """Where people look first."""
+def test_main_classes_have_examples() -> None:
     for it in [stayput.Hub.from_config, stayput.Hub.session, stayput.Hub.run, stayput.Hub.call, sync.Hub.call]:
         assert ">>> " in (it.__doc__ or "")
 
 
-def test_the_page_runs(kit: Kit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """docs/python.md, with a browser that says what it was told to do."""
+def test_python_page_runs(kit: Kit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """docs/python.md, with a browser that records its calls."""
     page = DOCS / "python.md"
     monkeypatch.setenv("PATH", f"{Path(program()).parent}{os.pathsep}{os.environ['PATH']}")
     monkeypatch.chdir(tmp_path)
     server = str(Path(__file__).parent / "odd_server.py")
-    browser = {"command": sys.executable, "args": [server], "env": {"TOKEN": kit.word}}
+    browser = {"command": sys.executable, "args": [server], "env": {"TOKEN": kit.marker}}
     Path("mcp.json").write_text(json.dumps({"mcpServers": {"browser": browser, "shell": browser}}))
     names, hubs = dict[str, Any](), list[stayput.Hub]()
 
     async def research(what: str) -> None:
         if what == "b":
-            with pytest.raises(stayput.Denied):
+            with pytest.raises(stayput.AccessDenied):
                 await names["hub"].call("shell", "run")
         await names["hub"].call("browser", "count")
 

@@ -1,4 +1,4 @@
-"""Errors: classes to catch, words to read."""
+"""Exceptions: classes and messages."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from conftest import Kit, count
 import stayput
 
 
-def test_a_dead_process_is_told_once(kit: Kit) -> None:
+def test_dead_process_is_reported_once(kit: Kit) -> None:
     async def main() -> None:
         async with kit.hub() as hub, hub.session("chat") as chat:
             assert await count(chat) == 1
@@ -28,7 +28,7 @@ def test_a_dead_process_is_told_once(kit: Kit) -> None:
     asyncio.run(main())
 
 
-def test_each_kind_has_its_class_and_its_words(kit: Kit) -> None:
+def test_each_kind_has_its_class_and_message(kit: Kit) -> None:
     config = kit.config(
         gone={"command": "/no/such/program"},
         some={**kit.entry(), "stayput": {"tools": {"allow": ["count"]}}},
@@ -41,16 +41,16 @@ def test_each_kind_has_its_class_and_its_words(kit: Kit) -> None:
             with pytest.raises(stayput.ServerFailed, match="cannot be used") as failed:
                 await count(chat, "gone")
             assert failed.value.server == "gone" and failed.value.kind == "server_failed"
-            with pytest.raises(stayput.Denied, match="not allowed by the configuration"):
+            with pytest.raises(stayput.AccessDenied, match="not allowed by the configuration"):
                 await chat.call("some", "note_list")
-            with pytest.raises(stayput.Refused, match="there is no tool") as refused:
+            with pytest.raises(stayput.ProtocolError, match="there is no tool") as refused:
                 await chat.call("counter", "no_such_tool")
             assert refused.value.code == -32602 and refused.value.data is None
-            with pytest.raises(stayput.Invalid, match="no JSON"):
+            with pytest.raises(stayput.InvalidInput, match="no JSON"):
                 await chat.call("counter", "echo", {"x": object()})
-            with pytest.raises(stayput.Invalid):
+            with pytest.raises(stayput.InvalidInput):
                 await chat.call("counter", "echo", {"x": float("nan")})
-            with pytest.raises(stayput.Invalid, match="by name.*and not as a str"):
+            with pytest.raises(stayput.InvalidInput, match="by name.*and not as a str"):
                 await chat.call("counter", "echo", "x")  # type: ignore[arg-type]
             failed_tool = await chat.call("counter", "fail")
             assert failed_tool.is_error and "it failed" in failed_tool.text
@@ -60,9 +60,9 @@ def test_each_kind_has_its_class_and_its_words(kit: Kit) -> None:
     asyncio.run(main())
 
 
-def test_no_room_is_an_error_of_its_own(kit: Kit) -> None:
+def test_limit_raises_at_capacity(kit: Kit) -> None:
     async def main() -> None:
-        async with kit.hub(processes=1, patience=0.2) as hub:
+        async with kit.hub(processes=1, capacity_timeout=0.2) as hub:
             one = hub.session("one")
             slow = asyncio.create_task(one.call("counter", "slow", ms=120_000, steps=1))
             while (await one.status("counter")).state != "live" or not (await one.status("counter")).in_flight:
@@ -74,13 +74,13 @@ def test_no_room_is_an_error_of_its_own(kit: Kit) -> None:
     asyncio.run(main())
 
 
-def test_an_error_can_be_sent_to_another_process() -> None:
+def test_errors_can_be_pickled() -> None:
     error = stayput.StateLost("gone", kind="state_lost", generation=3, reason="exited")
     copy = pickle.loads(pickle.dumps(error))
     assert (type(copy), str(copy), copy.generation, copy.reason) == (stayput.StateLost, "gone", 3, "exited")
 
 
-def test_every_error_is_ours() -> None:
+def test_every_error_is_a_stayput_error() -> None:
     import stayput._errors as errors
 
     classes = [getattr(errors, name) for name in errors.__all__]

@@ -1,4 +1,4 @@
-"""What servers ask and say during a call."""
+"""Notifications and requests of servers during a call."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ who: contextvars.ContextVar[str] = contextvars.ContextVar("who", default="nobody
 
 
 def test_handlers_run_in_the_context_and_loop_of_the_call(kit: Kit) -> None:
-    """Each call is answered by its own task's context, also when two are under way."""
+    """Also with two concurrent calls."""
     loops = list[asyncio.AbstractEventLoop]()
 
     async def elicitation(question: dict[str, Any]) -> dict[str, Any]:
@@ -40,7 +40,7 @@ def test_handlers_run_in_the_context_and_loop_of_the_call(kit: Kit) -> None:
     asyncio.run(main())
 
 
-def test_a_session_has_handlers_of_its_own(kit: Kit) -> None:
+def test_session_handlers_override_those_of_the_hub(kit: Kit) -> None:
     async def main() -> None:
         async with kit.hub(handlers={"roots": lambda _: {"roots": [{"uri": "file:///hub"}]}}) as hub:
             own = hub.session("own").with_handlers({"roots": lambda _: {"roots": [{"uri": "file:///own"}]}})
@@ -51,27 +51,27 @@ def test_a_session_has_handlers_of_its_own(kit: Kit) -> None:
     asyncio.run(main())
 
 
-def test_a_handler_that_fails_is_told_to_the_server(kit: Kit) -> None:
+def test_failed_handler_is_reported_to_the_server(kit: Kit) -> None:
     def failing(_: dict[str, Any]) -> dict[str, Any]:
         raise RuntimeError("the user is away")
 
     async def main() -> None:
         async with kit.hub(handlers={"sampling": failing}) as hub, hub.run():
             try:
-                told = (await hub.call("counter", "sample", prompt="x")).raw
-            except stayput.Refused as refused:
-                told = refused.raw
-            assert "the user is away" in told
+                result = (await hub.call("counter", "sample", prompt="x")).raw
+            except stayput.ProtocolError as refused:
+                result = refused.raw
+            assert "the user is away" in result
 
     asyncio.run(main())
 
 
-def test_an_unknown_kind_of_handler_is_refused(kit: Kit) -> None:
-    with pytest.raises(stayput.Invalid, match="not for `dreams`"):
+def test_unknown_kind_of_handler_is_refused(kit: Kit) -> None:
+    with pytest.raises(stayput.InvalidInput, match="not for `dreams`"):
         kit.hub(handlers={"dreams": lambda _: {}})
 
 
-def test_progress_is_heard(kit: Kit) -> None:
+def test_progress_reaches_the_callback(kit: Kit) -> None:
     heard = list[dict[str, Any]]()
 
     async def main() -> None:
@@ -82,7 +82,7 @@ def test_progress_is_heard(kit: Kit) -> None:
     assert [it["method"] for it in heard] == ["notifications/progress"] * 6
 
 
-def test_a_thread_that_waits_hears_and_answers(kit: Kit) -> None:
+def test_blocked_thread_gets_notifications_and_answers_requests(kit: Kit) -> None:
     heard = list[dict[str, Any]]()
     hub = sync.Hub.from_config(kit.config(), handlers={"roots": lambda _: {"roots": [{"uri": "file:///x"}]}})
     with hub, hub.run():

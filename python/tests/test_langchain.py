@@ -1,4 +1,4 @@
-"""Tools for LangChain: what they are, and which session their calls belong to."""
+"""LangChain tools: their properties, and the session of their calls."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Kit, busy, cancelled, script, until
+from conftest import Kit, script, wait_for_call, wait_for_cancel, wait_until
 from langchain_core.messages import ToolMessage
 from langchain_core.runnables import RunnableConfig
 from langchain_core.tools import BaseTool, ToolException
@@ -26,9 +26,9 @@ ALLOWED = re.compile(r"^[a-zA-Z0-9_-]{1,64}$")
 
 
 def odd(kit: Kit) -> dict[str, Any]:
-    """The server with odd tools."""
+    """Configuration of the server with unusual tools."""
     server = str(Path(__file__).parent / "odd_server.py")
-    return {"command": sys.executable, "args": [server], "env": {"TOKEN": kit.word}}
+    return {"command": sys.executable, "args": [server], "env": {"TOKEN": kit.marker}}
 
 
 def by_name(tools: list[BaseTool]) -> dict[str, BaseTool]:
@@ -39,8 +39,8 @@ def thread(name: object) -> RunnableConfig:
     return {"configurable": {"thread_id": name}}
 
 
-def asked(name: str, **args: Any) -> dict[str, Any]:
-    """What a model says to call a tool."""
+def tool_call(name: str, **args: Any) -> dict[str, Any]:
+    """Tool call of a model."""
     return {"type": "tool_call", "id": "call-1", "name": name, "args": args}
 
 
@@ -48,17 +48,17 @@ def texts(content: Any) -> list[str]:
     return [block["text"] for block in content]
 
 
-async def counted(tool: BaseTool, config: RunnableConfig | None = None) -> int:
+async def count_with(tool: BaseTool, config: RunnableConfig | None = None) -> int:
     return int(texts(await tool.ainvoke({}, config))[0])
 
 
-def test_without_langchain_it_says_what_to_install() -> None:
+def test_missing_langchain_is_reported_with_a_hint() -> None:
     done = script("import sys; sys.modules['langchain_core'] = None; import stayput; import stayput.langchain")
     assert done.returncode == 1 and "pip install 'stayput[langchain]'" in done.stderr
 
 
-def test_names_are_such_as_providers_take(kit: Kit) -> None:
-    """R138: sanitised, short enough, each once, and the same whenever they are made."""
+def test_names_are_valid_unique_and_stable(kit: Kit) -> None:
+    """R138."""
 
     async def main() -> None:
         config = kit.config(odd=odd(kit), off={"command": "nowhere", "disabled": True})
@@ -76,7 +76,7 @@ def test_names_are_such_as_providers_take(kit: Kit) -> None:
     asyncio.run(main())
 
 
-def test_a_disabled_server_has_no_tools(kit: Kit) -> None:
+def test_disabled_server_has_no_tools(kit: Kit) -> None:
     """R137."""
 
     async def main() -> None:
@@ -91,8 +91,8 @@ def test_a_disabled_server_has_no_tools(kit: Kit) -> None:
     asyncio.run(main())
 
 
-def test_the_schema_is_the_one_of_the_server(kit: Kit) -> None:
-    """R138: as it is, also for providers; and what else is known of a tool."""
+def test_schema_is_that_of_the_server(kit: Kit) -> None:
+    """R138: unchanged, with the metadata of the tool."""
 
     async def main() -> None:
         async with stayput.Hub.from_config({"mcpServers": {"odd": odd(kit)}}) as hub:
@@ -124,10 +124,10 @@ def test_arguments_can_have_any_name(kit: Kit) -> None:
                 "given": 4,
                 "tool": 5,
             }
-            assert texts(await tools["say_back"].ainvoke(given)) == [said(given)]
-            assert texts(await asyncio.to_thread(tools["say_back"].invoke, given)) == [said(given)]
+            assert texts(await tools["say_back"].ainvoke(given)) == [echo_text(given)]
+            assert texts(await asyncio.to_thread(tools["say_back"].invoke, given)) == [echo_text(given)]
 
-    def said(given: dict[str, Any]) -> str:
+    def echo_text(given: dict[str, Any]) -> str:
         import json
 
         return json.dumps({"say_back": given}, sort_keys=True)
@@ -135,13 +135,13 @@ def test_arguments_can_have_any_name(kit: Kit) -> None:
     asyncio.run(main())
 
 
-def test_all_kinds_of_content_are_kept(kit: Kit) -> None:
-    """Images as images, structured content and all the rest in the artifact."""
+def test_all_kinds_of_content_are_converted(kit: Kit) -> None:
+    """Images stay images; the artifact has the structured content and the raw result."""
 
     async def main() -> None:
         async with stayput.Hub.from_config({"mcpServers": {"odd": odd(kit)}}) as hub, hub.run():
             tools = by_name(await hub.langchain_tools())
-            message = await tools["show"].ainvoke(asked("show"))
+            message = await tools["show"].ainvoke(tool_call("show"))
             assert isinstance(message, ToolMessage) and message.status == "success"
             assert message.content == [
                 {"type": "text", "text": "words"},
@@ -162,16 +162,16 @@ def test_all_kinds_of_content_are_kept(kit: Kit) -> None:
     asyncio.run(main())
 
 
-def test_what_fails_is_told_or_raised(kit: Kit) -> None:
-    """`isError`, errors of the protocol, a server that cannot be started."""
+def test_failure_becomes_a_message_or_an_exception(kit: Kit) -> None:
+    """`isError`, JSON-RPC errors, a server that cannot be started."""
 
     async def main() -> None:
         config = kit.config(odd=odd(kit), broken={"command": "/nowhere/at/all"})
         async with stayput.Hub.from_config(config) as hub, hub.run():
             tools = by_name(await hub.langchain_tools("counter") + await hub.langchain_tools("odd"))
-            message = await tools["fail"].ainvoke(asked("fail"))
+            message = await tools["fail"].ainvoke(tool_call("fail"))
             assert message.status == "error" and texts(message.content) == ["it failed, as it was asked to"]
-            message = await tools["picture_of_a_failure"].ainvoke(asked("x"))
+            message = await tools["picture_of_a_failure"].ainvoke(tool_call("x"))
             assert message.status == "error" and message.content[0]["type"] == "image"
 
             strict = by_name(await hub.langchain_tools("counter", handle_errors=False))
@@ -179,75 +179,75 @@ def test_what_fails_is_told_or_raised(kit: Kit) -> None:
                 await strict["fail"].ainvoke({})
             assert isinstance(failed.value, ToolFailed) and failed.value.result is not None
 
-            gone = stayput.Tool.of("counter", '{"name": "gone"}')
-            message = await as_tools(hub, [gone])[0].ainvoke(asked("gone"))
+            gone = stayput.Tool.from_json("counter", '{"name": "gone"}')
+            message = await as_tools(hub, [gone])[0].ainvoke(tool_call("gone"))
             assert message.status == "error" and "there is no tool `gone`" in texts(message.content)[0]
 
-            lost = stayput.Tool.of("broken", '{"name": "any"}')
-            message = await as_tools(hub, [lost])[0].ainvoke(asked("any"))
+            lost = stayput.Tool.from_json("broken", '{"name": "any"}')
+            message = await as_tools(hub, [lost])[0].ainvoke(tool_call("any"))
             assert message.status == "error" and "`broken` cannot be used" in texts(message.content)[0]
 
     asyncio.run(main())
 
 
-def test_a_loss_is_told_to_the_model_once(kit: Kit) -> None:
-    """Loss of state is never silent: the call after it is refused with the sentence, the next one runs."""
+def test_loss_is_reported_to_the_model_once(kit: Kit) -> None:
+    """The next call fails with the report, the one after it runs."""
 
     async def main() -> None:
         async with kit.hub() as hub:
             tools = by_name(await hub.langchain_tools(key="thread_id"))
-            assert await counted(tools["count"], thread("ann")) == 1
-            assert await counted(tools["count"], thread("ben")) == 1
-            message = await tools["crash"].ainvoke(asked("crash"), thread("ann"))
+            assert await count_with(tools["count"], thread("ann")) == 1
+            assert await count_with(tools["count"], thread("ben")) == 1
+            message = await tools["crash"].ainvoke(tool_call("crash"), thread("ann"))
             assert message.status == "error"
             with pytest.raises(stayput.StateLost) as lost:
                 chat = hub.session("eve")
                 await chat.call("counter", "count")
                 await chat.call("counter", "crash")
             assert texts(message.content) == [str(lost.value)], "in the words of the library"
-            assert await counted(tools["count"], thread("ann")) == 1, "a fresh state"
-            assert await counted(tools["count"], thread("ben")) == 2, "nobody else lost anything"
+            assert await count_with(tools["count"], thread("ann")) == 1, "a fresh state"
+            assert await count_with(tools["count"], thread("ben")) == 2, "nobody else lost anything"
 
     asyncio.run(main())
 
 
-def test_a_call_that_ran_on_a_fresh_state_says_so(kit: Kit) -> None:
+def test_result_after_a_loss_says_so(kit: Kit) -> None:
     async def main() -> None:
         async with kit.hub() as hub:
             again = hub.with_options(restart_on_loss=True)
             tools = by_name(await again.langchain_tools(key="thread_id"))
-            assert await counted(tools["count"], thread("ann")) == 1
+            assert await count_with(tools["count"], thread("ann")) == 1
             await (await hub.find("ann")).restart("counter")
-            message = await tools["count"].ainvoke(asked("count"), thread("ann"))
+            message = await tools["count"].ainvoke(tool_call("count"), thread("ann"))
             assert texts(message.content)[1:] == ["1"] and "was lost" in texts(message.content)[0]
             assert message.artifact["after_loss"] is True
 
     asyncio.run(main())
 
 
-def test_tools_of_a_session_belong_to_it_whatever_is_around(kit: Kit) -> None:
+def test_tools_of_a_session_ignore_the_scope(kit: Kit) -> None:
     """R090, R093."""
 
     async def main() -> None:
         async with kit.hub() as hub:
             ann = by_name(await hub.session("ann").langchain_tools())["count"]
             async with hub.session("ben") as ben:
-                assert await counted(ann) == 1
-                assert await counted(ann, thread("eve")) == 2
-                assert await counted(by_name(await ben.langchain_tools())["count"]) == 1
-            assert await counted(ann) == 3
+                assert await count_with(ann) == 1
+                assert await count_with(ann, thread("eve")) == 2
+                assert await count_with(by_name(await ben.langchain_tools())["count"]) == 1
+            assert await count_with(ann) == 3
 
     asyncio.run(main())
 
 
-def test_tools_of_a_scope_belong_to_it(kit: Kit) -> None:
-    """R092, R094: asked for inside a scope they stay with it, also where no context follows; sub-agents, too."""
+def test_tools_of_a_scope_stay_in_it(kit: Kit) -> None:
+    """R092, R094: also without context variables; also in sub-agents."""
 
     async def main() -> None:
         async with kit.hub() as hub:
             async with hub.run():
                 tool = by_name(await hub.langchain_tools())["count"]
-                assert await counted(tool) == 1
+                assert await count_with(tool) == 1
                 found: list[int] = []
                 # A new thread has an empty context.
                 other = threading.Thread(target=lambda: found.append(int(texts(tool.invoke({}))[0])))
@@ -256,50 +256,50 @@ def test_tools_of_a_scope_belong_to_it(kit: Kit) -> None:
                 assert found == [2]
                 async with hub.isolated("counter"):
                     own = by_name(await hub.langchain_tools())["count"]
-                    assert await counted(own) == 1
-                    assert await counted(tool) == 3, "bound to the run"
+                    assert await count_with(own) == 1
+                    assert await count_with(tool) == 3, "bound to the run"
                 async with hub.session("ann"):
-                    assert await counted(tool) == 4
+                    assert await count_with(tool) == 4
             with pytest.raises(stayput.SessionEnded):
-                await counted(tool)
+                await count_with(tool)
 
             loose = by_name(await hub.langchain_tools())["count"]
             async with hub.session("ann"):
-                assert await counted(loose) == 1
+                assert await count_with(loose) == 1
             with pytest.raises(stayput.NoSession, match="thread_id"):
-                await counted(loose)
+                await count_with(loose)
 
     asyncio.run(main())
 
 
-def test_tools_of_the_automatic_session(kit: Kit) -> None:
-    """R091, R092: asked for while there is one they stay with it."""
+def test_tools_of_the_default_session_stay_in_it(kit: Kit) -> None:
+    """R091, R092."""
 
     async def main() -> None:
         async with kit.hub() as hub:
-            await hub.automatic()
+            await hub.enable_default_session()
             tool = by_name(await hub.langchain_tools())["count"]
-            assert await counted(tool) == 1
+            assert await count_with(tool) == 1
             async with hub.session("ann"):
-                assert await counted(tool) == 2
+                assert await count_with(tool) == 2
 
     asyncio.run(main())
 
 
-def test_the_config_names_the_session(kit: Kit) -> None:
-    """E35, R095: by `thread_id`, or by whatever names a conversation; without a name there is no guess."""
+def test_config_names_the_session(kit: Kit) -> None:
+    """E35, R095: by `thread_id` or by a function; a call without a name is refused."""
 
     async def main() -> None:
         async with kit.hub() as hub:
             tool = by_name(await hub.langchain_tools(key="thread_id"))["count"]
-            assert [await counted(tool, thread(name)) for name in ["a", "b", "a", 7]] == [1, 1, 2, 1]
+            assert [await count_with(tool, thread(name)) for name in ["a", "b", "a", 7]] == [1, 1, 2, 1]
             assert (await (await hub.find("a")).call("counter", "count")).text == "3"
             async with hub.session("around"):
-                assert await counted(tool, thread("a")) == 4, "what is named goes before what is around"
-                assert await counted(tool) == 1
+                assert await count_with(tool, thread("a")) == 4, "what is named goes before what is around"
+                assert await count_with(tool) == 1
             for nobody in [thread(""), thread(None), None]:
                 with pytest.raises(stayput.NoSession, match="thread_id"):
-                    await counted(tool, nobody)
+                    await count_with(tool, nobody)
 
             def user(config: RunnableConfig) -> str | None:
                 it = config.get("configurable", {})
@@ -307,39 +307,39 @@ def test_the_config_names_the_session(kit: Kit) -> None:
 
             mine = by_name(await hub.langchain_tools(key=user))["count"]
             ann: RunnableConfig = {"configurable": {"user": "ann", "thread_id": "a"}}
-            assert [await counted(mine, ann), await counted(mine, ann)] == [1, 2]
+            assert [await count_with(mine, ann), await count_with(mine, ann)] == [1, 2]
             with pytest.raises(stayput.NoSession):
-                await counted(mine, thread("a"))
+                await count_with(mine, thread("a"))
 
     asyncio.run(main())
 
 
-def test_with_and_without_await_it_is_the_same_session(kit: Kit) -> None:
-    """R076, R109: tools of either face can be called both ways."""
+def test_sync_and_async_calls_share_a_session(kit: Kit) -> None:
+    """R076, R109."""
     with sync.Hub.from_config(kit.config()) as hub:
         tool = by_name(hub.langchain_tools(key="thread_id"))["count"]
         assert texts(tool.invoke({}, thread("a"))) == ["1"]
-        assert asyncio.run(counted(tool, thread("a"))) == 2
+        assert asyncio.run(count_with(tool, thread("a"))) == 2
         bound = by_name(hub.session("a").langchain_tools())["count"]
         assert texts(bound.invoke({})) == ["3"]
-        assert asyncio.run(counted(bound)) == 4
+        assert asyncio.run(count_with(bound)) == 4
         with hub.run():
             scoped = by_name(hub.langchain_tools())["count"]
             assert texts(scoped.invoke({})) == ["1"]
 
 
-def test_a_copy_of_a_tool_is_in_the_same_session(kit: Kit) -> None:
+def test_copied_tool_uses_the_same_session(kit: Kit) -> None:
     async def main() -> None:
         async with kit.hub() as hub:
             tool = by_name(await hub.session("a").langchain_tools())["count"]
             other = copy.deepcopy(tool).model_copy(update={"description": "Counts."}, deep=True)
-            assert [await counted(tool), await counted(other)] == [1, 2]
+            assert [await count_with(tool), await count_with(other)] == [1, 2]
 
     asyncio.run(main())
 
 
-def test_what_servers_ask_is_answered_either_way(kit: Kit) -> None:
-    """With a handler that is a coroutine function, also without `await`."""
+def test_handlers_answer_sync_and_async_calls(kit: Kit) -> None:
+    """Also a coroutine function without `await`."""
 
     async def answer(question: dict[str, Any]) -> dict[str, Any]:
         await asyncio.sleep(0)
@@ -355,28 +355,28 @@ def test_what_servers_ask_is_answered_either_way(kit: Kit) -> None:
     asyncio.run(main())
 
 
-def test_cancelling_cancels_the_call(kit: Kit) -> None:
+def test_cancellation_cancels_the_call(kit: Kit) -> None:
     async def main() -> None:
         async with kit.hub() as hub, hub.session("a") as session:
             slow = by_name(await session.langchain_tools())["slow"]
             task = asyncio.create_task(slow.ainvoke({"ms": 3_600_000, "steps": 1}))
-            await busy(session)
+            await wait_for_call(session)
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await task
-            await cancelled(session)
+            await wait_for_cancel(session)
 
     asyncio.run(main())
 
 
-def test_500_calls_at_once_are_exactly_apart(kit: Kit) -> None:
-    """R005, R036, E21: twenty threads of a graph, each its own process and count, from two loops; none is left."""
+def test_500_concurrent_calls_are_isolated(kit: Kit) -> None:
+    """R005, R036, E21: twenty threads of a graph from two loops, each with its own process; none is left."""
     hub = sync.Hub.from_config(kit.config())
     tool = by_name(hub.langchain_tools(key="thread_id"))["count"]
 
     async def half() -> dict[str, list[int]]:
         names = [f"chat-{n % 20}" for n in range(250)]
-        found = await asyncio.gather(*(counted(tool, thread(name)) for name in names))
+        found = await asyncio.gather(*(count_with(tool, thread(name)) for name in names))
         return {name: [n for n, of in zip(found, names) if of == name] for name in set(names)}
 
     halves: list[dict[str, list[int]]] = []
@@ -389,7 +389,7 @@ def test_500_calls_at_once_are_exactly_apart(kit: Kit) -> None:
     for n in range(20):
         both = halves[0][f"chat-{n}"] + halves[1][f"chat-{n}"]
         assert sorted(both) == list(range(1, len(both) + 1)), n
-    assert len(kit.alive()) == 20
+    assert len(kit.processes()) == 20
     report = hub.close()
     assert report.sessions == 20
-    until(lambda: not kit.alive(), "all processes go")
+    wait_until(lambda: not kit.processes(), "all processes go")

@@ -1,4 +1,4 @@
-"""The client that takes the place of the one of `langchain-mcp-adapters`."""
+"""Replacement of the client of `langchain-mcp-adapters`."""
 
 from __future__ import annotations
 
@@ -15,31 +15,31 @@ from agents import agent, turn
 from conftest import Kit, test_server
 from langchain_core.messages import AIMessage, HumanMessage
 from odd_server import PIXEL
-from test_langchain import by_name, counted, odd, texts, thread
+from test_langchain import by_name, count_with, odd, texts, thread
 
 import stayput
 from stayput.langchain import MultiServerMCPClient, load_mcp_tools
-from stayput.langchain._connections import config
+from stayput.langchain._connections import to_config
 
 
 def stdio(kit: Kit) -> dict[str, Any]:
-    """A connection as the old adapter has it."""
+    """Connection in the form of the old adapter."""
     return {"transport": "stdio", **kit.entry()}
 
 
-def test_the_state_stays(kit: Kit) -> None:
-    """R064, R108: one process for all calls of a thread, and another one for calls without any."""
+def test_client_keeps_state_per_thread(kit: Kit) -> None:
+    """R064, R108: one process for all calls of a thread, and another one for calls without a thread."""
 
     async def main() -> None:
         client = MultiServerMCPClient({"counter": stdio(kit)})
         tools = by_name(await client.get_tools())
-        assert [await counted(tools["count"]) for _ in range(3)] == [1, 2, 3]
-        assert [await counted(tools["count"], thread(name)) for name in ["a", "b", "a"]] == [1, 1, 2]
+        assert [await count_with(tools["count"]) for _ in range(3)] == [1, 2, 3]
+        assert [await count_with(tools["count"], thread(name)) for name in ["a", "b", "a"]] == [1, 1, 2]
         async with client.hub.run():
-            assert await counted(tools["count"]) == 1
-            assert await counted(tools["count"], thread("a")) == 3
-        assert await counted(by_name(await client.get_tools(server_name="counter"))["count"]) == 4
-        assert len(kit.alive()) == 3
+            assert await count_with(tools["count"]) == 1
+            assert await count_with(tools["count"], thread("a")) == 3
+        assert await count_with(by_name(await client.get_tools(server_name="counter"))["count"]) == 4
+        assert len(kit.processes()) == 3
         graph = agent(list(tools.values()))
         await turn(graph, "b", [("note_add", {"text": "tea"})])
         assert await turn(graph, "b", [("note_list", {})]) == "tea"
@@ -49,19 +49,19 @@ def test_the_state_stays(kit: Kit) -> None:
     asyncio.run(main())
 
 
-def test_a_session_of_ones_own(kit: Kit) -> None:
-    """R023, R131, R136: as ever, ended when it is left."""
+def test_client_session_ends_with_its_block(kit: Kit) -> None:
+    """R023, R131, R136."""
 
     async def main() -> None:
         async with MultiServerMCPClient({"counter": stdio(kit)}) as client:
             for _ in range(2):
                 async with client.session("counter") as session:
-                    assert len(kit.alive()) == 1
+                    assert len(kit.processes()) == 1
                     count = by_name(await load_mcp_tools(session))["count"]
-                    assert [await counted(count), await counted(count, thread("a"))] == [1, 2]
+                    assert [await count_with(count), await count_with(count, thread("a"))] == [1, 2]
                     assert (await session.call_tool("count", {})).text == "3"
                     assert "count" in [tool.name for tool in await session.list_tools()]
-                assert kit.alive() == []
+                assert kit.processes() == []
             with pytest.raises(ValueError, match="there are: counter"):
                 async with client.session("nobody"):
                     pass
@@ -97,7 +97,7 @@ def test_prompts_and_resources(kit: Kit) -> None:
 
 @pytest.fixture(params=["http", "sse"])
 def remote(request: pytest.FixtureRequest) -> Iterator[dict[str, Any]]:
-    """A server over either transport."""
+    """Server over each transport."""
     command = [test_server(), request.param, "--era", "legacy", "--exit-with-stdin"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as server:
         assert server.stdout is not None
@@ -107,25 +107,25 @@ def remote(request: pytest.FixtureRequest) -> Iterator[dict[str, Any]]:
 
 
 def test_servers_over_http(remote: dict[str, Any]) -> None:
-    """R065: streamable HTTP and the transport before it, with headers."""
+    """R065: streamable HTTP and HTTP+SSE, with headers."""
 
     async def main() -> None:
         async with MultiServerMCPClient({"far": remote}) as client:
             tools = by_name(await client.get_tools())
-            assert [await counted(tools["count"], thread(name)) for name in ["a", "b", "a"]] == [1, 1, 2]
+            assert [await count_with(tools["count"], thread(name)) for name in ["a", "b", "a"]] == [1, 1, 2]
             assert texts(await tools["header"].ainvoke({"name": "x-who"})) == ["ann"]
 
     asyncio.run(main())
 
 
-def test_connections_of_every_kind_are_understood(tmp_path: Path) -> None:
+def test_connections_are_converted_to_configuration(tmp_path: Path) -> None:
     given: dict[str, Any] = {
         "a": {"transport": "stdio", "command": "x", "args": ["y"], "env": None, "cwd": tmp_path, "encoding": "utf-8"},
         "b": {"transport": "streamable-http", "url": "http://b", "timeout": timedelta(seconds=1), "session_kwargs": {}},
         "c": {"url": "http://c", "stayput": {"isolation": "shared"}},
         "d": {"command": "z", "args": []},
     }
-    assert config(given)["mcpServers"] == {
+    assert to_config(given)["mcpServers"] == {
         "a": {"type": "stdio", "command": "x", "args": ["y"], "cwd": str(tmp_path)},
         "b": {"type": "http", "url": "http://b"},
         "c": {"type": "http", "url": "http://c", "stayput": {"isolation": "shared"}},
@@ -138,8 +138,8 @@ def test_connections_of_every_kind_are_understood(tmp_path: Path) -> None:
     ]
     for wrong, word in wrongs:
         with pytest.raises(stayput.ConfigError, match=word):
-            config({"it": wrong})
-    with pytest.raises(stayput.Invalid, match="interceptors"):
+            to_config({"it": wrong})
+    with pytest.raises(stayput.InvalidInput, match="interceptors"):
         MultiServerMCPClient({}, tool_interceptors=[print])  # type: ignore[arg-type]
 
 
@@ -150,8 +150,8 @@ def test_without_connections_there_are_no_tools() -> None:
     asyncio.run(main())
 
 
-def test_it_is_made_before_a_fork_and_used_after(kit: Kit) -> None:
-    """A client at the top of a module, and a web server that forks its workers."""
+def test_client_created_before_a_fork_works_after_it(kit: Kit) -> None:
+    """A client at module level, in a web server that forks its workers."""
     client = MultiServerMCPClient({"counter": stdio(kit)})
     child = os.fork()
     if child == 0:
@@ -166,4 +166,4 @@ def test_it_is_made_before_a_fork_and_used_after(kit: Kit) -> None:
 
 async def once(client: MultiServerMCPClient) -> int:
     async with client:
-        return await counted(by_name(await client.get_tools())["count"])
+        return await count_with(by_name(await client.get_tools())["count"])

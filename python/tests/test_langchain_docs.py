@@ -1,4 +1,4 @@
-"""What docs/langchain.md shows runs, from the top to the bottom."""
+"""Runs docs/langchain.md from top to bottom."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from agents import Agent, Step, agent, told
+from agents import Agent, Step, agent, user_message
 from conftest import program
 from langchain_core.tools import BaseTool
 from pages import DOCS, examples, run
@@ -25,35 +25,35 @@ STEPS: dict[str, list[Step]] = {
 }
 
 
-class Standing:
-    """Stands in for an agent of `langchain`, which is not needed here: it has a model that knows two sentences."""
+class FakeAgent:
+    """Replaces an agent of `langchain`; its model knows two messages."""
 
     def __init__(self, model: object, tools: Sequence[BaseTool], checkpointer: object = None) -> None:
         self._graph: Agent = agent(tools)
 
     async def ainvoke(self, asked: dict[str, str], config: Any = None) -> Any:
         config = config or {"configurable": {"thread_id": "any"}}
-        return await self._graph.ainvoke(told(*STEPS[asked["messages"]]), config)
+        return await self._graph.ainvoke(user_message(*STEPS[asked["messages"]]), config)
 
 
-class Web:
-    """Stands in for a web framework."""
+class FakeWebFramework:
+    """Replaces a web framework."""
 
     def post(self, path: str) -> Callable[[Any], Any]:
         return lambda function: function
 
 
-def test_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_langchain_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", f"{Path(program()).parent}{os.pathsep}{os.environ['PATH']}")
     monkeypatch.chdir(tmp_path)
     agents = ModuleType("langchain.agents")
-    agents.__dict__["create_agent"] = Standing
+    agents.__dict__["create_agent"] = FakeAgent
     monkeypatch.setitem(sys.modules, "langchain", ModuleType("langchain"))
     monkeypatch.setitem(sys.modules, "langchain.agents", agents)
     (config,) = examples(PAGE, "json")
     (tmp_path / "mcp.json").write_text(json.dumps(json.loads(config)))
     pieces = examples(PAGE)
-    names: dict[str, Any] = {"model": None, "app": Web()}
+    names: dict[str, Any] = {"model": None, "app": FakeWebFramework()}
 
     async def main() -> None:
         for piece in pieces:

@@ -1,4 +1,4 @@
-"""Agents of LangGraph: a session for each thread, over turns, requests, loops and processes."""
+"""LangGraph agents: one session per thread, across turns, requests, loops and processes."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from typing import Any
 
 import httpx
 import pytest
-from agents import Agent, Step, agent, of, said, told, turn
-from conftest import LONG, Kit, busy, cancelled, program
+from agents import Agent, Step, agent, message_text, thread_config, turn, user_message
+from conftest import TEST_TIMEOUT, Kit, program, wait_for_call, wait_for_cancel
 from langchain_core.messages import ToolMessage
 from web import web
 
@@ -21,8 +21,8 @@ import stayput
 from stayput import sync
 
 
-def test_each_thread_has_a_session_over_turns_and_loops(kit: Kit) -> None:
-    """R037, E21, E35: parallel calls of a step too, in a `ToolNode`; another loop goes on where the first ended."""
+def test_each_thread_has_a_session_across_turns_and_loops(kit: Kit) -> None:
+    """R037, E21, E35: also parallel calls of a `ToolNode`; another loop continues the session."""
     hub = sync.Hub.from_config(kit.config())
     graph = agent(hub.langchain_tools(key="thread_id"))
 
@@ -33,18 +33,18 @@ def test_each_thread_has_a_session_over_turns_and_loops(kit: Kit) -> None:
 
     assert asyncio.run(first()) == ["tea", "milk\nmilk"]
     assert asyncio.run(turn(graph, "ann", [("note_list", {})])) == "tea"
-    # Without `await`, on the threads that a `ToolNode` has for that.
+    # Without `await`, on the threads of a `ToolNode`.
     steps: list[Step] = [[("count", {})] * 8, [("note_list", {})]]
-    answer = graph.invoke(told(*steps), of("ben"))["messages"]
-    counted = [said(it) for it in answer if isinstance(it, ToolMessage) and it.name == "count"]
+    answer = graph.invoke(user_message(*steps), thread_config("ben"))["messages"]
+    counted = [message_text(it) for it in answer if isinstance(it, ToolMessage) and it.name == "count"]
     assert sorted(counted) == [str(n) for n in range(1, 9)]
-    assert said(answer[-1]) == "milk\nmilk"
-    assert len(kit.alive()) == 2
+    assert message_text(answer[-1]) == "milk\nmilk"
+    assert len(kit.processes()) == 2
     hub.close()
 
 
-def test_in_a_run_all_threads_share_its_session(kit: Kit) -> None:
-    """R092, R094: tools that were asked for in a scope are of the scope."""
+def test_threads_in_a_run_share_its_session(kit: Kit) -> None:
+    """R092, R094: tools that were listed in a scope stay in it."""
 
     async def main() -> None:
         async with kit.hub() as hub, hub.run():
@@ -55,25 +55,25 @@ def test_in_a_run_all_threads_share_its_session(kit: Kit) -> None:
     asyncio.run(main())
 
 
-def test_a_loss_does_not_end_the_graph(kit: Kit) -> None:
-    """The model reads what happened, and goes on."""
+def test_graph_continues_after_a_loss(kit: Kit) -> None:
+    """The model reads the report."""
 
     async def main() -> None:
         async with kit.hub() as hub:
             graph = agent(await hub.langchain_tools(key="thread_id"))
             await turn(graph, "a", [("note_add", {"text": "tea"})])
             steps: list[Step] = [[("crash", {})], [("note_list", {})], [("fail", {})], [("count", {})]]
-            messages = (await graph.ainvoke(told(*steps), of("a")))["messages"]
-            heard = [it for it in messages if isinstance(it, ToolMessage)]
-            assert [it.status for it in heard] == ["success", "error", "success", "error", "success"]
-            assert "lost" in said(heard[1]) and said(heard[2]) == ""
-            assert said(messages[-1]) == "1"
+            messages = (await graph.ainvoke(user_message(*steps), thread_config("a")))["messages"]
+            tool_output = [it for it in messages if isinstance(it, ToolMessage)]
+            assert [it.status for it in tool_output] == ["success", "error", "success", "error", "success"]
+            assert "lost" in message_text(tool_output[1]) and message_text(tool_output[2]) == ""
+            assert message_text(messages[-1]) == "1"
 
     asyncio.run(main())
 
 
-def test_cancelling_a_graph_cancels_the_call(kit: Kit) -> None:
-    """The server is told, and the thread goes on in the same session."""
+def test_cancelled_graph_cancels_the_call(kit: Kit) -> None:
+    """The thread continues in the same session."""
 
     async def main() -> None:
         async with kit.hub() as hub:
@@ -81,19 +81,19 @@ def test_cancelling_a_graph_cancels_the_call(kit: Kit) -> None:
             assert await turn(graph, "a", [("count", {})]) == "1"
             session = await hub.find("a")
             task = asyncio.create_task(turn(graph, "a", [("slow", {"ms": 3_600_000, "steps": 1})]))
-            await busy(session)
+            await wait_for_call(session)
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await task
-            await cancelled(session)
+            await wait_for_cancel(session)
             assert (await session.status("counter")).in_flight == 0
             assert (await session.call("counter", "count")).text == "2"
 
     asyncio.run(main())
 
 
-def test_two_requests_at_once_never_meet(kit: Kit) -> None:
-    """R012, R107: a web server with many conversations, each with several requests."""
+def test_concurrent_requests_are_isolated(kit: Kit) -> None:
+    """R012, R107: a web server with many conversations of several requests."""
 
     async def main() -> None:
         async with kit.hub() as hub:
@@ -110,14 +110,14 @@ def test_two_requests_at_once_never_meet(kit: Kit) -> None:
                 names = [f"chat-{n}" for n in range(10)]
                 for name, found in zip(names, await asyncio.gather(*(chat(name) for name in names))):
                     assert found == ["\n".join([name] * n) for n in range(1, 5)]
-            assert len(kit.alive()) == 10
+            assert len(kit.processes()) == 10
 
     asyncio.run(main())
 
 
 @pytest.fixture
 def notes() -> Iterator[dict[str, Any]]:
-    """A server over HTTP with a notebook for each session."""
+    """Server over HTTP with one notebook per session."""
     command = [program(), "demo-server", "--http", "127.0.0.1:0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
         assert server.stdout is not None
@@ -140,8 +140,8 @@ asyncio.run(main())
 """
 
 
-def test_another_process_goes_on_after_the_first_was_killed(notes: dict[str, Any], tmp_path: Path) -> None:
-    """E35, R037: `kill -9`, and each thread goes on in its own session on the server."""
+def test_another_process_continues_after_kill(notes: dict[str, Any], tmp_path: Path) -> None:
+    """E35, R037: after `kill -9`, each thread continues in its own session on the server."""
     settings = {"store": f"sqlite:{tmp_path}/sessions.db", "folders": str(tmp_path / "folders")}
     here = str(Path(__file__).parent)
     command = [sys.executable, "-c", FIRST, json.dumps(notes), json.dumps(settings), here]
@@ -154,6 +154,6 @@ def test_another_process_goes_on_after_the_first_was_killed(notes: dict[str, Any
         async with stayput.Hub.from_config(notes, store=settings["store"], folders=settings["folders"]) as hub:
             graph: Agent = agent(await hub.langchain_tools(key="thread_id"))
             both = (turn(graph, name, [("note_list", {})]) for name in ["ann", "ben"])
-            return await asyncio.wait_for(asyncio.gather(*both), LONG)
+            return await asyncio.wait_for(asyncio.gather(*both), TEST_TIMEOUT)
 
     assert asyncio.run(main()) == ["1. of ann", "1. of ben"]

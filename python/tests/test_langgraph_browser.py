@@ -1,4 +1,4 @@
-"""The browser story: an agent of LangGraph and a real browser behind `@playwright/mcp`."""
+"""LangGraph agent with a real browser behind `@playwright/mcp`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from typing import Any
 import httpx
 import pytest
 from agents import Step, agent, turn
-from conftest import LONG, Kit, until
+from conftest import TEST_TIMEOUT, Kit, wait_until
 from web import web
 
 import stayput
@@ -24,7 +24,7 @@ from stayput.langchain import MultiServerMCPClient
 
 
 def peers() -> Path | None:
-    """Where `scripts/install peers` put the programs of others."""
+    """Folder in which `scripts/install peers` installs third-party programs."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     folder = Path(os.environ.get("STAYPUT_TEST_PEERS") or cache / "stayput" / "peers")
     return folder if (folder / "stamp").is_file() else None
@@ -47,14 +47,14 @@ def go(name: str) -> Step:
 
 @pytest.fixture
 def temporary() -> Iterator[str]:
-    """Where a browser puts its sockets, whose paths have to be short."""
+    """Folder for the sockets of a browser, with a short path."""
     folder = tempfile.mkdtemp(prefix="pw")
     yield folder
     shutil.rmtree(folder, ignore_errors=True)
 
 
 def playwright() -> list[str]:
-    """The server, with the browser of this machine."""
+    """Command of the server, with the browser of this machine."""
     folder = peers()
     assert folder is not None, "the peers are not here: run `scripts/install peers`"
     chromium = next(filter(None, map(shutil.which, ["chromium", "chromium-browser", "google-chrome"])))
@@ -63,15 +63,15 @@ def playwright() -> list[str]:
 
 
 def browser(kit: Kit, temporary: str) -> dict[str, Any]:
-    """The recipe, and beside it what keeps a test from leaving files in the home of who runs it."""
+    """Entry of the recipe, with settings that keep files out of the home folder."""
     args = ["--output-dir=${session.dir}/output", "--user-data-dir=${session.dir}/profile"]
-    env = {"TOKEN": kit.word, "TMPDIR": temporary}
+    env = {"TOKEN": kit.marker, "TMPDIR": temporary}
     env |= {"XDG_CONFIG_HOME": "${session.dir}/config", "XDG_CACHE_HOME": "${session.dir}/cache"}
     return {"command": "node", "args": [*playwright(), *args], "env": env}
 
 
 async def shopping(client: httpx.AsyncClient, name: str) -> None:
-    """A conversation of four requests: go there, add twice, read."""
+    """Conversation of four requests: open the page, add twice, read."""
     pages = [await ask(client, name, go(name), READ)]
     pages += [await ask(client, name, READ, CLICK, READ), await ask(client, name, CLICK, READ)]
     pages += [await ask(client, name, READ)]
@@ -86,7 +86,7 @@ async def ask(client: httpx.AsyncClient, name: str, *steps: Step) -> str:
 
 
 def drivers(kit: Kit) -> list[int]:
-    """The processes that drive a browser."""
+    """Ids of the processes that control a browser."""
 
     def is_one(pid: int) -> bool:
         try:
@@ -94,11 +94,11 @@ def drivers(kit: Kit) -> list[int]:
         except OSError:
             return False
 
-    return [pid for pid in kit.alive() if is_one(pid)]
+    return [pid for pid in kit.processes() if is_one(pid)]
 
 
-def test_an_agent_shops_over_several_requests_and_two_threads_stay_apart(kit: Kit, temporary: str) -> None:
-    """R037, R064, R107, E35: one browser for each thread, whose page is open at each request."""
+def test_browser_stays_open_across_requests_of_a_thread(kit: Kit, temporary: str) -> None:
+    """R037, R064, R107, E35: one browser per thread."""
 
     async def main() -> None:
         config = {"mcpServers": {"browser": browser(kit, temporary)}}
@@ -110,13 +110,13 @@ def test_an_agent_shops_over_several_requests_and_two_threads_stay_apart(kit: Ki
                 await asyncio.gather(shopping(client, "Ann"), shopping(client, "Ben"))
             assert len(drivers(kit)) == 2
             await (await hub.find("Ann")).end()
-            until(lambda: len(drivers(kit)) == 1, "the browser goes with its session")
+            wait_until(lambda: len(drivers(kit)) == 1, "the browser goes with its session")
 
     asyncio.run(main())
 
 
-def test_with_one_changed_import_the_page_stays_open(kit: Kit, temporary: str) -> None:
-    """R064: the client of the old adapter, as people have it in their programs, with and without threads."""
+def test_replaced_client_keeps_the_page_open(kit: Kit, temporary: str) -> None:
+    """R064: the client of the old adapter, with and without threads."""
 
     async def main() -> None:
         async with MultiServerMCPClient({"browser": {"transport": "stdio", **browser(kit, temporary)}}) as client:
@@ -139,18 +139,18 @@ from agents import agent, turn
 async def main():
     hub = stayput.Hub.from_config(json.loads(sys.argv[2]), **json.loads(sys.argv[3]))
     graph = agent(await hub.langchain_tools(key="thread_id"))
-    said = await turn(graph, "Ann", story.go("Ann"), story.READ, story.CLICK, story.READ)
-    print("1 for Ann" in said, flush=True)
+    output = await turn(graph, "Ann", story.go("Ann"), story.READ, story.CLICK, story.READ)
+    print("1 for Ann" in output, flush=True)
     await asyncio.sleep(3600)
 asyncio.run(main())
 """
 
 
-def test_another_process_has_the_browser_after_the_first_was_killed(kit: Kit, temporary: str) -> None:
-    """E35: the browser is behind a server over HTTP; `kill -9`, and the next process clicks on the same page."""
+def test_another_process_continues_the_browser_after_kill(kit: Kit, temporary: str) -> None:
+    """E35: the server is reached over HTTP; after `kill -9` the next process clicks on the same page."""
     config_home = {"XDG_CONFIG_HOME": temporary, "XDG_CACHE_HOME": temporary}
     command = ["node", *playwright(), "--isolated", "--port", "0", "--output-dir", temporary]
-    env = {**os.environ, "TOKEN": kit.word, "TMPDIR": temporary, **config_home}
+    env = {**os.environ, "TOKEN": kit.marker, "TMPDIR": temporary, **config_home}
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=env, cwd=temporary) as server:
         assert server.stderr is not None
         try:
@@ -163,12 +163,12 @@ def test_another_process_has_the_browser_after_the_first_was_killed(kit: Kit, te
                 assert process.stdout is not None
                 assert process.stdout.readline() == "True\n"
                 process.kill()
-            assert "2 for Ann" in asyncio.run(going_on(config, settings))
+            assert "2 for Ann" in asyncio.run(continue_conversation(config, settings))
         finally:
             server.terminate()
 
 
-async def going_on(config: dict[str, Any], settings: dict[str, str]) -> str:
+async def continue_conversation(config: dict[str, Any], settings: dict[str, str]) -> str:
     async with stayput.Hub.from_config(config, store=settings["store"], folders=settings["folders"]) as hub:
         graph = agent(await hub.langchain_tools(key="thread_id"))
-        return await asyncio.wait_for(turn(graph, "Ann", READ, CLICK, READ), 2 * LONG)
+        return await asyncio.wait_for(turn(graph, "Ann", READ, CLICK, READ), 2 * TEST_TIMEOUT)

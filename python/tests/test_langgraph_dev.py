@@ -1,4 +1,4 @@
-"""`langgraph dev` itself, spoken to over HTTP as its clients do."""
+"""`langgraph dev` over HTTP."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from typing import Any
 
 import httpx
 import pytest
-from agents import Step, told
-from conftest import LONG, Kit, until
+from agents import Step, user_message
+from conftest import TEST_TIMEOUT, Kit, wait_until
 
 pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("langgraph_api") is None, reason="`langgraph dev` is for CPython 3.11 and later"
@@ -26,51 +26,51 @@ pytestmark = pytest.mark.skipif(
 
 @pytest.fixture
 def server(kit: Kit, tmp_path: Path) -> Iterator[str]:
-    """`langgraph dev` with a graph, on a port of its own, and without a word to anybody else."""
+    """URL of `langgraph dev` with a graph, on its own port and without telemetry."""
     graph = Path(__file__).parent / "dev_graph.py"
     settings = {"dependencies": ["."], "graphs": {"agent": f"{graph}:graph"}}
     (tmp_path / "langgraph.json").write_text(json.dumps(settings))
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     command = [sys.executable, "-m", "langgraph_cli", "dev", "--no-browser", "--no-reload", "--n-jobs-per-worker", "4"]
-    # Whatever is set here for the real one stays out of it.
+    # Settings of a real installation must not apply.
     env = {name: value for name, value in os.environ.items() if not name.startswith("LANG")}
     env |= {"LANGSMITH_TRACING": "false", "LANGGRAPH_CLI_NO_ANALYTICS": "1", "LANGGRAPH_NO_VERSION_CHECK": "true"}
     env |= {"STAYPUT_TEST_CONFIG": json.dumps(kit.config())}
-    with open(tmp_path / "said", "w") as said:
+    with open(tmp_path / "output", "w") as output:
         process = subprocess.Popen(
             [*command, "--host", "127.0.0.1", "--port", str(port)],
             cwd=tmp_path,
             env=env,
-            stdout=said,
-            stderr=said,
+            stdout=output,
+            stderr=output,
             start_new_session=True,
         )
     url = f"http://127.0.0.1:{port}"
 
     def ready() -> bool:
-        assert process.poll() is None, (tmp_path / "said").read_text()
+        assert process.poll() is None, (tmp_path / "output").read_text()
         try:
             return httpx.get(f"{url}/ok").is_success
         except httpx.HTTPError:
             return False
 
     try:
-        until(ready, "`langgraph dev` answers")
+        wait_until(ready, "`langgraph dev` answers")
         yield url
     finally:
-        # As Ctrl-C does it.
+        # The same signal as Ctrl-C.
         os.killpg(process.pid, signal.SIGINT)
         try:
-            process.wait(LONG)
+            process.wait(TEST_TIMEOUT)
         finally:
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)
-    print((tmp_path / "said").read_text())
+    print((tmp_path / "output").read_text())
 
 
 class Thread:
-    """A thread of the server, by which it keeps what was said."""
+    """Thread of the server, which stores its messages."""
 
     def __init__(self, client: httpx.AsyncClient, name: str) -> None:
         self._client = client
@@ -82,21 +82,20 @@ class Thread:
 
     async def turn(self, *steps: Step) -> str:
         """A turn; what the agent says at its end."""
-        (message,) = told(*steps)["messages"]
+        (message,) = user_message(*steps)["messages"]
         asked = {"assistant_id": "agent", "input": {"messages": [{"role": "user", "content": message.content}]}}
         answer = await self._client.post(f"/threads/{self.name}/runs/wait", json=asked)
-        said: dict[str, Any] = answer.raise_for_status().json()
-        assert "messages" in said, said
-        content = said["messages"][-1]["content"]
+        body: dict[str, Any] = answer.raise_for_status().json()
+        assert "messages" in body, body
+        content = body["messages"][-1]["content"]
         return content if isinstance(content, str) else "".join(block["text"] for block in content)
 
 
-def test_each_thread_has_a_session_over_turns(kit: Kit, server: str) -> None:
-    """E35, R005, R037: two threads at once, each with a process of its own, which is there in the next turn; and none
-    is left when the server ends."""
+def test_each_thread_has_a_session_across_turns(kit: Kit, server: str) -> None:
+    """E35, R005, R037: two concurrent threads, each with its own process, and none is left when the server ends."""
 
     async def main() -> None:
-        async with httpx.AsyncClient(base_url=server, timeout=LONG) as client:
+        async with httpx.AsyncClient(base_url=server, timeout=TEST_TIMEOUT) as client:
             ann, ben = await Thread.begin(client), await Thread.begin(client)
             both: list[tuple[Thread, str]] = [(ann, "tea"), (ben, "milk")]
             for turns in range(1, 4):
@@ -106,6 +105,6 @@ def test_each_thread_has_a_session_over_turns(kit: Kit, server: str) -> None:
                 assert answers == ["\n".join([text] * turns) for _, text in both]
             counted = await ann.turn([("count", {})] * 3, [("count", {})])
             assert counted == "4"
-            assert len(kit.alive()) == 2
+            assert len(kit.processes()) == 2
 
     asyncio.run(main())

@@ -1,4 +1,4 @@
-"""Loops of every kind, and none: asyncio's, uvloop's, trio's, that of a notebook; interrupted, limited, in other processes."""
+"""Event loops: asyncio, uvloop, trio, a notebook's, none; interrupts, timeouts and process pools."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ import anyio.to_thread
 import pytest
 import trio
 import uvloop
-from conftest import LONG, Kit, cancelled, count
+from conftest import TEST_TIMEOUT, Kit, count, wait_for_cancel
 
 import stayput
 from stayput import sync
 
 
-def test_uvloop(kit: Kit) -> None:
-    """E21: what is left of one loop is used from the next, of another kind."""
+def test_session_moves_between_asyncio_and_uvloop(kit: Kit) -> None:
+    """E21."""
     hub = kit.hub()
 
     async def work() -> list[int]:
@@ -33,7 +33,7 @@ def test_uvloop(kit: Kit) -> None:
             await chat.bind("counter")
             with pytest.raises(asyncio.TimeoutError):
                 await asyncio.wait_for(chat.call("counter", "slow", ms=3_600_000, steps=1), 0.2)
-            await cancelled(chat)
+            await wait_for_cancel(chat)
             return await asyncio.gather(*(count(hub) for _ in range(5)))
 
     assert uvloop.run(work()) == [1, 2, 3, 4, 5]
@@ -45,17 +45,16 @@ def test_uvloop(kit: Kit) -> None:
     uvloop.run(close())
 
 
-def test_on_trio_it_says_what_to_do(kit: Kit) -> None:
-    """Without a loop of asyncio there is a sentence, and what it advises works, in the session of the task."""
+def test_trio_is_refused_with_a_hint_that_works(kit: Kit) -> None:
     hub = kit.hub()
     blocking = sync.Hub.from_config(kit.config())
 
     async def refused() -> None:
-        with pytest.raises(stayput.Invalid, match=r"asyncio.*`stayput\.sync`"):
+        with pytest.raises(stayput.InvalidInput, match=r"asyncio.*`stayput\.sync`"):
             await count(hub.session("chat"))
-        with pytest.raises(stayput.Invalid, match="asyncio"):
+        with pytest.raises(stayput.InvalidInput, match="asyncio"):
             await hub.with_options(on_notification=print).session("chat").call("counter", "count")
-        with pytest.raises(stayput.Invalid, match="asyncio"):
+        with pytest.raises(stayput.InvalidInput, match="asyncio"):
             async with hub.session():
                 pass
 
@@ -71,11 +70,11 @@ def test_on_trio_it_says_what_to_do(kit: Kit) -> None:
     trio.run(advised)
     blocking.close()
     hub.session("chat").call("counter", "count").close()  # never awaited: nothing was begun
-    asyncio.run(closed(hub))
-    assert not kit.alive()
+    asyncio.run(close_hub(hub))
+    assert not kit.processes()
 
 
-def test_anyio_on_asyncio(kit: Kit) -> None:
+def test_anyio_on_asyncio_works(kit: Kit) -> None:
     """Cancel scopes, task groups and worker threads of anyio."""
 
     async def main() -> None:
@@ -84,7 +83,7 @@ def test_anyio_on_asyncio(kit: Kit) -> None:
             with anyio.move_on_after(0.2) as scope:
                 await chat.call("counter", "slow", ms=3_600_000, steps=1)
             assert scope.cancelled_caught
-            await cancelled(chat)
+            await wait_for_cancel(chat)
             async with anyio.create_task_group() as group:
                 for _ in range(5):
                     group.start_soon(count, hub)
@@ -93,8 +92,8 @@ def test_anyio_on_asyncio(kit: Kit) -> None:
     anyio.run(main)
 
 
-def test_without_await_inside_a_loop_that_runs(kit: Kit) -> None:
-    """As in a notebook: a cell has a loop, and calls without `await`. Handlers that are coroutines answer all the same."""
+def test_sync_calls_work_inside_a_running_loop(kit: Kit) -> None:
+    """As in a notebook. Coroutine handlers still answer."""
 
     async def roots(_: dict[str, Any]) -> dict[str, Any]:
         await asyncio.sleep(0)
@@ -111,8 +110,8 @@ def test_without_await_inside_a_loop_that_runs(kit: Kit) -> None:
 
 
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="`asyncio.timeout` came with 3.11")
-def test_a_timeout_around_calls(kit: Kit) -> None:
-    """It cancels what is under way, and the session goes on."""
+def test_asyncio_timeout_cancels_calls(kit: Kit) -> None:
+    """The session continues."""
 
     async def main() -> None:
         async with kit.hub() as hub, hub.session("chat") as chat:
@@ -120,7 +119,7 @@ def test_a_timeout_around_calls(kit: Kit) -> None:
             with pytest.raises(TimeoutError):
                 async with asyncio.timeout(0.2):  # type: ignore[attr-defined,unused-ignore]
                     await chat.call("counter", "slow", ms=3_600_000, steps=1)
-            await cancelled(chat)
+            await wait_for_cancel(chat)
             assert await count(chat) == 1
 
     asyncio.run(main())
@@ -141,8 +140,8 @@ except KeyboardInterrupt:
 """
 
 
-def test_ctrl_c_in_the_middle_of_a_call(kit: Kit) -> None:
-    """R011: the run ends, nothing else is said, and no process is left."""
+def test_ctrl_c_ends_the_run(kit: Kit) -> None:
+    """R011: without other output, and no process is left."""
     import json
 
     command = [sys.executable, "-c", CTRL_C, json.dumps(kit.config())]
@@ -150,47 +149,47 @@ def test_ctrl_c_in_the_middle_of_a_call(kit: Kit) -> None:
     with subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True) as process:
         assert process.stdout is not None and process.stdout.readline() == "ready\n"
         process.send_signal(signal.SIGINT)
-        said, errors = process.communicate(timeout=LONG)
-    assert (said, errors, process.returncode) == ("interrupted\n", "", 0)
-    assert not kit.alive()
+        message, errors = process.communicate(timeout=TEST_TIMEOUT)
+    assert (message, errors, process.returncode) == ("interrupted\n", "", 0)
+    assert not kit.processes()
 
 
 inherited: sync.Hub | None = None
-"""What a forked process has of its parent."""
+"""Hub that a forked process inherits from its parent."""
 
 
 def in_another_process(config: dict[str, Any]) -> tuple[str, str]:
-    """What it says of a hub that it inherited, if any, and what its own one counts to."""
-    said = "nothing"
+    """Returns the error of an inherited hub, if any, and the count of its own hub."""
+    message = "nothing"
     if inherited is not None:
         try:
             inherited.session("chat").call("counter", "count")
         except stayput.HubForked as error:
-            said = str(error)
+            message = str(error)
     with sync.Hub.from_config(config) as hub, hub.run():
-        return said, hub.call("counter", "count").text
+        return message, hub.call("counter", "count").text
 
 
 @pytest.mark.parametrize("way", ["fork", "spawn", "forkserver"])
-def test_pools_of_processes(kit: Kit, way: str) -> None:
-    """Each has a hub of its own; a forked one says of its parent's what to do."""
+def test_process_pool_workers_build_their_own_hubs(kit: Kit, way: str) -> None:
+    """A forked worker gets a hint about the hub of its parent."""
     global inherited
     with sync.Hub.from_config(kit.config()) as hub:
         hub.session("chat").call("counter", "count")
         inherited = hub
         try:
             with ProcessPoolExecutor(2, mp_context=multiprocessing.get_context(way)) as pool:
-                answers = list(pool.map(in_another_process, [kit.config()] * 4, timeout=LONG))
+                answers = list(pool.map(in_another_process, [kit.config()] * 4, timeout=TEST_TIMEOUT))
         finally:
             inherited = None
-        for said, counted in answers:
-            assert ("build another" in said) == (way == "fork"), said
+        for message, counted in answers:
+            assert ("build another" in message) == (way == "fork"), message
             assert counted == "1"
         assert hub.session("chat").call("counter", "count").text == "2", "nobody closed anything of the parent's"
 
 
-def test_what_is_of_a_process_cannot_be_pickled(kit: Kit) -> None:
-    """It says what to do; copied, it leads to the same; results and errors can be sent along."""
+def test_hubs_and_sessions_cannot_be_pickled(kit: Kit) -> None:
+    """Copies are handles of the same session; results and errors can be pickled."""
     with sync.Hub.from_config(kit.config()) as hub, hub.session("chat") as chat:
         for it in (hub, chat):
             assert copy.copy(it) is it and copy.deepcopy({"x": it})["x"] is it
@@ -202,7 +201,7 @@ def test_what_is_of_a_process_cannot_be_pickled(kit: Kit) -> None:
         assert pickle.loads(pickle.dumps(tool)) == tool
 
 
-async def closed(hub: stayput.Hub) -> stayput.Report:
-    """Closes it, as a coroutine."""
-    closing: Awaitable[stayput.Report] = hub.close()
+async def close_hub(hub: stayput.Hub) -> stayput.CloseReport:
+    """Closes a hub."""
+    closing: Awaitable[stayput.CloseReport] = hub.close()
     return await closing

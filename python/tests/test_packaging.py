@@ -1,4 +1,4 @@
-"""The wheel: its program, its types, and nothing that it needs beside."""
+"""The wheel: its program, its types, its dependencies."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ import tarfile
 from importlib.resources import files
 from pathlib import Path
 
-from conftest import LONG, program, script
+from conftest import TEST_TIMEOUT, program, script
 
 
 def run(*command: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(command, capture_output=True, text=True, timeout=LONG)
+    return subprocess.run(command, capture_output=True, text=True, timeout=TEST_TIMEOUT)
 
 
-def test_the_program_is_the_whole_gateway() -> None:
+def test_wheel_contains_the_gateway() -> None:
     version = importlib.metadata.version("stayput")
     assert run(program(), "--version").stdout.strip() == f"stayput {version}"
     assert run(sys.executable, "-m", "stayput", "--version").stdout.strip() == f"stayput {version}"
@@ -28,31 +28,31 @@ def test_the_program_is_the_whole_gateway() -> None:
     assert "serve" in run(program(), "--help").stdout
 
 
-def test_its_story_is_told() -> None:
-    """It starts gateways, daemons and wardens of itself, so it finds itself."""
-    told = run(program(), "demo", "--json")
-    assert told.returncode == 0, told.stdout + told.stderr
+def test_tour_runs() -> None:
+    """It starts gateways, daemons and wardens from its own file."""
+    result = run(program(), "demo", "--json")
+    assert result.returncode == 0, result.stdout + result.stderr
 
 
-def test_the_wheel_needs_nothing_beside_python() -> None:
+def test_wheel_has_no_dependencies() -> None:
     needs = importlib.metadata.requires("stayput") or []
     assert all("extra ==" in need for need in needs), needs
     imported = "import sys, stayput, stayput.sync; print([n for n in sys.modules if n.startswith('lang')])"
     assert script(imported).stdout == "[]\n"
 
 
-def test_it_is_typed() -> None:
+def test_wheel_is_typed() -> None:
     assert files("stayput").joinpath("py.typed").is_file()
     assert files("stayput").joinpath("_core.pyi").is_file()
 
 
-def test_the_archive_of_sources_is_whole(tmp_path: Path) -> None:
-    """All that cargo and the compiler read is in it, where they look for it, and nothing says whose it was."""
+def test_source_archive_is_complete(tmp_path: Path) -> None:
+    """It contains all that cargo reads, and no owner."""
     python = Path(__file__).parent.parent
     making = "import sys, build_backend; build_backend.build_sdist(sys.argv[1])"
     env = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
     command = [sys.executable, "-c", making, str(tmp_path)]
-    made = subprocess.run(command, cwd=python, env=env, capture_output=True, text=True, timeout=LONG)
+    made = subprocess.run(command, cwd=python, env=env, capture_output=True, text=True, timeout=TEST_TIMEOUT)
     assert made.returncode == 0, made.stderr
     whole = f"stayput-{importlib.metadata.version('stayput')}"
     with tarfile.open(tmp_path / f"{whole}.tar.gz") as archive:

@@ -1,4 +1,4 @@
-"""Sessions that go on in another process, on a server over HTTP."""
+"""Sessions that continue in another process, on a server over HTTP."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from conftest import LONG, program
+from conftest import TEST_TIMEOUT, program
 
 import stayput
 
@@ -30,7 +30,7 @@ asyncio.run(main())
 
 @pytest.fixture
 def config() -> Iterator[dict[str, object]]:
-    """A server over HTTP with a notebook for each session."""
+    """Server over HTTP with one notebook per session."""
     command = [program(), "demo-server", "--http", "127.0.0.1:0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
         assert server.stdout is not None
@@ -39,31 +39,31 @@ def config() -> Iterator[dict[str, object]]:
         server.kill()
 
 
-def killed(config: dict[str, object], settings: dict[str, str]) -> str:
-    """What another process says before it is killed as nobody should be."""
+def run_and_kill(config: dict[str, object], settings: dict[str, str]) -> str:
+    """Runs another process, kills it with `SIGKILL`, and returns its output."""
     command = [sys.executable, "-c", FIRST, json.dumps(config), json.dumps(settings)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
-        said = process.stdout.readline().strip()
+        output = process.stdout.readline().strip()
         process.kill()
-    return said
+    return output
 
 
-def test_a_second_process_goes_on_after_the_first_was_killed(config: dict[str, object], tmp_path: Path) -> None:
-    """E35, R037: by the name of the chat, out of a store, with what was written."""
+def test_another_process_continues_after_kill(config: dict[str, object], tmp_path: Path) -> None:
+    """E35, R037: by the name of the chat, from a store."""
     settings = {"store": f"sqlite:{tmp_path}/sessions.db", "folders": str(tmp_path / "folders")}
-    assert killed(config, settings) == "ready"
+    assert run_and_kill(config, settings) == "ready"
 
     async def main() -> str:
         hub = stayput.Hub.from_config(config, store=settings["store"], folders=settings["folders"])
         async with hub, hub.session("chat") as chat:
-            return (await asyncio.wait_for(chat.call("notes", "note_list"), LONG)).text
+            return (await asyncio.wait_for(chat.call("notes", "note_list"), TEST_TIMEOUT)).text
 
     assert asyncio.run(main()) == "1. buy milk"
 
 
-def test_a_ticket_takes_a_session_along(config: dict[str, object]) -> None:
-    ticket = killed(config, {})
+def test_ticket_moves_a_session(config: dict[str, object]) -> None:
+    ticket = run_and_kill(config, {})
 
     async def main() -> None:
         async with stayput.Hub.from_config(config) as hub:
@@ -72,17 +72,17 @@ def test_a_ticket_takes_a_session_along(config: dict[str, object]) -> None:
             assert (await chat.call("notes", "note_list")).text == "1. buy milk"
             with pytest.raises(stayput.NameTaken):
                 await hub.resume(ticket)
-            with pytest.raises(stayput.Invalid, match="into_ticket"):
+            with pytest.raises(stayput.InvalidInput, match="into_ticket"):
                 await hub.resume("{}")
 
     asyncio.run(main())
 
 
-def test_what_is_known_of_a_server_can_be_taken_along(config: dict[str, object]) -> None:
+def test_profile_moves_to_another_hub(config: dict[str, object]) -> None:
     async def main() -> None:
         async with stayput.Hub.from_config(config) as one, stayput.Hub.from_config(config) as two:
-            await one.wait_ready("notes", LONG)
-            await two.remember("notes", await one.profile("notes"))
+            await one.wait_ready("notes", TEST_TIMEOUT)
+            await two.set_profile("notes", await one.profile("notes"))
             assert await one.tools("notes") == await two.tools("notes")
 
     asyncio.run(main())

@@ -1,4 +1,4 @@
-"""Servers that come and go while there are sessions."""
+"""Servers that are added and removed at run time."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import stayput
 from stayput import sync
 
 
-def test_a_server_is_added_and_removed(kit: Kit) -> None:
-    """R105, E27: what was open on it is closed; who used it is told that it is another one, or that there is none."""
+def test_server_is_added_replaced_and_removed(kit: Kit) -> None:
+    """R105, E27: its links are closed, and its sessions get a report or an error."""
 
     async def main() -> None:
         async with stayput.Hub.from_config({"mcpServers": {}}) as hub, hub.session("chat") as chat:
@@ -25,14 +25,14 @@ def test_a_server_is_added_and_removed(kit: Kit) -> None:
             assert await hub.add_server("counter", kit.entry()) == []
             assert await count(chat) == 3, "the same once more changes nothing"
             await hub.add_server("counter", kit.entry("--tool", "own"))
-            assert not kit.alive()
+            assert not kit.processes()
             with pytest.raises(stayput.StateLost) as lost:
                 await count(chat)
             assert (lost.value.reason, lost.value.may_have_run) == ("reconfigured", False)
             assert await count(chat) == 1
             assert "own" in [tool.name for tool in await chat.tools("counter")]
             assert await hub.remove_server("counter")
-            assert not kit.alive() and hub.server_names == []
+            assert not kit.processes() and hub.server_names == []
             with pytest.raises(stayput.UnknownServer):
                 await count(chat)
             assert not await hub.remove_server("counter")
@@ -40,8 +40,8 @@ def test_a_server_is_added_and_removed(kit: Kit) -> None:
     asyncio.run(main())
 
 
-def test_an_agent_has_servers_of_its_own(kit: Kit) -> None:
-    """R085: the same name is another server for another agent, and none for the hub."""
+def test_agents_have_separate_servers(kit: Kit) -> None:
+    """R085."""
 
     async def main() -> None:
         async with kit.hub() as hub:
@@ -50,7 +50,7 @@ def test_an_agent_has_servers_of_its_own(kit: Kit) -> None:
             await bob.add_server("own", {**kit.entry(), "stayput": {"tools": {"deny": ["count"]}}})
             assert (ann.server_names, hub.server_names) == (["counter", "own"], ["counter"])
             assert await count(ann.session("chat"), "own") == 1
-            with pytest.raises(stayput.Denied):
+            with pytest.raises(stayput.AccessDenied):
                 await count(bob.session("chat"), "own")
             with pytest.raises(stayput.UnknownServer):
                 await count(hub.session("chat"), "own")
@@ -59,7 +59,7 @@ def test_an_agent_has_servers_of_its_own(kit: Kit) -> None:
     asyncio.run(main())
 
 
-def test_what_is_written_wrong_is_not_added(kit: Kit) -> None:
+def test_wrong_entry_is_refused(kit: Kit) -> None:
     with sync.Hub.from_config(kit.config()) as hub:
         wrongs: list[tuple[dict[str, Any], str]] = [
             ({"args": []}, "command"),
@@ -71,7 +71,7 @@ def test_what_is_written_wrong_is_not_added(kit: Kit) -> None:
                 hub.add_server("more", wrong)
         with pytest.raises(stayput.ConfigError, match="name"):
             hub.add_server("a b", kit.entry())
-        with pytest.raises(stayput.Invalid, match="disabled"):
+        with pytest.raises(stayput.InvalidInput, match="disabled"):
             hub.add_server("more", {**kit.entry(), "disabled": True})
         assert hub.server_names == ["counter"]
         idle = {"url": "http://127.0.0.1:9/mcp", "stayput": {"warm": 1}}

@@ -1,4 +1,4 @@
-"""Sessions: by name, without one, automatic, of agents, and on their way to another process."""
+"""Sessions: named, unnamed, default, of agents, in a store."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from conftest import Kit, count
 import stayput
 
 
-def test_a_named_session_is_released_and_found_again(kit: Kit) -> None:
-    """R037, R081: what one request wrote, the next one of the same chat reads; another chat does not."""
+def test_named_session_is_released_and_found_again(kit: Kit) -> None:
+    """R037, R081."""
 
     async def main() -> None:
         async with kit.hub() as hub:
@@ -21,7 +21,7 @@ def test_a_named_session_is_released_and_found_again(kit: Kit) -> None:
                 assert [await count(chat), await count(chat)] == [1, 2]
             async with hub.session("chat-42") as chat:
                 assert await count(chat) == 3
-                assert len(kit.alive()) == 1, "R108: nothing was started twice"
+                assert len(kit.processes()) == 1, "R108: nothing was started twice"
             async with hub.session("chat-43") as other:
                 assert await count(other) == 1
             await hub.session("chat-42").end()
@@ -31,8 +31,8 @@ def test_a_named_session_is_released_and_found_again(kit: Kit) -> None:
     asyncio.run(main())
 
 
-def test_ids_are_random_and_plain(kit: Kit) -> None:
-    """R002: a text for logs, which no other session has."""
+def test_ids_are_unique_text(kit: Kit) -> None:
+    """R002."""
 
     async def main() -> None:
         async with kit.hub() as hub:
@@ -43,8 +43,8 @@ def test_ids_are_random_and_plain(kit: Kit) -> None:
     asyncio.run(main())
 
 
-def test_a_session_without_a_name_ends_with_its_block(kit: Kit) -> None:
-    """R011: also when the block fails."""
+def test_unnamed_session_ends_with_its_block(kit: Kit) -> None:
+    """R011: also on an exception."""
 
     async def main() -> None:
         async with kit.hub() as hub:
@@ -53,14 +53,14 @@ def test_a_session_without_a_name_ends_with_its_block(kit: Kit) -> None:
                 async with session:
                     assert await count(session) == 1
                     raise ZeroDivisionError
-            await asyncio.to_thread(kit.gone)
+            await asyncio.to_thread(kit.wait_until_gone)
             with pytest.raises(stayput.SessionEnded):
                 await count(session)
 
     asyncio.run(main())
 
 
-def test_what_is_known_of_a_session(kit: Kit) -> None:
+def test_session_reports_info_and_status(kit: Kit) -> None:
     """R076, R085, R131: find, info, status, servers, restart, extend, clear_cache, end."""
 
     async def main() -> None:
@@ -88,7 +88,7 @@ def test_what_is_known_of_a_session(kit: Kit) -> None:
                 await count(chat)
             assert (lost.value.reason, lost.value.server) == ("restarted", "counter")
             assert lost.value.generation > 0 and not lost.value.may_have_run
-            assert await count(chat) == 1, "told once, it goes on afresh"
+            assert await count(chat) == 1, "reported once, then a fresh state"
             await chat.end()
             with pytest.raises(stayput.SessionEnded):
                 await count(chat)
@@ -96,31 +96,31 @@ def test_what_is_known_of_a_session(kit: Kit) -> None:
     asyncio.run(main())
 
 
-def test_an_automatic_session_takes_what_belongs_to_none(kit: Kit) -> None:
-    """R007, R086–R089, R095: named before ambient before automatic before an error."""
+def test_default_session_takes_calls_without_a_session(kit: Kit) -> None:
+    """R007, R086–R089, R095: explicit before scope before default before an error."""
 
     async def main() -> None:
         async with kit.hub() as hub:
-            with pytest.raises(stayput.NoSession, match=r"belongs to no session: .* after `hub\.automatic\(\)`$"):
+            with pytest.raises(stayput.NoSession, match=r"belongs to no session: .* after `hub\.enable_default_session\(\)`$"):
                 await count(hub)
-            automatic = await hub.automatic()
-            assert automatic.name is not None and automatic.name.startswith("auto_")
-            assert (await hub.automatic()).id == automatic.id
+            default = await hub.enable_default_session()
+            assert default.name is not None and default.name.startswith("auto_")
+            assert (await hub.enable_default_session()).id == default.id
             assert [await count(hub), await count(hub)] == [1, 2]
             async with hub.session("ambient"):
                 assert await count(hub) == 1
                 assert await count(hub.session("named")) == 1
                 assert await count(hub) == 2
             assert await count(hub) == 3
-            await hub.manual()
+            await hub.disable_default_session()
             with pytest.raises(stayput.NoSession):
                 await count(hub)
 
     asyncio.run(main())
 
 
-def test_agents_have_names_of_their_own(kit: Kit) -> None:
-    """R084, R085: the same name is another session for another agent, unless it was made for all."""
+def test_agents_have_separate_names(kit: Kit) -> None:
+    """R084, R085: except global names."""
 
     async def main() -> None:
         async with kit.hub() as hub:
@@ -136,7 +136,7 @@ def test_agents_have_names_of_their_own(kit: Kit) -> None:
     asyncio.run(main())
 
 
-def test_events_tell_each_thing_once(kit: Kit) -> None:
+def test_each_event_is_sent_once(kit: Kit) -> None:
     async def main() -> list[stayput.Event]:
         async with kit.hub() as hub:
             events = hub.events()
@@ -153,12 +153,12 @@ def test_events_tell_each_thing_once(kit: Kit) -> None:
             await chat.end()
         return await task
 
-    told = asyncio.run(main())
-    assert [event.kind for event in told if event.kind != "linked"] == ["lost", "ended"]
-    assert told[0].kind == "linked" and told[0].server == "counter"
+    events = asyncio.run(main())
+    assert [event.kind for event in events if event.kind != "linked"] == ["lost", "ended"]
+    assert events[0].kind == "linked" and events[0].server == "counter"
 
 
-def test_a_list_of_all_servers_leaves_out_what_is_disabled(kit: Kit) -> None:
+def test_list_of_all_servers_skips_disabled_ones(kit: Kit) -> None:
     """R137."""
     off = {"command": "/no/such/program", "disabled": True}
     config = kit.config(more=kit.entry("--tool", "own"), off=off)
@@ -175,7 +175,7 @@ def test_a_list_of_all_servers_leaves_out_what_is_disabled(kit: Kit) -> None:
     asyncio.run(main())
 
 
-def test_a_file_is_read_as_it_is(kit: Kit, tmp_path: Path) -> None:
+def test_configuration_file_is_read(kit: Kit, tmp_path: Path) -> None:
     path = tmp_path / "mcp.json"
     path.write_text('{ // with comments\n "mcpServers": { "counter": { "command": "${NO_SUCH}" } } }')
     with pytest.raises(stayput.ConfigError, match=r"mcp\.json"):
@@ -184,8 +184,8 @@ def test_a_file_is_read_as_it_is(kit: Kit, tmp_path: Path) -> None:
         stayput.Hub.from_config(str(path))
 
 
-def test_a_store_leads_the_next_hub_to_the_session(kit: Kit, tmp_path: Path) -> None:
-    """What is behind a process is lost, and that is told."""
+def test_next_hub_finds_the_session_in_the_store(kit: Kit, tmp_path: Path) -> None:
+    """The loss of a child process is reported."""
     settings = {"store": f"sqlite:{tmp_path}/sessions.db", "folders": tmp_path / "folders"}
 
     async def main() -> None:

@@ -1,4 +1,4 @@
-"""The face without `await`."""
+"""API without `await`."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ def count(calls: sync.Hub | sync.Session) -> int:
     return int(calls.call("counter", "count").text)
 
 
-def test_it_is_derived() -> None:
-    """R109: both forms of every operation, written once."""
+def test_sync_package_is_up_to_date() -> None:
+    """R109."""
     script = Path(__file__).parent.parent / "derive_sync.py"
     assert subprocess.run([sys.executable, str(script), "--check"]).returncode == 0
-    for name in ["Hub", "Session", "Run", "Sub", "Events"]:
+    for name in ["Hub", "Session", "Run", "SubAgent", "Events"]:
         ours = {it for it in vars(getattr(stayput, name)) if not it.startswith("_")}
         assert ours == {it for it in vars(getattr(sync, name)) if not it.startswith("_")}
         assert not [it for _, it in inspect.getmembers(getattr(sync, name)) if inspect.iscoroutinefunction(it)]
@@ -61,7 +61,7 @@ def test_sessions_runs_and_sub_agents(kit: Kit) -> None:
             hub.find("nobody")
 
 
-def test_threads_have_scopes_of_their_own(kit: Kit) -> None:
+def test_threads_have_separate_scopes(kit: Kit) -> None:
     """R107."""
     hub, counted = sync.Hub.from_config(kit.config()), list[list[int]]()
 

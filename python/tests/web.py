@@ -1,4 +1,4 @@
-"""A web server around an agent, as small as it can be: `POST /THREAD` with the steps of a turn."""
+"""Minimal web server around an agent: `POST /THREAD` with the steps of a turn."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ Send = Callable[[dict[str, Any]], Awaitable[None]]
 
 
 def web(graph: Agent) -> Callable[..., Awaitable[None]]:
-    """An application as ASGI has them; nothing of a request is kept for the next one."""
+    """ASGI application without state between requests."""
 
     async def application(scope: dict[str, Any], receive: Receive, send: Send) -> None:
         body, more = b"", True
         while more:
             message = await receive()
             body, more = body + message.get("body", b""), message.get("more_body", False)
-        said = await turn(graph, scope["path"].strip("/"), *json.loads(body))
+        response = await turn(graph, scope["path"].strip("/"), *json.loads(body))
         await send({"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"text/plain")]})
-        await send({"type": "http.response.body", "body": said.encode()})
+        await send({"type": "http.response.body", "body": response.encode()})
 
     return application

@@ -1,13 +1,9 @@
-//! A hub from the file of servers that people already have.
+//! Hub from an existing configuration file.
 //!
 //! ```text
 //! cargo run -p stayput --example config -- examples/quickstart.json
 //! ```
-#![allow(
-    clippy::print_stdout,
-    dead_code,
-    reason = "a program for the terminal, which a test runs, too"
-)]
+#![allow(clippy::print_stdout, dead_code, reason = "a terminal program that a test also runs")]
 
 mod terminal;
 
@@ -15,9 +11,8 @@ use std::path::Path;
 
 use stayput::{Error, Hub};
 
-/// The tools of all servers in the file, as lines. What is known of a server is asked once, on a link that is
-/// thrown away: no session is needed to list.
-pub(crate) async fn story(file: &Path) -> Result<Vec<String>, Error> {
+/// Lists the tools of all servers in the file. No session is needed: each server is asked once, on a temporary link.
+pub(crate) async fn demonstrate(file: &Path) -> Result<Vec<String>, Error> {
     let hub = Hub::from_config(file)?;
     let mut lines: Vec<String> = hub.warnings().to_vec();
     for server in hub.server_names() {
@@ -31,7 +26,8 @@ pub(crate) async fn story(file: &Path) -> Result<Vec<String>, Error> {
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Error> {
     let file = std::env::args().nth(1);
-    let file = file.ok_or(Error::Invalid("which file? give its path".to_owned()))?;
-    terminal::show(story(Path::new(&file)).await?);
+    let file =
+        file.ok_or(Error::InvalidInput("give the path of a configuration file".to_owned()))?;
+    terminal::show(demonstrate(Path::new(&file)).await?);
     Ok(())
 }

@@ -1,14 +1,10 @@
-//! A run that gives its output piece by piece, whoever takes the pieces; progress of a call meanwhile.
+//! Run whose output is a stream, with notifications during each call.
 //!
 //! ```text
 //! cargo run -p stayput --example streaming                   on `stayput demo-server`
 //! cargo run -p stayput --example streaming -- COMMAND ARGS…  on a server with the tool `count`
 //! ```
-#![allow(
-    clippy::print_stdout,
-    dead_code,
-    reason = "a program for the terminal, which a test runs, too"
-)]
+#![allow(clippy::print_stdout, dead_code, reason = "a terminal program that a test also runs")]
 
 mod terminal;
 
@@ -16,28 +12,28 @@ use futures_util::{StreamExt as _, stream};
 use serde_json::json;
 use stayput::{Error, Hub, Stdio};
 
-/// What happens, as lines.
-pub(crate) async fn story(server: Stdio) -> Result<Vec<String>, Error> {
+/// Runs the example and returns its output lines.
+pub(crate) async fn demonstrate(server: Stdio) -> Result<Vec<String>, Error> {
     let hub = Hub::builder().server("counter", server).build()?;
-    let pieces = stream::iter(1..=3).then(|step| {
+    let items = stream::iter(1..=3).then(|step| {
         let hub = hub.clone();
         async move {
             let call = hub.call("counter", "count", json!({}));
-            let counted = call.on_notification(|said| println!("meanwhile: {said}")).await?;
+            let counted = call.on_notification(|text| println!("notification: {text}")).await?;
             Ok::<_, Error>(format!("step {step} counts {}", counted.text()))
         }
     });
-    // One session from the first piece to the last; it ends with the stream, or when that is dropped.
-    let mut run = Box::pin(hub.run_stream(pieces));
+    // One session from the first item to the last. It ends when the stream ends or is dropped.
+    let mut run = Box::pin(hub.run_stream(items));
     let mut lines = Vec::new();
-    while let Some(piece) = run.next().await {
-        lines.push(piece?);
+    while let Some(item) = run.next().await {
+        lines.push(item?);
     }
     Ok(lines)
 }
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Error> {
-    terminal::show(story(terminal::server()).await?);
+    terminal::show(demonstrate(terminal::server()).await?);
     Ok(())
 }

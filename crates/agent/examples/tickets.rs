@@ -1,15 +1,11 @@
-//! A session that moves: it is exported from one hub and goes on in another, in another process if you like. An HTTP
-//! server does not notice.
+//! Ticket: a session leaves one hub and continues in another, possibly in another process. An HTTP server does not
+//! notice.
 //!
 //! ```text
 //! cargo run -p stayput --example tickets -- URL              of `stayput demo-server --http 127.0.0.1:0`, or of a
 //!                                                            server with sessions and the tool `count`
 //! ```
-#![allow(
-    clippy::print_stdout,
-    dead_code,
-    reason = "a program for the terminal, which a test runs, too"
-)]
+#![allow(clippy::print_stdout, dead_code, reason = "a terminal program that a test also runs")]
 
 mod terminal;
 
@@ -24,12 +20,12 @@ async fn count(session: &Session) -> Result<String, Error> {
     Ok(session.call("counter", "count", json!({})).await?.text())
 }
 
-/// What happens, as lines.
-pub(crate) async fn story(url: &str) -> Result<Vec<String>, Error> {
+/// Runs the example and returns its output lines.
+pub(crate) async fn demonstrate(url: &str) -> Result<Vec<String>, Error> {
     let here = hub(url)?;
     let session = here.session("chat").await?;
     let first = count(&session).await?;
-    // A secret: whoever has it has the session. Here it is over.
+    // The ticket is a secret that gives access to the session. In this hub the session is ended now.
     let secret = session.into_ticket().await?.expose().to_owned();
     drop(here);
 
@@ -44,7 +40,7 @@ pub(crate) async fn story(url: &str) -> Result<Vec<String>, Error> {
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Error> {
     let url = std::env::args().nth(1);
-    let url = url.ok_or(Error::Invalid("which server? give its URL".to_owned()))?;
-    terminal::show(story(&url).await?);
+    let url = url.ok_or(Error::InvalidInput("give the URL of a server".to_owned()))?;
+    terminal::show(demonstrate(&url).await?);
     Ok(())
 }

@@ -1,31 +1,31 @@
-//! What can go wrong.
+//! Errors of the library.
 
 use std::{fmt, sync::Arc};
 
 use stayput_core::{Generation, SessionId};
 use stayput_upstream::{CallError, Delivery};
 
-/// Why there is no result.
+/// Error of a hub, a session or a call.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// Nothing says which session a call belongs to.
+    /// The call is in no scope, names no session, and there is no default session.
     #[error(
         "this call belongs to no session: make it inside `hub.run(…)`, on a session from \
-         `hub.session(…)`, after `hub.automatic(…)`, or with `ephemeral()`"
+         `hub.session(…)` or `hub.ephemeral()`, or after `hub.enable_default_session(…)`"
     )]
     NoSession,
     /// There is no server of this name.
     #[error("there is no server `{server}`; there are: {known}")]
     UnknownServer {
-        /// What was asked for.
+        /// The unknown name.
         server: String,
-        /// What there is.
+        /// The known names, separated by commas.
         known: String,
     },
-    /// This sub-agent may not use the server.
+    /// The sub-agent may not use the server.
     #[error("`{server}` is denied to this sub-agent")]
-    Denied {
+    ServerDenied {
         /// The server.
         server: String,
     },
@@ -38,79 +38,79 @@ pub enum Error {
         tool: String,
     },
     /// There is no session of this name.
-    #[error("there is no session of this name; `session` makes one")]
+    #[error("there is no session of this name; `session` creates one")]
     UnknownSession,
-    /// The name is taken.
-    #[error("there is a session `{name}` already; find it, or choose another name")]
-    Taken {
+    /// There already is a session of this name.
+    #[error("there already is a session `{name}`; find it, or choose another name")]
+    NameTaken {
         /// The name.
         name: String,
     },
     /// The session was ended.
     #[error("session {session} was ended; open another one")]
-    Ended {
-        /// Its id.
+    SessionEnded {
+        /// Id of the session.
         session: SessionId,
     },
     /// The hub was closed.
     #[error("the hub is closed")]
-    Closed,
-    /// The hub is of the process that this one was forked from.
+    HubClosed,
+    /// The hub belongs to the process that this one was forked from.
     #[error(
         "this hub belongs to the process that this one was forked from; build another one here"
     )]
-    Forked,
-    /// The state behind the session is gone. See [`Error::is_state_lost`].
+    HubForked,
+    /// The state behind the session was lost. See [`Error::is_state_lost`].
     #[error(transparent)]
     StateLost(StateLost),
-    /// The server cannot be reached or started.
+    /// The server cannot be started or reached.
     #[error("`{server}` cannot be used: {source}")]
     ServerFailed {
         /// The server.
         server: String,
-        /// What went wrong.
+        /// Cause.
         source: Arc<stayput_upstream::OpenError>,
     },
-    /// The call has no answer.
+    /// The call got no answer.
     #[error("the call to `{server}` failed: {source}")]
     CallFailed {
         /// The server.
         server: String,
-        /// What went wrong.
+        /// Cause.
         source: CallError,
     },
-    /// The server answered with an error of the protocol.
+    /// The server answered with a JSON-RPC error.
     #[error("`{server}` answered with an error: {message} ({code})")]
-    Refused {
+    ProtocolError {
         /// The server.
         server: String,
-        /// Its code.
+        /// Code of the error.
         code: i64,
-        /// What it said.
+        /// Message of the error.
         message: String,
-        /// The whole error, as JSON.
+        /// The whole error object, as JSON.
         raw: Box<str>,
     },
-    /// The server wants to know something that nobody here tells it.
-    #[error("`{server}` asks for input, and has no answer: {what}")]
-    Unanswered {
+    /// The server requires input that no handler provides.
+    #[error("`{server}` requires input that is not available: {reason}")]
+    InputRequired {
         /// The server.
         server: String,
-        /// What is missing.
-        what: String,
+        /// Reason why there is no input.
+        reason: String,
     },
-    /// The configuration cannot be used. It says which file, where in it, and what to do.
+    /// The configuration is wrong. The error names the file, the place in it, and the correction.
     #[error(transparent)]
     Config(Arc<stayput_config::ConfigError>),
     /// The session cannot be opened.
     #[error(transparent)]
-    Session(Arc<stayput_core::OpenError>),
-    /// Something that was given makes no sense.
+    SessionUnavailable(Arc<stayput_core::OpenError>),
+    /// A value cannot be used: an argument, a setting, or a result that does not fit the requested type.
     #[error("{0}")]
-    Invalid(String),
+    InvalidInput(String),
 }
 
-/// What was behind a session's link is gone, and it has begun anew.
+/// Loss of the state behind a session's link. The next call runs on a fresh state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StateLost {
     pub(crate) server: Option<String>,
@@ -120,26 +120,26 @@ pub struct StateLost {
 }
 
 impl StateLost {
-    /// The server whose state it was; none if everything of the session is gone, on all servers.
+    /// Server whose state was lost, or `None` if the state on all servers of the session was lost.
     #[must_use]
     pub fn server(&self) -> Option<&str> {
         self.server.as_deref()
     }
 
-    /// Counts how often it was lost and begun anew.
+    /// Generation that begins. It counts the losses.
     #[must_use]
     pub fn generation(&self) -> Generation {
         self.generation
     }
 
-    /// Whether the call that was told of it can have been carried out.
+    /// Whether the call that returned this error may have run.
     #[must_use]
     pub fn may_have_run(&self) -> bool {
         self.delivery.may_have_run()
     }
 
-    /// Why, in one word: `exited`, `verdict`, `disconnected`, `released`, `evicted`, `restarted` or `reconfigured` of
-    /// a server, `expired` or `ended` of the whole session.
+    /// Reason in one word: `exited`, `verdict`, `disconnected`, `released`, `evicted`, `restarted` or `reconfigured`
+    /// for a server, `expired` or `ended` for the whole session.
     #[must_use]
     pub fn reason(&self) -> &'static str {
         self.reason
@@ -157,20 +157,20 @@ impl fmt::Display for StateLost {
             Some(server) => write!(f, "the state of `{server}` was lost ({})", self.reason)?,
             None => write!(f, "everything in this session was lost ({})", self.reason)?,
         }
-        write!(f, ", and it has begun afresh; {ran}")
+        write!(f, ", and the next call runs on a fresh state; {ran}")
     }
 }
 
 impl std::error::Error for StateLost {}
 
 impl Error {
-    /// Whether the state behind the session is gone. The next call runs on a fresh one.
+    /// Whether the state behind the session was lost. The next call runs on a fresh one.
     #[must_use]
     pub fn is_state_lost(&self) -> bool {
         self.state_lost().is_some()
     }
 
-    /// The loss, if this is one.
+    /// Details of the loss, if state was lost.
     #[must_use]
     pub fn state_lost(&self) -> Option<&StateLost> {
         match self {
@@ -179,56 +179,58 @@ impl Error {
         }
     }
 
-    /// The generation that began, if state was lost.
+    /// Generation that begins, if state was lost.
     #[must_use]
     pub fn generation(&self) -> Option<Generation> {
         self.state_lost().map(StateLost::generation)
     }
 
-    /// Why state was lost, in one word, if it was. See [`StateLost::reason`].
+    /// Reason of the loss in one word, if state was lost. See [`StateLost::reason`].
     #[must_use]
     pub fn reason(&self) -> Option<&'static str> {
         self.state_lost().map(StateLost::reason)
     }
 
-    /// What went wrong, in one word for programs.
+    /// Kind of the error, as a stable word for programs.
     #[must_use]
     pub fn kind(&self) -> &'static str {
         match self {
             Self::NoSession => "no_session",
             Self::UnknownServer { .. } => "unknown_server",
-            Self::Denied { .. } | Self::ToolDenied { .. } => "denied",
+            Self::ServerDenied { .. } | Self::ToolDenied { .. } => "denied",
             Self::UnknownSession => "unknown_session",
-            Self::Taken { .. } => "taken",
-            Self::Ended { .. } => "ended",
-            Self::Closed => "closed",
-            Self::Forked => "forked",
+            Self::NameTaken { .. } => "name_taken",
+            Self::SessionEnded { .. } => "session_ended",
+            Self::HubClosed => "hub_closed",
+            Self::HubForked => "hub_forked",
             Self::StateLost(_) => "state_lost",
             error if error.is_at_capacity() => "at_capacity",
             Self::ServerFailed { .. } => "server_failed",
             Self::CallFailed { source: CallError::TimedOut { .. }, .. } => "timed_out",
             Self::CallFailed { .. } => "call_failed",
-            Self::Refused { .. } => "refused",
-            Self::Unanswered { .. } => "unanswered",
+            Self::ProtocolError { .. } => "protocol_error",
+            Self::InputRequired { .. } => "input_required",
             Self::Config(_) => "config",
-            Self::Session(_) => "session",
-            Self::Invalid(_) => "invalid",
+            Self::SessionUnavailable(_) => "session_unavailable",
+            Self::InvalidInput(_) => "invalid_input",
         }
     }
 
-    /// Whether there are as many links, processes or sessions as there may be. Later there can be room.
+    /// Whether the limit of links, processes or sessions is reached. A later attempt can succeed.
     #[must_use]
     pub fn is_at_capacity(&self) -> bool {
         match self {
             Self::ServerFailed { source, .. } => {
                 matches!(**source, stayput_upstream::OpenError::AtCapacity(_))
             }
-            Self::Session(error) => matches!(**error, stayput_core::OpenError::AtCapacity { .. }),
+            Self::SessionUnavailable(error) => {
+                matches!(**error, stayput_core::OpenError::AtCapacity { .. })
+            }
             _ => false,
         }
     }
 
-    /// Whether the call can have been carried out though there is no result.
+    /// Whether the call may have run though there is no result.
     #[must_use]
     pub fn may_have_run(&self) -> bool {
         match self {
@@ -239,7 +241,7 @@ impl Error {
     }
 
     pub(crate) fn invalid(error: impl fmt::Display) -> Self {
-        Self::Invalid(error.to_string())
+        Self::InvalidInput(error.to_string())
     }
 }
 
@@ -247,7 +249,7 @@ impl From<stayput_core::OpenError> for Error {
     fn from(error: stayput_core::OpenError) -> Self {
         match error {
             stayput_core::OpenError::Unknown => Self::UnknownSession,
-            error => Self::Session(Arc::new(error)),
+            error => Self::SessionUnavailable(Arc::new(error)),
         }
     }
 }

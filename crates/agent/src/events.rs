@@ -1,4 +1,4 @@
-//! What happens to sessions, for whoever wants to know.
+//! Events of sessions: linked, lost, ended.
 
 use std::{
     collections::HashMap,
@@ -8,45 +8,45 @@ use std::{
 use stayput_core::{Generation, SessionId};
 use tokio::sync::broadcast;
 
-use crate::closing::lock;
+use crate::lock::lock;
 
-/// Something happened to a session.
+/// Event of a session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Event {
-    /// A link to a server was opened, or taken up again.
+    /// A link to a server was opened or resumed.
     Linked {
-        /// The session; of a link that several share, the one that was first.
+        /// The session; of a link that several sessions share, the first one that used it.
         session: SessionId,
         /// The server.
         server: String,
-        /// Its generation.
+        /// Generation of the link.
         generation: Generation,
     },
-    /// What was behind a link is gone. It is said once, however many scopes are told of it.
+    /// The state behind a link was lost. Sent once, to however many scopes the loss is reported.
     Lost {
         /// The session.
         session: SessionId,
-        /// The server; none if the whole session is meant.
+        /// The server, or `None` if the state of the whole session was lost.
         server: Option<String>,
-        /// The generation that begins.
+        /// Generation that begins.
         generation: Generation,
-        /// Why, in one word.
+        /// Reason in one word, see [`StateLost::reason`](crate::StateLost::reason).
         reason: &'static str,
     },
-    /// The session is over.
+    /// The session ended.
     Ended {
         /// The session.
         session: SessionId,
     },
 }
 
-/// What happens from now on. Who does not read misses the oldest.
+/// Subscription to events. A slow reader misses the oldest ones.
 #[derive(Debug)]
 pub struct Events(pub(crate) broadcast::Receiver<Event>);
 
 impl Events {
-    /// What happens next; `None` when the hub is gone.
+    /// Waits for the next event. Returns `None` when the hub is dropped.
     pub async fn next(&mut self) -> Option<Event> {
         loop {
             match self.0.recv().await {
@@ -58,38 +58,38 @@ impl Events {
     }
 }
 
-/// By server and branch.
-type Latest = HashMap<(Arc<str>, u64), Generation>;
+/// Last lost generation by server and branch.
+type LastLosses = HashMap<(Arc<str>, u64), Generation>;
 
-/// The losses that were said, of sessions that live.
+/// Losses of live sessions for which an event was sent.
 #[derive(Debug, Default)]
-pub(crate) struct Losses(Mutex<HashMap<SessionId, Latest>>);
+pub(crate) struct LossLog(Mutex<HashMap<SessionId, LastLosses>>);
 
-impl Losses {
-    /// Whether this one was not said yet. From now on it was.
-    pub(crate) fn is_news(
+impl LossLog {
+    /// Records a loss. Returns `false` if it, or a later one, was recorded before.
+    pub(crate) fn record(
         &self,
         session: SessionId,
-        of: (Arc<str>, u64),
+        link: (Arc<str>, u64),
         generation: Generation,
     ) -> bool {
         let mut all = lock(&self.0);
-        let latest = all.entry(session).or_default();
-        let before = latest.get(&of).copied();
+        let losses = all.entry(session).or_default();
+        let before = losses.get(&link).copied();
         if before.is_some_and(|before| before >= generation) {
             return false;
         }
-        latest.insert(of, generation);
+        losses.insert(link, generation);
         true
     }
 
-    pub(crate) fn forget_branch(&self, session: SessionId, branch: u64) {
-        if let Some(latest) = lock(&self.0).get_mut(&session) {
-            latest.retain(|(_, of), _| *of != branch);
+    pub(crate) fn remove_branch(&self, session: SessionId, branch: u64) {
+        if let Some(losses) = lock(&self.0).get_mut(&session) {
+            losses.retain(|(_, other), _| *other != branch);
         }
     }
 
-    pub(crate) fn forget(&self, session: SessionId) {
+    pub(crate) fn remove_session(&self, session: SessionId) {
         lock(&self.0).remove(&session);
     }
 }

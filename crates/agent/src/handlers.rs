@@ -1,4 +1,4 @@
-//! Who answers what servers ask.
+//! Handlers of requests that servers send: elicitation, sampling, roots.
 
 use std::{collections::BTreeMap, fmt, future::Future, pin::Pin, sync::Arc};
 
@@ -6,15 +6,15 @@ use serde_json::Value;
 use stayput_upstream::{Asked, Declares, Hello, Incoming, Link, Listener};
 use stayput_wire::{Code, Message};
 
-type Answering = Pin<Box<dyn Future<Output = Result<Value, String>> + Send>>;
-type Handler = Arc<dyn Fn(Value) -> Answering + Send + Sync>;
+type HandlerFuture = Pin<Box<dyn Future<Output = Result<Value, String>> + Send>>;
+type Handler = Arc<dyn Fn(Value) -> HandlerFuture + Send + Sync>;
 
-/// Who answers what servers ask. A server is told of what there is a handler for, and of nothing else.
+/// Handlers of requests that servers send. The hub declares to a server exactly the capabilities that have a handler.
 ///
-/// A handler takes the parameters of the question and gives the result, both as the protocol has them;
-/// an error is a sentence that the server gets. What is asked during a call is answered in the task, and so in
-/// the scope, of that call, while the call goes on; what is asked at other times, on the thread of the hub.
-/// For that, a legacy HTTP server is listened to on a stream of its own; without handlers it is not.
+/// A handler takes the parameters of the request and returns the result, both as in the protocol; an error is a
+/// message for the server. A request during a call is handled in the task, and so in the scope, of that call. A
+/// request outside of calls is handled on the hub's thread; for those of a legacy HTTP server the hub opens a GET
+/// stream, but only if there is a handler.
 ///
 /// ```
 /// use serde_json::json;
@@ -60,7 +60,7 @@ impl Handlers {
         self
     }
 
-    /// These, and those of `others` for what there is none here.
+    /// Fills the missing handlers from `others`.
     pub(crate) fn or(self, others: &Self) -> Self {
         Self {
             elicitation: self.elicitation.or_else(|| others.elicitation.clone()),
@@ -69,7 +69,7 @@ impl Handlers {
         }
     }
 
-    /// Whether there is any.
+    /// Whether there is any handler.
     pub(crate) fn is_some(&self) -> bool {
         self.declares() != Declares::default()
     }
@@ -82,7 +82,7 @@ impl Handlers {
         }
     }
 
-    /// What a server is told that can be asked, as JSON.
+    /// Client capabilities, as JSON.
     pub(crate) fn capabilities(&self) -> String {
         let all = [
             ("elicitation", self.elicitation.is_some()),
@@ -102,7 +102,7 @@ impl Handlers {
         Hello::new(usual.info(), &self.capabilities()).unwrap_or(usual)
     }
 
-    fn of(&self, method: &str) -> Option<&Handler> {
+    fn get(&self, method: &str) -> Option<&Handler> {
         match method {
             "elicitation/create" => self.elicitation.as_ref(),
             "sampling/createMessage" => self.sampling.as_ref(),
@@ -111,48 +111,48 @@ impl Handlers {
         }
     }
 
-    /// Answers a question; what there is no handler for is refused.
-    pub(crate) async fn answer(self: Arc<Self>, asked: Asked) {
-        // Dropped, the question is refused.
-        let Some(handler) = self.of(asked.method()) else { return };
-        let text = asked.text().clone();
+    /// Answers a request. One without a handler is refused.
+    pub(crate) async fn answer(self: Arc<Self>, request: Asked) {
+        // Dropping the request refuses it.
+        let Some(handler) = self.get(request.method()) else { return };
+        let text = request.text().clone();
         let params = Message::parse(&text).ok().and_then(|message| message.params());
         let params = params.and_then(|params| serde_json::from_str(params.as_str()).ok());
         match handler(params.unwrap_or(Value::Null)).await {
-            Ok(result) => asked.reply(&result.to_string()),
-            Err(sentence) => asked.refuse(Code::INTERNAL_ERROR, &sentence),
+            Ok(result) => request.reply(&result.to_string()),
+            Err(message) => request.refuse(Code::INTERNAL_ERROR, &message),
         }
     }
 
-    /// Answers to all questions of a result that wants some, by their keys.
+    /// Answers all requests of an `input_required` result, by key.
     ///
     /// # Errors
-    /// A sentence, if one of them has no answer.
-    pub(crate) async fn answers(
+    /// A message, if one of them has no answer.
+    pub(crate) async fn answer_all(
         &self,
-        asked: BTreeMap<String, Question>,
+        requests: BTreeMap<String, InputRequest>,
     ) -> Result<serde_json::Map<String, Value>, String> {
         let mut answers = serde_json::Map::new();
-        for (key, Question { method, params }) in asked {
+        for (key, InputRequest { method, params }) in requests {
             let unknown = || format!("there is no handler for `{method}`");
-            let answer = self.of(&method).ok_or_else(unknown)?(params).await?;
+            let answer = self.get(&method).ok_or_else(unknown)?(params).await?;
             answers.insert(key, answer);
         }
         Ok(answers)
     }
 
-    /// Answers what is asked on this link outside any call, as long as it lives.
+    /// Answers the requests on this link outside of calls, until the link ends.
     pub(crate) fn listen(
         self: Arc<Self>,
         link: &Link,
     ) -> impl Future<Output = ()> + Send + 'static {
-        let listening = link.listener(self.declares());
+        let listener = link.listener(self.declares());
         async move {
-            let Some(mut listener): Option<Listener> = listening else { return };
-            // One after the other: a server that asks twice waits once.
+            let Some(mut listener): Option<Listener> = listener else { return };
+            // Requests are answered one after the other.
             while let Some(incoming) = listener.next().await {
                 match incoming {
-                    Incoming::Request(asked) => self.clone().answer(asked).await,
+                    Incoming::Request(request) => self.clone().answer(request).await,
                     Incoming::Answer(_) => return,
                     _ => {}
                 }
@@ -161,9 +161,9 @@ impl Handlers {
     }
 }
 
-/// One question of a result that wants input.
+/// Request in an `input_required` result.
 #[derive(Debug, serde::Deserialize)]
-pub(crate) struct Question {
+pub(crate) struct InputRequest {
     method: String,
     #[serde(default)]
     params: Value,
@@ -187,7 +187,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_server_is_told_of_what_there_is() {
+    fn capabilities_follow_the_handlers() {
         assert_eq!(Handlers::default().hello().capabilities(), "{}");
         let some = Handlers::default().roots(async |_| Err("no".to_owned()));
         assert_eq!(some.hello().capabilities(), r#"{"roots":{}}"#);

@@ -2,9 +2,9 @@
 //! closed for certain.
 //!
 //! A browser has a page open, a shell has a working directory, a database has a transaction. An agent that
-//! opens a connection for every call loses all of it; one that shares a process among all chats mixes it
-//! up. A [`Hub`] knows the servers; every call of a conversation or a run lands on the same live server,
-//! sub-agents included, and everything is closed when it ends, however it ends.
+//! opens a connection for every call loses this state; one that shares a process among all chats mixes it
+//! up. A [`Hub`] knows the servers: all calls of a conversation or a run, sub-agents included, reach the same live
+//! server, and everything is closed when the conversation or run ends, however it ends.
 //!
 //! ```no_run
 //! use serde_json::json;
@@ -16,14 +16,14 @@
 //!     .server("browser", Stdio::new("npx").args(["-y", "@playwright/mcp"]))
 //!     .build()?;
 //!
-//! // A run: opened by the first call, ended with the future.
+//! // Run: the session is opened by the first call and ends with the future.
 //! hub.run(async {
 //!     hub.call("browser", "browser_navigate", json!({ "url": "https://example.com" })).await?;
 //!     tokio::try_join!(research("shares the browser"), research("has its own").isolated("browser"))
 //! })
 //! .await?;
 //!
-//! // A conversation: the next request finds it again by its name.
+//! // Conversation: the next request finds the session again by its name.
 //! let chat = hub.session("chat-42").await?;
 //! match chat.call("browser", "browser_snapshot", json!({})).await {
 //!     Err(error) if error.is_state_lost() => println!("begin again: {error}"),
@@ -35,20 +35,20 @@
 //!
 //! # The life of a call
 //!
-//! 1. **Which session?** The one it is called on ([`Session::call`]), else that of the scope the task runs in
-//!    ([`Hub::run`], [`Session::run`]), else the automatic one ([`Hub::automatic`]), else it is an error that says
-//!    what to do. A scope follows `.await`, `join!` and `select!`; [`spawn`] takes it along to a task of its own.
-//! 2. **Which link?** Session and server lead to one link; the first call opens it, and fifty first calls at once
-//!    open it once. A sub-agent has the same one, its own ([`SubAgent::isolated`]) or none ([`SubAgent::denied`]).
-//! 3. **Is what the agent remembers still true?** If the state was lost since this scope last looked, the
-//!    call is not made: it is an error, once, with the generation that begins ([`Error::is_state_lost`]).
-//! 4. **The call** is sent once, never twice. Dropped, it is cancelled on the server, too. What the server asks
-//!    meanwhile is answered by [`Handlers`].
-//! 5. **The end**: a run ends its session; a named session is released, and ends by [`Session::end`], by
-//!    its expiry, or, if it is kept in memory, with the hub ([`Hub::close`]). No child process outlives any of it.
+//! 1. **Session.** A call belongs to the session it is called on ([`Session::call`]), else to that of the task's scope
+//!    ([`Hub::run`], [`Session::run`]), else to the default session ([`Hub::enable_default_session`]), else it is an
+//!    error that says what to do. A scope follows `.await`, `join!` and `select!`; [`spawn`] passes it to a new task.
+//! 2. **Link.** Session and server have one link. The first call opens it; fifty concurrent first calls open it once.
+//!    A sub-agent uses the same link, its own ([`SubAgent::isolated`]) or none ([`SubAgent::denied`]).
+//! 3. **Loss.** If the state was lost since the scope's last call, the call is not sent: it is an error, once, with the
+//!    generation that begins ([`Error::is_state_lost`]).
+//! 4. **Call.** It is sent once, never twice. Dropping it cancels it on the server, too. Requests that the server sends
+//!    meanwhile are answered by [`Handlers`].
+//! 5. **End.** A run ends its session. A named session is released, and ends by [`Session::end`], by its expiry, or,
+//!    if it is in memory, with the hub ([`Hub::close`]). No child process outlives its session.
 //!
-//! Links live on a thread of the hub's own, so they outlive the runtime of whoever opened them, and calls
-//! can be awaited on any executor.
+//! Links run on the hub's own thread, so they outlive the runtime of the caller that opened them, and calls can be
+//! awaited on any executor.
 
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/agents.md")]
@@ -58,51 +58,26 @@ struct Guide;
 #[doc = include_str!("../../../README.md")]
 struct Readme;
 
-mod ambient;
-mod automatic;
-mod branch;
-mod builder;
-pub mod by_hand;
 mod call;
-mod closing;
 mod error;
 mod events;
+pub mod ffi;
 mod handlers;
-mod hold;
-mod home;
 mod hub;
-mod keeper;
-mod lists;
-mod offers;
-mod reply;
-mod request;
-mod result;
-mod run;
-mod seen;
-mod servers;
+mod lock;
 mod session;
-mod streaming;
-mod ticket;
-mod visit;
 
-pub use automatic::Automatic;
-pub use builder::Builder;
-pub use call::ToolCall;
-pub use closing::Report;
+pub use call::{CallResult, Content, Prompt, Resource, Tool, ToolCall, ToolResult};
 pub use error::{Error, StateLost};
 pub use events::{Event, Events};
 pub use handlers::Handlers;
-pub use hub::Hub;
-pub use lists::{Prompt, Resource, Tool};
-pub use reply::Reply;
-pub use result::{Content, ToolResult};
-pub use run::{Sub, SubAgent};
-pub use session::{Info, Session, Status};
+pub use hub::{Builder, CloseReport, DefaultSessionOptions, Hub};
+pub use session::{
+    RunStream, Session, SessionInfo, SessionStatus, SubAgent, SubAgentFuture, Ticket,
+};
 pub use stayput_config::{ConfigError, OnLoss};
 pub use stayput_core::{self as core, Expiry, Generation, SessionId, Timestamp, scope::spawn};
 pub use stayput_upstream::{
     self as upstream, EraChoice, Http, Isolation, Limits, Options, Stdio, Timeouts, Transport,
     process::{WardenCommand, warden_main},
 };
-pub use streaming::RunStream;
-pub use ticket::Ticket;

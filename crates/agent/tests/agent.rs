@@ -1,4 +1,4 @@
-//! The library, as agents use it: on real processes, real sockets and real stores.
+//! Tests of the library with real processes, sockets and stores.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -11,29 +11,29 @@
     reason = "the examples share a file, and are modules of one program only here"
 )]
 
-#[path = "agent/world.rs"]
-mod world;
+#[path = "agent/support.rs"]
+mod support;
 
-#[path = "agent/by_hand.rs"]
-mod by_hand;
-#[path = "agent/cancel.rs"]
-mod cancel;
+#[path = "agent/cancellation.rs"]
+mod cancellation;
 #[path = "agent/config.rs"]
 mod config;
+#[path = "agent/edge_cases.rs"]
+mod edge_cases;
 #[path = "agent/examples.rs"]
 mod examples;
-#[path = "agent/faces.rs"]
-mod faces;
+#[path = "agent/ffi.rs"]
+mod ffi;
 #[path = "agent/handlers.rs"]
 mod handlers;
-#[path = "agent/losses.rs"]
-mod losses;
+#[path = "agent/real_servers.rs"]
+mod real_servers;
 #[path = "agent/runs.rs"]
 mod runs;
 #[path = "agent/sessions.rs"]
 mod sessions;
+#[path = "agent/state_loss.rs"]
+mod state_loss;
 #[cfg(feature = "stores")]
 #[path = "agent/stores.rs"]
 mod stores;
-#[path = "agent/stories.rs"]
-mod stories;

@@ -1,10 +1,10 @@
-"""Tools for LangChain and LangGraph that keep the state behind them. Needs `stayput[langchain]`.
+"""Tools for LangChain and LangGraph with stateful MCP servers. Needs `stayput[langchain]`.
 
     hub = stayput.Hub.from_config("mcp.json")
     agent = create_agent(model, await hub.langchain_tools(key="thread_id"))
     await agent.ainvoke(messages, {"configurable": {"thread_id": "chat-42"}})
 
-`MultiServerMCPClient` takes the place of that of `langchain-mcp-adapters`: one import is changed, and the state stays.
+`MultiServerMCPClient` replaces the client of `langchain-mcp-adapters` by one changed import, and keeps the state.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ try:
 except ImportError as error:
     raise ImportError("`stayput.langchain` needs LangChain: pip install 'stayput[langchain]'") from error
 
-from ._blocks import Artifact, blocks
+from ._blocks import Artifact, content_blocks
 from ._client import MultiServerMCPClient, ServerSession, load_mcp_tools
-from ._place import Key
+from ._resolver import Key
 from ._tool import SessionTool, ToolFailed
 from ._tools import as_tools
 
@@ -30,6 +30,6 @@ __all__ = [
     "SessionTool",
     "ToolFailed",
     "as_tools",
-    "blocks",
+    "content_blocks",
     "load_mcp_tools",
 ]

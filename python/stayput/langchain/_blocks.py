@@ -1,4 +1,4 @@
-"""What a tool answered, as messages of LangChain have it."""
+"""Conversion of tool results to LangChain content blocks."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Block = dict[str, Any]
 
 
 class Artifact(TypedDict):
-    """What goes along with a message, and is not for the model."""
+    """Artifact of a tool message, which the model does not see."""
 
     structured_content: Any
     """The structured content, or `None`."""
@@ -21,27 +21,28 @@ class Artifact(TypedDict):
     server: str
     """The server."""
     tool: str
-    """What the server calls the tool."""
+    """Name of the tool on the server."""
     after_loss: bool
-    """Whether all state was lost just before the call, and it ran on a fresh one."""
+    """Whether the state was lost before the call, so that it ran on a fresh one."""
 
 
-def blocks(result: ToolResult) -> list[Block]:
-    """The content of a result, as content blocks of LangChain. Never none: some providers refuse an empty message.
+def content_blocks(result: ToolResult) -> list[Block]:
+    """Converts the content of a result to content blocks. The list is never empty, because some providers refuse an
+    empty message.
 
-    >>> blocks(ToolResult('{"content": [{"type": "image", "data": "aGk=", "mimeType": "image/png"}]}'))
+    >>> content_blocks(ToolResult('{"content": [{"type": "image", "data": "aGk=", "mimeType": "image/png"}]}'))
     [{'type': 'image', 'base64': 'aGk=', 'mime_type': 'image/png'}]
-    >>> blocks(ToolResult('{"content": [], "structuredContent": {"count": 3}}'))
+    >>> content_blocks(ToolResult('{"content": [], "structuredContent": {"count": 3}}'))
     [{'type': 'text', 'text': '{"count": 3}'}]
     """
-    found = [block(piece) for piece in result.content]
+    found = [content_block(piece) for piece in result.content]
     if not found and result.structured is not None:
         found = [_text(json.dumps(result.structured, ensure_ascii=False))]
     return found or [_text("(no output)")]
 
 
-def block(piece: Mapping[str, Any]) -> Block:
-    """One piece. What LangChain has no block for is told as text, and nothing is left out."""
+def content_block(piece: Mapping[str, Any]) -> Block:
+    """Converts one block. A type that LangChain does not have becomes a text with the whole JSON."""
     make = _KINDS.get(str(piece.get("type")))
     return _text(json.dumps(piece, ensure_ascii=False)) if make is None else make(piece)
 
@@ -59,7 +60,7 @@ def _audio(piece: Mapping[str, Any]) -> Block:
 
 
 def _data(data: Any, mime_type: Any) -> Block:
-    # Audio is a file: messages of tools have no block for it, and a message with one would become a text.
+    # Audio becomes a file, because LangChain would convert a tool message with an audio block to text.
     kind = "image" if str(mime_type).startswith("image/") else "file"
     return {"type": kind, "base64": data or "", "mime_type": mime_type}
 
@@ -68,7 +69,7 @@ def _link(piece: Mapping[str, Any]) -> Block:
     uri, mime_type = str(piece.get("uri", "")), piece.get("mimeType")
     if str(mime_type).startswith("image/") and uri.startswith(("http://", "https://")):
         return {"type": "image", "url": uri, "mime_type": mime_type}
-    # No provider could follow it, and the model can: by a tool.
+    # Providers cannot open the link, but the model can, by a tool.
     words = [piece.get("title") or piece.get("name"), uri, piece.get("description"), mime_type]
     return _text("\n".join(str(word) for word in words if word))
 

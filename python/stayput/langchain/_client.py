@@ -1,4 +1,4 @@
-"""The client of `langchain-mcp-adapters`, whose state stays."""
+"""Replacement of the client of `langchain-mcp-adapters` that keeps the state of servers."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from langchain_core.documents.base import Blob
 from langchain_core.messages import AIMessage, HumanMessage
 from langchain_core.tools import BaseTool
 
-from .._errors import Invalid
-from .._face import Hub, Session
+from .._errors import InvalidInput
+from .._async import Hub, Session
 from .._types import Prompt, Resource, Tool, ToolResult
-from ._blocks import block
-from ._connections import config
-from ._place import Key, Place
-from ._tools import placed
+from ._blocks import content_block
+from ._connections import to_config
+from ._resolver import Key, SessionResolver
+from ._tools import build_tools
 
 
 class ServerSession:
-    """One session on one server, see `MultiServerMCPClient.session`."""
+    """Session on one server, see `MultiServerMCPClient.session`."""
 
     def __init__(self, session: Session, server: str) -> None:
         self.session = session
-        """The session, which can have links to other servers, too."""
+        """The session, which can also have links to other servers."""
         self.server = server
         """The server."""
 
     async def initialize(self) -> None:
-        """Opens the link to the server now, and not at the first call."""
+        """Opens the link to the server before the first call."""
         await self.session.bind(self.server)
 
     async def call_tool(self, name: str, arguments: Mapping[str, Any] | None = None) -> ToolResult:
@@ -40,15 +40,15 @@ class ServerSession:
         return await self.session.call(self.server, name, arguments)
 
     async def list_tools(self) -> list[Tool]:
-        """The tools of the server."""
+        """Lists the tools of the server."""
         return await self.session.tools(self.server)
 
     async def list_prompts(self) -> list[Prompt]:
-        """The prompts of the server."""
+        """Lists the prompts of the server."""
         return await self.session.prompts(self.server)
 
     async def list_resources(self) -> list[Resource]:
-        """The resources of the server."""
+        """Lists the resources of the server."""
         return await self.session.resources(self.server)
 
     async def get_prompt(self, name: str, arguments: Mapping[str, Any] | None = None) -> ToolResult:
@@ -63,17 +63,17 @@ class ServerSession:
 async def load_mcp_tools(
     session: ServerSession, *, tool_name_prefix: bool = False, handle_tool_errors: bool = True
 ) -> list[BaseTool]:
-    """The tools of a server, bound to a session on it."""
-    place = Place(session.session)
-    return placed(place, await session.list_tools(), prefix=tool_name_prefix, handle_errors=handle_tool_errors)
+    """Lists the tools of a server, bound to a session on it."""
+    resolver = SessionResolver(session.session)
+    return build_tools(resolver, await session.list_tools(), prefix=tool_name_prefix, handle_errors=handle_tool_errors)
 
 
 class MultiServerMCPClient:
-    """Takes the place of that of `langchain-mcp-adapters`, with the same connections.
+    """Replaces the client of `langchain-mcp-adapters`, with the same connections.
 
-    A call belongs to the session of the `thread_id` in the config it is made with; where there is none, to that of
-    the task, see `stayput.Hub.run`; and else to one of the client's own. So whoever serves several users has to
-    give each conversation its `thread_id`.
+    A call belongs to the session of the `thread_id` in its config, else to the session of the task, see
+    `stayput.Hub.run`, else to the client's own session. So a program with several users must give each conversation
+    its `thread_id`.
 
     >>> async def main():
     ...     server = {"transport": "stdio", "command": "stayput", "args": ["demo-server"]}
@@ -96,11 +96,11 @@ class MultiServerMCPClient:
         key: Key = "thread_id",
         **settings: Any,
     ) -> None:
-        """`key` says what of the config names the session; `settings` are those of `stayput.Hub.from_config`."""
+        """`key` selects the session name from the config; `settings` are those of `stayput.Hub.from_config`."""
         if callbacks or tool_interceptors:
-            raise Invalid(
-                "callbacks and interceptors are not taken over: give `handlers` for what servers ask, and use "
-                "`hub.with_options(on_notification=…)` for what they say, or middleware of the agent"
+            raise InvalidInput(
+                "callbacks and interceptors are not supported: use `handlers` for requests of servers, "
+                "`hub.with_options(on_notification=…)` for notifications, or middleware of the agent"
             )
         self.connections: dict[str, Mapping[str, Any]] = dict(connections or {})
         self.tool_name_prefix = tool_name_prefix
@@ -112,31 +112,31 @@ class MultiServerMCPClient:
 
     @property
     def hub(self) -> Hub:
-        """The hub behind it, built at the first use: so also a fork's own, if the client was not used before."""
-        return self._all()[0]
+        """Hub of the client, built at the first use, so that a forked child has its own if the parent did not use it."""
+        return self._ensure_hub()[0]
 
-    def _all(self) -> tuple[Hub, Session]:
+    def _ensure_hub(self) -> tuple[Hub, Session]:
         with self._building:
             if self._built is None:
-                hub = Hub.from_config(config(self.connections), **self._settings)
+                hub = Hub.from_config(to_config(self.connections), **self._settings)
                 self._built = hub, hub.session()
             return self._built
 
     async def get_tools(self, *, server_name: str | None = None) -> list[BaseTool]:
-        """The tools of a server, or of all of them."""
+        """Lists the tools of one server or of all."""
         if server_name is not None:
-            self._known(server_name)
+            self._check_server(server_name)
         if not self.connections:
             return []
-        hub, spare = self._all()
+        hub, fallback = self._ensure_hub()
         listed = await hub.tools(server_name)
-        place = Place(hub, self._key, spare)
-        return placed(place, listed, prefix=self.tool_name_prefix, handle_errors=self.handle_tool_errors)
+        resolver = SessionResolver(hub, self._key, fallback)
+        return build_tools(resolver, listed, prefix=self.tool_name_prefix, handle_errors=self.handle_tool_errors)
 
     @asynccontextmanager
     async def session(self, server_name: str, *, auto_initialize: bool = True) -> AsyncGenerator[ServerSession, None]:
-        """A session of its own on a server, which ends when it is left."""
-        self._known(server_name)
+        """Opens a new session on a server, which ends with the block."""
+        self._check_server(server_name)
         async with self.hub.session() as session:
             opened = ServerSession(session, server_name)
             if auto_initialize:
@@ -146,35 +146,35 @@ class MultiServerMCPClient:
     async def get_prompt(
         self, server_name: str, prompt_name: str, *, arguments: Mapping[str, Any] | None = None
     ) -> list[HumanMessage | AIMessage]:
-        """The messages of a prompt."""
-        self._known(server_name)
+        """Gets the messages of a prompt."""
+        self._check_server(server_name)
         got = await self._calls().prompt(server_name, prompt_name, arguments)
-        return [_message(message) for message in _listed(got, "messages")]
+        return [_message(message) for message in _items(got, "messages")]
 
     async def get_resources(
         self, server_name: str | None = None, *, uris: str | Sequence[str] | None = None
     ) -> list[Blob]:
-        """Resources of a server, or of all; those with these URIs, or all."""
+        """Reads resources of one server or of all: those with these URIs, or all."""
         if server_name is not None:
-            self._known(server_name)
+            self._check_server(server_name)
         wanted = [uris] if isinstance(uris, str) else uris
         calls, found = self._calls(), list[Blob]()
         for server in self.hub.server_names if server_name is None else [server_name]:
             listed = wanted if wanted is not None else [it.uri for it in await calls.resources(server)]
             for uri in listed:
-                found += [_blob(content) for content in _listed(await calls.read(server, str(uri)), "contents")]
+                found += [_blob(content) for content in _items(await calls.read(server, str(uri)), "contents")]
         return found
 
     def _calls(self) -> Hub | Session:
-        hub, spare = self._all()
-        return spare if hub.current is None else hub
+        hub, fallback = self._ensure_hub()
+        return fallback if hub.current is None else hub
 
-    def _known(self, server: str) -> None:
+    def _check_server(self, server: str) -> None:
         if server not in self.connections:
-            raise Invalid(f"there is no server `{server}`; there are: {', '.join(self.connections) or 'none'}")
+            raise InvalidInput(f"there is no server `{server}`; there are: {', '.join(self.connections) or 'none'}")
 
     async def aclose(self) -> None:
-        """Closes everything. Without it all goes with the client, or with the interpreter."""
+        """Closes the hub. Without this call it is closed with the client or with the interpreter."""
         if self._built is not None:
             await self._built[0].close()
             self._built = None
@@ -183,18 +183,18 @@ class MultiServerMCPClient:
         return self
 
     async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         await self.aclose()
 
 
-def _listed(result: ToolResult, what: str) -> list[dict[str, Any]]:
+def _items(result: ToolResult, what: str) -> list[dict[str, Any]]:
     return result.data.get(what) or []
 
 
 def _message(message: Mapping[str, Any]) -> HumanMessage | AIMessage:
     piece: Mapping[str, Any] = message.get("content") or {}
-    content: Any = piece.get("text", "") if piece.get("type") == "text" else [block(piece)]
+    content: Any = piece.get("text", "") if piece.get("type") == "text" else [content_block(piece)]
     return AIMessage(content=content) if message.get("role") == "assistant" else HumanMessage(content=content)
 
 

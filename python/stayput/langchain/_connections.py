@@ -1,4 +1,4 @@
-"""The connections of `langchain-mcp-adapters`, as a configuration."""
+"""Conversion of `langchain-mcp-adapters` connections to a configuration."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ _KINDS = {
     "sse": "sse",
 }
 
-# How long is waited, and how a process is spoken to, is for Stayput to know.
-_PASSED_OVER = {"timeout", "sse_read_timeout", "terminate_on_close", "encoding", "encoding_error_handler"}
+# Timeouts and encodings are settings of Stayput instead.
+_IGNORED_KEYS = {"timeout", "sse_read_timeout", "terminate_on_close", "encoding", "encoding_error_handler"}
 
-_TAKEN = {
+_SUPPORTED_KEYS = {
     "stdio": ("command", "args", "env", "cwd"),
     "http": ("url", "headers"),
     "sse": ("url", "headers"),
 }
 
 
-def config(connections: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """The same servers as `mcpServers`.
+def to_config(connections: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """Converts connections to `mcpServers`.
 
-    >>> config({"math": {"transport": "streamable_http", "url": "http://127.0.0.1:8000/mcp", "timeout": 5}})
+    >>> to_config({"math": {"transport": "streamable_http", "url": "http://127.0.0.1:8000/mcp", "timeout": 5}})
     {'mcpServers': {'math': {'type': 'http', 'url': 'http://127.0.0.1:8000/mcp'}}}
     """
     return {"mcpServers": {name: _entry(name, connection) for name, connection in connections.items()}}
@@ -37,24 +37,24 @@ def config(connections: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
 
 def _entry(name: str, connection: Mapping[str, Any]) -> dict[str, Any]:
     kind = _kind(name, connection)
-    taken = (*_TAKEN[kind], "stayput", "disabled")
+    taken = (*_SUPPORTED_KEYS[kind], "stayput", "disabled")
     given = {key: value for key, value in connection.items() if value is not None and value != {}}
-    unknown = sorted(set(given) - set(taken) - _PASSED_OVER - {"transport"})
+    unknown = sorted(set(given) - set(taken) - _IGNORED_KEYS - {"transport"})
     if unknown:
         raise ConfigError(
-            f"the connection `{name}` has `{unknown[0]}`, which cannot be taken over; "
-            f"a `{connection.get('transport', kind)}` connection has {', '.join(_TAKEN[kind])}"
+            f"the connection `{name}` has `{unknown[0]}`, which is not supported; "
+            f"a `{connection.get('transport', kind)}` connection has {', '.join(_SUPPORTED_KEYS[kind])}"
         )
     entry = {"type": kind, **{key: given[key] for key in taken if key in given}}
     if "cwd" in entry:
-        # Of the program, not of a file.
+        # Relative to the working directory of the program, not to a configuration file.
         entry["cwd"] = os.path.abspath(entry["cwd"])
     return entry
 
 
 def _kind(name: str, connection: Mapping[str, Any]) -> str:
-    said = connection.get("transport") or ("stdio" if "command" in connection else "http")
-    kind = _KINDS.get(str(said))
+    transport = connection.get("transport") or ("stdio" if "command" in connection else "http")
+    kind = _KINDS.get(str(transport))
     if kind is None:
-        raise ConfigError(f"the connection `{name}` has the transport `{said}`; there are: stdio, streamable_http, sse")
+        raise ConfigError(f"the connection `{name}` has the transport `{transport}`; there are: stdio, streamable_http, sse")
     return kind

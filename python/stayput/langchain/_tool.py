@@ -1,4 +1,4 @@
-"""A tool of a server, as LangChain has tools."""
+"""LangChain tool that calls a tool of an MCP server."""
 
 from __future__ import annotations
 
@@ -13,74 +13,74 @@ from pydantic import PrivateAttr
 from .._errors import (
     AtCapacity,
     CallFailed,
-    Denied,
-    Refused,
+    AccessDenied,
+    ProtocolError,
     ServerFailed,
     StateLost,
     StayputError,
-    Unanswered,
+    InputRequired,
 )
 from .._types import Tool, ToolResult
-from ._blocks import Artifact, Block, blocks
-from ._place import Place
+from ._blocks import Artifact, Block, content_blocks
+from ._resolver import SessionResolver
 
-TOLD = (StateLost, Refused, CallFailed, ServerFailed, AtCapacity, Denied, Unanswered)
-"""What a model can do something about: it is told. All else is a mistake of the program, and is raised."""
+MODEL_ERRORS = (StateLost, ProtocolError, CallFailed, ServerFailed, AtCapacity, AccessDenied, InputRequired)
+"""Errors that the model can react to: it gets them as a message. All others are mistakes of the program, and are raised."""
 
 
 class ToolFailed(ToolException):
-    """A tool says that it failed, or there is no result; of the latter, the cause is a `StayputError`."""
+    """The tool reported a failure, or the call failed; the cause of a failed call is a `StayputError`."""
 
     def __init__(self, message: str, content: list[Block], result: ToolResult | None = None) -> None:
         super().__init__(message)
         self.content = content
-        """What the model is told, as content blocks."""
+        """Content blocks for the model."""
         self.result = result
-        """What the tool answered, if it did."""
+        """Result of the tool, if there is one."""
 
 
 class SessionTool(BaseTool):
-    """A tool of a server, whose calls land in the session that they belong to. `as_tools` makes them."""
+    """Tool of a server. Each call runs in the session that it belongs to. `as_tools` creates them."""
 
     response_format: Literal["content", "content_and_artifact"] = "content_and_artifact"
     server: str
     """The server."""
     tool: str
-    """What the server calls it."""
-    _place: Place = PrivateAttr()
+    """Name of the tool on the server."""
+    _resolver: SessionResolver = PrivateAttr()
 
     @classmethod
-    def of(cls, tool: Tool, name: str, place: Place, *, handle_errors: bool = True) -> SessionTool:
-        """A tool under a name that models use."""
+    def from_tool(cls, tool: Tool, name: str, resolver: SessionResolver, *, handle_errors: bool = True) -> SessionTool:
+        """Creates a tool under a name for the model."""
         made = cls(
             name=name,
             description=tool.description or tool.title or tool.name,
             args_schema=_schema(tool),
             metadata=_metadata(tool),
-            handle_tool_error=_told if handle_errors else False,
+            handle_tool_error=_error_content if handle_errors else False,
             server=tool.server,
             tool=tool.name,
         )
-        made._place = place
+        made._resolver = resolver
         return made
 
-    # Arguments can have any name, those of the parameters here but one.
+    # Arguments can have any name except `stayput_config`.
     def _run(self, /, *, stayput_config: RunnableConfig, **arguments: Any) -> tuple[list[Block], Artifact]:
-        with self._place.around(), _failing():
-            result = self._place.blocking(stayput_config).call(self.server, self.tool, arguments)
-        return self._answered(result)
+        with self._resolver.scope(), _raise_tool_failed():
+            result = self._resolver.sync_target(stayput_config).call(self.server, self.tool, arguments)
+        return self._convert(result)
 
     async def _arun(self, /, *, stayput_config: RunnableConfig, **arguments: Any) -> tuple[list[Block], Artifact]:
-        with self._place.around(), _failing():
-            result = await self._place.waiting(stayput_config).call(self.server, self.tool, arguments)
-        return self._answered(result)
+        with self._resolver.scope(), _raise_tool_failed():
+            result = await self._resolver.async_target(stayput_config).call(self.server, self.tool, arguments)
+        return self._convert(result)
 
-    def _answered(self, result: ToolResult) -> tuple[list[Block], Artifact]:
-        content = blocks(result)
+    def _convert(self, result: ToolResult) -> tuple[list[Block], Artifact]:
+        content = content_blocks(result)
         if result.after_loss:
             content.insert(0, {"type": "text", "text": _AFTER_LOSS.format(self.server)})
         if result.is_error:
-            raise ToolFailed(result.text or f"the tool `{self.tool}` failed without a word", content, result)
+            raise ToolFailed(result.text or f"the tool `{self.tool}` failed without a message", content, result)
         return content, Artifact(
             structured_content=result.structured,
             raw=result.data,
@@ -90,32 +90,32 @@ class SessionTool(BaseTool):
         )
 
 
-_AFTER_LOSS = "The state of `{}` was lost before this call, which ran on a fresh one. What it had before is gone."
+_AFTER_LOSS = "The state of `{}` was lost before this call. The call ran on a fresh state."
 
 
 @contextmanager
-def _failing() -> Generator[None, None, None]:
+def _raise_tool_failed() -> Generator[None, None, None]:
     try:
         yield
-    except TOLD as error:
-        raise ToolFailed(str(error), [{"type": "text", "text": _sentence(error)}]) from error
+    except MODEL_ERRORS as error:
+        raise ToolFailed(str(error), [{"type": "text", "text": _message(error)}]) from error
 
 
-def _sentence(error: StayputError) -> str:
+def _message(error: StayputError) -> str:
     if error.may_have_run and not isinstance(error, StateLost):
         return f"{error}. It may have been carried out."
     return str(error)
 
 
-def _told(error: ToolException) -> list[str | dict[str, Any]]:
-    """What the model reads in place of a result."""
+def _error_content(error: ToolException) -> list[str | dict[str, Any]]:
+    """Returns the content for the model in place of a result."""
     if isinstance(error, ToolFailed):
         return list(error.content)
     return [{"type": "text", "text": str(error)}]
 
 
 def _schema(tool: Tool) -> dict[str, Any]:
-    """The schema as the server wrote it. LangChain wants to find `properties` there."""
+    """Returns the server's schema, with the `properties` that LangChain requires."""
     schema = dict(tool.input_schema)
     schema.setdefault("type", "object")
     schema.setdefault("properties", {})

@@ -1,4 +1,4 @@
-"""Tools of servers for LangChain."""
+"""Conversion of MCP tools to LangChain tools."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from langchain_core.tools import BaseTool
 
 from .._types import Tool
-from ._names import names
-from ._place import AnyCalls, Key, Place
+from ._names import unique_names
+from ._resolver import AnyCalls, Key, SessionResolver
 from ._tool import SessionTool
 
 
@@ -20,19 +20,19 @@ def as_tools(
     prefix: bool = False,
     handle_errors: bool = True,
 ) -> list[BaseTool]:
-    """Tools for LangChain, out of those that a server has or had: no server is asked. `langchain_tools` of hubs and
-    sessions lists them and does the rest by this.
+    """Converts listed tools to LangChain tools, without a request to a server. `langchain_tools` of hubs and sessions
+    lists the tools and calls this.
 
     >>> from stayput import Hub, Tool
     >>> hub = Hub.from_config({"mcpServers": {"notes": {"command": "stayput", "args": ["demo-server"]}}})
-    >>> stored = Tool.of("notes", '{"name": "note.add", "inputSchema": {"type": "object"}}')
+    >>> stored = Tool.from_json("notes", '{"name": "note.add", "inputSchema": {"type": "object"}}')
     >>> [tool.name for tool in as_tools(hub, [stored], key="thread_id")]
     ['note_add']
     """
-    return placed(Place(calls, key), tools, prefix=prefix, handle_errors=handle_errors)
+    return build_tools(SessionResolver(calls, key), tools, prefix=prefix, handle_errors=handle_errors)
 
 
-def placed(place: Place, tools: Sequence[Tool], *, prefix: bool, handle_errors: bool) -> list[BaseTool]:
-    """Tools whose calls go to a place."""
-    named = zip(tools, names(tools, prefix=prefix))
-    return [SessionTool.of(tool, name, place, handle_errors=handle_errors) for tool, name in named]
+def build_tools(resolver: SessionResolver, tools: Sequence[Tool], *, prefix: bool, handle_errors: bool) -> list[BaseTool]:
+    """Creates tools whose calls use a resolver."""
+    named = zip(tools, unique_names(tools, prefix=prefix))
+    return [SessionTool.from_tool(tool, name, resolver, handle_errors=handle_errors) for tool, name in named]

@@ -1,5 +1,5 @@
-# Made from `_face/calls.py` by `derive_sync.py`; change that one.
-"""What can be asked of servers."""
+# Generated from `_async/calls.py` by `derive_sync.py`; edit that file.
+"""Calls, lists, prompts and resources: the methods that hubs and sessions share."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from .. import _core
 from .._blocking import Listener, wait, wait_all
-from .._hubs import arguments
-from .._scope import around
+from .._build import encode_arguments
+from .._scope import current_core
 from .._types import Handlers, Prompt, Resource, Tool, ToolResult
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-Hears = Callable[[dict[str, Any]], object]
+NotificationHandler = Callable[[dict[str, Any]], object]
 
 
-class Calls:
-    """What can be asked of servers: on a session, or on a hub in the session of the task."""
+class CallMethods:
+    """Methods that hubs and sessions share. On a hub they use the session of the current task."""
 
     _hub: _core.Hub
     _handlers: Handlers
-    _limit: float | None = None
-    _again: bool = False
-    _hears: Hears | None = None
+    _timeout: float | None = None
+    _restart_on_loss: bool = False
+    _on_notification: NotificationHandler | None = None
 
     def _session(self) -> _core.Session | None:
         raise NotImplementedError
@@ -34,27 +34,27 @@ class Calls:
         return self
 
     def __deepcopy__(self, memo: object) -> Self:
-        # A copy of what leads to a session leads to the same one.
+        # A copy is a handle of the same session.
         return self
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(
-            f"{self!r} is of this process and cannot be pickled: build a hub in the other one, from the same configuration; "
-            "a session can be taken along by its name with a `store`, or by `Session.ticket`"
+            f"{self!r} belongs to this process and cannot be pickled: build a hub in the other process, from the same "
+            "configuration; a session can move by its name with a `store`, or by `Session.ticket`"
         )
 
-    def _answering(self) -> Handlers:
+    def _active_handlers(self) -> Handlers:
         return self._handlers
 
     def _listener(self) -> Listener | None:
-        handlers = self._answering()
-        if handlers or self._hears is not None:
-            return Listener(handlers, self._hears)
+        handlers = self._active_handlers()
+        if handlers or self._on_notification is not None:
+            return Listener(handlers, self._on_notification)
         return None
 
     def call(self, server: str, tool: str, given: Mapping[str, Any] | None = None, /, **named: Any) -> ToolResult:
-        """Calls a tool, with arguments by name or in a mapping. The call is made once, never twice; cancelled, it is
-        cancelled on the server, too.
+        """Calls a tool, with arguments by name or in a mapping. The call is sent once, never twice. Cancellation also
+        cancels it on the server.
 
         >>> def main():
         ...     with notebook() as hub, hub.run():
@@ -64,13 +64,13 @@ class Calls:
         '1. buy milk'
         """
         session = self._session()
-        options = (self._limit, self._again, self._hears is not None)
-        op = self._hub.call(around(), session, (server, tool, arguments(given, named)), options)
+        options = (self._timeout, self._restart_on_loss, self._on_notification is not None)
+        op = self._hub.call(current_core(), session, (server, tool, encode_arguments(given, named)), options)
         raw, after_loss = wait(op, self._listener())
         return ToolResult(raw, after_loss)
 
     def tools(self, server: str | None = None) -> list[Tool]:
-        """The tools of a server, or of all of them. No server is started to list what is known already.
+        """Lists the tools of one server or of all. A server whose lists are known is not started.
 
         >>> def main():
         ...     with notebook() as hub:
@@ -80,33 +80,33 @@ class Calls:
         """
         session = self._session()
         servers = self._hub.server_names() if server is None else [server]
-        lists = wait_all([self._hub.list(around(), session, name, "tools") for name in servers])
-        return [Tool.of(name, raw) for name, raws in zip(servers, lists) for raw in raws]
+        lists = wait_all([self._hub.list(current_core(), session, name, "tools") for name in servers])
+        return [Tool.from_json(name, raw) for name, raws in zip(servers, lists) for raw in raws]
 
     def prompts(self, server: str) -> list[Prompt]:
-        """The prompts of a server."""
-        raws = wait(self._hub.list(around(), self._session(), server, "prompts"))
-        return [Prompt.of(server, raw) for raw in raws]
+        """Lists the prompts of a server."""
+        raws = wait(self._hub.list(current_core(), self._session(), server, "prompts"))
+        return [Prompt.from_json(server, raw) for raw in raws]
 
     def resources(self, server: str) -> list[Resource]:
-        """The resources of a server."""
-        raws = wait(self._hub.list(around(), self._session(), server, "resources"))
-        return [Resource.of(server, raw) for raw in raws]
+        """Lists the resources of a server."""
+        raws = wait(self._hub.list(current_core(), self._session(), server, "resources"))
+        return [Resource.from_json(server, raw) for raw in raws]
 
     def resource_templates(self, server: str) -> list[Resource]:
-        """The resource templates of a server."""
-        raws = wait(self._hub.list(around(), self._session(), server, "templates"))
-        return [Resource.of(server, raw) for raw in raws]
+        """Lists the resource templates of a server."""
+        raws = wait(self._hub.list(current_core(), self._session(), server, "templates"))
+        return [Resource.from_json(server, raw) for raw in raws]
 
     def prompt(
         self, server: str, name: str, given: Mapping[str, Any] | None = None, /, **named: Any
     ) -> ToolResult:
         """Gets a prompt; `data` of the result has the messages."""
         session = self._session()
-        op = self._hub.prompt(around(), session, (server, name), arguments(given, named))
+        op = self._hub.prompt(current_core(), session, (server, name), encode_arguments(given, named))
         return ToolResult(wait(op, self._listener()))
 
     def read(self, server: str, uri: str) -> ToolResult:
         """Reads a resource; `data` of the result has the contents."""
-        op = self._hub.read(around(), self._session(), server, uri)
+        op = self._hub.read(current_core(), self._session(), server, uri)
         return ToolResult(wait(op, self._listener()))

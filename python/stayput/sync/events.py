@@ -1,5 +1,5 @@
-# Made from `_face/events.py` by `derive_sync.py`; change that one.
-"""What happens to sessions."""
+# Generated from `_async/events.py` by `derive_sync.py`; edit that file.
+"""Events of sessions."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from .._types import Event
 
 
 class Events:
-    """What happens to sessions, one after the other. Who does not read misses the oldest."""
+    """Subscription to events of sessions. A slow reader misses the oldest ones."""
 
     def __init__(self, core: _core.Events) -> None:
         self._core = core
@@ -18,7 +18,7 @@ class Events:
         return self
 
     def __next__(self) -> Event:
-        told = wait(self._core.next())
-        if told is None:
+        values = wait(self._core.next())
+        if values is None:
             raise StopIteration
-        return Event(*told)
+        return Event(*values)

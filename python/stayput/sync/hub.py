@@ -1,5 +1,5 @@
-# Made from `_face/hub.py` by `derive_sync.py`; change that one.
-"""The hub: servers, and the sessions on them."""
+# Generated from `_async/hub.py` by `derive_sync.py`; edit that file.
+"""Hub: the configured servers and the sessions on them."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 from .. import _core
 from .._blocking import wait
-from .._hubs import built, entry
-from .._scope import around, current
-from .._types import Handlers, Info, Report
-from .calls import Calls, Hears
+from .._build import build_hub, config_text
+from .._scope import current, current_core
+from .._types import Handlers, SessionInfo, CloseReport
+from .calls import CallMethods, NotificationHandler
 from .events import Events
-from .run import Run, Sub
+from .run import Run, SubAgent
 from .session import Session
 
 if TYPE_CHECKING:
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from ..langchain import Key
 
 
-class Hub(Calls):
-    """The servers that are configured, and the sessions on them.
+class Hub(CallMethods):
+    """The configured servers and the sessions on them.
 
-    Everything of it lives on a thread of its own, so it can be used from any task, loop and thread, and closed from
-    any other one. What is called on it, and not on a session, belongs to the session of the task.
+    A hub runs on its own thread, so any task, loop and thread can use and close it. Calls on the hub belong to the
+    session of the current task.
     """
 
     def __init__(self, core: _core.Hub, handlers: Handlers, name: str = "") -> None:
@@ -48,15 +48,16 @@ class Hub(Calls):
         lifetime: float | None = None,
         processes: int | None = None,
         links: int | None = None,
-        patience: float | None = None,
+        capacity_timeout: float | None = None,
         handlers: Handlers | None = None,
     ) -> Hub:
-        """A hub with the servers of a file, or of a mapping in its form: `mcpServers`, or VS Code's `servers`.
+        """Builds a hub with the servers of a file, or of a mapping of the same form: `mcpServers`, or VS Code's
+        `servers`.
 
-        `store`, such as `sqlite:sessions.db`, keeps sessions so that another process can go on with them; it needs
-        `folders`, too. `idle` and `lifetime` are seconds after which sessions end. `processes` and `links` are how
-        many there may be at once, and `patience` for how many seconds a call waits for a place. `handlers` answer what
-        servers ask.
+        `store`, such as `sqlite:sessions.db`, stores sessions so that another process can continue them; it also
+        needs `folders`. Sessions expire after `idle` seconds without use, and after `lifetime` seconds in total.
+        `processes` and `links` limit their number; at the limit a call waits up to `capacity_timeout` seconds.
+        `handlers` answer requests of servers.
 
         >>> hub = Hub.from_config({"mcpServers": {"notes": {"command": "stayput", "args": ["demo-server"]}}})
         >>> hub.server_names
@@ -69,30 +70,30 @@ class Hub(Calls):
             "lifetime": lifetime,
             "processes": processes,
             "links": links,
-            "patience": patience,
+            "capacity_timeout": capacity_timeout,
         }
         handlers = handlers or {}
-        return cls(built(config, settings, handlers), handlers)
+        return cls(build_hub(config, settings, handlers), handlers)
 
     def agent(self, name: str) -> Hub:
-        """The same hub for an agent of this name, which has session names of its own."""
+        """Returns the same hub for the agent of this name, which has its own namespace of session names."""
         return Hub(self._hub.agent(name), self._handlers, name)
 
     @property
     def warnings(self) -> list[str]:
-        """What was passed over in the configuration, as sentences."""
+        """Warnings about ignored entries of the configuration, as sentences."""
         return self._hub.warnings()
 
     @property
     def server_names(self) -> list[str]:
-        """The names of all servers."""
+        """Names of all servers."""
         return self._hub.server_names()
 
     def add_server(self, name: str, server: Mapping[str, Any]) -> list[str]:
-        """Adds a server, written as in the file, or replaces the one of this name. What was open on that one is
-        closed, and whoever used it is told of the loss. Says what was passed over, as sentences.
+        """Adds a server, as in the configuration file, or replaces the one of this name. The links of a replaced server
+        are closed, and the sessions that used it get a `StateLost`. Returns warnings about ignored settings.
 
-        Added to an agent, see `Hub.agent`, it is this agent's alone.
+        On the hub of an agent, see `Hub.agent`, only this agent has the server.
 
         >>> def main():
         ...     with notebook() as hub:
@@ -101,12 +102,11 @@ class Hub(Calls):
         >>> main()
         (['more', 'notes'], True, ['notes'])
         """
-        warnings: list[str] = wait(self._hub.add_server(name, *entry(server)))
+        warnings: list[str] = wait(self._hub.add_server(name, *config_text(server)))
         return warnings
 
     def remove_server(self, name: str) -> bool:
-        """Removes a server and closes what was open on it; for whoever uses it still, there is none. Says whether
-        there was one."""
+        """Removes a server and closes its links. Returns whether there was one."""
         removed: bool = wait(self._hub.remove_server(name))
         return removed
 
@@ -115,10 +115,10 @@ class Hub(Calls):
         wait(self._hub.wait_ready(server, limit))
 
     def session(self, name: str | None = None) -> Session:
-        """The session of this name, found or made at its first use; without a name, one of its own.
+        """Returns the session of this name, found or created at its first use; without a name, a new session.
 
-        Entered, it is that of the task: what is called on the hub belongs to it. Leaving releases a named session,
-        so that the next request finds it again, and ends an unnamed one.
+        Inside `with`, it is the session of the task: calls on the hub belong to it. Leaving the block releases a
+        named session, so that the next request finds it again, and ends an unnamed one.
 
         >>> def main():
         ...     with notebook() as hub:
@@ -134,43 +134,46 @@ class Hub(Calls):
         return Session(self, name, None)
 
     def find(self, name: str) -> Session:
-        """The session of this name. `UnknownSession` if there is none."""
+        """Finds the session of this name. Raises `UnknownSession` if there is none."""
         return Session(self, name, wait(self._hub.find(name)))
 
     def global_session(self, name: str) -> Session:
-        """Makes a session under a name that every agent can find by `find_global`. `NameTaken` if there is one."""
+        """Creates a session under a name that every agent can find by `find_global`. Raises `NameTaken` if it exists."""
         return Session(self, name, wait(self._hub.global_session(name)))
 
     def find_global(self, name: str) -> Session:
-        """The session that some agent made under this name for all. `UnknownSession` if there is none."""
+        """Finds a session that an agent created by `global_session`. Raises `UnknownSession` if there is none."""
         return Session(self, name, wait(self._hub.find_global(name)))
 
     def resume(self, ticket: str) -> Session:
-        """Goes on with a session of another process, see `Session.ticket`."""
+        """Continues a session of another process, see `Session.ticket`."""
         core = wait(self._hub.resume(ticket))
-        name = Info.of(wait(core.info())).name
+        name = SessionInfo.from_native(wait(core.info())).name
         return Session(self, name, core)
 
-    def automatic(self, *, idle: float = 7200.0, cleanup: bool = True, prefix: str = "auto_") -> Session:
-        """From now on calls that belong to no session belong to an automatic one. Asked for again, it is the same."""
-        core = wait(self._hub.automatic(idle, cleanup, prefix))
-        return Session(self, Info.of(wait(core.info())).name, core)
+    def enable_default_session(
+        self, *, idle: float = 7200.0, cleanup: bool = True, prefix: str = "auto_"
+    ) -> Session:
+        """Opens a default session: from now on it takes the calls that belong to no other session. Returns the existing
+        one if there is one."""
+        core = wait(self._hub.enable_default_session(idle, cleanup, prefix))
+        return Session(self, SessionInfo.from_native(wait(core.info())).name, core)
 
-    def manual(self) -> None:
-        """Calls that belong to no session are errors again. The automatic session is ended."""
-        wait(self._hub.manual())
+    def disable_default_session(self) -> None:
+        """Ends the default session. From now on calls that belong to no session are errors."""
+        wait(self._hub.disable_default_session())
 
     @property
     def current(self) -> Session | None:
-        """The session that this task belongs to, if any."""
-        core = self._hub.current(around())
+        """Session of the current task, if any."""
+        core = self._hub.current(current_core())
         return None if core is None else Session(self, None, core)
 
     def run(self) -> Run:
-        """A run: what is called in it, however deep, belongs to one session, which is opened by the first call and
-        ends with the run, however that ends. Inside a scope of this hub it joins that one.
+        """Returns a run: all its calls, however deep, belong to one session, which is opened by the first call and ends
+        with the run, also on an exception or cancellation. Inside a scope of this hub it joins that scope.
 
-        It is entered, or decorates a function, whose every call is a run then.
+        Use it in `with`, or as a decorator of a function, of which each call is then a run.
 
         >>> def main():
         ...     hub = notebook()
@@ -184,44 +187,51 @@ class Hub(Calls):
         """
         return Run(self, self._hub)
 
-    def isolated(self, *servers: str) -> Sub:
-        """A sub-agent with links of its own to these servers, which end with it. It is entered, or decorates a function."""
-        return Sub(self, servers, denied=False)
+    def isolated(self, *servers: str) -> SubAgent:
+        """Returns a sub-agent with its own links to these servers, which end with it. Use it in `with`, or as a
+        decorator."""
+        return SubAgent(self, servers, denied=False)
 
-    def denied(self, *servers: str) -> Sub:
-        """A sub-agent without these servers. It is entered, or decorates a function."""
-        return Sub(self, servers, denied=True)
+    def denied(self, *servers: str) -> SubAgent:
+        """Returns a sub-agent without access to these servers. Use it in `with`, or as a decorator."""
+        return SubAgent(self, servers, denied=True)
 
     def events(self) -> Events:
-        """What happens to sessions from now on, until the hub is closed."""
+        """Subscribes to the events of sessions, until the hub is closed."""
         return Events(self._hub.events())
 
     def profile(self, server: str) -> str:
-        """What is known of a server, as text: with it another process lists its tools without asking it."""
+        """Returns the profile of a server as text: its handshake and lists. Another process that gets it by
+        `set_profile` lists the tools without starting the server."""
         profile: str = wait(self._hub.profile(server))
         return profile
 
-    def remember(self, server: str, profile: str) -> None:
-        """Believes what `profile` said, here or in another process."""
-        wait(self._hub.remember(server, profile))
+    def set_profile(self, server: str, profile: str) -> None:
+        """Sets the profile of a server to a text from `profile`, of this process or another one."""
+        wait(self._hub.set_profile(server, profile))
 
     def with_options(
-        self, *, timeout: float | None = None, restart_on_loss: bool = False, on_notification: Hears | None = None
+        self,
+        *,
+        timeout: float | None = None,
+        restart_on_loss: bool = False,
+        on_notification: NotificationHandler | None = None,
     ) -> Hub:
-        """The same hub, whose calls fail after `timeout` seconds without a word, are made once more if state is lost
-        before they ran, and whose progress and log messages `on_notification` hears."""
+        """Returns the same hub with options for its calls: they fail after `timeout` seconds without an answer or
+        progress, are repeated if state was lost before they ran, and pass progress and log messages to
+        `on_notification`."""
         hub = Hub(self._hub, self._handlers, self._name)
-        hub._limit, hub._again, hub._hears = timeout, restart_on_loss, on_notification
+        hub._timeout, hub._restart_on_loss, hub._on_notification = timeout, restart_on_loss, on_notification
         return hub
 
     def langchain_tools(
         self, server: str | None = None, *, key: Key | None = None, prefix: bool = False, handle_errors: bool = True
     ) -> list[BaseTool]:
-        """The tools of a server, or of all of them, for LangChain and LangGraph. Needs `stayput[langchain]`.
+        """Lists the tools of one server or of all for LangChain and LangGraph. Needs `stayput[langchain]`.
 
-        With `key="thread_id"` each call belongs to the session whose name is the `thread_id` in its config. Without,
-        to the session of the task: that in which the tools were asked for, or else that in which they are called.
-        `prefix` puts the name of the server before each name. What fails is told to the model, or raised as a
+        With `key="thread_id"` each call belongs to the session that has the `thread_id` of its config as its name.
+        Otherwise it belongs to the session of the task that listed the tools, or else of the task that calls them.
+        `prefix` puts the name of the server before each name. A failure becomes a message for the model, or a
         `ToolException` without `handle_errors`.
 
         >>> def main():
@@ -237,23 +247,23 @@ class Hub(Calls):
 
         return as_tools(self, self.tools(server), key=key, prefix=prefix, handle_errors=handle_errors)
 
-    def close(self, limit: float = 10.0) -> Report:
-        """Closes the hub: lets go of everything within `limit` seconds, and says what there was. Further use is an
-        error. Sessions in memory end; named ones in a store are released."""
-        return Report(*wait(self._hub.close(limit)))
+    def close(self, limit: float = 10.0) -> CloseReport:
+        """Closes the hub within `limit` seconds, and returns counts. Further use is an error. Sessions in memory end;
+        named ones in a store are released."""
+        return CloseReport(*wait(self._hub.close(limit)))
 
     def __enter__(self) -> Hub:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.close()
 
     def _session(self) -> _core.Session | None:
         return None
 
-    def _answering(self) -> Handlers:
+    def _active_handlers(self) -> Handlers:
         scope = current.get()
         if scope is not None and scope.handlers is not None and scope.core.hub_id == self._hub.id:
             return scope.handlers

@@ -1,5 +1,5 @@
-# Made from `_face/run.py` by `derive_sync.py`; change that one.
-"""Runs, and sub-agents in them."""
+# Generated from `_async/run.py` by `derive_sync.py`; edit that file.
+"""Runs and sub-agents."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from .. import _core
-from .._blocking import decorated, wait
-from .._scope import Entered, Scope, around, current
+from .._blocking import decorate, wait
+from .._scope import Scope, ScopeStack, current, current_core
 from .session import Session
 
 if TYPE_CHECKING:
@@ -19,42 +19,42 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Run:
-    """A run, see `Hub.run`. Entered, it gives its session."""
+    """Run, see `Hub.run`. Entering it returns its session."""
 
     def __init__(self, hub: Hub, core: _core.Hub) -> None:
         self._hub = hub
         self._core = core
-        self._entered: Entered[_core.Run] = Entered()
+        self._stack: ScopeStack[_core.Run] = ScopeStack()
 
     def __enter__(self) -> Session:
-        run = self._core.begin(around())
+        run = self._core.begin_run(current_core())
         handlers = None if (outer := current.get()) is None else outer.handlers
-        self._entered.push(Scope(run.scope(), handlers), run)
-        return Session(self._hub, None, self._core.current(around()))
+        self._stack.push(Scope(run.scope(), handlers), run)
+        return Session(self._hub, None, self._core.current(current_core()))
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        run = self._entered.pop()
+        run = self._stack.pop()
         if run is not None:
             wait(run.finish())
 
     def __call__(self, function: F) -> F:
-        return decorated(lambda: Run(self._hub, self._core), function)
+        return decorate(lambda: Run(self._hub, self._core), function)
 
     def __repr__(self) -> str:
         return f"<stayput.sync.Run of {self._hub!r}>"
 
 
-class Sub:
-    """A sub-agent with rules of its own, see `Hub.isolated` and `Hub.denied`. Outside any scope there is nothing to
-    share, and it changes nothing."""
+class SubAgent:
+    """Sub-agent with its own access to servers, see `Hub.isolated` and `Hub.denied`. Outside any scope it has no
+    effect."""
 
     def __init__(self, hub: Hub, servers: tuple[str, ...], *, denied: bool) -> None:
         self._hub = hub
         self._servers = servers
         self._denied = denied
-        self._entered: Entered[list[_core.Scope]] = Entered()
+        self._stack: ScopeStack[list[_core.Scope]] = ScopeStack()
 
     def __enter__(self) -> None:
         outer = current.get()
@@ -62,21 +62,21 @@ class Sub:
             return
         scopes, core = list[_core.Scope](), outer.core
         for server in self._servers:
-            made = core.denied(server) if self._denied else core.isolated(server)
-            if made is not None:
-                scopes.append(core := made)
-        self._entered.push(Scope(core, outer.handlers), scopes)
+            inner = core.denied(server) if self._denied else core.isolated(server)
+            if inner is not None:
+                scopes.append(core := inner)
+        self._stack.push(Scope(core, outer.handlers), scopes)
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        for scope in self._entered.pop() or []:
-            # Its own links end with it, not with whoever keeps its context.
+        for scope in self._stack.pop() or []:
+            # Ends its own links now, even if another task still has a copy of the context.
             scope.leave()
 
     def __call__(self, function: F) -> F:
-        return decorated(lambda: Sub(self._hub, self._servers, denied=self._denied), function)
+        return decorate(lambda: SubAgent(self._hub, self._servers, denied=self._denied), function)
 
     def __repr__(self) -> str:
         servers = ", ".join(self._servers)
-        return f"<stayput.sync.Sub of {self._hub!r}, {'denied' if self._denied else 'isolated'}: {servers}>"
+        return f"<stayput.sync.SubAgent of {self._hub!r}, {'denied' if self._denied else 'isolated'}: {servers}>"

@@ -1,8 +1,8 @@
-//! What the examples share: the server they use, and where their lines go.
+//! Command line and output of the examples.
 
 use stayput::Stdio;
 
-/// A server of your own, from the command line, or the one that comes with the gateway.
+/// Server from the command line; defaults to `stayput demo-server`.
 pub(crate) fn server() -> Stdio {
     let mut words = std::env::args().skip(1);
     let command = words.next().unwrap_or_else(|| "stayput".to_owned());
@@ -11,7 +11,7 @@ pub(crate) fn server() -> Stdio {
     Stdio::new(command).args(args)
 }
 
-/// Prints what an example tells.
+/// Prints the lines of an example.
 pub(crate) fn show(lines: Vec<String>) {
     for line in lines {
         println!("{line}");

@@ -1,25 +1,25 @@
-//! A hub from the file that people already have.
+//! Hubs from existing configuration files.
 
 use std::path::PathBuf;
 
-use crate::world::{LONG, Token, count};
+use crate::support::{ProcessMarker, TEST_TIMEOUT, count};
 use serde_json::json;
 use stayput::Hub;
 use stayput_testkit::program;
 
-fn file(folder: &tempfile::TempDir, text: &str) -> PathBuf {
+fn write_config(folder: &tempfile::TempDir, text: &str) -> PathBuf {
     let path = folder.path().join("mcp.json");
     std::fs::write(&path, text).unwrap();
     path
 }
 
-/// R121, R122: comments, variables, what is disabled, and what `stayput` says of a server.
+/// R121, R122: comments, variables, disabled entries, and the `stayput` object of a server.
 #[tokio::test]
-async fn a_hub_from_a_file() {
-    let (token, folder) = (Token::new(), tempfile::tempdir().unwrap());
-    std::fs::write(folder.path().join(".env"), format!("TOKEN={}\n", token.name())).unwrap();
+async fn hub_reads_servers_and_settings_from_a_file() {
+    let (marker, folder) = (ProcessMarker::new(), tempfile::tempdir().unwrap());
+    std::fs::write(folder.path().join(".env"), format!("TOKEN={}\n", marker.value())).unwrap();
     let server = program("stayput-testserver");
-    let path = file(
+    let path = write_config(
         &folder,
         &format!(
             r#"{{
@@ -47,25 +47,25 @@ async fn a_hub_from_a_file() {
         let tools = hub.tools("counter").await.unwrap();
         assert!(tools.iter().any(|it| it.name == "count"));
         assert!(tools.iter().all(|it| it.name != "crash"));
-        token.kill();
-        crate::world::until("the death is noticed", || token.alive().is_empty()).await;
+        marker.kill_processes();
+        crate::support::wait_until("the process is gone", || marker.processes().is_empty()).await;
         let mut again = hub.call("counter", "count", json!({})).await;
         if again.as_ref().is_err_and(stayput::Error::may_have_run) {
-            // It went out before the death was noticed.
+            // The call was sent before the exit was noticed.
             again = hub.call("counter", "count", json!({})).await;
         }
         assert_eq!(again.unwrap().text(), "1");
     })
     .await;
-    hub.close(LONG).await;
-    assert!(token.alive().is_empty());
+    hub.close(TEST_TIMEOUT).await;
+    assert!(marker.processes().is_empty());
 }
 
-/// What is wrong is said with file, line and the name that was meant, and without a secret.
+/// It shows no secret.
 #[test]
-fn an_error_names_its_place() {
+fn config_error_names_file_line_and_key() {
     let folder = tempfile::tempdir().unwrap();
-    for (text, says) in [
+    for (text, expected) in [
         (
             "{\n \"mcpServers\": {\"a\": {\"command\": \"x\", \"stayput\": {\"isolaton\": 1}}}}",
             ":2:",
@@ -77,10 +77,10 @@ fn an_error_names_its_place() {
         ("{\"mcpServers\": {\"a\": {\"command\": \"${NOT_SET_AT_ALL}\"}}}", "NOT_SET_AT_ALL"),
         ("{}", "no servers"),
     ] {
-        let error = Hub::from_config(file(&folder, text)).unwrap_err();
-        let said = error.to_string();
+        let error = Hub::from_config(write_config(&folder, text)).unwrap_err();
+        let message = error.to_string();
         assert_eq!(error.kind(), "config");
-        assert!(said.contains("mcp.json") && said.contains(says), "{said}");
+        assert!(message.contains("mcp.json") && message.contains(expected), "{message}");
     }
     let error = Hub::from_config("/no/such/file.json").unwrap_err().to_string();
     assert!(error.starts_with("/no/such/file.json: the file cannot be read"), "{error}");

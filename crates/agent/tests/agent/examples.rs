@@ -1,4 +1,4 @@
-//! Every example runs.
+//! Runs every example.
 
 #[path = "../../examples/chat.rs"]
 mod chat;
@@ -15,84 +15,83 @@ mod sub_agents;
 #[path = "../../examples/tickets.rs"]
 mod tickets;
 
-use crate::world::Token;
+use crate::support::ProcessMarker;
 
-/// R037, R064, R108: a run.
+/// R037, R064, R108.
 #[tokio::test]
-async fn a_run() {
-    let token = Token::new();
-    let lines = run::story(token.server()).await.unwrap();
+async fn run_example_keeps_notes_within_a_run() {
+    let marker = ProcessMarker::new();
+    let lines = run::demonstrate(marker.server()).await.unwrap();
     assert!(lines[0].contains("buy milk") && lines[0].contains("call Ann"), "{lines:?}");
     assert!(!lines[1].contains("milk"), "{lines:?}");
-    token.gone().await;
+    marker.wait_until_gone().await;
 }
 
-/// R068, R104: a conversation.
+/// R068, R104.
 #[tokio::test]
-async fn a_chat() {
-    let token = Token::new();
-    let lines = chat::story(token.server()).await.unwrap();
-    let told =
+async fn chat_example_reports_a_loss_and_continues() {
+    let marker = ProcessMarker::new();
+    let lines = chat::demonstrate(marker.server()).await.unwrap();
+    let expected =
         ["ann: 1", "ben: 1", "ann: 2", "ann: 3", "ann: begin again, restarted", "ann: 1", "ben: 2"];
-    assert_eq!(lines[..7], told);
+    assert_eq!(lines[..7], expected);
     assert_eq!(lines[7], "2 sessions, 2 links, 0 killed");
-    assert!(token.alive().is_empty());
+    assert!(marker.processes().is_empty());
 }
 
-/// R009: sub-agents.
+/// R009.
 #[tokio::test]
-async fn some_sub_agents() {
-    let token = Token::new();
-    let lines = sub_agents::story(token.server()).await.unwrap();
+async fn sub_agents_example_shares_isolates_and_denies() {
+    let marker = ProcessMarker::new();
+    let lines = sub_agents::demonstrate(marker.server()).await.unwrap();
     assert_eq!(
         lines,
         [
             "the agent counts 1",
             "one that shares counts 2",
             "one with its own counts 1",
-            "one without is told: denied",
+            "one without access fails: denied",
             "a task counts 3"
         ]
     );
-    token.gone().await;
+    marker.wait_until_gone().await;
 }
 
-/// R025: a file.
+/// R025.
 #[tokio::test]
-async fn a_file() {
+async fn config_example_lists_tools() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("mcp.json");
     let server = stayput_testkit::program("stayput-testserver");
     let text =
         format!(r#"{{"mcpServers": {{"it": {{"command": {server:?}, "args": ["stdio"]}}}}}}"#);
     std::fs::write(&file, text).unwrap();
-    assert!(config::story(&file).await.unwrap().iter().any(|line| line == "it: count"));
+    assert!(config::demonstrate(&file).await.unwrap().iter().any(|line| line == "it: count"));
 }
 
-/// E05: a stream.
+/// E05.
 #[tokio::test]
-async fn a_stream() {
-    let token = Token::new();
-    let lines = streaming::story(token.server()).await.unwrap();
+async fn streaming_example_is_one_run() {
+    let marker = ProcessMarker::new();
+    let lines = streaming::demonstrate(marker.server()).await.unwrap();
     assert_eq!(lines, ["step 1 counts 1", "step 2 counts 2", "step 3 counts 3"]);
-    token.gone().await;
+    marker.wait_until_gone().await;
 }
 
-/// §5: each session answers what its servers ask.
+/// §5.
 #[tokio::test]
-async fn some_handlers() {
-    let token = Token::new();
-    let lines = handlers::story(token.server()).await.unwrap();
+async fn handlers_example_answers_per_session() {
+    let marker = ProcessMarker::new();
+    let lines = handlers::demonstrate(marker.server()).await.unwrap();
     assert!(lines[0].contains("Ann") && lines[1].contains("Ben"), "{lines:?}");
     assert!(lines[2].contains("did not declare"), "{lines:?}");
-    token.gone().await;
+    marker.wait_until_gone().await;
 }
 
-/// R118, E07: a ticket. The server is greeted once.
+/// R118, E07.
 #[tokio::test]
-async fn a_ticket() {
+async fn tickets_example_moves_a_session() {
     let server = stayput_testkit::mcp::TestServer::http(&["--era", "legacy"]).await;
-    // How it is spoken to is learned by each hub for itself, on a session that is thrown away.
-    let lines = tickets::story(server.url()).await.unwrap();
+    let lines = tickets::demonstrate(server.url()).await.unwrap();
     assert_eq!(lines, ["here it counts 1", "there it counts 2"]);
 }

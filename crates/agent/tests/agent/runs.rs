@@ -1,18 +1,17 @@
-//! Runs: sessions that follow the task.
+//! Runs, scopes and sub-agents.
 
 use std::panic::AssertUnwindSafe;
 
-use crate::world::{Token, builder, count, hub};
+use crate::support::{ProcessMarker, builder, count, hub};
 use futures_util::{FutureExt as _, StreamExt as _, future::join_all, stream::FuturesUnordered};
 use serde_json::json;
 use stayput::{Error, Hub, SubAgent as _};
 
-/// R003, R006, R008, R010, R013, R016, R036, R037: all calls of a run, however deep, are on one server; the next run has
-/// another one; nothing is left.
+/// R003, R006, R008, R010, R013, R016, R036, R037: the next run has another server, and no process is left.
 #[tokio::test]
-async fn a_run_keeps_its_state_and_no_other() {
-    let token = Token::new();
-    let hub = hub(&token);
+async fn calls_of_a_run_share_one_server() {
+    let marker = ProcessMarker::new();
+    let hub = hub(&marker);
     async fn deep(hub: &Hub) -> u64 {
         count(hub).await
     }
@@ -21,22 +20,22 @@ async fn a_run_keeps_its_state_and_no_other() {
             .run(async {
                 assert_eq!(count(&hub).await, 1);
                 assert_eq!(deep(&hub).await, 2);
-                // A run inside a run joins it, and does not end it.
+                // A nested run joins the outer one, and does not end it.
                 assert_eq!(hub.run(deep(&hub)).await, 3);
-                assert_eq!(token.alive().len(), 1);
+                assert_eq!(marker.processes().len(), 1);
                 count(&hub).await
             })
             .await;
         assert_eq!(last, 4);
-        assert!(token.alive().is_empty(), "the run is over, so is its server");
+        assert!(marker.processes().is_empty(), "the server ends with the run");
     }
 }
 
-/// R005, R019, E02, E04: two runs at once never meet, and fifty first calls start one process.
+/// R005, R019, E02, E04: fifty concurrent first calls start one process.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn runs_at_once_never_meet() {
-    let token = Token::new();
-    let hub = hub(&token);
+async fn concurrent_runs_are_isolated() {
+    let marker = ProcessMarker::new();
+    let hub = hub(&marker);
     let run = |hub: Hub| async move {
         let inner = hub.clone();
         hub.run(async move {
@@ -50,14 +49,14 @@ async fn runs_at_once_never_meet() {
     for one in all {
         one.await.unwrap();
     }
-    assert!(token.alive().is_empty());
+    assert!(marker.processes().is_empty());
 }
 
-/// R011, R032: however a run ends, its server ends.
+/// R011, R032.
 #[tokio::test]
-async fn a_run_ends_on_error_panic_and_cancellation() {
-    let token = Token::new();
-    let hub = hub(&token);
+async fn run_ends_on_error_panic_and_cancellation() {
+    let marker = ProcessMarker::new();
+    let hub = hub(&marker);
     let failed: Result<(), &str> = hub
         .run(async {
             count(&hub).await;
@@ -65,14 +64,14 @@ async fn a_run_ends_on_error_panic_and_cancellation() {
         })
         .await;
     assert_eq!(failed, Err("no"));
-    assert!(token.alive().is_empty());
+    assert!(marker.processes().is_empty());
 
     let panicking = hub.run(async {
         count(&hub).await;
         panic!("on purpose");
     });
     assert!(AssertUnwindSafe(panicking).catch_unwind().await.is_err());
-    token.gone().await;
+    marker.wait_until_gone().await;
 
     let (began, begun) = tokio::sync::oneshot::channel();
     let task = tokio::spawn({
@@ -87,16 +86,16 @@ async fn a_run_ends_on_error_panic_and_cancellation() {
         }
     });
     begun.await.unwrap();
-    assert_eq!(token.alive().len(), 1);
+    assert_eq!(marker.processes().len(), 1);
     task.abort();
-    token.gone().await;
+    marker.wait_until_gone().await;
 }
 
-/// R004, E05: the scope goes with `select!`, unordered futures, and a task that is spawned with it.
+/// R004, E05.
 #[tokio::test]
-async fn a_scope_goes_where_the_work_goes() {
-    let token = Token::new();
-    let hub = hub(&token);
+async fn scope_follows_select_unordered_futures_and_spawn() {
+    let marker = ProcessMarker::new();
+    let hub = hub(&marker);
     hub.run(async {
         tokio::select! {
             one = count(&hub) => assert_eq!(one, 1),
@@ -107,58 +106,58 @@ async fn a_scope_goes_where_the_work_goes() {
         let carried = hub.clone();
         let spawned = stayput::spawn(async move { count(&carried).await });
         assert_eq!(spawned.await.unwrap(), 5);
-        // A call belongs to the session in which it was written, wherever it is awaited.
+        // A call belongs to the scope in which it was created, wherever it is awaited.
         let call = hub.call("counter", "count", json!({}));
         let elsewhere = tokio::spawn(async move { call.await.unwrap().text() });
         assert_eq!(elsewhere.await.unwrap(), "6");
     })
     .await;
-    assert!(token.alive().is_empty());
+    assert!(marker.processes().is_empty());
 }
 
-/// E06, R023, R024, R097: a call outside any scope is an error that says what to do.
+/// E06, R023, R024, R097.
 #[tokio::test]
-async fn a_call_outside_any_scope_is_an_error() {
-    let token = Token::new();
-    let hub = hub(&token);
+async fn call_outside_any_scope_is_refused_with_a_hint() {
+    let marker = ProcessMarker::new();
+    let hub = hub(&marker);
     let error = hub.call("counter", "count", json!({})).await.unwrap_err();
     assert!(matches!(error, Error::NoSession) && error.to_string().contains("hub.run"));
     let alone = hub.ephemeral();
     assert_eq!(alone.call("counter", "count", json!({})).await.unwrap().text(), "1");
     drop(alone);
-    token.gone().await;
+    marker.wait_until_gone().await;
 }
 
-/// R009, R010, §4.6: sub-agents inherit, isolate or are denied, each in one line.
+/// R009, R010, §4.6.
 #[tokio::test]
-async fn sub_agents_share_by_choice() {
-    let token = Token::new();
-    let hub = builder(&token).server("other", token.server()).build().unwrap();
+async fn sub_agents_inherit_isolate_or_are_denied() {
+    let marker = ProcessMarker::new();
+    let hub = builder(&marker).server("other", marker.server()).build().unwrap();
     let other =
         async |hub: &Hub| hub.call("other", "count", json!({})).await.map(|result| result.text());
     hub.run(async {
         assert_eq!(count(&hub).await, 1);
         let (inherited, isolated) = tokio::join!(count(&hub), count(&hub).isolated("counter"));
         assert_eq!((inherited, isolated), (2, 1));
-        // Its own server ended with it; that of the run goes on.
-        crate::world::until("one is left", || token.alive().len() == 1).await;
+        // The isolated server ends with its sub-agent; that of the run continues.
+        crate::support::wait_until("one is left", || marker.processes().len() == 1).await;
         assert_eq!(count(&hub).await, 3);
         let denied = other(&hub).denied("other").isolated("counter").await.unwrap_err();
-        assert!(matches!(&denied, Error::Denied { server } if server == "other"), "{denied}");
-        // What is denied to an agent is denied to its sub-agents.
+        assert!(matches!(&denied, Error::ServerDenied { server } if server == "other"), "{denied}");
+        // A server that is denied to an agent is denied to its sub-agents.
         let nested = async { other(&hub).isolated("other").await }.denied("other").await;
-        assert!(matches!(nested, Err(Error::Denied { .. })));
+        assert!(matches!(nested, Err(Error::ServerDenied { .. })));
         assert_eq!(other(&hub).await.unwrap(), "1");
     })
     .await;
-    assert!(token.alive().is_empty());
+    assert!(marker.processes().is_empty());
 }
 
-/// E05, R012: a run that gives its output piece by piece, each piece taken by another task.
+/// E05, R012: each item is taken by another task.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_stream_is_a_run() {
-    let token = Token::new();
-    let hub = hub(&token);
+async fn stream_is_one_run_across_tasks() {
+    let marker = ProcessMarker::new();
+    let hub = hub(&marker);
     let inner = hub.clone();
     let pieces = futures_util::stream::unfold((), move |()| {
         let hub = inner.clone();
@@ -170,16 +169,16 @@ async fn a_stream_is_a_run() {
         assert_eq!(piece, Some(expected));
         run = rest;
     }
-    assert_eq!(token.alive().len(), 1);
+    assert_eq!(marker.processes().len(), 1);
     assert_eq!(run.next().await, None);
-    token.gone().await;
+    marker.wait_until_gone().await;
 
-    // Dropped half-way, it ends, too; and inside a run it belongs to that one.
+    // A stream that is dropped half-way also ends; inside a run it joins that run.
     let pieces = || futures_util::stream::once(count(&hub));
     let mut half = Box::pin(hub.run_stream(pieces().chain(futures_util::stream::pending())));
     assert_eq!(half.next().await, Some(1));
     drop(half);
-    token.gone().await;
+    marker.wait_until_gone().await;
     hub.run(async {
         assert_eq!(count(&hub).await, 1);
         assert_eq!(Box::pin(hub.run_stream(pieces())).next().await, Some(2));
@@ -188,11 +187,11 @@ async fn a_stream_is_a_run() {
     .await;
 }
 
-/// R010, R011: a run that is cancelled is over, though a task of its own still has the scope.
+/// R010, R011.
 #[tokio::test]
-async fn a_cancelled_run_is_over_for_everybody() {
-    let token = Token::new();
-    let hub = hub(&token);
+async fn cancelled_run_refuses_tasks_that_keep_its_scope() {
+    let marker = ProcessMarker::new();
+    let hub = hub(&marker);
     let (began, begun) = tokio::sync::oneshot::channel();
     let (go, going) = tokio::sync::oneshot::channel::<()>();
     let run = tokio::spawn({
@@ -213,40 +212,38 @@ async fn a_cancelled_run_is_over_for_everybody() {
     });
     let late = begun.await.unwrap();
     run.abort();
-    token.gone().await;
+    marker.wait_until_gone().await;
     go.send(()).unwrap();
-    assert!(matches!(late.await.unwrap(), Err(Error::Ended { .. })));
-    assert!(token.alive().is_empty());
+    assert!(matches!(late.await.unwrap(), Err(Error::SessionEnded { .. })));
+    assert!(marker.processes().is_empty());
 }
 
-/// A sub-agent that is isolated on a server that all share ends nothing of others.
 #[tokio::test]
-async fn what_all_share_outlives_a_sub_agent() {
-    let token = Token::new();
+async fn isolated_sub_agent_keeps_a_shared_server_alive() {
+    let marker = ProcessMarker::new();
     let shared = stayput::Options {
         isolation: Some(stayput::Isolation::Shared),
         ..stayput::Options::default()
     };
-    let hub = Hub::builder().server_with("counter", token.server(), shared).build().unwrap();
+    let hub = Hub::builder().server_with("counter", marker.server(), shared).build().unwrap();
     hub.run(async {
         assert_eq!(count(&hub).await, 1);
         assert_eq!(count(&hub).isolated("counter").await, 2);
         assert_eq!(count(&hub).await, 3);
-        assert_eq!(token.alive().len(), 1);
+        assert_eq!(marker.processes().len(), 1);
     })
     .await;
-    hub.close(crate::world::LONG).await;
-    assert!(token.alive().is_empty());
+    hub.close(crate::support::TEST_TIMEOUT).await;
+    assert!(marker.processes().is_empty());
 }
 
-/// R009, R107: what is denied stays denied in whatever session a sub-agent finds its way to, and what is
-/// isolated stays so in its own.
+/// R009, R107: an isolated server stays isolated in its own session.
 #[tokio::test]
-async fn what_is_denied_stays_denied() {
-    let token = Token::new();
-    let hub = hub(&token);
+async fn denied_server_stays_denied_in_other_sessions() {
+    let marker = ProcessMarker::new();
+    let hub = hub(&marker);
     let session = hub.session("a").await.unwrap();
-    let is_denied = |result: Result<_, Error>| matches!(result, Err(Error::Denied { .. }));
+    let is_denied = |result: Result<_, Error>| matches!(result, Err(Error::ServerDenied { .. }));
     session
         .run(async {
             async {
@@ -263,7 +260,7 @@ async fn what_is_denied_stays_denied() {
             .denied("counter")
             .await;
             assert_eq!(count(&hub).await, 1);
-            // Said or not, it shares; and within what is isolated, what is isolated.
+            // Inherited is the default, also inside an isolated sub-agent.
             assert_eq!(count(&hub).inherited("counter").await, 2);
             let own = async { (count(&hub).await, count(&hub).inherited("counter").await) };
             assert_eq!(own.isolated("counter").await, (1, 2));
@@ -273,11 +270,11 @@ async fn what_is_denied_stays_denied() {
         .await;
 }
 
-/// R034: a sub-agent that was isolated leaves neither a link nor a folder, though the session goes on.
+/// R034: while the session continues.
 #[tokio::test]
-async fn a_sub_agent_leaves_no_folder() {
-    let (token, folder) = (Token::new(), tempfile::tempdir().unwrap());
-    let server = token.server().env("HOME", "${session.dir}");
+async fn isolated_sub_agent_leaves_no_link_and_no_folder() {
+    let (marker, folder) = (ProcessMarker::new(), tempfile::tempdir().unwrap());
+    let server = marker.server().env("HOME", "${session.dir}");
     let hub = Hub::builder().server("counter", server).folders(folder.path()).build().unwrap();
     let session = hub.session("a").await.unwrap();
     let folders = || {
@@ -290,8 +287,8 @@ async fn a_sub_agent_leaves_no_folder() {
             for _ in 0..3 {
                 assert_eq!(count(&hub).isolated("counter").await, 1);
             }
-            crate::world::until("one folder is left", || {
-                folders() == 1 && token.alive().len() == 1
+            crate::support::wait_until("one folder is left", || {
+                folders() == 1 && marker.processes().len() == 1
             })
             .await;
             assert_eq!(count(&hub).await, 2);

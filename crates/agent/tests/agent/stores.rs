@@ -1,4 +1,4 @@
-//! Sessions that outlive the process: released by one hub, gone on with by the next.
+//! Sessions in a store: released by one hub, continued by the next.
 
 use std::{
     io::{BufRead as _, BufReader, Write as _},
@@ -7,29 +7,29 @@ use std::{
     time::Duration,
 };
 
-use crate::world::{LONG, Token};
+use crate::support::{ProcessMarker, TEST_TIMEOUT};
 use serde_json::json;
 use stayput::{Builder, Error, Http, Hub, Session};
 use stayput_testkit::mcp::TestServer;
 
-struct World {
-    token: Token,
+struct Fixture {
+    marker: ProcessMarker,
     server: TestServer,
     folder: tempfile::TempDir,
     store: String,
 }
 
-impl World {
+impl Fixture {
     async fn new(store: Option<String>) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let own = || format!("sqlite:{}", folder.path().join("sessions.db").display());
         let store = store.unwrap_or_else(own);
         let server = TestServer::http(&["--era", "legacy"]).await;
-        Self { token: Token::new(), server, folder, store }
+        Self { marker: ProcessMarker::new(), server, folder, store }
     }
 
     fn hub(&self) -> Hub {
-        let builder = Hub::builder().server("counter", self.token.server());
+        let builder = Hub::builder().server("counter", self.marker.server());
         hub_in(builder, self.folder.path(), &self.store, self.server.url())
     }
 }
@@ -39,95 +39,99 @@ fn hub_in(builder: Builder, folder: &Path, store: &str, url: &str) -> Hub {
     builder.folders(folder.join("folders")).build().unwrap()
 }
 
-async fn next(session: &Session, server: &str) -> Result<u64, Error> {
+async fn count_on(session: &Session, server: &str) -> Result<u64, Error> {
     let counted = session.call(server, "count", json!({})).await?;
     Ok(counted.text().parse().unwrap())
 }
 
-/// R096, R118, E07, E08, §4.7: a named session goes on after its hub was closed, on an HTTP server without a loss and
-/// without a handshake, on a child process with one; what is unnamed has ended.
-async fn goes_on(store: Option<String>) {
-    let world = World::new(store).await;
-    let hub = world.hub();
+/// R096, R118, E07, E08, §4.7: a named session continues after its hub was closed, on an HTTP server without a loss
+/// and without a handshake, on a child process with a loss. Unnamed sessions end.
+async fn check_continuation(store: Option<String>) {
+    let fixture = Fixture::new(store).await;
+    let hub = fixture.hub();
     let session = hub.session("chat").await.unwrap();
-    assert_eq!(next(&session, "remote").await.unwrap(), 1);
-    // One to learn how it is spoken to.
-    let deleted = world.server.counted("deletes").await;
-    assert_eq!(next(&session, "counter").await.unwrap(), 1);
+    assert_eq!(count_on(&session, "remote").await.unwrap(), 1);
+    // The first link, which learns the protocol version, is already deleted.
+    let deleted = fixture.server.counted("deletes").await;
+    assert_eq!(count_on(&session, "counter").await.unwrap(), 1);
     let run = hub.run(async { hub.call("remote", "count", json!({})).await.unwrap().text() }).await;
     assert_eq!(run, "1");
     let alone = hub.ephemeral();
-    assert_eq!(next(&alone, "remote").await.unwrap(), 1);
-    let opened = world.server.counted("initialize").await;
+    assert_eq!(count_on(&alone, "remote").await.unwrap(), 1);
+    let opened = fixture.server.counted("initialize").await;
     let id = session.id();
-    let report = hub.close(LONG).await;
+    let report = hub.close(TEST_TIMEOUT).await;
     assert_eq!((report.opened, report.sessions, report.killed), (4, 2, 0));
-    assert!(matches!(next(&session, "remote").await, Err(Error::Closed)));
-    assert!(world.token.alive().is_empty());
-    assert_eq!(world.server.counted("deletes").await, deleted + 2, "the run, and the unnamed one");
+    assert!(matches!(count_on(&session, "remote").await, Err(Error::HubClosed)));
+    assert!(fixture.marker.processes().is_empty());
+    assert_eq!(
+        fixture.server.counted("deletes").await,
+        deleted + 2,
+        "the run and the unnamed session"
+    );
 
-    let hub = world.hub();
+    let hub = fixture.hub();
     let session = hub.session("chat").await.unwrap();
     assert_eq!(session.id(), id);
-    assert_eq!(next(&session, "remote").await.unwrap(), 2);
-    assert_eq!(world.server.counted("initialize").await, opened, "it was not greeted again");
-    let lost = next(&session, "counter").await.unwrap_err();
+    assert_eq!(count_on(&session, "remote").await.unwrap(), 2);
+    assert_eq!(fixture.server.counted("initialize").await, opened, "there was no second handshake");
+    let lost = count_on(&session, "counter").await.unwrap_err();
     assert_eq!(lost.state_lost().and_then(|it| it.server()), Some("counter"), "{lost}");
-    assert_eq!(next(&session, "counter").await.unwrap(), 1);
+    assert_eq!(count_on(&session, "counter").await.unwrap(), 1);
     session.end().await.unwrap();
     assert!(matches!(hub.find("chat").await, Err(Error::UnknownSession)));
-    assert_eq!(world.server.counted("deletes").await, deleted + 3);
-    hub.close(LONG).await;
-    assert!(world.token.alive().is_empty());
+    assert_eq!(fixture.server.counted("deletes").await, deleted + 3);
+    hub.close(TEST_TIMEOUT).await;
+    assert!(fixture.marker.processes().is_empty());
 }
 
 #[tokio::test]
-async fn sqlite_sessions_go_on() {
-    goes_on(None).await;
+async fn sqlite_sessions_continue_after_close() {
+    check_continuation(None).await;
 }
 
 mod postgres {
     #[tokio::test]
-    async fn sessions_go_on() {
+    async fn sessions_continue_after_close() {
         let store = stayput_testkit::postgres::PostgresUrl::empty();
-        super::goes_on(Some(store.url.clone())).await;
+        super::check_continuation(Some(store.url.clone())).await;
     }
 }
 
 mod redis {
     #[tokio::test]
-    async fn sessions_go_on() {
+    async fn sessions_continue_after_close() {
         let store = stayput_testkit::redis::RedisUrl::empty();
-        super::goes_on(Some(store.url.clone())).await;
+        super::check_continuation(Some(store.url.clone())).await;
     }
 }
 
-/// §7, E08: a session that another hub holds is waited for.
+/// §7, E08.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_session_is_taken_over() {
-    let world = World::new(None).await;
-    let (one, two) = (world.hub(), world.hub());
+async fn open_waits_for_a_session_that_another_hub_holds() {
+    let fixture = Fixture::new(None).await;
+    let (one, two) = (fixture.hub(), fixture.hub());
     let session = one.session("chat").await.unwrap();
-    assert_eq!(next(&session, "remote").await.unwrap(), 1);
+    assert_eq!(count_on(&session, "remote").await.unwrap(), 1);
     let taking = tokio::spawn(async move {
         let session = two.session("chat").await?;
-        let counted = next(&session, "remote").await;
-        two.close(LONG).await;
+        let counted = count_on(&session, "remote").await;
+        two.close(TEST_TIMEOUT).await;
         counted
     });
-    // Longer than one look, shorter than its patience.
+    // Longer than one poll interval, shorter than the takeover timeout.
     tokio::time::sleep(Duration::from_millis(600)).await;
-    assert!(!taking.is_finished(), "it is held");
-    one.close(LONG).await;
+    assert!(!taking.is_finished(), "the session is held");
+    one.close(TEST_TIMEOUT).await;
     assert_eq!(taking.await.unwrap().unwrap(), 2);
 }
 
-/// R011, E26: with a store that answers later, too, a run that is dropped anywhere leaves nothing, and one that goes
-/// on is not taken for what a dropped call left.
+/// R011, E26: also with a store that answers late, a dropped run leaves nothing, and a continuing run is not mistaken
+/// for the remains of a dropped call.
 #[tokio::test]
-async fn a_run_survives_a_dropped_first_call() {
-    let world = World::new(None).await;
-    let hub = world.hub();
+async fn run_survives_a_dropped_first_call() {
+    let fixture = Fixture::new(None).await;
+    let hub = fixture.hub();
     hub.run(async {
         for _ in 0..20 {
             let first = hub.call("counter", "count", json!({}));
@@ -135,57 +139,57 @@ async fn a_run_survives_a_dropped_first_call() {
         }
         let before: u64 =
             hub.call("counter", "count", json!({})).await.unwrap().text().parse().unwrap();
-        // Longer than it takes to sweep.
+        // Longer than the maintenance interval.
         tokio::time::sleep(Duration::from_secs(6)).await;
         let after: u64 =
             hub.call("counter", "count", json!({})).await.unwrap().text().parse().unwrap();
         assert_eq!(after, before + 1);
     })
     .await;
-    assert!(world.token.alive().is_empty());
+    assert!(fixture.marker.processes().is_empty());
 }
 
-/// Another process with a hub, of whose sessions one is asked for. Run by the harness like the others, it is nothing.
+/// Body of the other process, which the tests below start. Does nothing when the test runner starts it.
 #[tokio::test]
-async fn the_holder() {
+async fn holder_process() {
     let Ok(url) = std::env::var("HOLDER_SERVER") else { return };
     let folder = std::path::PathBuf::from(std::env::var_os("HOLDER_FOLDER").unwrap());
     let hub = hub_in(Hub::builder(), &folder, &std::env::var("HOLDER_STORE").unwrap(), &url);
     let session = hub.session("chat").await.unwrap();
-    // One call for each line it is sent.
+    // One call per input line.
     for line in std::io::stdin().lines() {
         line.unwrap();
-        let counted = next(&session, "remote").await;
+        let counted = count_on(&session, "remote").await;
         println!("\nSAID {}", counted.map_or_else(|error| error.to_string(), |it| it.to_string()));
     }
 }
 
-/// The other process. Dropped, it is killed.
+/// Another process with a hub. It is killed on drop.
 struct OtherProcess {
     process: std::process::Child,
-    said: std::io::Lines<BufReader<std::process::ChildStdout>>,
+    output: std::io::Lines<BufReader<std::process::ChildStdout>>,
 }
 
 impl OtherProcess {
-    fn start(world: &World) -> Self {
+    fn start(fixture: &Fixture) -> Self {
         let mut command = Command::new(std::env::current_exe().unwrap());
         command
-            .args(["--exact", "stores::the_holder", "--nocapture", "--test-threads=1"])
-            .env("HOLDER_SERVER", world.server.url())
-            .env("HOLDER_STORE", &world.store)
-            .env("HOLDER_FOLDER", world.folder.path());
+            .args(["--exact", "stores::holder_process", "--nocapture", "--test-threads=1"])
+            .env("HOLDER_SERVER", fixture.server.url())
+            .env("HOLDER_STORE", &fixture.store)
+            .env("HOLDER_FOLDER", fixture.folder.path());
         let mut process = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-        let said = BufReader::new(process.stdout.take().unwrap()).lines();
-        Self { process, said }
+        let output = BufReader::new(process.stdout.take().unwrap()).lines();
+        Self { process, output }
     }
 
-    fn ask(&mut self) {
+    fn request_call(&mut self) {
         self.process.stdin.as_mut().unwrap().write_all(b"go\n").unwrap();
     }
 
-    fn hear(&mut self) -> String {
-        let mut said = self.said.by_ref().map_while(Result::ok);
-        said.find_map(|line| line.strip_prefix("SAID ").map(str::to_owned)).unwrap()
+    fn read_result(&mut self) -> String {
+        let mut lines = self.output.by_ref().map_while(Result::ok);
+        lines.find_map(|line| line.strip_prefix("RESULT ").map(str::to_owned)).unwrap()
     }
 
     fn signal(&self, name: &str) {
@@ -201,49 +205,52 @@ impl Drop for OtherProcess {
     }
 }
 
-/// §7, R118, E07: a process that was killed keeps its sessions from nobody for longer than its lease runs, and what
-/// it had on an HTTP server goes on.
+/// §7, R118, E07: its session on an HTTP server continues in another process.
 #[tokio::test]
-async fn the_lease_of_a_killed_process_runs_out() {
-    let world = World::new(None).await;
-    let mut other = OtherProcess::start(&world);
-    other.ask();
-    assert_eq!(other.hear(), "1");
+async fn lease_of_a_killed_process_expires() {
+    let fixture = Fixture::new(None).await;
+    let mut other = OtherProcess::start(&fixture);
+    other.request_call();
+    assert_eq!(other.read_result(), "1");
     other.signal("-KILL");
-    let greeted = world.server.counted("initialize").await;
-    let hub = world.hub();
+    let greeted = fixture.server.counted("initialize").await;
+    let hub = fixture.hub();
     let session = hub.session("chat").await.unwrap();
-    assert_eq!(next(&session, "remote").await.unwrap(), 2);
-    assert_eq!(world.server.counted("initialize").await, greeted, "it was not greeted again");
-    hub.close(LONG).await;
+    assert_eq!(count_on(&session, "remote").await.unwrap(), 2);
+    assert_eq!(
+        fixture.server.counted("initialize").await,
+        greeted,
+        "there was no second handshake"
+    );
+    hub.close(TEST_TIMEOUT).await;
 }
 
-/// §7: a process that stood still for longer than its lease sends nothing on a session that another one has by now;
-/// when that lets go of it, it goes on.
+/// §7: a process that was suspended for longer than its lease sends nothing on a session that another process holds;
+/// when that one releases the session, it continues.
 #[tokio::test]
-async fn a_process_that_lost_its_lease_sends_nothing() {
-    let world = World::new(None).await;
-    let mut other = OtherProcess::start(&world);
-    other.ask();
-    assert_eq!(other.hear(), "1");
+async fn process_without_lease_sends_nothing() {
+    let fixture = Fixture::new(None).await;
+    let mut other = OtherProcess::start(&fixture);
+    other.request_call();
+    assert_eq!(other.read_result(), "1");
     other.signal("-STOP");
-    let hub = world.hub();
+    let hub = fixture.hub();
     let session = hub.session("chat").await.unwrap();
-    assert_eq!(next(&session, "remote").await.unwrap(), 2);
-    other.ask();
+    assert_eq!(count_on(&session, "remote").await.unwrap(), 2);
+    other.request_call();
     other.signal("-CONT");
-    // Time enough for it to send what it must not.
+    // Time for the other process to send a call, which it must not.
     for number in 3..23 {
         tokio::time::sleep(Duration::from_millis(50)).await;
-        assert_eq!(next(&session, "remote").await.unwrap(), number);
+        assert_eq!(count_on(&session, "remote").await.unwrap(), number);
     }
-    hub.close(LONG).await;
-    assert_eq!(other.hear(), "23");
+    hub.close(TEST_TIMEOUT).await;
+    assert_eq!(other.read_result(), "23");
 }
 
-/// A store needs a place for its key. Nothing is made before that is known.
+/// The check comes before the store is created.
 #[test]
-fn a_store_needs_folders() {
+fn store_without_folders_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("x.db");
     let error = Hub::builder().store(&format!("sqlite:{}", file.display())).build().unwrap_err();

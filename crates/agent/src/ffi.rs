@@ -1,0 +1,123 @@
+//! Interface for bindings to other languages, whose tasks have their own context: scopes that are entered and left
+//! explicitly, the runtime of a hub, and lists as the servers wrote them.
+//!
+//! A [`Scope`] is a value that the binding stores in the context of its language. A call that is created
+//! [`within`] it, or a future that runs [`in_session`](stayput_core::scope::InSession::in_session) of it, belongs to
+//! its session.
+//!
+//! ```no_run
+//! use stayput::{Hub, ffi};
+//! # async fn example(hub: Hub) -> Result<(), stayput::Error> {
+//! let run = ffi::begin_run(&hub);
+//! let scope = run.scope();
+//! let call = ffi::within(scope, || hub.call("browser", "browser_snapshot", ()));
+//! call.await?;
+//! run.finish().await?;
+//! # Ok(())
+//! # }
+//! ```
+
+use std::sync::Arc;
+
+use serde_json::value::RawValue;
+pub use stayput_core::scope::{InSession, Scope, current, within};
+use tokio::runtime::Handle;
+
+pub use crate::session::ListKind;
+use crate::{
+    Error, Hub, Session,
+    session::{Access, RunRoot, SessionGuard, TaskScope, current_of_hub, sub_agent_scope},
+};
+
+/// Run that was begun explicitly. Dropping it before [`Run::finish`] also ends it, without waiting.
+#[derive(Debug)]
+#[must_use = "dropping a run ends it"]
+pub struct Run {
+    scope: Scope,
+    /// `None` if it joined another run.
+    root: Option<RunRoot>,
+}
+
+impl Run {
+    /// Scope of the run.
+    #[must_use]
+    pub fn scope(&self) -> Scope {
+        self.scope.clone()
+    }
+
+    /// Whether it has its own session, which ends with it.
+    #[must_use]
+    pub fn is_root(&self) -> bool {
+        self.root.is_some()
+    }
+
+    /// Ends the run, and waits until its links are closed. Does nothing if it joined another run.
+    ///
+    /// # Errors
+    /// If the store cannot be reached.
+    pub async fn finish(self) -> Result<(), Error> {
+        match &self.root {
+            Some(root) => root.0.finish().await,
+            None => Ok(()),
+        }
+    }
+}
+
+/// Begins a run, or joins the one of the current scope. See [`Hub::run`].
+pub fn begin_run(hub: &Hub) -> Run {
+    if let Some(scope) = current().filter(|_| current_of_hub(hub.inner.id).is_some()) {
+        return Run { scope, root: None };
+    }
+    let guard = SessionGuard::ephemeral(hub.inner.clone());
+    Run { scope: TaskScope::new(guard.clone()).into_scope(), root: Some(RunRoot(guard)) }
+}
+
+/// Creates a scope of a session inside the current scope. See [`Session::run`].
+#[must_use]
+pub fn session_scope(session: &Session) -> Scope {
+    TaskScope::new(session.guard.clone()).into_scope()
+}
+
+/// Returns the current session of a hub: that of the current scope, else the default session.
+#[must_use]
+pub fn current_session(hub: &Hub) -> Option<Session> {
+    let scope = hub.current_scope().ok()?;
+    Some(Session::new(hub, scope.guard.clone()))
+}
+
+/// Creates the scope of a sub-agent with its own link to a server, which ends with the last clone of the scope.
+/// Returns `None` outside any scope. See [`SubAgent::isolated`](crate::SubAgent::isolated).
+#[must_use]
+pub fn isolated_scope(server: &str) -> Option<Scope> {
+    sub_agent_scope(server, Access::Isolated)
+}
+
+/// Creates the scope of a sub-agent without access to a server. Returns `None` outside any scope. See
+/// [`SubAgent::denied`](crate::SubAgent::denied).
+#[must_use]
+pub fn denied_scope(server: &str) -> Option<Scope> {
+    sub_agent_scope(server, Access::Denied)
+}
+
+/// Runtime of the hub's thread.
+#[must_use]
+pub fn runtime(hub: &Hub) -> Handle {
+    hub.inner.thread.handle().clone()
+}
+
+/// Lists what a server has, each item as the server wrote it: as the session sees it, or else as [`Hub::tools`].
+///
+/// # Errors
+/// The same as for [`Hub::tools`].
+pub async fn list(
+    hub: &Hub,
+    session: Option<&Session>,
+    server: &str,
+    kind: ListKind,
+) -> Result<Vec<Box<RawValue>>, Error> {
+    let scope: Option<Arc<TaskScope>> = match session {
+        Some(session) => Some(hub.scope_of(session.guard.clone())),
+        None => hub.current_scope().ok(),
+    };
+    hub.list(scope, server, kind).await
+}

@@ -1,0 +1,128 @@
+//! Closing of a hub, and the periodic clean-up of ended sessions.
+
+use std::{
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
+
+use stayput_core::{EndReason, OpenError, Owner, Session, SessionId, Sessions};
+use stayput_upstream::Links;
+use tokio::{runtime::Handle, time::Instant};
+
+use super::{Hub, HubInner, default_session::DefaultSessions};
+use crate::lock::lock;
+
+/// Minimum time that links have to close, even if ending the sessions took the whole deadline.
+const MIN_LINK_CLOSE_TIME: Duration = Duration::from_millis(100);
+
+/// Counts of a closed hub.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct CloseReport {
+    /// Links opened during the lifetime of the hub.
+    pub opened: u64,
+    /// Sessions that were live when it was closed.
+    pub sessions: usize,
+    /// Links that were live when it was closed.
+    pub links: usize,
+    /// Links that did not close in time, and were killed.
+    pub killed: usize,
+}
+
+/// Sessions and links of a hub, with everything that is needed to close them.
+#[derive(Clone)]
+pub(crate) struct HubResources {
+    pub(crate) owner: Owner,
+    pub(crate) sessions: Arc<Sessions>,
+    pub(crate) links: Links,
+    pub(crate) default_sessions: DefaultSessions,
+    /// Whether the store outlives this process. Then named sessions are released instead of ended, for the next
+    /// process that opens them.
+    pub(crate) persistent: bool,
+}
+
+impl HubResources {
+    /// Ends the sessions that can never be opened again and releases the others, under one deadline.
+    pub(crate) async fn close(self, limit: Duration) -> CloseReport {
+        let deadline = Instant::now() + limit;
+        let default_sessions = std::mem::take(&mut *lock(&self.default_sessions));
+        let is_default = |id: SessionId| default_sessions.values().any(|it| it.id == id);
+        let held = self.sessions.held();
+        let links = self.links.status().iter().filter(|link| link.generation.is_some()).count();
+        let to_end = held.iter().filter(|session| {
+            !self.persistent || session.record().key.is_none() || is_default(session.id())
+        });
+        let ending: Vec<_> = to_end.map(|session| self.spawn_end(session)).collect();
+        let mut killed = 0;
+        for task in ending {
+            // All tasks run at once, so awaiting them one after the other takes no longer.
+            killed += usize::from(tokio::time::timeout_at(deadline, task).await.is_err());
+        }
+        let left = deadline.saturating_duration_since(Instant::now());
+        let closed = self.links.close(left.max(MIN_LINK_CLOSE_TIME)).await;
+        let _ = self.sessions.close().await;
+        CloseReport { opened: 0, sessions: held.len(), links, killed: killed + closed.left }
+    }
+
+    fn spawn_end(&self, session: &Arc<Session>) -> tokio::task::JoinHandle<()> {
+        let (resources, session) = (self.clone(), session.clone());
+        Handle::current().spawn(async move {
+            let _ = resources.sessions.end(&session).await;
+            let _ = resources.links.end(session.id()).await;
+        })
+    }
+
+    /// Renews the lease. Sessions whose lease was lost are opened again if no other process has changed them; the
+    /// links of the others are released, because another process uses those sessions now.
+    pub(crate) async fn renew_lease(&self) {
+        let _ = self.sessions.renew().await;
+        for lost in self.sessions.lost() {
+            let reopened = self.sessions.by_id(&self.owner, lost.id()).await;
+            let is_unchanged =
+                |now: &Session| now.record().attachments == lost.record().attachments;
+            match reopened {
+                Ok(reopened) if is_unchanged(reopened.session()) => {}
+                // The store is unavailable: the next call tries again.
+                Err(OpenError::Store(_) | OpenError::LeaseLost) => {}
+                _ => self.links.release(lost.id()).await,
+            }
+        }
+    }
+}
+
+impl HubInner {
+    /// Writes back last-used times and closes the links of sessions that expired. Called periodically.
+    pub(crate) async fn maintain(&self) {
+        let HubResources { sessions, links, .. } = &self.resources;
+        let _ = sessions.write_back().await;
+        for record in sessions.sweep().await.ended {
+            // A session that was closed on purpose has sent its event already.
+            if record.ended.is_none_or(|ended| ended.reason != EndReason::Closed) {
+                self.send_ended(record.id);
+            }
+            // A session that was revived meanwhile has a higher incarnation: its links stay.
+            let held = sessions.held_by_id(record.id);
+            if held.is_none_or(|it| it.record().life == record.life) {
+                let _ = links.end(record.id).await;
+            }
+        }
+    }
+}
+
+impl Hub {
+    /// Closes the hub under one deadline, and returns the counts. Further use is an error.
+    ///
+    /// Sessions in memory end, and so do unnamed and default ones. Named sessions in a store that outlives this
+    /// process are released: the next process that opens one by its name continues it, on HTTP servers without a
+    /// loss. [`Session::end`](crate::Session::end) ends a named session for good.
+    pub async fn close(&self, limit: Duration) -> CloseReport {
+        if !self.inner.thread.is_own_process() || self.inner.closed.swap(true, Ordering::Relaxed) {
+            return CloseReport::default();
+        }
+        let opened = self.inner.links_opened.load(Ordering::Relaxed);
+        let closing = self.inner.resources.clone().close(limit);
+        // In its own task, so that it continues if this future is dropped.
+        let report = self.inner.thread.handle().spawn(closing).await;
+        CloseReport { opened, ..report.unwrap_or_default() }
+    }
+}

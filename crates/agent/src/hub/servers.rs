@@ -1,0 +1,214 @@
+//! Servers of a hub and of its agents.
+
+use std::{
+    collections::BTreeMap,
+    path::Path,
+    sync::{Arc, PoisonError, RwLock},
+};
+
+use serde::Serialize;
+use stayput_config::{Configured, OnLoss, Tools};
+use stayput_core::Agent;
+use stayput_upstream::{Options, Server, Transport};
+
+use super::Hub;
+use crate::Error;
+
+/// A server and its settings in the hub.
+#[derive(Clone, Debug)]
+pub(crate) struct ServerEntry {
+    pub(crate) server: Server,
+    /// Name in links and session records.
+    pub(crate) name: Arc<str>,
+    pub(crate) on_loss: OnLoss,
+    pub(crate) tools: Tools,
+}
+
+impl ServerEntry {
+    pub(crate) fn new(server: Server) -> Self {
+        let name = server.name().into();
+        Self { server, name, on_loss: OnLoss::default(), tools: Tools::default() }
+    }
+}
+
+impl From<Configured> for ServerEntry {
+    fn from(configured: Configured) -> Self {
+        let Configured { server, on_loss, tools, .. } = configured;
+        Self { on_loss, tools, ..Self::new(server) }
+    }
+}
+
+/// Servers by agent and by the name that the agent uses.
+#[derive(Debug, Default)]
+pub(crate) struct Servers(RwLock<BTreeMap<Agent, BTreeMap<String, Arc<ServerEntry>>>>);
+
+/// Separator between a server's name and the agent that added it.
+const AGENT_SEPARATOR: &str = "_byagent_";
+
+impl Servers {
+    fn read(
+        &self,
+    ) -> std::sync::RwLockReadGuard<'_, BTreeMap<Agent, BTreeMap<String, Arc<ServerEntry>>>> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds a server. Returns the one that had this name before.
+    pub(crate) fn insert(
+        &self,
+        agent: &Agent,
+        name: &str,
+        entry: ServerEntry,
+    ) -> Option<Arc<ServerEntry>> {
+        let mut all = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        all.entry(agent.clone()).or_default().insert(name.to_owned(), Arc::new(entry))
+    }
+
+    fn remove(&self, agent: &Agent, name: &str) -> Option<Arc<ServerEntry>> {
+        let mut all = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        all.get_mut(agent)?.remove(name)
+    }
+
+    /// Looks up a server of the agent, else one of the hub.
+    fn find(&self, agent: &Agent, name: &str) -> Option<Arc<ServerEntry>> {
+        let all = self.read();
+        let find = |agent: &Agent| all.get(agent)?.get(name).cloned();
+        find(agent).or_else(|| find(&Agent::none()))
+    }
+
+    fn names(&self, agent: &Agent) -> Vec<String> {
+        let all = self.read();
+        let names = |agent: &Agent| all.get(agent).into_iter().flat_map(BTreeMap::keys).cloned();
+        let mut names: Vec<_> = names(agent).chain(names(&Agent::none())).collect();
+        names.sort();
+        names.dedup();
+        names
+    }
+}
+
+/// Refuses names that could be mistaken for the global name of an agent's server.
+pub(crate) fn check_name(name: &str) -> Result<(), Error> {
+    if name.contains(AGENT_SEPARATOR) {
+        return Err(Error::InvalidInput(format!(
+            "`{AGENT_SEPARATOR}` cannot be part of a server's name"
+        )));
+    }
+    Ok(())
+}
+
+impl Hub {
+    /// Adds a server, or replaces the one of this name. The links of a replaced server are closed, and the sessions
+    /// that used it get a [`StateLost`](crate::StateLost).
+    ///
+    /// # Errors
+    /// If its configuration is wrong.
+    pub async fn add_server(
+        &self,
+        name: &str,
+        transport: impl Into<Transport>,
+        options: Options,
+    ) -> Result<(), Error> {
+        self.inner.check_open()?;
+        check_name(name)?;
+        let server = Server::with(&self.global_name(name), transport, options)?;
+        self.insert_server(name, ServerEntry::new(server)).await;
+        Ok(())
+    }
+
+    /// Adds a server from an entry of `mcpServers`, an object. Relative paths in it are resolved against the folder
+    /// of `origin`, the path that errors mention. Returns warnings about ignored settings, as sentences.
+    ///
+    /// # Errors
+    /// If the entry is wrong or disabled.
+    pub async fn add_configured(
+        &self,
+        name: &str,
+        entry: impl Serialize,
+        origin: impl AsRef<Path>,
+    ) -> Result<Vec<String>, Error> {
+        self.inner.check_open()?;
+        check_name(name)?;
+        let file = BTreeMap::from([("mcpServers", BTreeMap::from([(name, entry)]))]);
+        let file = serde_json::to_string(&file).map_err(Error::invalid)?;
+        let servers = stayput_config::Servers::parse(&file, origin.as_ref())?;
+        let Some(found) = servers.found.into_iter().next() else {
+            // The last warning only says that no server is left.
+            let reason = match &servers.warnings[..] {
+                [reason, _, ..] => reason,
+                _ => "it is disabled",
+            };
+            return Err(Error::InvalidInput(format!(
+                "the server `{name}` cannot be added: {reason}"
+            )));
+        };
+        let entry = ServerEntry::from(found);
+        let server = entry.server.renamed(&self.global_name(name))?;
+        self.insert_server(name, ServerEntry { name: server.shared_name(), server, ..entry }).await;
+        Ok(servers.warnings)
+    }
+
+    /// Adds a server. Closes the links of the one that it replaces if the configuration differs.
+    async fn insert_server(&self, name: &str, entry: ServerEntry) {
+        let server = entry.server.clone();
+        let replaced = self.inner.servers.insert(&self.agent, name, entry);
+        let changed =
+            |replaced: Arc<ServerEntry>| replaced.server.configuration() != server.configuration();
+        if replaced.is_some_and(changed) {
+            let links = self.inner.links.clone();
+            let closing = async move { links.reconfigure(server.name(), Some(&server)).await };
+            self.inner.thread.in_runtime(closing).await;
+        }
+    }
+
+    /// Sets how calls to a server react to a loss of state. By default they fail, and the agent decides.
+    ///
+    /// # Errors
+    /// If there is no such server.
+    pub fn on_loss(&self, name: &str, on_loss: OnLoss) -> Result<(), Error> {
+        let known = self.entry(name)?;
+        let own =
+            self.inner.servers.read().get(&self.agent).is_some_and(|it| it.contains_key(name));
+        let agent = if own { self.agent.clone() } else { Agent::none() };
+        self.inner.servers.insert(
+            &agent,
+            name,
+            ServerEntry { on_loss, ..ServerEntry::clone(&known) },
+        );
+        Ok(())
+    }
+
+    /// Removes a server and closes its links. Returns `false` if there is no such server.
+    pub async fn remove_server(&self, name: &str) -> bool {
+        let removed = self.inner.servers.remove(&self.agent, name);
+        if let Some(removed) = removed.as_ref().filter(|_| self.inner.thread.is_own_process()) {
+            let closing = self.inner.links.reconfigure(removed.server.name(), None);
+            self.inner.thread.in_runtime(closing).await;
+        }
+        removed.is_some()
+    }
+
+    /// Names of all servers that this agent can use.
+    #[must_use]
+    pub fn server_names(&self) -> Vec<String> {
+        self.inner.servers.names(&self.agent)
+    }
+
+    pub(crate) fn entry(&self, name: &str) -> Result<Arc<ServerEntry>, Error> {
+        self.inner.servers.find(&self.agent, name).ok_or_else(|| {
+            let known = self.server_names();
+            let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
+            Error::UnknownServer { server: name.to_owned(), known }
+        })
+    }
+
+    pub(crate) fn server(&self, name: &str) -> Result<Server, Error> {
+        Ok(self.entry(name)?.server.clone())
+    }
+
+    /// Name of the agent's server in links and records: two agents can use one name for different servers.
+    fn global_name(&self, name: &str) -> String {
+        match self.agent.as_str() {
+            "" => name.to_owned(),
+            agent => format!("{name}{AGENT_SEPARATOR}{agent}"),
+        }
+    }
+}

@@ -1,0 +1,260 @@
+//! Session on one server: opens the link between them, and reports losses of its state.
+
+use std::sync::{Arc, atomic::Ordering};
+
+use stayput_core::{Generation, InUse};
+use stayput_upstream::{
+    Asking, Attachment, CallError, Delivery, Held, Isolation, LossReason, Place, Shared, Way,
+};
+use stayput_wire::Era;
+
+use super::{
+    attachment_sink::RecordAttachmentSink,
+    scope::{ServerRule, TaskScope},
+};
+use crate::{
+    Error, Event, Hub, StateLost,
+    hub::{HubInner, ServerEntry},
+};
+
+/// Session on one server, for the duration of a call.
+pub(crate) struct SessionLink {
+    pub(crate) hub: Arc<HubInner>,
+    pub(crate) entry: Arc<ServerEntry>,
+    /// Name of the server as the agent uses it.
+    local_name: String,
+    scope: Arc<TaskScope>,
+    session: InUse,
+    branch: u64,
+    /// Generation that the scope knew when the call began, before concurrent calls reported a loss.
+    known: Option<Generation>,
+    /// Loss that was unacknowledged when the call began.
+    pending: Option<PendingLoss>,
+}
+
+/// Loss that was not reported yet.
+#[derive(Clone, Copy)]
+struct PendingLoss {
+    generation: Generation,
+    /// Whether the state on all servers of the session was lost.
+    whole_session: bool,
+}
+
+/// Loss to report.
+struct Loss {
+    generation: Generation,
+    whole_session: bool,
+    reason: Option<LossReason>,
+    delivery: Delivery,
+    /// New state behind a link that several sessions share.
+    next: Option<Shared>,
+}
+
+impl SessionLink {
+    /// Opens the session if it is not open yet. Refuses a server that is denied to the sub-agent.
+    pub(crate) async fn new(
+        hub: &Hub,
+        scope: &Arc<TaskScope>,
+        server: &str,
+    ) -> Result<Self, Error> {
+        let entry = hub.entry(server)?;
+        let branch = match scope.rules.get(server) {
+            None => 0,
+            Some(ServerRule::Isolated(branch)) => branch.mark_used(),
+            Some(ServerRule::Denied) => {
+                return Err(Error::ServerDenied { server: server.to_owned() });
+            }
+        };
+        let known = scope.generations.get(&entry.name, branch);
+        let session = scope.guard.acquire().await?;
+        let (hub, scope, local_name) = (hub.inner.clone(), scope.clone(), server.to_owned());
+        let link = Self { hub, entry, local_name, scope, session, branch, known, pending: None };
+        Ok(Self { pending: link.unacknowledged_loss(), ..link })
+    }
+
+    /// Returns the loss that the record says is not acknowledged yet.
+    fn unacknowledged_loss(&self) -> Option<PendingLoss> {
+        if self.branch != 0 {
+            return None;
+        }
+        let generation = self.session.lost_on(&self.entry.name)?;
+        let whole_session = self.session.record().lost() == Some(generation);
+        Some(PendingLoss { generation, whole_session })
+    }
+
+    pub(crate) fn branch(&self) -> u64 {
+        self.branch
+    }
+
+    fn place(&self) -> Place {
+        Place::new(self.hub.owner.clone(), self.session.id()).branch(self.branch)
+    }
+
+    /// Returns the link if it is open.
+    pub(crate) fn find(&self) -> Option<Held> {
+        let link = self.hub.links.find(&self.entry.server, &self.place())?;
+        self.announce(&link);
+        Some(link)
+    }
+
+    /// Returns the link, and opens it if necessary.
+    pub(crate) async fn open(&self) -> Result<Held, Error> {
+        if let Some(link) = self.find() {
+            return Ok(link);
+        }
+        let place = self.place();
+        let failed = |source| Error::ServerFailed { server: self.local_name.clone(), source };
+        let options = self.open_options(&place).await.map_err(failed)?;
+        let opened = self.hub.links.open(&self.entry.server, &place, &options).await;
+        let link = opened.map_err(failed)?;
+        self.announce(&link);
+        Ok(link)
+    }
+
+    /// Sends the event of a new link, and starts to answer the server's requests outside of calls.
+    fn announce(&self, link: &Held) {
+        if !link.is_new() {
+            return;
+        }
+        self.hub.links_opened.fetch_add(1, Ordering::Relaxed);
+        self.hub.send_event(Event::Linked {
+            session: self.session.id(),
+            server: self.local_name.clone(),
+            generation: link.generation(),
+        });
+        let handlers = self.scope.guard.handlers();
+        let is_own = link.key().scope().session().is_some();
+        if is_own && handlers.is_some() && link.greeting().era() == Era::Legacy {
+            self.hub.thread.handle().spawn(handlers.listen(link));
+        }
+    }
+
+    async fn open_options(
+        &self,
+        place: &Place,
+    ) -> Result<Asking, Arc<stayput_upstream::OpenError>> {
+        let hello = self.scope.guard.handlers().hello();
+        let server = &self.entry.server;
+        let record = self.session.record();
+        let sealed = record.attachments.get(server.name());
+        let attachment = sealed.map(|sealed| Attachment::open(sealed, &self.hub.seal));
+        // An attachment holds the protocol version, so the server need not be asked for it.
+        let way: Way = match &attachment {
+            Some(Ok(attachment)) => attachment.way,
+            _ => self.hub.links.way(server, place).await?,
+        };
+        if server.isolation(way.era()) != Isolation::PerSession {
+            // The link belongs to several sessions, so it is stored in none of their records.
+            return Ok(Asking { hello, ..Asking::default() });
+        }
+        if self.branch != 0 {
+            // The link ends with its sub-agent, so it is never resumed.
+            return Ok(Asking { hello, keeper: None, generation: record.generation });
+        }
+        // The state behind an attachment that cannot be opened is lost, so the generation is raised.
+        let unreadable = matches!(attachment, Some(Err(_)));
+        let generation = if unreadable { record.generation.next() } else { record.generation };
+        let sink = RecordAttachmentSink {
+            hub: Arc::downgrade(&self.hub),
+            session: self.session.session().clone(),
+            server: self.entry.name.clone(),
+        };
+        Ok(Asking { hello, keeper: Some(Arc::new(sink)), generation })
+    }
+
+    /// Generation of the link as this session counts it. On a shared link each session counts its own losses, from
+    /// its first use on.
+    async fn generation(&self, link: &Held) -> Result<Generation, Error> {
+        let Some(shared) = Shared::now(&self.hub.instance_id, link) else {
+            return Ok(link.generation());
+        };
+        let name = &*self.entry.name;
+        if let Some(generation) = shared.seen_by(&self.session.record(), name) {
+            return Ok(generation);
+        }
+        let session = self.session.session();
+        self.hub.sessions.change(session, |record| shared.note(record, name)).await?;
+        Ok(shared.seen_by(&session.record(), name).unwrap_or_default())
+    }
+
+    /// Branch on this link. A shared link has no branches.
+    fn branch_on(&self, link: &Held) -> u64 {
+        if link.key().scope().session().is_some() { self.branch } else { 0 }
+    }
+
+    /// Reports a loss that the scope did not know when the call began. The call must not be sent then.
+    pub(crate) async fn take_pending_loss(&self, link: &Held) -> Result<Option<StateLost>, Error> {
+        let generation = self.generation(link).await?;
+        let (generations, branch) = (&self.scope.generations, self.branch_on(link));
+        let known =
+            if branch == self.branch { self.known } else { generations.get(&self.entry.name, 0) };
+        let pending = self.pending.or_else(|| self.unacknowledged_loss());
+        let latest = pending.map_or(generation, |pending| pending.generation.max(generation));
+        let is_lost = known.map_or(pending.is_some(), |known| known < latest);
+        generations.record(&self.entry.name, branch, latest);
+        if !is_lost {
+            return Ok(None);
+        }
+        let whole_session = pending.is_some_and(|pending| pending.whole_session);
+        let reason = link.loss().map(|loss| loss.reason());
+        let delivery = Delivery::NotSent;
+        let loss = Loss { generation: latest, whole_session, reason, delivery, next: None };
+        Ok(Some(self.report(loss, branch).await))
+    }
+
+    /// Sends the event of a loss, once, and acknowledges the loss in the record.
+    async fn report(&self, loss: Loss, branch: u64) -> StateLost {
+        let Loss { generation, whole_session, reason, delivery, next } = loss;
+        let name = &self.entry.name;
+        let reason = match reason {
+            Some(reason) if !whole_session => reason.as_str(),
+            // A revived session has a higher incarnation.
+            _ if self.session.record().life > 0 => "expired",
+            _ => "ended",
+        };
+        if whole_session {
+            self.scope.generations.record_all(generation);
+        }
+        let server = (!whole_session).then(|| self.local_name.clone());
+        let subject = if whole_session { Arc::from("") } else { name.clone() };
+        if self.hub.losses.record(self.session.id(), (subject, branch), generation) {
+            let (session, server) = (self.session.id(), server.clone());
+            self.hub.send_event(Event::Lost { session, server, generation, reason });
+        }
+        if branch == 0 {
+            let change = self.hub.sessions.change(self.session.session(), |record| {
+                if let Some(next) = &next {
+                    next.note(record, name);
+                }
+                record.tell(name, generation);
+            });
+            // If this fails, the loss is reported once more, which does no harm.
+            let _ = change.await;
+        }
+        StateLost { server, generation, delivery, reason }
+    }
+
+    /// Converts the error of a call. A loss of state is reported to this scope.
+    pub(crate) async fn convert_error(&self, link: &Held, error: CallError) -> Error {
+        match error.loss() {
+            // The state behind a released link can still exist.
+            Some(loss) if loss.reason() != LossReason::Released => {
+                let (name, branch) = (&self.entry.name, self.branch_on(link));
+                let next = Shared::next(&self.hub.instance_id, link);
+                let generation = match &next {
+                    Some(next) => {
+                        let record = self.session.record();
+                        let known = next.seen_by(&record, name);
+                        known.unwrap_or_else(|| record.generation.next())
+                    }
+                    None => link.generation().next(),
+                };
+                self.scope.generations.record(name, branch, generation);
+                let (reason, delivery) = (Some(loss.reason()), error.delivery());
+                let loss = Loss { generation, whole_session: false, reason, delivery, next };
+                Error::StateLost(self.report(loss, branch).await)
+            }
+            _ => Error::CallFailed { server: self.local_name.clone(), source: error },
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! Explicit scopes and raw lists, as bindings to other languages use them.
+
+use crate::support::{ProcessMarker, count, hub};
+use serde_json::{Value, json};
+use stayput::{
+    Error, Hub,
+    ffi::{self, InSession as _, ListKind, within},
+};
+
+/// R008, R010.
+#[tokio::test]
+async fn nested_run_joins_and_only_the_root_ends_it() {
+    let marker = ProcessMarker::new();
+    let hub = hub(&marker);
+    let run = ffi::begin_run(&hub);
+    assert!(run.is_root());
+    let scope = run.scope();
+    assert_eq!(count(&hub).in_session(scope.clone()).await, 1);
+    let inner = within(scope.clone(), || ffi::begin_run(&hub));
+    assert!(!inner.is_root());
+    assert_eq!(count(&hub).in_session(inner.scope()).await, 2);
+    inner.finish().await.unwrap();
+    // A call belongs to the scope in which it was created, wherever it is awaited.
+    let call = within(scope.clone(), || hub.call("counter", "count", json!({})));
+    assert_eq!(call.await.unwrap().text(), "3");
+    run.finish().await.unwrap();
+    marker.wait_until_gone().await;
+    let late = within(scope, || hub.call("counter", "count", json!({}))).await;
+    assert!(matches!(late, Err(Error::SessionEnded { .. })), "{late:?}");
+}
+
+/// R011.
+#[tokio::test]
+async fn dropped_run_ends() {
+    let marker = ProcessMarker::new();
+    let hub = hub(&marker);
+    let run = ffi::begin_run(&hub);
+    assert_eq!(count(&hub).in_session(run.scope()).await, 1);
+    drop(run);
+    marker.wait_until_gone().await;
+}
+
+/// R009, R082, R083.
+#[tokio::test]
+async fn sessions_and_sub_agents_have_scopes() {
+    let marker = ProcessMarker::new();
+    let hub = hub(&marker);
+    assert!(ffi::current_session(&hub).is_none() && ffi::isolated_scope("counter").is_none());
+    let chat = hub.session("chat").await.unwrap();
+    let scope = ffi::session_scope(&chat);
+    assert_eq!(count(&hub).in_session(scope.clone()).await, 1);
+    let found = within(scope.clone(), || ffi::current_session(&hub)).unwrap();
+    assert_eq!(found.id(), chat.id());
+    let own = within(scope.clone(), || ffi::isolated_scope("counter")).unwrap();
+    assert_eq!(count(&hub).in_session(own.clone()).await, 1);
+    assert_eq!(marker.processes().len(), 2);
+    drop(own);
+    crate::support::wait_until("the isolated server ends with its scope", || {
+        marker.processes().len() == 1
+    })
+    .await;
+    let without = within(scope.clone(), || ffi::denied_scope("counter")).unwrap();
+    let denied = within(without, || hub.call("counter", "count", json!({}))).await;
+    assert!(matches!(denied, Err(Error::ServerDenied { .. })), "{denied:?}");
+    assert_eq!(count(&hub).in_session(scope).await, 2);
+}
+
+/// Items come as the server wrote them.
+#[tokio::test]
+async fn lists_keep_unknown_members() {
+    let marker = ProcessMarker::new();
+    let hub = hub(&marker);
+    let tools = ffi::list(&hub, None, "counter", ListKind::Tools).await.unwrap();
+    let first: Value = serde_json::from_str(tools[0].get()).unwrap();
+    assert_eq!(
+        (&first["name"], &first["inputSchema"]["type"]),
+        (&json!("count"), &json!("object"))
+    );
+    let chat = hub.session("chat").await.unwrap();
+    let same = ffi::list(&hub, Some(&chat), "counter", ListKind::Tools).await.unwrap();
+    assert_eq!(same.len(), tools.len());
+}
+
+#[tokio::test]
+async fn configuration_can_be_a_text() {
+    let text = r#"{ "mcpServers": { "a": { "command": "x" }, "b": { "command": "x", "disabled": true } } }"#;
+    let hub = Hub::builder().config_text(text, "/here/mcp.json").build().unwrap();
+    assert_eq!(hub.server_names(), ["a"]);
+    let wrong = Hub::builder().config_text("{ 1 }", "/here/mcp.json").build().unwrap_err();
+    assert!(wrong.to_string().starts_with("/here/mcp.json"), "{wrong}");
+}

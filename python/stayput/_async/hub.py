@@ -1,0 +1,272 @@
+"""Hub: the configured servers and the sessions on them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from .. import _core
+from .._aio import wait
+from .._build import build_hub, config_text
+from .._scope import current, current_core
+from .._types import Handlers, SessionInfo, CloseReport
+from .calls import CallMethods, NotificationHandler
+from .events import Events
+from .run import Run, SubAgent
+from .session import Session
+
+if TYPE_CHECKING:
+    from langchain_core.tools import BaseTool
+
+    from ..langchain import Key
+
+
+class Hub(CallMethods):
+    """The configured servers and the sessions on them.
+
+    A hub runs on its own thread, so any task, loop and thread can use and close it. Calls on the hub belong to the
+    session of the current task.
+    """
+
+    def __init__(self, core: _core.Hub, handlers: Handlers, name: str = "") -> None:
+        """Use `from_config`."""
+        self._hub = core
+        self._handlers = handlers
+        self._name = name
+
+    @classmethod
+    def from_config(
+        cls,
+        config: str | os.PathLike[str] | Mapping[str, Any],
+        *,
+        store: str | None = None,
+        folders: str | os.PathLike[str] | None = None,
+        idle: float | None = None,
+        lifetime: float | None = None,
+        processes: int | None = None,
+        links: int | None = None,
+        capacity_timeout: float | None = None,
+        handlers: Handlers | None = None,
+    ) -> Hub:
+        """Builds a hub with the servers of a file, or of a mapping of the same form: `mcpServers`, or VS Code's
+        `servers`.
+
+        `store`, such as `sqlite:sessions.db`, stores sessions so that another process can continue them; it also
+        needs `folders`. Sessions expire after `idle` seconds without use, and after `lifetime` seconds in total.
+        `processes` and `links` limit their number; at the limit a call waits up to `capacity_timeout` seconds.
+        `handlers` answer requests of servers.
+
+        >>> hub = Hub.from_config({"mcpServers": {"notes": {"command": "stayput", "args": ["demo-server"]}}})
+        >>> hub.server_names
+        ['notes']
+        """
+        settings = {
+            "store": store,
+            "folders": folders,
+            "idle": idle,
+            "lifetime": lifetime,
+            "processes": processes,
+            "links": links,
+            "capacity_timeout": capacity_timeout,
+        }
+        handlers = handlers or {}
+        return cls(build_hub(config, settings, handlers), handlers)
+
+    def agent(self, name: str) -> Hub:
+        """Returns the same hub for the agent of this name, which has its own namespace of session names."""
+        return Hub(self._hub.agent(name), self._handlers, name)
+
+    @property
+    def warnings(self) -> list[str]:
+        """Warnings about ignored entries of the configuration, as sentences."""
+        return self._hub.warnings()
+
+    @property
+    def server_names(self) -> list[str]:
+        """Names of all servers."""
+        return self._hub.server_names()
+
+    async def add_server(self, name: str, server: Mapping[str, Any]) -> list[str]:
+        """Adds a server, as in the configuration file, or replaces the one of this name. The links of a replaced server
+        are closed, and the sessions that used it get a `StateLost`. Returns warnings about ignored settings.
+
+        On the hub of an agent, see `Hub.agent`, only this agent has the server.
+
+        >>> async def main():
+        ...     async with notebook() as hub:
+        ...         await hub.add_server("more", {"command": "stayput", "args": ["demo-server"]})
+        ...         return hub.server_names, await hub.remove_server("more"), hub.server_names
+        >>> asyncio.run(main())
+        (['more', 'notes'], True, ['notes'])
+        """
+        warnings: list[str] = await wait(self._hub.add_server(name, *config_text(server)))
+        return warnings
+
+    async def remove_server(self, name: str) -> bool:
+        """Removes a server and closes its links. Returns whether there was one."""
+        removed: bool = await wait(self._hub.remove_server(name))
+        return removed
+
+    async def wait_ready(self, server: str, limit: float = 60.0) -> None:
+        """Waits until a server can be used, for at most `limit` seconds."""
+        await wait(self._hub.wait_ready(server, limit))
+
+    def session(self, name: str | None = None) -> Session:
+        """Returns the session of this name, found or created at its first use; without a name, a new session.
+
+        Inside `async with`, it is the session of the task: calls on the hub belong to it. Leaving the block releases a
+        named session, so that the next request finds it again, and ends an unnamed one.
+
+        >>> async def main():
+        ...     async with notebook() as hub:
+        ...         async with hub.session("chat-42") as chat:
+        ...             await chat.call("notes", "note_add", text="buy milk")
+        ...         async with hub.session("chat-42") as chat:
+        ...             return (await chat.call("notes", "note_list")).text
+        >>> asyncio.run(main())
+        '1. buy milk'
+        """
+        if name is None:
+            return Session(self, None, self._hub.ephemeral(), ends=True)
+        return Session(self, name, None)
+
+    async def find(self, name: str) -> Session:
+        """Finds the session of this name. Raises `UnknownSession` if there is none."""
+        return Session(self, name, await wait(self._hub.find(name)))
+
+    async def global_session(self, name: str) -> Session:
+        """Creates a session under a name that every agent can find by `find_global`. Raises `NameTaken` if it exists."""
+        return Session(self, name, await wait(self._hub.global_session(name)))
+
+    async def find_global(self, name: str) -> Session:
+        """Finds a session that an agent created by `global_session`. Raises `UnknownSession` if there is none."""
+        return Session(self, name, await wait(self._hub.find_global(name)))
+
+    async def resume(self, ticket: str) -> Session:
+        """Continues a session of another process, see `Session.ticket`."""
+        core = await wait(self._hub.resume(ticket))
+        name = SessionInfo.from_native(await wait(core.info())).name
+        return Session(self, name, core)
+
+    async def enable_default_session(
+        self, *, idle: float = 7200.0, cleanup: bool = True, prefix: str = "auto_"
+    ) -> Session:
+        """Opens a default session: from now on it takes the calls that belong to no other session. Returns the existing
+        one if there is one."""
+        core = await wait(self._hub.enable_default_session(idle, cleanup, prefix))
+        return Session(self, SessionInfo.from_native(await wait(core.info())).name, core)
+
+    async def disable_default_session(self) -> None:
+        """Ends the default session. From now on calls that belong to no session are errors."""
+        await wait(self._hub.disable_default_session())
+
+    @property
+    def current(self) -> Session | None:
+        """Session of the current task, if any."""
+        core = self._hub.current(current_core())
+        return None if core is None else Session(self, None, core)
+
+    def run(self) -> Run:
+        """Returns a run: all its calls, however deep, belong to one session, which is opened by the first call and ends
+        with the run, also on an exception or cancellation. Inside a scope of this hub it joins that scope.
+
+        Use it in `async with`, or as a decorator of a function, of which each call is then a run.
+
+        >>> async def main():
+        ...     hub = notebook()
+        ...     @hub.run()
+        ...     async def agent(note):
+        ...         await hub.call("notes", "note_add", text=note)
+        ...         return (await hub.call("notes", "note_list")).text
+        ...     return [await agent("a"), await agent("b")]
+        >>> asyncio.run(main())
+        ['1. a', '1. b']
+        """
+        return Run(self, self._hub)
+
+    def isolated(self, *servers: str) -> SubAgent:
+        """Returns a sub-agent with its own links to these servers, which end with it. Use it in `async with`, or as a
+        decorator."""
+        return SubAgent(self, servers, denied=False)
+
+    def denied(self, *servers: str) -> SubAgent:
+        """Returns a sub-agent without access to these servers. Use it in `async with`, or as a decorator."""
+        return SubAgent(self, servers, denied=True)
+
+    def events(self) -> Events:
+        """Subscribes to the events of sessions, until the hub is closed."""
+        return Events(self._hub.events())
+
+    async def profile(self, server: str) -> str:
+        """Returns the profile of a server as text: its handshake and lists. Another process that gets it by
+        `set_profile` lists the tools without starting the server."""
+        profile: str = await wait(self._hub.profile(server))
+        return profile
+
+    async def set_profile(self, server: str, profile: str) -> None:
+        """Sets the profile of a server to a text from `profile`, of this process or another one."""
+        await wait(self._hub.set_profile(server, profile))
+
+    def with_options(
+        self,
+        *,
+        timeout: float | None = None,
+        restart_on_loss: bool = False,
+        on_notification: NotificationHandler | None = None,
+    ) -> Hub:
+        """Returns the same hub with options for its calls: they fail after `timeout` seconds without an answer or
+        progress, are repeated if state was lost before they ran, and pass progress and log messages to
+        `on_notification`."""
+        hub = Hub(self._hub, self._handlers, self._name)
+        hub._timeout, hub._restart_on_loss, hub._on_notification = timeout, restart_on_loss, on_notification
+        return hub
+
+    async def langchain_tools(
+        self, server: str | None = None, *, key: Key | None = None, prefix: bool = False, handle_errors: bool = True
+    ) -> list[BaseTool]:
+        """Lists the tools of one server or of all for LangChain and LangGraph. Needs `stayput[langchain]`.
+
+        With `key="thread_id"` each call belongs to the session that has the `thread_id` of its config as its name.
+        Otherwise it belongs to the session of the task that listed the tools, or else of the task that calls them.
+        `prefix` puts the name of the server before each name. A failure becomes a message for the model, or a
+        `ToolException` without `handle_errors`.
+
+        >>> async def main():
+        ...     async with notebook() as hub:
+        ...         tools = {tool.name: tool for tool in await hub.langchain_tools(key="thread_id")}
+        ...         chat = {"configurable": {"thread_id": "chat-42"}}
+        ...         await tools["note_add"].ainvoke({"text": "buy milk"}, chat)
+        ...         return await tools["note_list"].ainvoke({}, chat)
+        >>> asyncio.run(main())
+        [{'type': 'text', 'text': '1. buy milk'}]
+        """
+        from ..langchain import as_tools
+
+        return as_tools(self, await self.tools(server), key=key, prefix=prefix, handle_errors=handle_errors)
+
+    async def close(self, limit: float = 10.0) -> CloseReport:
+        """Closes the hub within `limit` seconds, and returns counts. Further use is an error. Sessions in memory end;
+        named ones in a store are released."""
+        return CloseReport(*await wait(self._hub.close(limit)))
+
+    async def __aenter__(self) -> Hub:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def _session(self) -> _core.Session | None:
+        return None
+
+    def _active_handlers(self) -> Handlers:
+        scope = current.get()
+        if scope is not None and scope.handlers is not None and scope.core.hub_id == self._hub.id:
+            return scope.handlers
+        return self._handlers
+
+    def __repr__(self) -> str:
+        return f"<stayput.Hub {self._name or self._hub.id}>"

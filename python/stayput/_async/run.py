@@ -1,0 +1,81 @@
+"""Runs and sub-agents."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from .. import _core
+from .._aio import decorate, wait
+from .._scope import Scope, ScopeStack, current, current_core
+from .session import Session
+
+if TYPE_CHECKING:
+    from .hub import Hub
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class Run:
+    """Run, see `Hub.run`. Entering it returns its session."""
+
+    def __init__(self, hub: Hub, core: _core.Hub) -> None:
+        self._hub = hub
+        self._core = core
+        self._stack: ScopeStack[_core.Run] = ScopeStack()
+
+    async def __aenter__(self) -> Session:
+        run = self._core.begin_run(current_core())
+        handlers = None if (outer := current.get()) is None else outer.handlers
+        self._stack.push(Scope(run.scope(), handlers), run)
+        return Session(self._hub, None, self._core.current(current_core()))
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        run = self._stack.pop()
+        if run is not None:
+            await wait(run.finish())
+
+    def __call__(self, function: F) -> F:
+        return decorate(lambda: Run(self._hub, self._core), function)
+
+    def __repr__(self) -> str:
+        return f"<stayput.Run of {self._hub!r}>"
+
+
+class SubAgent:
+    """Sub-agent with its own access to servers, see `Hub.isolated` and `Hub.denied`. Outside any scope it has no
+    effect."""
+
+    def __init__(self, hub: Hub, servers: tuple[str, ...], *, denied: bool) -> None:
+        self._hub = hub
+        self._servers = servers
+        self._denied = denied
+        self._stack: ScopeStack[list[_core.Scope]] = ScopeStack()
+
+    async def __aenter__(self) -> None:
+        outer = current.get()
+        if outer is None:
+            return
+        scopes, core = list[_core.Scope](), outer.core
+        for server in self._servers:
+            inner = core.denied(server) if self._denied else core.isolated(server)
+            if inner is not None:
+                scopes.append(core := inner)
+        self._stack.push(Scope(core, outer.handlers), scopes)
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        for scope in self._stack.pop() or []:
+            # Ends its own links now, even if another task still has a copy of the context.
+            scope.leave()
+
+    def __call__(self, function: F) -> F:
+        return decorate(lambda: SubAgent(self._hub, self._servers, denied=self._denied), function)
+
+    def __repr__(self) -> str:
+        servers = ", ".join(self._servers)
+        return f"<stayput.SubAgent of {self._hub!r}, {'denied' if self._denied else 'isolated'}: {servers}>"
