@@ -1,6 +1,11 @@
 //! Messages that must not reach a server, because it could read them in another way than the gateway: calls without an id,
 //! and methods and names that are not compared alike by everybody. Each is refused and audited, whatever it comes by.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test stops at the first surprise")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test stops at the first surprise"
+)]
 
 #[path = "stdio/kit.rs"]
 #[allow(dead_code, reason = "a part of it is used here")]
