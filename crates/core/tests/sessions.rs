@@ -661,10 +661,10 @@ async fn restarted_process_takes_over_from_its_predecessor() {
     let again = start(&holder).await;
     let stranger = start(&other).await;
     assert_fails!(stranger.open(&chat("a")).await, SessionOpenError::HeldElsewhere { .. });
-    let found = again.by_id(&ann(), opened.session.id()).await.unwrap();
+    let found = again.find_by_id(&ann(), opened.session.id()).await.unwrap();
     assert_eq!(found.id(), opened.session.id());
     // Writes of the predecessor are refused, and the other process waits as before.
-    let late = killed.extend(&opened.session, Expiry::NEVER).await;
+    let late = killed.set_expiry(&opened.session, Expiry::NEVER).await;
     assert_fails!(late, SessionOpenError::Store(StoreError::NotHolder));
     assert_fails!(stranger.open(&chat("a")).await, SessionOpenError::HeldElsewhere { .. });
     assert_eq!(again.renew().await.unwrap(), LeaseRenewal::Renewed);
@@ -725,7 +725,7 @@ async fn process_without_its_lease_uses_no_session() {
     assert_eq!(late.renew().await.unwrap(), LeaseRenewal::Replaced);
     assert_eq!(late.take_released().len(), 1);
     assert!(opened.session.is_closed() && late.held_sessions().is_empty());
-    let refused = late.extend(&opened.session, Expiry::NEVER).await;
+    let refused = late.set_expiry(&opened.session, Expiry::NEVER).await;
     assert_fails!(refused, SessionOpenError::Store(StoreError::NotHolder));
     let refused = late.issue_handle(&opened.session).await;
     assert_fails!(refused, SessionOpenError::Store(StoreError::NotHolder));
@@ -840,5 +840,5 @@ async fn restart_under_the_same_holder_id_needs_no_wait() {
     let other = named(Holder::unreachable()).await.unwrap();
     assert_fails!(other.find_by_id(&ann(), id).await, SessionOpenError::HeldElsewhere { .. });
     let again = named(holder).await.unwrap();
-    assert_eq!(again.by_id(&ann(), id).await.unwrap().id(), id);
+    assert_eq!(again.find_by_id(&ann(), id).await.unwrap().id(), id);
 }

@@ -8,7 +8,9 @@ use std::{future::poll_fn, pin::pin, sync::Arc, task::Poll};
 use stayput_core::{Connection, EndReason, Handle, HandleHash, Owner, Record, Store, StoreError};
 use stayput_testkit::redis::Redis;
 
-use crate::kit::{LATE, NOW, find, open, put, record_with_key, replace, run_cli, session_keys};
+use crate::kit::{
+    LATE, NOW, find_by_key, open, put, record_with_key, replace, run_cli, session_keys,
+};
 
 /// More steps than any operation has.
 const MAX_STEPS: usize = 24;
@@ -69,7 +71,7 @@ async fn open_next(store: &dyn Store, name: &str) -> Record {
         Err(StoreError::Taken { by }) => by,
         Err(other) => panic!("{other:?}"),
     };
-    let found = find(store, name).await.unwrap();
+    let found = find_by_key(store, name).await.unwrap();
     assert_eq!(found.id, id);
     assert_eq!(is_listed(store, &found).await, [true; 3]);
     found
@@ -110,7 +112,8 @@ async fn interrupted_insert_leaves_a_consistent_store() {
             }
             let led = store.load_connection(name_of_it).await.unwrap();
             assert!(led.is_none() || there.is_some(), "the connection leads nowhere");
-            let found = find(&*store, &name).await.is_some_and(|found| found.id == record.id);
+            let found =
+                find_by_key(&*store, &name).await.is_some_and(|found| found.id == record.id);
             assert!(
                 !found || led == Some(connection),
                 "the connection was stored with its session"
@@ -136,7 +139,7 @@ async fn interrupted_end_leaves_a_consistent_store() {
         cuts += usize::from(!cut(steps, replace(&*store, &over)).await);
         let there = store.load(record.id).await.unwrap().unwrap();
         assert_eq!(is_listed(&*store, &record).await, [there.is_live(); 3]);
-        assert_eq!(find(&*store, &name).await.is_some(), there.is_live());
+        assert_eq!(find_by_key(&*store, &name).await.is_some(), there.is_live());
         assert_eq!(store.load_state(record.id, "x").await.unwrap().is_some(), there.is_live());
         assert_eq!(store.find_by_handle(handle).await.unwrap(), Some(there.clone()));
         if !there.is_live() {
@@ -164,7 +167,10 @@ async fn interrupted_revival_leaves_a_consistent_store() {
             cuts += usize::from(!cut(steps, replace(&*store, &record)).await);
             let there = store.load(record.id).await.unwrap().unwrap();
             assert_eq!(is_listed(&*store, &record).await, [there.is_live(); 3]);
-            assert_eq!(find(&*store, &name).await, Some(there.clone()).filter(Record::is_live));
+            assert_eq!(
+                find_by_key(&*store, &name).await,
+                Some(there.clone()).filter(Record::is_live)
+            );
             assert_eq!(open_next(&*store, &name).await.id == record.id, there.is_live());
         }
     }
@@ -191,7 +197,7 @@ async fn interrupted_removal_leaves_a_consistent_store() {
             assert_eq!(by_handle, there);
             let connected = store.load_connection(connection).await.unwrap();
             assert_eq!(connected.is_some(), there.is_some());
-            assert_eq!(find(&*store, &name).await, there.clone().filter(Record::is_live));
+            assert_eq!(find_by_key(&*store, &name).await, there.clone().filter(Record::is_live));
             open_next(&*store, &name).await;
         }
     }
@@ -225,13 +231,13 @@ async fn session_without_an_index_entry_does_not_block_its_key() {
     let indexes = session_keys(&mut server.cli());
     let index = indexes.iter().find(|key| key.contains(":k:")).unwrap();
     run_cli(&mut server.cli(), &format!("del {index}"));
-    assert_eq!(find(&*store, "k").await, None);
+    assert_eq!(find_by_key(&*store, "k").await, None);
     assert_eq!(is_listed(&*store, &lost).await, [true; 3]);
     let next = record_with_key("k");
     store.insert(&next, None).await.unwrap();
-    assert_eq!(find(&*store, "k").await, Some(next));
+    assert_eq!(find_by_key(&*store, "k").await, Some(next));
     end(&*store, lost).await;
-    assert!(find(&*store, "k").await.is_some());
+    assert!(find_by_key(&*store, "k").await.is_some());
     assert_no_keys_left(&server, &*store).await;
 }
 

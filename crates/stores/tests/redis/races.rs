@@ -8,7 +8,7 @@ use std::sync::{
 use stayput_core::{Connection, EndReason, Handle, Owner, Record, Store, StoreError};
 use stayput_testkit::redis::Redis;
 
-use crate::kit::{LATE, NOW, answer, find, open, record_with_key, replace, session_keys};
+use crate::kit::{LATE, NOW, answer, find_by_key, open, record_with_key, replace, session_keys};
 
 /// Counts the live sessions with the key, and the results.
 #[derive(Default)]
@@ -44,7 +44,7 @@ async fn run_operations(store: Arc<dyn Store>, count: Arc<Count>, rounds: usize)
         let led = Connection { name, session: record.id, last_used: NOW, body: Vec::new() };
         let made = store.insert(&record, Some(&led)).await.map(drop);
         count.note(made, &count.made);
-        if let Some(mut record) = find(&*store, "k").await {
+        if let Some(mut record) = find_by_key(&*store, "k").await {
             record.end(EndReason::Closed, NOW);
             // It may have ended from here on.
             count.live.fetch_sub(1, Ordering::SeqCst);
@@ -89,7 +89,7 @@ async fn key_has_one_live_session() {
     let store = open(&server.url()).await.store;
     let live = store.list(None, None, 999).await.unwrap();
     assert!(live.len() <= 1, "{live:#?}");
-    assert_eq!(find(&*store, "k").await.as_ref(), live.first());
+    assert_eq!(find_by_key(&*store, "k").await.as_ref(), live.first());
     assert_eq!(store.list_due(LATE, None, 999).await.unwrap(), live);
     let seen = |count: &AtomicUsize| count.load(Ordering::SeqCst) > 0;
     assert!(seen(&count.made) && seen(&count.revived) && seen(&count.refused));
