@@ -79,7 +79,7 @@ fn invalid_message_is_reported_with_position_and_code() {
         (r#"{"jsonrpc":"2.0","method":"a","params":"b"}"#, MessageProblem::Params, 39),
         (r#"{"jsonrpc":"2.0","id":null,"method":"a"}"#, MessageProblem::Id(InvalidId::Null), 22),
         (r#"{"jsonrpc":"2.0","id":1.5,"method":"a"}"#, MessageProblem::Id(InvalidId::Fraction), 22),
-        (r#"{"jsonrpc":"2.0","id":{},"result":1}"#, MessageProblem::Id(InvalidId::MessageKind), 22),
+        (r#"{"jsonrpc":"2.0","id":{},"result":1}"#, MessageProblem::Id(InvalidId::Kind), 22),
         (r#"{"jsonrpc":"2.0","result":1}"#, MessageProblem::NoId, 0),
         (r#"{"jsonrpc":"2.0","id":1,"error":"x"}"#, MessageProblem::Error, 32),
     ] {
