@@ -84,7 +84,7 @@ impl SharedHub {
         let mut alive = lock(&LIVE_HUBS);
         alive.retain(|one| one.strong_count() > 0);
         alive.push(Arc::downgrade(&shared));
-        keep
+        shared
     }
 
     /// Closes the hub if it belongs to this process. Drops `done` at the end, in any case.
