@@ -3,7 +3,7 @@
 
 use std::sync::OnceLock;
 
-use stayput_wire::{Kind, Message};
+use stayput_wire::{Message, MessageKind};
 
 /// What `large` answers with.
 pub(crate) const LARGE: usize = 100_000;
@@ -14,7 +14,7 @@ const TOOLS: &str = r#"{"tools":[{"name":"count","description":"Adds one and say
 
 /// The answer to a message, if it wants one. `count` adds one to what its session has counted.
 pub(crate) fn answer(message: &Message<'_>, count: impl FnOnce() -> u64) -> Option<String> {
-    let Kind::Request { id, method, params } = message.kind() else { return None };
+    let MessageKind::Request { id, method, params } = message.kind() else { return None };
     let id = id.as_str();
     let tool = params.and_then(|params| params.find(&["name"])?.text());
     let result = match (&**method, tool.as_deref()) {

@@ -23,7 +23,7 @@ use rmcp::{
     },
 };
 use serde_json::{Value, json};
-use stayput_server::{Error, Keeper, State};
+use stayput_server::{Error, ServerSessions, State};
 use tokio::net::{TcpListener, TcpStream};
 
 use crate::{
@@ -103,10 +103,13 @@ pub(crate) fn serve(kind: &str) -> ExitCode {
             let service = StreamableHttpService::new(move || Ok(bench.clone()), manager, config);
             Router::new().route_service("/mcp", service)
         } else {
-            let keeper = Keeper::memory();
-            let tools = keeper.tools().mount(Bench::tool_router());
+            let sessions = ServerSessions::in_memory();
+            let tools = sessions.session_tools().mount(Bench::tool_router());
             let bench = Bench { tools: Arc::new(tools), counts };
-            Router::new().route_service("/mcp", keeper.http_with(move || Ok(bench.clone()), config))
+            Router::new().route_service(
+                "/mcp",
+                sessions.http_service_with(move || Ok(bench.clone()), config),
+            )
         };
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         println!("{}", listener.local_addr().unwrap());

@@ -3,8 +3,8 @@
 use std::{collections::HashMap, hint::black_box, sync::Arc, time::Duration};
 
 use stayput_core::{
-    Agent, Expiry, Handle, Holder, Key, MemoryStore, Owner, SessionId, SessionLimits, Sessions,
-    Settings, SystemClock, Wish,
+    Agent, Expiry, Handle, Holder, Key, MemoryStore, OpenOptions, Owner, SessionId, SessionLimits,
+    Sessions, Settings, SystemClock,
 };
 
 use crate::{
@@ -41,8 +41,8 @@ async fn hold(count: usize) -> Held {
         let owner = owner(group);
         for n in 0..PER_OWNER {
             let key = Key::named(&format!("conversation-{n:04}")).unwrap();
-            let wish =
-                Wish::keyed(owner.clone(), Agent::none(), key.clone()).expiry(Expiry::default());
+            let wish = OpenOptions::with_key(owner.clone(), Agent::none(), key.clone())
+                .expiry(Expiry::default());
             let id = sessions.open(&wish).await.unwrap().session.id();
             names.push((owner.clone(), key, id));
         }
@@ -51,9 +51,9 @@ async fn hold(count: usize) -> Held {
     let bytes = HEAP.allocated() - before;
     let mut handles = Vec::new();
     for (owner, _, id) in &names {
-        let session = sessions.by_id(owner, *id).await.unwrap();
+        let session = sessions.find_by_id(owner, *id).await.unwrap();
         let handle = sessions.issue_handle(&session).await.unwrap();
-        drop(sessions.by_handle(owner, &handle).await.unwrap());
+        drop(sessions.find_by_handle(owner, &handle).await.unwrap());
         handles.push((owner.clone(), handle));
     }
     let fresh = |owner: &Owner| owner.as_str().parse::<Owner>().unwrap();
@@ -131,19 +131,19 @@ fn requests<T>(count: usize, name: impl Fn(usize) -> T) -> Vec<T> {
 fn by_key(held: &Held) {
     let agent = Agent::none();
     for (owner, key, _) in &held.requests {
-        drop(black_box(now(held.sessions.by_key(owner, &agent, key)).unwrap()));
+        drop(black_box(now(held.sessions.find_by_key(owner, &agent, key)).unwrap()));
     }
 }
 
 fn by_handle(held: &Held) {
     for (owner, handle) in &held.handles {
-        drop(black_box(now(held.sessions.by_handle(owner, handle)).unwrap()));
+        drop(black_box(now(held.sessions.find_by_handle(owner, handle)).unwrap()));
     }
 }
 
 fn by_id(held: &Held) {
     for (owner, _, id) in &held.requests {
-        drop(black_box(now(held.sessions.by_id(owner, *id)).unwrap()));
+        drop(black_box(now(held.sessions.find_by_id(owner, *id)).unwrap()));
     }
 }
 

@@ -10,7 +10,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use stayput_core::{Expect, Expiry, Owner, Put, Record, SessionId, StateLimits, Store, Timestamp};
+use stayput_core::{
+    ExpectedValue, Expiry, Owner, Record, SessionId, StateLimits, StateWrite, Store, Timestamp,
+};
 use stayput_testkit::{postgres::PostgresUrl, redis::RedisUrl};
 
 use self::bare::Bare;
@@ -40,7 +42,7 @@ async fn compare(kind: &str, url: &str, count: usize) {
     for _ in 0..SESSIONS {
         let record = Record::new(Owner::local(), Expiry::default(), Timestamp::from_millis(1));
         store.insert(&record, None).await.unwrap();
-        store.put_state(record.id, put(Expect::Any), None).await.unwrap();
+        store.put_state(record.id, put(ExpectedValue::Any), None).await.unwrap();
         ids.push(record.id);
     }
     let ids: Arc<[SessionId]> = ids.into();
@@ -77,15 +79,15 @@ impl Verb {
     }
 }
 
-fn put(expect: Expect) -> Put<'static> {
-    Put { key: "key", bytes: VALUE, expect, limits: StateLimits::default() }
+fn put(expect: ExpectedValue) -> StateWrite<'static> {
+    StateWrite { key: "key", bytes: VALUE, expected: expect, limits: StateLimits::default() }
 }
 
 async fn ask(store: Arc<dyn Store>, verb: Verb, id: SessionId) {
     match verb {
         Verb::Load => drop(store.load(id).await.unwrap().unwrap()),
-        Verb::State => drop(store.state(id, "key").await.unwrap().unwrap()),
-        Verb::Put => drop(store.put_state(id, put(Expect::Any), None).await.unwrap()),
+        Verb::State => drop(store.load_state(id, "key").await.unwrap().unwrap()),
+        Verb::Put => drop(store.put_state(id, put(ExpectedValue::Any), None).await.unwrap()),
     }
 }
 

@@ -35,9 +35,9 @@ impl Bare {
                 let client = redis::Client::open(url).unwrap();
                 let connection = client.get_multiplexed_async_connection().await.unwrap();
                 let put = Script::new(concat!(
-                    include_str!("../../../crates/stores/src/redis/guard.lua"),
-                    include_str!("../../../crates/stores/src/redis/value.lua"),
-                    include_str!("../../../crates/stores/src/redis/put_state.lua"),
+                    include_str!("../../../crates/stores/src/redis/scripts/fence.lua"),
+                    include_str!("../../../crates/stores/src/redis/scripts/expected_value.lua"),
+                    include_str!("../../../crates/stores/src/redis/scripts/put_state.lua"),
                 ));
                 Self::Redis { connection, prefix: prefix.to_owned(), put }
             }

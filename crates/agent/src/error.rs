@@ -104,7 +104,7 @@ pub enum Error {
     Config(Arc<stayput_config::ConfigError>),
     /// The session cannot be opened.
     #[error(transparent)]
-    SessionUnavailable(Arc<stayput_core::OpenError>),
+    SessionUnavailable(Arc<stayput_core::SessionOpenError>),
     /// A value cannot be used: an argument, a setting, or a result that does not fit the requested type.
     #[error("{0}")]
     InvalidInput(String),
@@ -224,7 +224,7 @@ impl Error {
                 matches!(**source, stayput_upstream::OpenError::AtCapacity(_))
             }
             Self::SessionUnavailable(error) => {
-                matches!(**error, stayput_core::OpenError::AtCapacity { .. })
+                matches!(**error, stayput_core::SessionOpenError::AtCapacity { .. })
             }
             _ => false,
         }
@@ -245,10 +245,10 @@ impl Error {
     }
 }
 
-impl From<stayput_core::OpenError> for Error {
-    fn from(error: stayput_core::OpenError) -> Self {
+impl From<stayput_core::SessionOpenError> for Error {
+    fn from(error: stayput_core::SessionOpenError) -> Self {
         match error {
-            stayput_core::OpenError::Unknown => Self::UnknownSession,
+            stayput_core::SessionOpenError::Unknown => Self::UnknownSession,
             error => Self::SessionUnavailable(Arc::new(error)),
         }
     }

@@ -190,7 +190,8 @@ async fn a_wrong_configuration_changes_nothing() {
     gateway.write(&text.replace("\"listen\"", "\n\"lisen\""));
     reloaded(&gateway, "refused", 1).await;
     let log = gateway.log();
-    let expected = "stayput.json:2:1: stayput.lisen: there is no such key; the nearest that there is, is \"listen\"";
+    let expected =
+        "stayput.json:2:1: stayput.lisen: unknown key; the most similar one is \"listen\"";
     assert!(log.contains(expected), "{log}");
     gateway.write(&text[..text.len() / 2]);
     reloaded(&gateway, "refused", 2).await;

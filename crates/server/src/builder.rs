@@ -4,7 +4,7 @@ use std::{collections::HashMap, fmt, sync::Arc, time::Duration};
 
 use http::request::Parts;
 use stayput_core::{
-    Clock, Events, Expiry, MemoryEvents, MemoryStore, Owner, StateLimits, Store, SystemClock,
+    Clock, EventLog, Expiry, MemoryEventLog, MemoryStore, Owner, StateLimits, Store, SystemClock,
 };
 
 use crate::{
@@ -122,7 +122,7 @@ impl Builder {
     #[must_use]
     pub fn in_memory(self) -> ServerSessions {
         let store = Arc::new(MemoryStore::new(self.clock.clone()));
-        self.with_store(store, Arc::new(MemoryEvents::new()))
+        self.with_store(store, Arc::new(MemoryEventLog::new()))
     }
 
     /// Opens the store of a URL.
@@ -130,14 +130,14 @@ impl Builder {
     /// # Errors
     /// Returns an error if the URL, the database or its schema is invalid.
     #[cfg(feature = "stores")]
-    pub async fn open(self, url: &str) -> Result<ServerSessions, stayput_stores::OpenError> {
+    pub async fn open(self, url: &str) -> Result<ServerSessions, stayput_stores::StoreOpenError> {
         let database = stayput_stores::open(url).await?;
         Ok(self.with_store(database.store, database.events))
     }
 
     /// Stores sessions in `store` and events in `events`.
     #[must_use]
-    pub fn with_store(self, store: Arc<dyn Store>, events: Arc<dyn Events>) -> ServerSessions {
+    pub fn with_store(self, store: Arc<dyn Store>, events: Arc<dyn EventLog>) -> ServerSessions {
         let registry = Arc::new(SessionRegistry::new(store, events, self.clock, self.settings));
         ServerSessions::new(Inner {
             registry,
@@ -165,7 +165,7 @@ impl ServerSessions {
     /// # Errors
     /// Returns an error if the URL, the database or its schema is invalid.
     #[cfg(feature = "stores")]
-    pub async fn open(url: &str) -> Result<Self, stayput_stores::OpenError> {
+    pub async fn open(url: &str) -> Result<Self, stayput_stores::StoreOpenError> {
         Self::builder().open(url).await
     }
 

@@ -20,7 +20,7 @@ use rmcp::{
     model::{ContentBlock, ErrorCode, IntoContents},
 };
 use serde_json::json;
-use stayput_core::{Handle, OpenError, StateError, StoreError};
+use stayput_core::{Handle, SessionOpenError, StateError, StoreError};
 use stayput_wire::{Code, meta};
 
 /// Error of a session or its state.
@@ -32,7 +32,7 @@ use stayput_wire::{Code, meta};
 pub enum Error {
     /// No session: unknown, of another owner, ended, over the limit, or the store is unavailable.
     #[error("{}", session_message(.0))]
-    Session(#[from] OpenError),
+    Session(#[from] SessionOpenError),
     /// The session had ended and starts again with empty state. Reported once.
     #[error(
         "Nothing was done: {reason}. The session starts again with empty state: set up again what you need, then \
@@ -67,9 +67,9 @@ impl Error {
     #[must_use]
     pub fn status(&self) -> StatusCode {
         match self {
-            Self::Session(OpenError::Unknown) => StatusCode::NOT_FOUND,
-            Self::Session(OpenError::Over(_)) => StatusCode::GONE,
-            Self::Session(OpenError::AtCapacity { .. }) => StatusCode::TOO_MANY_REQUESTS,
+            Self::Session(SessionOpenError::Unknown) => StatusCode::NOT_FOUND,
+            Self::Session(SessionOpenError::Ended(_)) => StatusCode::GONE,
+            Self::Session(SessionOpenError::AtCapacity { .. }) => StatusCode::TOO_MANY_REQUESTS,
             Self::Session(_) => StatusCode::SERVICE_UNAVAILABLE,
             Self::Lost { .. } => StatusCode::CONFLICT,
             Self::MissingSession { .. } | Self::InvalidName(_) => StatusCode::BAD_REQUEST,
@@ -87,7 +87,7 @@ impl Error {
     #[must_use]
     pub fn code(&self) -> i64 {
         let code = match self {
-            Self::Session(OpenError::Over(_)) | Self::Lost { .. } => Code::STATE_LOST,
+            Self::Session(SessionOpenError::Ended(_)) | Self::Lost { .. } => Code::STATE_LOST,
             _ if self.status().is_client_error()
                 && self.status() != StatusCode::TOO_MANY_REQUESTS =>
             {
@@ -109,14 +109,14 @@ impl Error {
 }
 
 /// Uses the same words for an unknown session and for one of another owner.
-fn session_message(error: &OpenError) -> String {
+fn session_message(error: &SessionOpenError) -> String {
     match error {
-        OpenError::Unknown => {
+        SessionOpenError::Unknown => {
             "There is no such session for you: it has ended, or never existed. Nothing was done. \
              Call `session_start` for a new one, or leave the session_id out."
                 .to_owned()
         }
-        OpenError::Over(_) => format!(
+        SessionOpenError::Ended(_) => format!(
             "Nothing was done: {error}. Call `session_start` for a new one, or leave the session_id out."
         ),
         error => format!("Nothing was done: {error}."),
@@ -192,12 +192,12 @@ mod tests {
         let mut over = Record::new(Owner::local(), Expiry::default(), Timestamp::from_millis(1));
         over.end(stayput_core::EndReason::Idle, Timestamp::from_millis(2));
         let large =
-            StoreError::TooLarge { measure: stayput_core::Measure::Value, limit: 1, size: 2 };
+            StoreError::TooLarge { kind: stayput_core::LimitKind::Value, limit: 1, size: 2 };
         let away = || StoreError::Unavailable { store: "test", source: "secret".into() };
         let table: [(Error, u16, i64, &str); 10] = [
-            (OpenError::Unknown.into(), 404, -32602, "no such session"),
-            (OpenError::Over(over.into()).into(), 410, -31001, "expired after 30 min idle"),
-            (OpenError::AtCapacity { limit: 3 }.into(), 429, -32603, "3 live sessions"),
+            (SessionOpenError::Unknown.into(), 404, -32602, "no such session"),
+            (SessionOpenError::Ended(over.into()).into(), 410, -31001, "expired after 30 min idle"),
+            (SessionOpenError::AtCapacity { limit: 3 }.into(), 429, -32603, "3 live sessions"),
             (away().into(), 503, -32603, "does not answer"),
             (Error::Lost { reason: "it expired".into() }, 409, -31001, "starts again"),
             (Error::MissingSession { offer: None }, 400, -32602, "Name it"),

@@ -70,8 +70,8 @@ pub use names::{
 pub use sessions::{MissingSession, ServerSessions};
 pub use state::{SessionInfo, State};
 pub use stayput_core::{
-    Clock, Events, Expiry, Handle, InvalidText, OpenError, Owner, SessionId, StateError, StateKey,
-    StateLimits, Store,
+    Clock, EventLog, Expiry, Handle, InvalidText, Owner, SessionId, SessionOpenError, StateError,
+    StateKey, StateLimits, Store,
 };
 pub use tools::SessionTools;
 pub use transport::SessionTransport;

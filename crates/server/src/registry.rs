@@ -12,8 +12,9 @@ mod transport_session;
 use std::{sync::Arc, time::Duration};
 
 use stayput_core::{
-    Agent, Clock, Connection, EndReason, Events, Expiry, Handle, HandleHash, Key, OpenError, Owner,
-    Record, Seen, SessionId, State, StateLimits, Store, StoreError, Timestamp,
+    Agent, Clock, Connection, EndReason, EventLog, ExpectedRevision, Expiry, Handle, HandleHash,
+    Key, Owner, Record, SessionId, SessionOpenError, State, StateLimits, Store, StoreError,
+    Timestamp,
 };
 
 use self::cache::{CacheKey, SessionCache};
@@ -56,7 +57,7 @@ const CONNECTION_RECHECK: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(crate) struct SessionRegistry {
     pub(crate) store: Arc<dyn Store>,
-    pub(crate) events: Arc<dyn Events>,
+    pub(crate) events: Arc<dyn EventLog>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) settings: Settings,
     cache: SessionCache,
@@ -73,7 +74,7 @@ enum ExpireOutcome {
 impl SessionRegistry {
     pub(crate) fn new(
         store: Arc<dyn Store>,
-        events: Arc<dyn Events>,
+        events: Arc<dyn EventLog>,
         clock: Arc<dyn Clock>,
         settings: Settings,
     ) -> Self {
@@ -89,14 +90,14 @@ impl SessionRegistry {
         self: &Arc<Self>,
         owner: &Owner,
         handle: &Handle,
-    ) -> Result<SessionGuard, OpenError> {
+    ) -> Result<SessionGuard, SessionOpenError> {
         let hash = handle.hash(owner);
         if let Some(guard) = self.cached(CacheKey::Handle(hash)) {
             return Ok(guard);
         }
-        let record = self.store.find_handle(hash).await?;
-        let record = record.filter(|it| it.owner == *owner).ok_or(OpenError::Unknown)?;
-        let record = if (record.provisional || !record.named) && record.is_live() {
+        let record = self.store.find_by_handle(hash).await?;
+        let record = record.filter(|it| it.owner == *owner).ok_or(SessionOpenError::Unknown)?;
+        let record = if (record.provisional || !record.handle_used) && record.is_live() {
             self.confirm(record).await?
         } else {
             record
@@ -110,14 +111,16 @@ impl SessionRegistry {
         owner: &Owner,
         agent: &Agent,
         key: &Key,
-    ) -> Result<Option<SessionGuard>, OpenError> {
+    ) -> Result<Option<SessionGuard>, SessionOpenError> {
         let cache_key = CacheKey::Key(key.digest(owner, agent));
         if let Some(guard) = self.cached(cache_key) {
             return Ok(Some(guard));
         }
-        let Some(record) = self.store.find(owner, agent, key).await? else { return Ok(None) };
+        let Some(record) = self.store.find_by_key(owner, agent, key).await? else {
+            return Ok(None);
+        };
         match self.open_record(record, Some(cache_key)).await {
-            Err(OpenError::Over(_) | OpenError::Unknown) => Ok(None),
+            Err(SessionOpenError::Ended(_) | SessionOpenError::Unknown) => Ok(None),
             found => found.map(Some),
         }
     }
@@ -127,9 +130,9 @@ impl SessionRegistry {
         self: &Arc<Self>,
         owner: &Owner,
         id: SessionId,
-    ) -> Result<SessionGuard, OpenError> {
+    ) -> Result<SessionGuard, SessionOpenError> {
         let record = self.store.load(id).await?;
-        let record = record.filter(|it| it.owner == *owner).ok_or(OpenError::Unknown)?;
+        let record = record.filter(|it| it.owner == *owner).ok_or(SessionOpenError::Unknown)?;
         self.open_record(record, None).await
     }
 
@@ -137,8 +140,8 @@ impl SessionRegistry {
     pub(crate) async fn connection_record(
         self: &Arc<Self>,
         hash: HandleHash,
-    ) -> Result<Option<Record>, OpenError> {
-        let Some(connection) = self.store.connection(hash).await? else { return Ok(None) };
+    ) -> Result<Option<Record>, SessionOpenError> {
+        let Some(connection) = self.store.load_connection(hash).await? else { return Ok(None) };
         Ok(self.store.load(connection.session).await?)
     }
 
@@ -146,12 +149,12 @@ impl SessionRegistry {
     pub(crate) async fn connection_session(
         self: &Arc<Self>,
         hash: HandleHash,
-    ) -> Result<SessionId, OpenError> {
+    ) -> Result<SessionId, SessionOpenError> {
         if let Some(session) = self.cache.get(CacheKey::Connection(hash)) {
             return Ok(session.id());
         }
-        let connection = self.store.connection(hash).await?;
-        connection.map(|it| it.session).ok_or(OpenError::Unknown)
+        let connection = self.store.load_connection(hash).await?;
+        connection.map(|it| it.session).ok_or(SessionOpenError::Unknown)
     }
 
     /// Returns the connection with this `Mcp-Session-Id` of the owner, if it was verified recently.
@@ -184,9 +187,9 @@ impl SessionRegistry {
             return Ok(true);
         }
         let now = self.now();
-        let Some(known) = self.store.connection(hash).await? else { return Ok(false) };
+        let Some(known) = self.store.load_connection(hash).await? else { return Ok(false) };
         self.cache.mark_verified(hash, now.after(CONNECTION_RECHECK));
-        if now.since(known.used) > Connection::NOTED {
+        if now.since(known.last_used) > Connection::TOUCH_INTERVAL {
             // The store keeps recently used connections of a session over older ones. A failed write is repeated
             // later.
             let _ = self.store.touch_connections(&[(hash, now)], None).await;
@@ -206,7 +209,8 @@ impl SessionRegistry {
     }
 
     fn use_cached(self: &Arc<Self>, session: Arc<CachedSession>) -> Option<SessionGuard> {
-        let over = session.due(self.now()).is_some() || session.record().lost().is_some();
+        let over =
+            session.due(self.now()).is_some() || session.record().unacknowledged_loss().is_some();
         (!over).then(|| SessionGuard::new(self, session, false))
     }
 
@@ -215,20 +219,20 @@ impl SessionRegistry {
         self: &Arc<Self>,
         mut record: Record,
         key: Option<CacheKey>,
-    ) -> Result<SessionGuard, OpenError> {
+    ) -> Result<SessionGuard, SessionOpenError> {
         for _ in 0..MAX_ATTEMPTS {
             if !record.is_live() {
                 self.cache.remove(record.id);
-                return Err(OpenError::Over(record.into()));
+                return Err(SessionOpenError::Ended(record.into()));
             }
             let session = self.cache.insert(record.clone(), key);
             let Some(reason) = session.due(self.now()) else {
                 return Ok(SessionGuard::new(self, session, true));
             };
             match self.expire(&record, reason).await? {
-                ExpireOutcome::Ended(over) => return Err(OpenError::Over(over.into())),
+                ExpireOutcome::Ended(over) => return Err(SessionOpenError::Ended(over.into())),
                 ExpireOutcome::Changed(newer) => record = newer,
-                ExpireOutcome::Missing => return Err(OpenError::Unknown),
+                ExpireOutcome::Missing => return Err(SessionOpenError::Unknown),
             }
         }
         Err(StoreError::Stale.into())
@@ -244,8 +248,8 @@ impl SessionRegistry {
     }
 
     /// Deletes a connection, and ends the session that was created with it.
-    pub(crate) async fn disconnect(&self, hash: HandleHash) -> Result<(), OpenError> {
-        if let Some(connection) = self.store.connection(hash).await? {
+    pub(crate) async fn disconnect(&self, hash: HandleHash) -> Result<(), SessionOpenError> {
+        if let Some(connection) = self.store.load_connection(hash).await? {
             self.store.remove_connection(hash, None).await?;
             self.cache.remove_key(CacheKey::Connection(hash));
             self.end_if_unnamed(connection.session).await?;
@@ -260,41 +264,49 @@ impl SessionRegistry {
 
     /// Returns an error if the session has ended. Called when the store has no value, to tell an empty session from
     /// an ended one.
-    pub(crate) async fn check_live(&self, id: SessionId) -> Result<(), OpenError> {
+    pub(crate) async fn check_live(&self, id: SessionId) -> Result<(), SessionOpenError> {
         match self.store.load(id).await? {
             Some(record) if record.is_live() => Ok(()),
             Some(record) => {
                 self.cache.remove(id);
-                Err(OpenError::Over(record.into()))
+                Err(SessionOpenError::Ended(record.into()))
             }
             None => {
                 self.cache.remove(id);
-                Err(OpenError::Unknown)
+                Err(SessionOpenError::Unknown)
             }
         }
     }
 
     /// Issues a new handle. Older handles stay valid.
-    pub(crate) async fn issue_handle(&self, session: &CachedSession) -> Result<Handle, OpenError> {
+    pub(crate) async fn issue_handle(
+        &self,
+        session: &CachedSession,
+    ) -> Result<Handle, SessionOpenError> {
         let handle = Handle::generate();
         match self.store.add_handle(session.id(), handle.hash(session.owner()), None).await {
             Ok(()) => Ok(handle),
             Err(StoreError::Missing) => {
                 self.check_live(session.id()).await?;
-                Err(OpenError::Unknown)
+                Err(SessionOpenError::Unknown)
             }
             Err(error) => Err(error.into()),
         }
     }
 
     /// Ends a session.
-    pub(crate) async fn end(&self, id: SessionId, reason: EndReason) -> Result<(), OpenError> {
+    pub(crate) async fn end(
+        &self,
+        id: SessionId,
+        reason: EndReason,
+    ) -> Result<(), SessionOpenError> {
         for _ in 0..MAX_ATTEMPTS {
             let Some(record) = self.store.load(id).await?.filter(Record::is_live) else {
                 self.cache.remove(id);
                 return Ok(());
             };
-            if self.write_end(&record, reason, Seen::revision(&record)).await?.is_some() {
+            if self.write_end(&record, reason, ExpectedRevision::revision(&record)).await?.is_some()
+            {
                 return Ok(());
             }
         }
@@ -302,9 +314,9 @@ impl SessionRegistry {
     }
 
     /// Ends a session that a connection created, unless it has a key or its handle was used.
-    pub(crate) async fn end_if_unnamed(&self, id: SessionId) -> Result<(), OpenError> {
+    pub(crate) async fn end_if_unnamed(&self, id: SessionId) -> Result<(), SessionOpenError> {
         match self.store.load(id).await? {
-            Some(record) if record.is_live() && !record.named && record.key.is_none() => {
+            Some(record) if record.is_live() && !record.handle_used && record.key.is_none() => {
                 self.end(id, EndReason::Closed).await
             }
             _ => Ok(()),
@@ -312,8 +324,13 @@ impl SessionRegistry {
     }
 
     /// Ends an expired session unless it was used meanwhile.
-    async fn expire(&self, record: &Record, reason: EndReason) -> Result<ExpireOutcome, OpenError> {
-        if let Some(over) = self.write_end(record, reason, Seen::unused(record)).await? {
+    async fn expire(
+        &self,
+        record: &Record,
+        reason: EndReason,
+    ) -> Result<ExpireOutcome, SessionOpenError> {
+        if let Some(over) = self.write_end(record, reason, ExpectedRevision::unused(record)).await?
+        {
             return Ok(ExpireOutcome::Ended(over));
         }
         Ok(match self.store.load(record.id).await? {
@@ -327,8 +344,8 @@ impl SessionRegistry {
         &self,
         record: &Record,
         reason: EndReason,
-        seen: Seen,
-    ) -> Result<Option<Record>, OpenError> {
+        seen: ExpectedRevision,
+    ) -> Result<Option<Record>, SessionOpenError> {
         let mut over = record.clone();
         over.end(reason, self.now());
         match self.store.replace(&over, seen, None).await {
@@ -338,7 +355,7 @@ impl SessionRegistry {
         }
         self.cache.remove(record.id);
         self.cache.release(&record.owner);
-        self.events.forget(&record.owner, record.id).await?;
+        self.events.remove_session(&record.owner, record.id).await?;
         Ok(Some(over))
     }
 
@@ -347,11 +364,11 @@ impl SessionRegistry {
         &self,
         id: SessionId,
         mut change: impl FnMut(&mut Record),
-    ) -> Result<Record, OpenError> {
+    ) -> Result<Record, SessionOpenError> {
         for _ in 0..MAX_ATTEMPTS {
-            let found = self.store.load(id).await?.ok_or(OpenError::Unknown)?;
+            let found = self.store.load(id).await?.ok_or(SessionOpenError::Unknown)?;
             if !found.is_live() {
-                return Err(OpenError::Over(found.into()));
+                return Err(SessionOpenError::Ended(found.into()));
             }
             let mut record = found.clone();
             change(&mut record);
@@ -360,14 +377,14 @@ impl SessionRegistry {
                 self.cache.update(&record);
                 return Ok(record);
             }
-            match self.store.replace(&record, Seen::revision(&found), None).await {
+            match self.store.replace(&record, ExpectedRevision::revision(&found), None).await {
                 Ok(revision) => {
                     record.revision = revision;
                     self.cache.update(&record);
                     return Ok(record);
                 }
                 Err(StoreError::Stale) => {}
-                Err(StoreError::Missing) => return Err(OpenError::Unknown),
+                Err(StoreError::Missing) => return Err(SessionOpenError::Unknown),
                 Err(error) => return Err(error.into()),
             }
         }
@@ -375,22 +392,22 @@ impl SessionRegistry {
     }
 
     /// Confirms a session whose handle came back: a provisional session gets its full lifetime.
-    async fn confirm(&self, record: Record) -> Result<Record, OpenError> {
+    async fn confirm(&self, record: Record) -> Result<Record, SessionOpenError> {
         if record.expiry.due(record.created, record.last_used, self.now()).is_some() {
             return Ok(record);
         }
         let otherwise = self.settings.expiry;
         self.update_record(record.id, |record| {
-            record.named = true;
+            record.handle_used = true;
             if std::mem::take(&mut record.provisional) {
-                record.expiry = record.wanted.take().map_or(otherwise, |wanted| *wanted);
+                record.expiry = record.confirmed_expiry.take().map_or(otherwise, |wanted| *wanted);
             }
         })
         .await
     }
 
     /// Records that the client knows about the loss.
-    pub(crate) async fn acknowledge_loss(&self, id: SessionId) -> Result<(), OpenError> {
-        self.update_record(id, |record| record.told = record.generation).await.map(drop)
+    pub(crate) async fn acknowledge_loss(&self, id: SessionId) -> Result<(), SessionOpenError> {
+        self.update_record(id, |record| record.acknowledged = record.generation).await.map(drop)
     }
 }

@@ -10,7 +10,7 @@ use std::{
 };
 
 use http::request::Parts;
-use stayput_core::{OpenError, Owner};
+use stayput_core::{Owner, SessionOpenError};
 
 use crate::{Cookie, Error, NameSource, registry::SessionRegistry};
 
@@ -69,7 +69,7 @@ impl ServerSessions {
     /// # Errors
     /// Returns the error of the store.
     pub async fn sweep(&self) -> Result<(), Error> {
-        let result: Result<(), OpenError> = self.registry().sweep().await;
+        let result: Result<(), SessionOpenError> = self.registry().sweep().await;
         Ok(result?)
     }
 

@@ -9,7 +9,7 @@ use axum::Router;
 use http::Method;
 use rmcp::transport::{StreamableHttpServerConfig, StreamableHttpService};
 use serde_json::{Value, json};
-use stayput_core::{MemoryEvents, MemoryStore, SystemClock};
+use stayput_core::{MemoryEventLog, MemoryStore, SystemClock};
 use stayput_server::{HttpSessionManager, ServerSessions};
 use support::{Client, Counter, TEST_TIMEOUT, builder, listen, wait_until};
 use tokio::time::timeout;
@@ -37,7 +37,7 @@ impl Replica {
 
 fn two_replicas() -> [ServerSessions; 2] {
     let store = Arc::new(MemoryStore::new(Arc::new(SystemClock)));
-    let events = Arc::new(MemoryEvents::new());
+    let events = Arc::new(MemoryEventLog::new());
     [(); 2].map(|()| builder().resumable().with_store(store.clone(), events.clone()))
 }
 

@@ -7,7 +7,7 @@ use std::{process::Stdio, sync::Arc};
 
 use rmcp::ServiceExt as _;
 use serde_json::{Value, json};
-use stayput_core::{MemoryEvents, MemoryStore, Store, SystemClock};
+use stayput_core::{MemoryEventLog, MemoryStore, Store, SystemClock};
 use stayput_server::ServerSessions;
 use support::{Counter, TEST_TIMEOUT, example, handle_in, result_text, wait_until};
 use tokio::{
@@ -81,7 +81,7 @@ type Duplex = StdioClient<tokio::io::ReadHalf<DuplexStream>, tokio::io::WriteHal
 /// Starts a server with its sessions in `store`. Returns the client.
 fn serve(store: &Arc<MemoryStore>, name: Option<&'static str>) -> Duplex {
     let sessions =
-        ServerSessions::builder().with_store(store.clone(), Arc::new(MemoryEvents::new()));
+        ServerSessions::builder().with_store(store.clone(), Arc::new(MemoryEventLog::new()));
     let counter = Counter::new(&sessions);
     let (ours, theirs) = tokio::io::duplex(1 << 16);
     let mut transport = sessions.wrap_transport(tokio::io::split(theirs));

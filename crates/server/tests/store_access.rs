@@ -7,7 +7,7 @@ use std::{sync::Arc, time::Duration};
 
 use http::Method;
 use serde_json::{Value, json};
-use stayput_core::{Connection, ManualClock, MemoryEvents, MemoryStore, SystemClock, Timestamp};
+use stayput_core::{Connection, ManualClock, MemoryEventLog, MemoryStore, SystemClock, Timestamp};
 use stayput_server::NameSource;
 use stayput_testkit::{faulty::Faulty, mcp::send};
 use support::{Client, TestServer, builder};
@@ -18,7 +18,8 @@ use support::{Client, TestServer, builder};
 async fn call_makes_no_unneeded_store_request() {
     let clock = Arc::new(ManualClock::at(Timestamp::from_millis(1_800_000_000_000)));
     let store = Arc::new(Faulty::new(Arc::new(MemoryStore::new(clock.clone()))));
-    let sessions = builder().clock(clock).with_store(store.clone(), Arc::new(MemoryEvents::new()));
+    let sessions =
+        builder().clock(clock).with_store(store.clone(), Arc::new(MemoryEventLog::new()));
     let server = TestServer::start(sessions).await;
     let handle = server.modern().start().await;
     let named = |mut arguments: Value| {
@@ -58,7 +59,7 @@ async fn call_makes_no_unneeded_store_request() {
 #[tokio::test]
 async fn session_ended_by_another_process_is_refused() {
     let store = Arc::new(MemoryStore::new(Arc::new(SystemClock)));
-    let events = Arc::new(MemoryEvents::new());
+    let events = Arc::new(MemoryEventLog::new());
     let one = TestServer::start(builder().with_store(store.clone(), events.clone())).await;
     let two = TestServer::start(builder().with_store(store, events)).await;
     for what in ["get", "set", "remove", "keys", "info", "handle"] {
@@ -85,7 +86,8 @@ async fn unavailable_store_is_reported() {
     let sessions =
         builder().name_sources([NameSource::Argument, NameSource::Header, NameSource::Connection]);
     let server =
-        TestServer::start(sessions.with_store(store.clone(), Arc::new(MemoryEvents::new()))).await;
+        TestServer::start(sessions.with_store(store.clone(), Arc::new(MemoryEventLog::new())))
+            .await;
     let mut client = server.modern().with("stayput-session", "key:a");
     client.text("count", json!({ "by": 1 })).await;
     store.fail(true);
@@ -109,11 +111,11 @@ async fn connection_use_is_written_once_in_a_while() {
     let clock = Arc::new(ManualClock::at(Timestamp::from_millis(1_800_000_000_000)));
     let store = Arc::new(Faulty::new(Arc::new(MemoryStore::new(clock.clone()))));
     let sessions =
-        builder().clock(clock.clone()).with_store(store.clone(), Arc::new(MemoryEvents::new()));
+        builder().clock(clock.clone()).with_store(store.clone(), Arc::new(MemoryEventLog::new()));
     let server = TestServer::start(sessions).await;
     let mut client = server.legacy().await;
     let mut touched = Vec::new();
-    for seconds in [2, 2, Connection::NOTED.as_secs(), 2, 2] {
+    for seconds in [2, 2, Connection::TOUCH_INTERVAL.as_secs(), 2, 2] {
         clock.advance(Duration::from_secs(seconds));
         store.asked();
         client.text("plain", json!({})).await;

@@ -14,8 +14,9 @@ use std::{
 
 use async_trait::async_trait;
 use stayput_core::{
-    Agent, Connection, Digest, Expect, Generation, HandleHash, Holder, Key, Lease, Owner, Put,
-    Record, Revision, Seen, SessionId, StateKey, Store, StoreError, Timestamp, Value,
+    Agent, Connection, ExpectedRevision, ExpectedValue, Generation, HandleHash, Holder, Key, Lease,
+    Owner, Record, Revision, SessionId, StateKey, StateValue, StateWrite, Store, StoreError,
+    Timestamp,
 };
 use tokio::sync::Semaphore;
 
@@ -139,29 +140,27 @@ macro_rules! verbs {
 verbs! {
     insert(record: &Record, connection: Option<&Connection>) -> Generation;
     load(id: SessionId) -> Option<Record>;
-    find(owner: &Owner, agent: &Agent, key: &Key) -> Option<Record>;
-    replace(record: &Record, seen: Seen, by: Option<Lease>) -> Revision;
+    find_by_key(owner: &Owner, agent: &Agent, key: &Key) -> Option<Record>;
+    replace(record: &Record, expected: ExpectedRevision, by: Option<Lease>) -> Revision;
     touch(used: &[(SessionId, Timestamp)], by: Option<Lease>) -> u64;
     remove(id: SessionId, by: Option<Lease>) -> ();
     list(owner: Option<&Owner>, after: Option<SessionId>, limit: usize) -> Vec<Record>;
-    due(now: Timestamp, after: Option<(Timestamp, SessionId)>, limit: usize) -> Vec<Record>;
+    list_due(now: Timestamp, after: Option<(Timestamp, SessionId)>, limit: usize) -> Vec<Record>;
     purge(ended_before: Timestamp, limit: usize) -> u64;
     add_handle(id: SessionId, hash: HandleHash, by: Option<Lease>) -> ();
-    find_handle(hash: HandleHash) -> Option<Record>;
-    put_connection(connection: &Connection, unused: Timestamp, by: Option<Lease>) -> ();
-    connection(name: HandleHash) -> Option<Connection>;
+    find_by_handle(hash: HandleHash) -> Option<Record>;
+    put_connection(connection: &Connection, stale_before: Timestamp, by: Option<Lease>) -> ();
+    load_connection(name: HandleHash) -> Option<Connection>;
     touch_connections(used: &[(HandleHash, Timestamp)], by: Option<Lease>) -> u64;
     remove_connection(name: HandleHash, by: Option<Lease>) -> ();
-    state(id: SessionId, key: &str) -> Option<Value>;
-    state_keys(id: SessionId) -> Vec<StateKey>;
-    put_state(id: SessionId, put: Put<'_>, by: Option<Lease>) -> Revision;
-    remove_state(id: SessionId, key: &str, expect: Expect, by: Option<Lease>) -> ();
-    put_content(content: &[u8]) -> Digest;
-    content(digest: Digest) -> Option<Vec<u8>>;
-    hold(holder: &Holder, ttl: Duration) -> Lease;
-    renew(lease: Lease, ttl: Duration) -> ();
-    leave(lease: Lease) -> ();
-    holder(lease: Lease) -> Option<Holder>;
+    load_state(id: SessionId, key: &str) -> Option<StateValue>;
+    list_state_keys(id: SessionId) -> Vec<StateKey>;
+    put_state(id: SessionId, write: StateWrite<'_>, by: Option<Lease>) -> Revision;
+    remove_state(id: SessionId, key: &str, expected: ExpectedValue, by: Option<Lease>) -> ();
+    acquire_lease(holder: &Holder, ttl: Duration) -> Lease;
+    renew_lease(lease: Lease, ttl: Duration) -> ();
+    release_lease(lease: Lease) -> ();
+    lease_holder(lease: Lease) -> Option<Holder>;
     claim(id: SessionId, lease: Lease) -> Record;
-    release(id: SessionId, lease: Lease) -> ();
+    release_claim(id: SessionId, lease: Lease) -> ();
 }

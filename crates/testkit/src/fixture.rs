@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use stayput_core::{
-    Events, Store,
-    promises::{EventsFixture, Fixture},
+    EventLog, Store,
+    conformance::{EventLogFixture, Fixture},
 };
 use stayput_stores::Database;
 
@@ -29,8 +29,8 @@ impl<K> Fixture for Opened<K> {
     }
 }
 
-impl<K> EventsFixture for Opened<K> {
-    fn events(&self) -> Arc<dyn Events> {
+impl<K> EventLogFixture for Opened<K> {
+    fn events(&self) -> Arc<dyn EventLog> {
         self.database.events.clone()
     }
 }

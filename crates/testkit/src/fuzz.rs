@@ -30,7 +30,7 @@ pub fn key(data: &[u8]) {
     if let Ok(key) = text.parse::<Key>() {
         assert_eq!(key.as_str(), text);
         assert_eq!(Key::new(key.source(), key.value()).as_ref(), Ok(&key));
-        assert!(text.len() <= Key::LIMIT && !text.chars().any(char::is_control));
+        assert!(text.len() <= Key::MAX_BYTES && !text.chars().any(char::is_control));
     }
     if let Ok(owner) = text.parse::<Owner>() {
         assert_eq!(owner.as_str(), text);

@@ -98,7 +98,7 @@ async fn converse(link: &Held) -> Result<()> {
 /// A tool whose schema asks for headers that cannot be must not be called.
 fn is_usable(tool: &Value) -> bool {
     let schema = tool["inputSchema"].to_string();
-    Raw::parse(&schema).is_ok_and(|schema| ParamHeaders::of_schema(schema).is_ok())
+    Raw::parse(&schema).is_ok_and(|schema| ParamHeaders::from_schema(schema).is_ok())
 }
 
 async fn list(link: &Held, method: &str, member: &str) -> Result<Vec<Value>> {

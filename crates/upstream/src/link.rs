@@ -124,7 +124,7 @@ impl Link {
     /// # Errors
     /// If it is no notification.
     pub fn tell(&self, message: &Message<'_>) -> Result<(), CallError> {
-        if !matches!(message.kind(), stayput_wire::Kind::Notification { .. }) {
+        if !matches!(message.kind(), stayput_wire::MessageKind::Notification { .. }) {
             return Err(CallError::Invalid("only a notification can be told".into()));
         }
         self.core.tell(one_line(message.text()));

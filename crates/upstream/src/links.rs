@@ -59,7 +59,7 @@ impl LinkSettings {
     /// The usual limits.
     #[must_use]
     pub fn new(processes: Processes, folders: Folders) -> Self {
-        let message_limit = stayput_wire::Message::SIZE_LIMIT;
+        let message_limit = stayput_wire::Message::MAX_BYTES;
         Self { processes, folders, limits: Limits::default(), message_limit }
     }
 }

@@ -24,7 +24,7 @@ use super::{
     Hub, HubInner,
     close::HubResources,
     default_session::DefaultSessions,
-    servers::{ServerEntry, Servers, check_name},
+    servers::{HubServer, Servers, check_name},
     thread::HubThread,
 };
 use crate::{Error, events::LossLog, handlers::Handlers};
@@ -45,7 +45,7 @@ static NEXT_HUB_ID: AtomicU64 = AtomicU64::new(1);
 #[derive(Debug, Default)]
 #[must_use]
 pub struct Builder {
-    servers: Vec<(String, Result<ServerEntry, Error>)>,
+    servers: Vec<(String, Result<HubServer, Error>)>,
     on_loss: Vec<(String, OnLoss)>,
     #[cfg(feature = "stores")]
     store: Option<String>,
@@ -72,7 +72,7 @@ impl Builder {
         options: Options,
     ) -> Self {
         let server = check_name(name).and_then(|()| Ok(Server::with(name, transport, options)?));
-        self.servers.push((name.to_owned(), server.map(ServerEntry::new)));
+        self.servers.push((name.to_owned(), server.map(HubServer::new)));
         self
     }
 
@@ -95,7 +95,7 @@ impl Builder {
         match servers {
             Ok(servers) => {
                 self.warnings.extend(servers.warnings);
-                let found = servers.found.into_iter();
+                let found = servers.entries.into_iter();
                 self.servers.extend(found.map(|it| (it.server.name().to_owned(), Ok(it.into()))));
             }
             Err(error) => self.servers.push((String::new(), Err(error.into()))),

@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use stayput_core::{EndReason, OpenError, Owner, Session, SessionId, Sessions};
+use stayput_core::{EndReason, Owner, Session, SessionId, SessionOpenError, Sessions};
 use stayput_upstream::Links;
 use tokio::{runtime::Handle, time::Instant};
 
@@ -47,7 +47,7 @@ impl HubResources {
         let deadline = Instant::now() + limit;
         let default_sessions = std::mem::take(&mut *lock(&self.default_sessions));
         let is_default = |id: SessionId| default_sessions.values().any(|it| it.id == id);
-        let held = self.sessions.held();
+        let held = self.sessions.held_sessions();
         let links = self.links.status().iter().filter(|link| link.generation.is_some()).count();
         let to_end = held.iter().filter(|session| {
             !self.persistent || session.record().key.is_none() || is_default(session.id())
@@ -76,14 +76,14 @@ impl HubResources {
     /// links of the others are released, because another process uses those sessions now.
     pub(crate) async fn renew_lease(&self) {
         let _ = self.sessions.renew().await;
-        for lost in self.sessions.lost() {
-            let reopened = self.sessions.by_id(&self.owner, lost.id()).await;
+        for lost in self.sessions.take_released() {
+            let reopened = self.sessions.find_by_id(&self.owner, lost.id()).await;
             let is_unchanged =
                 |now: &Session| now.record().attachments == lost.record().attachments;
             match reopened {
                 Ok(reopened) if is_unchanged(reopened.session()) => {}
                 // The store is unavailable: the next call tries again.
-                Err(OpenError::Store(_) | OpenError::LeaseLost) => {}
+                Err(SessionOpenError::Store(_) | SessionOpenError::LeaseLost) => {}
                 _ => self.links.release(lost.id()).await,
             }
         }
@@ -101,8 +101,8 @@ impl HubInner {
                 self.send_ended(record.id);
             }
             // A session that was revived meanwhile has a higher incarnation: its links stay.
-            let held = sessions.held_by_id(record.id);
-            if held.is_none_or(|it| it.record().life == record.life) {
+            let held = sessions.get_held(record.id);
+            if held.is_none_or(|it| it.record().incarnation == record.incarnation) {
                 let _ = links.end(record.id).await;
             }
         }

@@ -33,7 +33,7 @@ pub(crate) use close::HubResources;
 pub(crate) use default_session::DefaultSession;
 pub use default_session::DefaultSessionOptions;
 pub(crate) use generations::KnownGenerations;
-pub(crate) use servers::ServerEntry;
+pub(crate) use servers::HubServer;
 use servers::Servers;
 use thread::HubThread;
 

@@ -7,7 +7,7 @@ use std::{
 };
 
 use serde::Serialize;
-use stayput_config::{Configured, OnLoss, Tools};
+use stayput_config::{OnLoss, ServerEntry, ToolFilter};
 use stayput_core::Agent;
 use stayput_upstream::{Options, Server, Transport};
 
@@ -16,31 +16,31 @@ use crate::Error;
 
 /// A server and its settings in the hub.
 #[derive(Clone, Debug)]
-pub(crate) struct ServerEntry {
+pub(crate) struct HubServer {
     pub(crate) server: Server,
     /// Name in links and session records.
     pub(crate) name: Arc<str>,
     pub(crate) on_loss: OnLoss,
-    pub(crate) tools: Tools,
+    pub(crate) tools: ToolFilter,
 }
 
-impl ServerEntry {
+impl HubServer {
     pub(crate) fn new(server: Server) -> Self {
         let name = server.name().into();
-        Self { server, name, on_loss: OnLoss::default(), tools: Tools::default() }
+        Self { server, name, on_loss: OnLoss::default(), tools: ToolFilter::default() }
     }
 }
 
-impl From<Configured> for ServerEntry {
-    fn from(configured: Configured) -> Self {
-        let Configured { server, on_loss, tools, .. } = configured;
+impl From<ServerEntry> for HubServer {
+    fn from(configured: ServerEntry) -> Self {
+        let ServerEntry { server, on_loss, tools, .. } = configured;
         Self { on_loss, tools, ..Self::new(server) }
     }
 }
 
 /// Servers by agent and by the name that the agent uses.
 #[derive(Debug, Default)]
-pub(crate) struct Servers(RwLock<BTreeMap<Agent, BTreeMap<String, Arc<ServerEntry>>>>);
+pub(crate) struct Servers(RwLock<BTreeMap<Agent, BTreeMap<String, Arc<HubServer>>>>);
 
 /// Separator between a server's name and the agent that added it.
 const AGENT_SEPARATOR: &str = "_byagent_";
@@ -48,7 +48,7 @@ const AGENT_SEPARATOR: &str = "_byagent_";
 impl Servers {
     fn read(
         &self,
-    ) -> std::sync::RwLockReadGuard<'_, BTreeMap<Agent, BTreeMap<String, Arc<ServerEntry>>>> {
+    ) -> std::sync::RwLockReadGuard<'_, BTreeMap<Agent, BTreeMap<String, Arc<HubServer>>>> {
         self.0.read().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -57,19 +57,19 @@ impl Servers {
         &self,
         agent: &Agent,
         name: &str,
-        entry: ServerEntry,
-    ) -> Option<Arc<ServerEntry>> {
+        entry: HubServer,
+    ) -> Option<Arc<HubServer>> {
         let mut all = self.0.write().unwrap_or_else(PoisonError::into_inner);
         all.entry(agent.clone()).or_default().insert(name.to_owned(), Arc::new(entry))
     }
 
-    fn remove(&self, agent: &Agent, name: &str) -> Option<Arc<ServerEntry>> {
+    fn remove(&self, agent: &Agent, name: &str) -> Option<Arc<HubServer>> {
         let mut all = self.0.write().unwrap_or_else(PoisonError::into_inner);
         all.get_mut(agent)?.remove(name)
     }
 
     /// Looks up a server of the agent, else one of the hub.
-    fn find(&self, agent: &Agent, name: &str) -> Option<Arc<ServerEntry>> {
+    fn find(&self, agent: &Agent, name: &str) -> Option<Arc<HubServer>> {
         let all = self.read();
         let find = |agent: &Agent| all.get(agent)?.get(name).cloned();
         find(agent).or_else(|| find(&Agent::none()))
@@ -110,7 +110,7 @@ impl Hub {
         self.inner.check_open()?;
         check_name(name)?;
         let server = Server::with(&self.global_name(name), transport, options)?;
-        self.insert_server(name, ServerEntry::new(server)).await;
+        self.insert_server(name, HubServer::new(server)).await;
         Ok(())
     }
 
@@ -130,7 +130,7 @@ impl Hub {
         let file = BTreeMap::from([("mcpServers", BTreeMap::from([(name, entry)]))]);
         let file = serde_json::to_string(&file).map_err(Error::invalid)?;
         let servers = stayput_config::Servers::parse(&file, origin.as_ref())?;
-        let Some(found) = servers.found.into_iter().next() else {
+        let Some(found) = servers.entries.into_iter().next() else {
             // The last warning only says that no server is left.
             let reason = match &servers.warnings[..] {
                 [reason, _, ..] => reason,
@@ -140,18 +140,18 @@ impl Hub {
                 "the server `{name}` cannot be added: {reason}"
             )));
         };
-        let entry = ServerEntry::from(found);
+        let entry = HubServer::from(found);
         let server = entry.server.renamed(&self.global_name(name))?;
-        self.insert_server(name, ServerEntry { name: server.shared_name(), server, ..entry }).await;
+        self.insert_server(name, HubServer { name: server.shared_name(), server, ..entry }).await;
         Ok(servers.warnings)
     }
 
     /// Adds a server. Closes the links of the one that it replaces if the configuration differs.
-    async fn insert_server(&self, name: &str, entry: ServerEntry) {
+    async fn insert_server(&self, name: &str, entry: HubServer) {
         let server = entry.server.clone();
         let replaced = self.inner.servers.insert(&self.agent, name, entry);
         let changed =
-            |replaced: Arc<ServerEntry>| replaced.server.configuration() != server.configuration();
+            |replaced: Arc<HubServer>| replaced.server.configuration() != server.configuration();
         if replaced.is_some_and(changed) {
             let links = self.inner.links.clone();
             let closing = async move { links.reconfigure(server.name(), Some(&server)).await };
@@ -171,7 +171,7 @@ impl Hub {
         self.inner.servers.insert(
             &agent,
             name,
-            ServerEntry { on_loss, ..ServerEntry::clone(&known) },
+            HubServer { on_loss, ..HubServer::clone(&known) },
         );
         Ok(())
     }
@@ -192,7 +192,7 @@ impl Hub {
         self.inner.servers.names(&self.agent)
     }
 
-    pub(crate) fn entry(&self, name: &str) -> Result<Arc<ServerEntry>, Error> {
+    pub(crate) fn entry(&self, name: &str) -> Result<Arc<HubServer>, Error> {
         self.inner.servers.find(&self.agent, name).ok_or_else(|| {
             let known = self.server_names();
             let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };

@@ -9,7 +9,9 @@ use std::{
     time::Duration,
 };
 
-use stayput_core::{EndReason, InUse, OpenError, SessionId, StoreError, Wish};
+use stayput_core::{
+    ActiveSession, EndReason, OpenOptions, SessionId, SessionOpenError, StoreError,
+};
 use tokio::sync::OnceCell;
 
 use super::list_cache::ListCache;
@@ -34,7 +36,7 @@ pub(crate) struct SessionGuard {
     /// Handlers of this session. `None` uses those of the hub.
     handlers: RwLock<Option<Arc<Handlers>>>,
     /// Options to open the session. `None` if it was open before the guard was created.
-    open_options: Option<Wish>,
+    open_options: Option<OpenOptions>,
     /// Set when the first call begins to open the session, also if that call is cancelled.
     open_started: AtomicBool,
     opened: OnceCell<()>,
@@ -45,7 +47,7 @@ pub(crate) struct SessionGuard {
 }
 
 impl SessionGuard {
-    fn new(hub: Arc<HubInner>, id: SessionId, open_options: Option<Wish>) -> Self {
+    fn new(hub: Arc<HubInner>, id: SessionId, open_options: Option<OpenOptions>) -> Self {
         let is_open = open_options.is_none();
         Self {
             hub,
@@ -80,7 +82,7 @@ impl SessionGuard {
     /// Guard of a new unnamed session, which ends with the guard.
     pub(crate) fn ephemeral(hub: Arc<HubInner>) -> Arc<Self> {
         let id = SessionId::generate(hub.now());
-        let options = Wish::new(hub.owner.clone()).id(id);
+        let options = OpenOptions::new(hub.owner.clone()).id(id);
         Arc::new(Self::new(hub, id, Some(options)))
     }
 
@@ -99,7 +101,7 @@ impl SessionGuard {
     }
 
     /// Returns the session, in use. An expired one is revived, and its loss is reported by the next call.
-    pub(crate) async fn acquire(&self) -> Result<InUse, Error> {
+    pub(crate) async fn acquire(&self) -> Result<ActiveSession, Error> {
         let hub = &self.hub;
         hub.check_open()?;
         self.check_run()?;
@@ -117,13 +119,13 @@ impl SessionGuard {
             let _ = end_session(hub.clone(), self.id, EndMode::Forget).await;
             return Err(ended);
         }
-        match hub.sessions.by_id(&hub.owner, self.id).await {
-            Err(OpenError::HeldElsewhere { .. } | OpenError::LeaseLost) => {
-                retry_while_held(|| hub.sessions.by_id(&hub.owner, self.id))
+        match hub.sessions.find_by_id(&hub.owner, self.id).await {
+            Err(SessionOpenError::HeldElsewhere { .. } | SessionOpenError::LeaseLost) => {
+                retry_while_held(|| hub.sessions.find_by_id(&hub.owner, self.id))
                     .await
                     .map_err(Error::from)
             }
-            Err(OpenError::Over(over)) => {
+            Err(SessionOpenError::Ended(over)) => {
                 let closed = over.ended.is_none_or(|it| it.reason == EndReason::Closed);
                 if closed {
                     return Err(Error::SessionEnded { session: self.id });
@@ -132,13 +134,13 @@ impl SessionGuard {
                 let _ = hub.links.end(self.id).await;
                 match hub.sessions.revive(&hub.owner, self.id).await {
                     // Another session has taken its name.
-                    Err(OpenError::Store(StoreError::Taken { .. })) => {
+                    Err(SessionOpenError::Store(StoreError::Taken { .. })) => {
                         Err(Error::SessionEnded { session: self.id })
                     }
                     revived => Ok(revived?.session),
                 }
             }
-            Err(OpenError::Unknown) => Err(Error::SessionEnded { session: self.id }),
+            Err(SessionOpenError::Unknown) => Err(Error::SessionEnded { session: self.id }),
             found => Ok(found?),
         }
     }
@@ -198,15 +200,15 @@ pub(crate) enum EndMode {
 
 /// Ends a session, also one that other guards still have.
 async fn end_session(hub: Arc<HubInner>, id: SessionId, mode: EndMode) -> Result<(), Error> {
-    let found = match hub.sessions.by_id(&hub.owner, id).await {
+    let found = match hub.sessions.find_by_id(&hub.owner, id).await {
         Ok(found) => Some(found.session().clone()),
-        Err(OpenError::Over(_) | OpenError::Unknown) => None,
+        Err(SessionOpenError::Ended(_) | SessionOpenError::Unknown) => None,
         Err(error) => return Err(error.into()),
     };
     if let Some(session) = &found {
         match mode {
             EndMode::Tombstone => hub.sessions.end(session).await?,
-            EndMode::Forget => hub.sessions.forget(session).await?,
+            EndMode::Forget => hub.sessions.end_and_remove(session).await?,
         }
     }
     let _ = hub.links.end(id).await;
@@ -218,14 +220,14 @@ async fn end_session(hub: Arc<HubInner>, id: SessionId, mode: EndMode) -> Result
 
 /// Repeats `attempt` while another process holds the session, up to [`TAKEOVER_TIMEOUT`]. Also repeats it after this
 /// process lost its lease because it was suspended: the next renewal gets a new lease.
-pub(crate) async fn retry_while_held<T, A>(attempt: impl Fn() -> A) -> Result<T, OpenError>
+pub(crate) async fn retry_while_held<T, A>(attempt: impl Fn() -> A) -> Result<T, SessionOpenError>
 where
-    A: Future<Output = Result<T, OpenError>>,
+    A: Future<Output = Result<T, SessionOpenError>>,
 {
     let mut waited = Duration::ZERO;
     loop {
         match attempt().await {
-            Err(OpenError::HeldElsewhere { .. } | OpenError::LeaseLost)
+            Err(SessionOpenError::HeldElsewhere { .. } | SessionOpenError::LeaseLost)
                 if waited < TAKEOVER_TIMEOUT =>
             {
                 tokio::time::sleep(TAKEOVER_POLL_INTERVAL).await;

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, atomic::Ordering};
 
-use stayput_core::{Generation, InUse};
+use stayput_core::{ActiveSession, Generation};
 use stayput_upstream::{
     Asking, Attachment, CallError, Delivery, Held, Isolation, LossReason, Place, Shared, Way,
 };
@@ -14,17 +14,17 @@ use super::{
 };
 use crate::{
     Error, Event, Hub, StateLost,
-    hub::{HubInner, ServerEntry},
+    hub::{HubInner, HubServer},
 };
 
 /// Session on one server, for the duration of a call.
 pub(crate) struct SessionLink {
     pub(crate) hub: Arc<HubInner>,
-    pub(crate) entry: Arc<ServerEntry>,
+    pub(crate) entry: Arc<HubServer>,
     /// Name of the server as the agent uses it.
     local_name: String,
     scope: Arc<TaskScope>,
-    session: InUse,
+    session: ActiveSession,
     branch: u64,
     /// Generation that the scope knew when the call began, before concurrent calls reported a loss.
     known: Option<Generation>,
@@ -77,8 +77,8 @@ impl SessionLink {
         if self.branch != 0 {
             return None;
         }
-        let generation = self.session.lost_on(&self.entry.name)?;
-        let whole_session = self.session.record().lost() == Some(generation);
+        let generation = self.session.unacknowledged_loss_on(&self.entry.name)?;
+        let whole_session = self.session.record().unacknowledged_loss() == Some(generation);
         Some(PendingLoss { generation, whole_session })
     }
 
@@ -209,7 +209,7 @@ impl SessionLink {
         let reason = match reason {
             Some(reason) if !whole_session => reason.as_str(),
             // A revived session has a higher incarnation.
-            _ if self.session.record().life > 0 => "expired",
+            _ if self.session.record().incarnation > 0 => "expired",
             _ => "ended",
         };
         if whole_session {
@@ -226,7 +226,7 @@ impl SessionLink {
                 if let Some(next) = &next {
                     next.note(record, name);
                 }
-                record.tell(name, generation);
+                record.acknowledge_loss(name, generation);
             });
             // If this fails, the loss is reported once more, which does no harm.
             let _ = change.await;

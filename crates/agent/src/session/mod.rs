@@ -216,7 +216,7 @@ impl Session {
         let extending = async {
             let session = self.guard.acquire().await?;
             let expiry = Expiry { idle: Some(idle), ..session.record().expiry };
-            Ok(inner.sessions.extend(session.session(), expiry).await?)
+            Ok(inner.sessions.set_expiry(session.session(), expiry).await?)
         };
         inner.thread.in_runtime(extending).await
     }

@@ -2,7 +2,9 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use stayput_core::{Agent, Key, OpenError, Opened, SessionId, StoreError, Wish};
+use stayput_core::{
+    Agent, Key, OpenOptions, OpenedSession, SessionId, SessionOpenError, StoreError,
+};
 
 use super::{
     Session,
@@ -24,14 +26,15 @@ impl Hub {
     /// # Errors
     /// If it cannot be opened.
     pub async fn session(&self, name: &str) -> Result<Session, Error> {
-        let options = Wish::keyed(self.inner.owner.clone(), self.agent.clone(), Key::named(name)?);
+        let options =
+            OpenOptions::with_key(self.inner.owner.clone(), self.agent.clone(), Key::named(name)?);
         self.open(&options).await
     }
 
-    async fn open(&self, options: &Wish) -> Result<Session, Error> {
+    async fn open(&self, options: &OpenOptions) -> Result<Session, Error> {
         self.inner.check_open()?;
         let opening = retry_while_held(|| self.inner.sessions.open(options));
-        let Opened { session, .. } = self.inner.thread.in_runtime(opening).await?;
+        let OpenedSession { session, .. } = self.inner.thread.in_runtime(opening).await?;
         Ok(self.open_session(session.id()))
     }
 
@@ -46,10 +49,10 @@ impl Hub {
     async fn find_by_key(&self, agent: &Agent, key: &Key) -> Result<Session, Error> {
         self.inner.check_open()?;
         let finding =
-            retry_while_held(|| self.inner.sessions.by_key(&self.inner.owner, agent, key));
+            retry_while_held(|| self.inner.sessions.find_by_key(&self.inner.owner, agent, key));
         match self.inner.thread.in_runtime(finding).await {
             Ok(session) => Ok(self.open_session(session.id())),
-            Err(OpenError::Over(_)) => Err(Error::UnknownSession),
+            Err(SessionOpenError::Ended(_)) => Err(Error::UnknownSession),
             Err(error) => Err(error.into()),
         }
     }
@@ -61,10 +64,10 @@ impl Hub {
     pub async fn global_session(&self, name: &str) -> Result<Session, Error> {
         self.inner.check_open()?;
         let key = Key::new(GLOBAL_NAME_SOURCE, name)?;
-        let options = Wish::keyed(self.inner.owner.clone(), Agent::none(), key);
+        let options = OpenOptions::with_key(self.inner.owner.clone(), Agent::none(), key);
         match self.inner.thread.in_runtime(self.inner.sessions.open_new(&options)).await {
-            Ok(Opened { session, .. }) => Ok(self.open_session(session.id())),
-            Err(OpenError::Store(StoreError::Taken { .. })) => {
+            Ok(OpenedSession { session, .. }) => Ok(self.open_session(session.id())),
+            Err(SessionOpenError::Store(StoreError::Taken { .. })) => {
                 Err(Error::NameTaken { name: name.to_owned() })
             }
             Err(error) => Err(error.into()),
@@ -104,7 +107,7 @@ impl Hub {
         }
         let id = SessionId::generate(self.inner.now());
         let key = Key::named(&format!("{}{id}", options.prefix))?;
-        let open_options = Wish::keyed(self.inner.owner.clone(), self.agent.clone(), key);
+        let open_options = OpenOptions::with_key(self.inner.owner.clone(), self.agent.clone(), key);
         let guard = self.open(&open_options.expiry(options.expiry())).await?.guard;
         let created = DefaultSession { id: guard.id, generations: guard.generations.clone() };
         let (used, surplus) = {
@@ -193,7 +196,7 @@ mod tests {
         forked(session.end().await.unwrap_err());
         forked(session.into_ticket().await.unwrap_err());
         assert_eq!(hub.close(Duration::from_secs(60)).await, crate::CloseReport::default());
-        let found = hub.inner.sessions.by_id(&hub.inner.owner, id).await;
+        let found = hub.inner.sessions.find_by_id(&hub.inner.owner, id).await;
         assert!(found.is_ok(), "the session was not ended");
     }
 }

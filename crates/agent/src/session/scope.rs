@@ -106,7 +106,7 @@ impl TaskScope {
     }
 
     pub(crate) fn into_scope(self) -> Scope {
-        Scope::new(self.guard.id).carrying(Arc::new(self))
+        Scope::new(self.guard.id).with_extension(Arc::new(self))
     }
 }
 
@@ -118,7 +118,7 @@ impl fmt::Debug for TaskScope {
 
 /// Returns the scope of the current task, of any hub.
 pub(crate) fn current() -> Option<Arc<TaskScope>> {
-    scope::current().and_then(|scope| scope.carried())
+    scope::current().and_then(|scope| scope.extension())
 }
 
 /// Returns the innermost scope of this hub.

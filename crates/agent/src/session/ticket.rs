@@ -3,7 +3,10 @@
 use std::{collections::BTreeMap, fmt};
 
 use serde::{Deserialize, Serialize};
-use stayput_core::{Agent, Expiry, Generation, Key, OpenError, Opened, Record, StoreError, Wish};
+use stayput_core::{
+    Agent, Expiry, Generation, Key, OpenOptions, OpenedSession, Record, SessionOpenError,
+    StoreError,
+};
 use stayput_upstream::{Attachment, SealKey, Shared};
 
 use crate::{Error, Hub, Session};
@@ -74,7 +77,7 @@ impl TicketBody {
                 Err(_) if Shared::is_kept_as(&sealed.body) => sealed.body.clone(),
                 Err(_) => continue,
             };
-            let (generation, acknowledged) = (sealed.generation.0, sealed.told.0);
+            let (generation, acknowledged) = (sealed.generation.0, sealed.acknowledged.0);
             attachments.insert(server.clone(), AttachmentData { generation, acknowledged, body });
         }
         Ok(Self {
@@ -84,7 +87,7 @@ impl TicketBody {
             agent: record.agent.as_str().to_owned(),
             expiry: record.expiry,
             generation: record.generation.0,
-            unacknowledged: record.lost().is_some(),
+            unacknowledged: record.unacknowledged_loss().is_some(),
             attachments,
         })
     }
@@ -102,7 +105,7 @@ impl TicketBody {
                 let open = Attachment::open(&sealed, &key).map_err(|_| unreadable())?;
                 sealed = open.seal(seal).map_err(Error::invalid)?;
             }
-            sealed.told = Generation(*acknowledged);
+            sealed.acknowledged = Generation(*acknowledged);
             attachments.push((server.clone(), sealed));
         }
         Ok(attachments)
@@ -130,7 +133,7 @@ impl Session {
             hub.links.release(self.id()).await;
             let ended = session.session().clone();
             drop(session);
-            hub.sessions.forget(&ended).await?;
+            hub.sessions.end_and_remove(&ended).await?;
             hub.send_ended(ended.id());
             Ok(Ticket(ticket))
         };
@@ -156,17 +159,19 @@ impl Hub {
         };
         let owner = self.inner.owner.clone();
         let options = match body.name.as_deref().and_then(|name| name.split_once(':')) {
-            Some((source, name)) => Wish::keyed(owner, agent.clone(), Key::new(source, name)?),
-            None => Wish::new(owner),
+            Some((source, name)) => {
+                OpenOptions::with_key(owner, agent.clone(), Key::new(source, name)?)
+            }
+            None => OpenOptions::new(owner),
         };
         let sessions = &self.inner.sessions;
         let opening = async {
             let options = options.expiry(body.expiry);
-            let Opened { session, .. } = sessions.open_new(&options).await?;
+            let OpenedSession { session, .. } = sessions.open_new(&options).await?;
             let change = sessions.change(session.session(), |record| {
                 record.generation = record.generation.max(Generation(body.generation));
                 if !body.unacknowledged {
-                    record.told = record.generation;
+                    record.acknowledged = record.generation;
                 }
                 for (server, attachment) in &attachments {
                     record.attachments.insert(server.clone(), attachment.clone());
@@ -179,7 +184,7 @@ impl Hub {
                 let hub = Self { inner: self.inner.clone(), agent };
                 Ok(hub.open_session(session.id()))
             }
-            Err(OpenError::Store(StoreError::Taken { .. })) => {
+            Err(SessionOpenError::Store(StoreError::Taken { .. })) => {
                 Err(Error::NameTaken { name: body.name.clone().unwrap_or_default() })
             }
             Err(error) => Err(error.into()),

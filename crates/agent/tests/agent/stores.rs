@@ -160,7 +160,10 @@ async fn holder_process() {
     for line in std::io::stdin().lines() {
         line.unwrap();
         let counted = count_on(&session, "remote").await;
-        println!("\nRESULT {}", counted.map_or_else(|error| error.to_string(), |it| it.to_string()));
+        println!(
+            "\nRESULT {}",
+            counted.map_or_else(|error| error.to_string(), |it| it.to_string())
+        );
     }
 }
 

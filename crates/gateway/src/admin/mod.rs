@@ -50,8 +50,8 @@ impl Refusal {
     }
 }
 
-impl From<stayput_core::OpenError> for Refusal {
-    fn from(error: stayput_core::OpenError) -> Self {
+impl From<stayput_core::SessionOpenError> for Refusal {
+    fn from(error: stayput_core::SessionOpenError) -> Self {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, error.to_string())
     }
 }

@@ -20,7 +20,9 @@ impl Query {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
             // As forms write it.
             let (name, value) = (name.replace('+', " "), value.replace('+', " "));
-            let (Some(name), Some(value)) = (percent::text(&name), percent::text(&value)) else {
+            let (Some(name), Some(value)) =
+                (percent::decode_text(&name), percent::decode_text(&value))
+            else {
                 return Err(bad("the query is not text"));
             };
             if all.get(&name).is_some() {

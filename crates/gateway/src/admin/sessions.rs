@@ -4,7 +4,7 @@ use std::{collections::HashMap, sync::Arc};
 
 use http::StatusCode;
 use serde::Serialize;
-use stayput_core::{OpenError, Owner, Record, SessionId};
+use stayput_core::{Owner, Record, SessionId, SessionOpenError};
 use stayput_upstream::LinkReport;
 
 use super::{
@@ -70,7 +70,7 @@ impl Reports {
 
     /// Those that a session uses: its own, and of what several share the one that it called or counts on.
     fn of(&self, app: &AppState, record: &Record) -> Vec<LinkReport> {
-        let held = app.sessions.held_by_id(record.id);
+        let held = app.sessions.get_held(record.id);
         let last = held.as_deref().and_then(SessionStats::of).and_then(SessionStats::last_server);
         let uses = |report: &&LinkReport| {
             let server = report.key.server();
@@ -144,7 +144,7 @@ async fn page(
 }
 
 fn seen(app: &AppState, record: &Record, links: &[LinkReport]) -> SessionView {
-    let held = app.sessions.held_by_id(record.id);
+    let held = app.sessions.get_held(record.id);
     let record = held.as_ref().map_or_else(|| Arc::new(record.clone()), |held| held.record());
     let links = links.iter().map(|report| LinkView::new(report, false)).collect();
     SessionView::new(&record, held.as_deref(), links)
@@ -170,7 +170,7 @@ async fn measured(found: Vec<(SessionView, Vec<LinkReport>)>, measured: bool) ->
 /// One session, live or over.
 pub(super) async fn show(app: &Arc<AppState>, id: &str) -> Answer {
     let record = record(app, id).await?;
-    let held = app.sessions.held_by_id(record.id).filter(|_| record.is_live());
+    let held = app.sessions.get_held(record.id).filter(|_| record.is_live());
     let record = held.as_ref().map_or_else(|| Arc::new(record), |held| held.record());
     let reports = Reports::now(app).of(app, &record);
     let look = move || reports.iter().map(LinkView::with_words).collect();
@@ -181,12 +181,12 @@ pub(super) async fn show(app: &Arc<AppState>, id: &str) -> Answer {
 /// Ends a session for good, with all that it has on servers. What is in flight fails at once.
 pub(super) async fn end(app: &Arc<AppState>, id: &str) -> Answer {
     let record = record(app, id).await?;
-    let session = match app.sessions.by_id(&record.owner, record.id).await {
+    let session = match app.sessions.find_by_id(&record.owner, record.id).await {
         Ok(in_use) => in_use.session().clone(),
-        Err(OpenError::Over(_) | OpenError::Unknown) => {
+        Err(SessionOpenError::Ended(_) | SessionOpenError::Unknown) => {
             return Err(Refusal::new(StatusCode::GONE, format!("session {id} is over already")));
         }
-        Err(error @ OpenError::HeldElsewhere { .. }) => {
+        Err(error @ SessionOpenError::HeldElsewhere { .. }) => {
             return Err(Refusal::new(StatusCode::CONFLICT, error.to_string()));
         }
         Err(error) => return Err(error.into()),
@@ -203,7 +203,7 @@ pub(super) async fn end(app: &Arc<AppState>, id: &str) -> Answer {
 async fn record(app: &Arc<AppState>, id: &str) -> Result<Record, Refusal> {
     let parsed = id.parse::<SessionId>();
     let parsed = parsed.map_err(|_| bad("this is not an id of a session; they are in the list"))?;
-    let found = app.sessions.look(parsed).await?;
+    let found = app.sessions.load_record(parsed).await?;
     found.ok_or_else(|| {
         let sentence = format!("there is no session {id}, and none is remembered");
         Refusal::new(StatusCode::NOT_FOUND, sentence)

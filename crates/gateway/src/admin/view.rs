@@ -132,7 +132,7 @@ impl SessionView {
 fn source(record: &Record) -> String {
     match &record.key {
         Some(key) => key.source().to_owned(),
-        None if record.named || record.provisional => "handle".to_owned(),
+        None if record.handle_used || record.provisional => "handle".to_owned(),
         None => "connection".to_owned(),
     }
 }

@@ -24,7 +24,7 @@ pub(super) async fn renew(app: Arc<AppState>, log: Log) {
             Ok(_) => {}
         }
         // What was let go of is taken up again by its next call, with the links it has.
-        drop(app.sessions.lost());
+        drop(app.sessions.take_released());
     }
 }
 
@@ -40,10 +40,11 @@ pub(super) async fn tick(app: Arc<AppState>, mut stopped: watch::Receiver<bool>)
         let _ = app.sessions.write_back().await;
         app.note_uses(Instant::now()).await;
         let swept = app.sessions.sweep().await;
-        let held = |id| app.sessions.held_by_id(id);
+        let held = |id| app.sessions.get_held(id);
         for record in swept.ended {
             // It may live again: then what is there belongs to its next life.
-            let again = held(record.id).is_some_and(|it| it.record().life != record.life);
+            let again =
+                held(record.id).is_some_and(|it| it.record().incarnation != record.incarnation);
             note_end(&app, &record);
             if !again {
                 end(&app, record.id);

@@ -80,7 +80,7 @@ pub(crate) enum ServeError {
     #[error("there are no threads to serve on: {0}")]
     Threads(io::Error),
     #[error("the store cannot be opened: {0}")]
-    Open(#[from] stayput_stores::OpenError),
+    Open(#[from] stayput_stores::StoreOpenError),
     #[error("the store cannot be used: {0}")]
     Store(#[from] stayput_core::StoreError),
     #[error(

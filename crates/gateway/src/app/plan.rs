@@ -9,7 +9,7 @@ use super::ServeError;
 use crate::{
     app::instance_lock,
     auth::Authenticator,
-    config::{Auth, Config, Configured, Identify},
+    config::{Auth, Config, Identify, ServerEntry},
     observe::{ObserveRules, log::Log},
     state::RequestRules,
 };
@@ -22,7 +22,7 @@ pub(crate) struct Plan {
     /// Whether `stayput stdio` can come in.
     pub(crate) socket: bool,
     pub(crate) store: String,
-    pub(crate) servers: Vec<Configured>,
+    pub(crate) servers: Vec<ServerEntry>,
     pub(crate) rules: RequestRules,
     pub(crate) limits: Limits,
     pub(crate) pace: Option<usize>,

@@ -27,7 +27,7 @@ use std::{
 };
 
 use http::{HeaderMap, header};
-use stayput_config::For;
+use stayput_config::ClaimFilter;
 use stayput_core::{Owner, Timestamp};
 
 pub(crate) use self::{
@@ -107,7 +107,7 @@ pub(crate) struct Authenticator {
     pub(crate) jwt: Option<Jwt>,
     pub(crate) proxy: Option<Proxy>,
     /// Who runs the gateway, by its claims; nobody, if none are named.
-    pub(crate) admin: For,
+    pub(crate) admin: ClaimFilter,
 }
 
 impl Authenticator {
@@ -135,7 +135,7 @@ impl Authenticator {
     fn ranked(&self, principal: Principal) -> Principal {
         // Nearly always nobody asks for it.
         let has = |name: &str, value: &str| principal.claims.has(name, value);
-        let admin = !self.admin.is_everybody() && self.admin.admits(has);
+        let admin = !self.admin.is_unrestricted() && self.admin.allows(has);
         principal.running(admin)
     }
 

@@ -11,7 +11,7 @@ use std::{borrow::Cow, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use http::Response;
-use stayput_core::{Generation, Handle, InUse};
+use stayput_core::{ActiveSession, Generation, Handle};
 use stayput_upstream::{Call, CallError, CallOptions, Held, Incoming, LossReason, Server};
 use stayput_wire::{Code, Era, Message};
 
@@ -115,7 +115,7 @@ impl ClientCall {
                 account.came_to(CallEnd::Lost);
                 return CallOutcome::Done(told);
             }
-            lost = visit.session.lost_on(server.name());
+            lost = visit.session.unacknowledged_loss_on(server.name());
         }
         if in_flight.is_cancelled() {
             return CallOutcome::Cancelled;
@@ -183,7 +183,7 @@ impl ClientCall {
         let message = Message::parse(&text).ok()?;
         let options = CallOptions { declares: self.connection.declares, ..CallOptions::default() };
         let call = link.send(&message, options).await.ok()?;
-        self.lost = self.visit.session.lost_on(self.visit.server.name());
+        self.lost = self.visit.session.unacknowledged_loss_on(self.visit.server.name());
         in_flight.sent(&call.canceller());
         Some((link, call))
     }
@@ -222,7 +222,7 @@ fn known(method: &str) -> Cow<'static, str> {
     }
 }
 
-fn visit(app: &Arc<AppState>, server: &Server, session: InUse) -> SessionLink {
+fn visit(app: &Arc<AppState>, server: &Server, session: ActiveSession) -> SessionLink {
     SessionLink { app: app.clone(), server: server.clone(), session, era: Era::Legacy }
 }
 

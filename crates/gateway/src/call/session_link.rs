@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use stayput_core::{Generation, InUse};
+use stayput_core::{ActiveSession, Generation};
 use stayput_upstream::{
     Asking, Attachment, CallError, Delivery, Held, Hello, Isolation, Loss, LossReason, OpenError,
     Place, Server, Shared,
@@ -24,7 +24,7 @@ use crate::{
 pub(crate) struct SessionLink {
     pub(crate) app: Arc<AppState>,
     pub(crate) server: Server,
-    pub(crate) session: InUse,
+    pub(crate) session: ActiveSession,
     /// How the client is spoken to.
     pub(crate) era: Era,
 }
@@ -37,7 +37,7 @@ impl SessionLink {
     /// Why there is no room for one more call on the session.
     pub(crate) fn busy(&self) -> Option<String> {
         let limit = self.app.rules.calls;
-        (self.session.nth() > limit).then(|| {
+        (self.session.users_at_start() > limit).then(|| {
             self.app.metrics.refused("busy");
             format!(
                 "Nothing was run: this session has {limit} calls in flight, which is \
@@ -127,7 +127,7 @@ impl SessionLink {
 
     /// A loss that the client has not been told of comes before everything that depends on state.
     pub(crate) fn pending_loss(&self, link: &Held, asked: RequestRef<'_>) -> Option<ReplyText> {
-        let generation = self.session.lost_on(self.server.name())?;
+        let generation = self.session.unacknowledged_loss_on(self.server.name())?;
         let server = self.server.name();
         if !loss::depends_on_state(asked.method)
             || self.app.telling.has(self.session.id(), server, generation)
@@ -173,7 +173,7 @@ impl SessionLink {
         let (runtime, server) = (tokio::runtime::Handle::current(), self.server.clone());
         Box::new(move || {
             // Several calls may tell of one loss.
-            let known = session.record().has_told(server.name(), generation);
+            let known = session.record().is_loss_acknowledged(server.name(), generation);
             let first = app.telling.begin(session.id(), server.name(), generation);
             if first && !known {
                 let (reason, detail) =
@@ -189,7 +189,7 @@ impl SessionLink {
                     if let Some(next) = &next {
                         next.note(record, server.name());
                     }
-                    record.tell(server.name(), generation);
+                    record.acknowledge_loss(server.name(), generation);
                 });
                 let _ = noted.await;
                 app.telling.end(session.id(), server.name(), generation);

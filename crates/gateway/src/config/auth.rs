@@ -4,7 +4,7 @@ use std::{net::Ipv4Addr, os::unix::fs::MetadataExt as _, time::Duration};
 
 use http::HeaderName;
 use serde_json::{Map, Value};
-use stayput_config::{For, Problem, Read, Spot, Table, keys as common};
+use stayput_config::{ClaimFilter, ConfigObject, ConfigValue, Problem, ReadResult, keys as common};
 use stayput_upstream::http::Target;
 
 use super::keys;
@@ -20,7 +20,7 @@ pub(crate) struct Auth {
     pub(crate) jwt: Option<JwtRules>,
     pub(crate) proxy: Option<Proxy>,
     /// Who runs the gateway, by its claims; nobody, if none are named.
-    pub(crate) admin: For,
+    pub(crate) admin: ClaimFilter,
 }
 
 /// Which tokens of an issuer are good.
@@ -41,16 +41,16 @@ impl Auth {
 }
 
 /// Where nobody is asked who they are, no server can be for some of them.
-pub(super) fn nobody_is_meant(file: &Table<'_>) -> Read<()> {
+pub(super) fn nobody_is_meant(file: &ConfigObject<'_>) -> ReadResult<()> {
     for list in common::SERVERS.into_iter().filter_map(|key| file.get(key)) {
-        for member in list.table()?.iter() {
+        for member in list.object()?.iter() {
             // An entry that is switched off need not even be an object of ours.
-            let own = member.value.table().ok();
-            let own = own.as_ref().and_then(|entry| entry.get(common::STAYPUT)?.table().ok());
+            let own = member.value.object().ok();
+            let own = own.as_ref().and_then(|entry| entry.get(common::STAYPUT)?.object().ok());
             if let Some(whom) = own.as_ref().and_then(|own| own.get("for")) {
                 let sentence = "nobody is asked who they are, so it would be for nobody; add \"auth\" to \
                                 the \"stayput\" object at the top of the file, or remove \"for\"";
-                return Err(whom.wrong(Problem::Other(sentence.to_owned())));
+                return Err(whom.error(Problem::Other(sentence.to_owned())));
             }
         }
     }
@@ -58,40 +58,40 @@ pub(super) fn nobody_is_meant(file: &Table<'_>) -> Read<()> {
 }
 
 /// The URL under which clients know the gateway, without a slash at its end.
-pub(super) fn public_url(spot: &Spot<'_>) -> Read<String> {
+pub(super) fn public_url(spot: &ConfigValue<'_>) -> ReadResult<String> {
     let text = spot.text()?;
     secure(spot, &text)?;
     Ok(text.trim_end_matches('/').to_owned())
 }
 
 /// Reads `auth`. Tokens of an issuer are made for `public_url` if nothing else is said.
-pub(super) fn auth(spot: &Spot<'_>, public_url: Option<&str>) -> Read<Auth> {
-    let table = spot.known(keys::AUTH)?;
+pub(super) fn auth(spot: &ConfigValue<'_>, public_url: Option<&str>) -> ReadResult<Auth> {
+    let table = spot.object_with_keys(keys::AUTH)?;
     let mut known = Tokens::default();
     table.read("tokens", |spot| tokens(spot, &mut known))?;
     table.read("tokens_file", |spot| tokens_file(spot, &mut known))?;
     let jwt = table.read("jwt", |spot| jwt(spot, public_url))?;
-    let admin = table.read("admin", For::read)?.unwrap_or_default();
+    let admin = table.read("admin", ClaimFilter::read)?.unwrap_or_default();
     let auth = Auth { tokens: known, jwt, proxy: table.read("proxy", proxy)?, admin };
     if auth.is_none() {
         let sentence =
             "nobody could come in; add \"tokens\", \"jwt\" or \"proxy\", or remove \"auth\"";
-        return Err(spot.wrong(Problem::Other(sentence.to_owned())));
+        return Err(spot.error(Problem::Other(sentence.to_owned())));
     }
     Ok(auth)
 }
 
 /// Tokens by the names of those who have them: a hash, or a hash and more.
-fn tokens(spot: &Spot<'_>, known: &mut Tokens) -> Read<()> {
-    for member in spot.table()?.iter() {
+fn tokens(spot: &ConfigValue<'_>, known: &mut Tokens) -> ReadResult<()> {
+    for member in spot.object()?.iter() {
         let value = &member.value;
         let (hash, bearer) = if value.is_object() {
-            let table = value.known(keys::TOKEN)?;
-            let hash = table.read("hash", Spot::text)?;
+            let table = value.object_with_keys(keys::TOKEN)?;
+            let hash = table.read("hash", ConfigValue::text)?;
             let expected = "an object with \"hash\"";
-            let hash = hash.ok_or_else(|| value.wrong(Problem::Form { expected }))?;
+            let hash = hash.ok_or_else(|| value.error(Problem::Form { expected }))?;
             let claims = table.read("claims", claims)?.unwrap_or_default();
-            let admin = table.read("admin", Spot::boolean)?.unwrap_or_default();
+            let admin = table.read("admin", ConfigValue::boolean)?.unwrap_or_default();
             (hash, Bearer { claims, admin })
         } else {
             (value.text()?, Bearer::default())
@@ -102,14 +102,14 @@ fn tokens(spot: &Spot<'_>, known: &mut Tokens) -> Read<()> {
 }
 
 /// A file with a name and a hash in each line.
-fn tokens_file(spot: &Spot<'_>, known: &mut Tokens) -> Read<()> {
-    let path = spot.around.file(&spot.text()?).map_err(|problem| spot.wrong(problem))?;
-    let unreadable = |error: std::io::Error| spot.wrong(Problem::Unreadable(error.kind()));
+fn tokens_file(spot: &ConfigValue<'_>, known: &mut Tokens) -> ReadResult<()> {
+    let path = spot.context.file(&spot.text()?).map_err(|problem| spot.error(problem))?;
+    let unreadable = |error: std::io::Error| spot.error(Problem::Unreadable(error.kind()));
     let file = std::fs::File::open(path).map_err(unreadable)?;
     if file.metadata().map_err(unreadable)?.mode() & 0o022 != 0 {
         let sentence = "the file can be changed by others than its owner, who could let themselves in; run \
                         chmod go-w on it";
-        return Err(spot.wrong(Problem::Other(sentence.to_owned())));
+        return Err(spot.error(Problem::Other(sentence.to_owned())));
     }
     let text = std::io::read_to_string(file).map_err(unreadable)?;
     for (number, line) in (1..).zip(text.lines()) {
@@ -120,7 +120,7 @@ fn tokens_file(spot: &Spot<'_>, known: &mut Tokens) -> Read<()> {
         let pair = line.rsplit_once(char::is_whitespace).map(|(name, hash)| (name.trim(), hash));
         let pair = pair.ok_or_else(|| {
             let sentence = format!("line {number} of the file is not a name and a hash");
-            spot.wrong(Problem::Other(sentence))
+            spot.error(Problem::Other(sentence))
         })?;
         insert(spot, known, pair, Bearer::default())?;
     }
@@ -128,14 +128,14 @@ fn tokens_file(spot: &Spot<'_>, known: &mut Tokens) -> Read<()> {
 }
 
 fn insert(
-    spot: &Spot<'_>,
+    spot: &ConfigValue<'_>,
     known: &mut Tokens,
     (name, hash): (&str, &str),
     bearer: Bearer,
-) -> Read<()> {
+) -> ReadResult<()> {
     let hash: TokenHash =
-        hash.parse().map_err(|expected| spot.wrong(Problem::Form { expected }))?;
-    let other = |sentence: String| spot.wrong(Problem::Other(sentence));
+        hash.parse().map_err(|expected| spot.error(Problem::Form { expected }))?;
+    let other = |sentence: String| spot.error(Problem::Other(sentence));
     match known.insert(name, hash, bearer) {
         Ok(true) => Ok(()),
         Ok(false) => Err(other(format!("the token of {name:?} is also somebody else's"))),
@@ -143,19 +143,19 @@ fn insert(
     }
 }
 
-fn claims(spot: &Spot<'_>) -> Read<Claims> {
-    let read = |spot: &Spot<'_>| -> Read<Value> {
+fn claims(spot: &ConfigValue<'_>) -> ReadResult<Claims> {
+    let read = |spot: &ConfigValue<'_>| -> ReadResult<Value> {
         serde_json::from_str(spot.as_str())
-            .map_err(|_| spot.wrong(Problem::Form { expected: "a value of JSON" }))
+            .map_err(|_| spot.error(Problem::Form { expected: "a value of JSON" }))
     };
-    let table = spot.table()?;
+    let table = spot.object()?;
     let pairs = table.iter().map(|member| Ok((member.name.to_string(), read(&member.value)?)));
-    Ok(Claims(pairs.collect::<Read<Map<String, Value>>>()?))
+    Ok(Claims(pairs.collect::<ReadResult<Map<String, Value>>>()?))
 }
 
-fn jwt(spot: &Spot<'_>, public_url: Option<&str>) -> Read<JwtRules> {
-    let table = spot.known(keys::JWT)?;
-    let missing = |expected| spot.wrong(Problem::Form { expected });
+fn jwt(spot: &ConfigValue<'_>, public_url: Option<&str>) -> ReadResult<JwtRules> {
+    let table = spot.object_with_keys(keys::JWT)?;
+    let missing = |expected| spot.error(Problem::Form { expected });
     let issuer = table.read("issuer", |spot| {
         let text = spot.text()?;
         secure(spot, &text).map(|_| text)
@@ -176,16 +176,16 @@ fn jwt(spot: &Spot<'_>, public_url: Option<&str>) -> Read<JwtRules> {
     })?;
     Ok(JwtRules {
         keys: keys.unwrap_or_else(|| KeySource::Issuer(issuer.clone())),
-        subject: table.read("subject", Spot::text)?.unwrap_or_else(|| "sub".to_owned()),
-        leeway: table.read("leeway", Spot::duration)?.unwrap_or(LEEWAY),
+        subject: table.read("subject", ConfigValue::text)?.unwrap_or_else(|| "sub".to_owned()),
+        leeway: table.read("leeway", ConfigValue::duration)?.unwrap_or(LEEWAY),
         issuer,
         audiences,
     })
 }
 
 /// A URL that nobody on the way can answer for. On this machine there is nobody on the way.
-fn secure(spot: &Spot<'_>, text: &str) -> Read<Target> {
-    let wrong = |sentence: String| spot.wrong(Problem::Other(sentence));
+fn secure(spot: &ConfigValue<'_>, text: &str) -> ReadResult<Target> {
+    let wrong = |sentence: String| spot.error(Problem::Other(sentence));
     let url = Target::parse(text).map_err(|error| wrong(error.to_string()))?;
     let local = ["http://127.0.0.1", "http://localhost", "http://[::1]"];
     let is_local = local.iter().any(|start| {
@@ -199,21 +199,21 @@ fn secure(spot: &Spot<'_>, text: &str) -> Read<Target> {
     Err(wrong("this must be https: what comes over http can be anybody's".to_owned()))
 }
 
-fn proxy(spot: &Spot<'_>) -> Read<Proxy> {
-    let table = spot.known(keys::PROXY)?;
+fn proxy(spot: &ConfigValue<'_>) -> ReadResult<Proxy> {
+    let table = spot.object_with_keys(keys::PROXY)?;
     let header = table.read("header", |spot| {
         let expected = "the name of a header such as \"X-Forwarded-User\"";
         let name: Result<HeaderName, _> = spot.text()?.parse();
-        name.map_err(|_| spot.wrong(Problem::Form { expected }))
+        name.map_err(|_| spot.error(Problem::Form { expected }))
     })?;
     let expected = "an object with \"header\"";
-    let header = header.ok_or_else(|| spot.wrong(Problem::Form { expected }))?;
+    let header = header.ok_or_else(|| spot.error(Problem::Form { expected }))?;
     let from = table.read("from", |spot| {
-        let read = |spot: &Spot<'_>| -> Read<Network> {
+        let read = |spot: &ConfigValue<'_>| -> ReadResult<Network> {
             let parsed = spot.text()?.parse();
-            parsed.map_err(|expected| spot.wrong(Problem::Form { expected }))
+            parsed.map_err(|expected| spot.error(Problem::Form { expected }))
         };
-        spot.list()?.iter().map(read).collect::<Read<Vec<_>>>()
+        spot.list()?.iter().map(read).collect::<ReadResult<Vec<_>>>()
     })?;
     let here = || vec![Network::host(Ipv4Addr::LOCALHOST.into())];
     Ok(Proxy { header, from: from.unwrap_or_else(here) })

@@ -76,7 +76,7 @@ impl Definition {
     /// # Errors
     /// [`ConfigError`] says where what is wrong.
     pub(crate) fn config(&self) -> Result<Config, ConfigError> {
-        let environment = Environment::given(self.variables.clone(), self.cwd.clone());
+        let environment = Environment::from_client(self.variables.clone(), self.cwd.clone());
         let text = self.text.as_deref().unwrap_or(r#"{"mcpServers": {}}"#);
         let mut config = Config::parse(text, &self.origin, environment)?;
         if let Some(store) = &self.store {

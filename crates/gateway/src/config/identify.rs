@@ -1,7 +1,7 @@
 //! How requests are told apart: `identify`, `hints`, `unidentified` and `session_tools`.
 
 use http::HeaderName;
-use stayput_config::{Problem, Read, Spot, Table};
+use stayput_config::{ConfigObject, ConfigValue, Problem, ReadResult};
 
 use super::keys;
 
@@ -112,7 +112,7 @@ const SESSION_TOOLS: [(&str, SessionTools); 3] =
     [("basic", SessionTools::Basic), ("all", SessionTools::All), ("off", SessionTools::Off)];
 
 impl Identify {
-    pub(super) fn read(table: &Table<'_>) -> Read<Self> {
+    pub(super) fn read(table: &ConfigObject<'_>) -> ReadResult<Self> {
         let policy = table.read("unidentified", |it| it.choice(&UNIDENTIFIED))?;
         let tools = table.read("session_tools", |it| it.choice(&SESSION_TOOLS))?;
         Ok(Self {
@@ -124,10 +124,10 @@ impl Identify {
     }
 }
 
-fn carriers(spot: &Spot<'_>) -> Read<Carriers> {
-    let table = spot.known(keys::IDENTIFY)?;
+fn carriers(spot: &ConfigValue<'_>) -> ReadResult<Carriers> {
+    let table = spot.object_with_keys(keys::IDENTIFY)?;
     let own = Carriers::default();
-    let on = |name, own| Ok(table.read(name, Spot::boolean)?.unwrap_or(own));
+    let on = |name, own| Ok(table.read(name, ConfigValue::boolean)?.unwrap_or(own));
     Ok(Carriers {
         argument: on("argument", own.argument)?,
         meta: on("meta", own.meta)?,
@@ -139,12 +139,12 @@ fn carriers(spot: &Spot<'_>) -> Read<Carriers> {
     })
 }
 
-fn also(spot: &Spot<'_>) -> Read<Vec<CustomSource>> {
+fn also(spot: &ConfigValue<'_>) -> ReadResult<Vec<CustomSource>> {
     let expected =
         "\"header:NAME\", \"meta:NAME\" or \"claim:NAME\", with a name of at most 64 characters";
-    let one = |spot: &Spot<'_>| {
+    let one = |spot: &ConfigValue<'_>| {
         let text = spot.text()?;
-        let wrong = || spot.wrong(Problem::Form { expected });
+        let wrong = || spot.error(Problem::Form { expected });
         let (kind, name) = text.split_once(':').ok_or_else(wrong)?;
         let printable = name.chars().all(|letter| !letter.is_control());
         if name.is_empty() || name.len() > 64 || !printable {
@@ -160,7 +160,7 @@ fn also(spot: &Spot<'_>) -> Read<Vec<CustomSource>> {
     spot.list()?.iter().map(one).collect()
 }
 
-fn hints(spot: &Spot<'_>) -> Read<Hints> {
+fn hints(spot: &ConfigValue<'_>) -> ReadResult<Hints> {
     let known = HINTS.map(|hint| (hint, hint));
-    Ok(Hints(spot.list()?.iter().map(|it| it.choice(&known)).collect::<Read<_>>()?))
+    Ok(Hints(spot.list()?.iter().map(|it| it.choice(&known)).collect::<ReadResult<_>>()?))
 }

@@ -21,7 +21,9 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use stayput_config::{Around, Document, Problem, Read, Servers, Spot, Wrong, keys as common};
+use stayput_config::{
+    ConfigValue, Document, ExpandContext, Problem, ReadResult, Servers, ValueError, keys as common,
+};
 use stayput_core::Expiry;
 use stayput_stores::Address;
 use stayput_upstream::SealKey;
@@ -34,7 +36,7 @@ pub(crate) use self::{
 };
 use crate::observe::ObserveRules;
 pub(crate) use stayput_config::{
-    ConfigError, Configured, Environment, For, Handles, OnLoss, Tools,
+    ClaimFilter, ConfigError, Environment, Handles, OnLoss, ServerEntry, ToolFilter,
 };
 
 /// The JSON Schema of the file.
@@ -50,7 +52,7 @@ pub(crate) struct Config {
     /// The URL of the database for sessions. It can hold a password.
     pub(crate) store: String,
     /// The servers in the order of the file, without those that are disabled.
-    pub(crate) servers: Vec<Configured>,
+    pub(crate) servers: Vec<ServerEntry>,
     /// Web pages that may speak to the gateway, beside those of this machine.
     pub(crate) allowed_origins: Vec<String>,
     /// Names under which the gateway is reached, beside those of this machine.
@@ -117,25 +119,28 @@ impl Config {
     ) -> Result<(Self, Vec<(String, ConfigError)>), ConfigError> {
         let document = Document::load(path)?;
         let (config, unset) = document.read(|root| Self::read_with(root, true))?;
-        let told = |(name, wrong)| (name, document.error(wrong));
+        let told = |(name, wrong)| (name, document.locate(wrong));
         Ok((config, unset.into_iter().map(told).collect()))
     }
 
-    fn read(root: &Spot<'_>) -> Read<Self> {
+    fn read(root: &ConfigValue<'_>) -> ReadResult<Self> {
         Ok(Self::read_with(root, false)?.0)
     }
 
-    fn read_with(root: &Spot<'_>, forgiving: bool) -> Read<(Self, Vec<(String, Wrong)>)> {
-        let file = root.table()?;
+    fn read_with(
+        root: &ConfigValue<'_>,
+        forgiving: bool,
+    ) -> ReadResult<(Self, Vec<(String, ValueError)>)> {
+        let file = root.object()?;
         let (settings, wrong) = match file.read(common::STAYPUT, Settings::read) {
             Err(wrong) if forgiving && wrong.is_unset() => (Settings::default(), Some(wrong)),
             settings => (settings?.unwrap_or_default(), None),
         };
-        let Around { environment, folder } = root.around;
+        let ExpandContext { environment, folder } = root.context;
         let own = || settings::default_store(environment, folder);
-        let store = settings.store.or_else(own).ok_or_else(|| root.wrong(Problem::Folder))?;
-        let read = if forgiving { Servers::read_forgiving } else { Servers::read };
-        let Servers { found, warnings, mut unset, .. } = read(root, &file)?;
+        let store = settings.store.or_else(own).ok_or_else(|| root.error(Problem::Folder))?;
+        let read = if forgiving { Servers::read_skipping_unset } else { Servers::read };
+        let Servers { entries: found, warnings, mut unset, .. } = read(root, &file)?;
         if settings.auth.is_none() && wrong.is_none() {
             auth::nobody_is_meant(&file)?;
         }

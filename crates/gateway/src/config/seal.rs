@@ -1,30 +1,30 @@
 //! The keys under which secrets are kept: `seal`.
 
-use stayput_config::{Problem, Read, Spot};
+use stayput_config::{ConfigValue, Problem, ReadResult};
 use stayput_upstream::SealKey;
 
 /// What a key begins with that is in a file of its own.
 const FILE: &str = "file:";
 
 /// Reads `seal`: a key, or several of which the first seals and all open.
-pub(super) fn seal(spot: &Spot<'_>) -> Read<Vec<SealKey>> {
+pub(super) fn seal(spot: &ConfigValue<'_>) -> ReadResult<Vec<SealKey>> {
     let keys = if spot.is_array() { spot.list()? } else { vec![spot.clone()] };
     let expected = "a key, or a list of keys: \"file:PATH\" or \"${VARIABLE}\"";
     if keys.is_empty() {
-        return Err(spot.wrong(Problem::Form { expected }));
+        return Err(spot.error(Problem::Form { expected }));
     }
     keys.iter().map(key).collect()
 }
 
 /// A file must be for its owner alone; the digits themselves come from the environment.
-fn key(spot: &Spot<'_>) -> Read<SealKey> {
+fn key(spot: &ConfigValue<'_>) -> ReadResult<SealKey> {
     let text = spot.text()?;
     let key = match text.strip_prefix(FILE) {
         Some(path) => {
-            let path = spot.around.path(path).map_err(|problem| spot.wrong(problem))?;
+            let path = spot.context.path(path).map_err(|problem| spot.error(problem))?;
             SealKey::from_file(&path)
         }
         None => SealKey::from_hex(text.trim()),
     };
-    key.map_err(|error| spot.wrong(Problem::Other(error.to_string())))
+    key.map_err(|error| spot.error(Problem::Other(error.to_string())))
 }

@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use stayput_config::{Environment, Problem, Read, Spot, Table};
+use stayput_config::{ConfigObject, ConfigValue, Environment, Problem, ReadResult};
 use stayput_core::{Expiry, SessionLimits};
 use stayput_stores::{Address, AddressError};
 use stayput_upstream::{PerOwner, SealKey};
@@ -76,7 +76,7 @@ impl Default for Limits {
             sessions,
             calls: 256,
             pace: Pacing::default(),
-            body: Message::SIZE_LIMIT,
+            body: Message::MAX_BYTES,
             headers: 64 << 10,
             stall: Duration::from_secs(30),
             drain: None,
@@ -119,8 +119,8 @@ impl Default for Settings {
 }
 
 impl Settings {
-    pub(super) fn read(spot: &Spot<'_>) -> Read<Self> {
-        let table = spot.known(keys::FILE)?;
+    pub(super) fn read(spot: &ConfigValue<'_>) -> ReadResult<Self> {
+        let table = spot.object_with_keys(keys::FILE)?;
         let own = Self::default();
         let public_url = table.read("public_url", auth::public_url)?;
         let auth = table.read("auth", |spot| auth::auth(spot, public_url.as_deref()))?;
@@ -140,10 +140,10 @@ impl Settings {
     }
 }
 
-fn listen(spot: &Spot<'_>) -> Read<SocketAddr> {
+fn listen(spot: &ConfigValue<'_>) -> ReadResult<SocketAddr> {
     let text = spot.text()?;
     let expected = "an address with a port such as \"127.0.0.1:7337\"";
-    address(&text).ok_or_else(|| spot.wrong(Problem::Form { expected }))
+    address(&text).ok_or_else(|| spot.error(Problem::Form { expected }))
 }
 
 /// An address to listen on. Of all names `localhost` alone is known: it is the one that means the
@@ -155,14 +155,14 @@ pub(crate) fn address(text: &str) -> Option<SocketAddr> {
 
 /// The URL of a store. A file is looked for from the folder of the configuration on, because the
 /// gateway may be started from anywhere.
-fn store(spot: &Spot<'_>) -> Read<String> {
+fn store(spot: &ConfigValue<'_>) -> ReadResult<String> {
     let text = spot.text()?;
     let parsed: Result<_, AddressError> = text.parse();
-    let parsed = parsed.map_err(|error| spot.wrong(Problem::Other(error.to_string())))?;
+    let parsed = parsed.map_err(|error| spot.error(Problem::Other(error.to_string())))?;
     let Address::Sqlite(path) = parsed else { return Ok(text) };
     let path = path.to_str().unwrap_or_default();
-    let path = spot.around.path(path).map_err(|problem| spot.wrong(problem))?;
-    let path = path.to_str().ok_or_else(|| spot.wrong(Problem::Folder))?;
+    let path = spot.context.path(path).map_err(|problem| spot.error(problem))?;
+    let path = path.to_str().ok_or_else(|| spot.error(Problem::Folder))?;
     Ok(format!("sqlite:{path}"))
 }
 
@@ -176,14 +176,14 @@ pub(super) fn default_store(environment: &Environment, folder: &std::path::Path)
 }
 
 fn texts(
-    table: &Table<'_>,
+    table: &ConfigObject<'_>,
     name: &str,
     check: fn(&str) -> Result<(), &'static str>,
-) -> Read<Vec<String>> {
+) -> ReadResult<Vec<String>> {
     let Some(spot) = table.get(name) else { return Ok(Vec::new()) };
-    let checked = |spot: &Spot<'_>| {
+    let checked = |spot: &ConfigValue<'_>| {
         let text = spot.text()?;
-        check(&text).map_err(|expected| spot.wrong(Problem::Form { expected }))?;
+        check(&text).map_err(|expected| spot.error(Problem::Form { expected }))?;
         Ok(text)
     };
     spot.list()?.iter().map(checked).collect()
@@ -205,34 +205,34 @@ fn host(text: &str) -> Result<(), &'static str> {
     Ok(())
 }
 
-fn expiry(spot: &Spot<'_>) -> Read<Expiry> {
-    let table = spot.known(keys::EXPIRY)?;
+fn expiry(spot: &ConfigValue<'_>) -> ReadResult<Expiry> {
+    let table = spot.object_with_keys(keys::EXPIRY)?;
     let own = Expiry::default();
     Ok(Expiry {
-        idle: table.read("idle", Spot::lifetime)?.unwrap_or(own.idle),
-        absolute: table.read("absolute", Spot::lifetime)?.unwrap_or(own.absolute),
+        idle: table.read("idle", ConfigValue::lifetime)?.unwrap_or(own.idle),
+        absolute: table.read("absolute", ConfigValue::lifetime)?.unwrap_or(own.absolute),
     })
 }
 
-fn limits(spot: &Spot<'_>) -> Read<Limits> {
-    let table = spot.known(keys::LIMITS)?;
+fn limits(spot: &ConfigValue<'_>) -> ReadResult<Limits> {
+    let table = spot.object_with_keys(keys::LIMITS)?;
     let own = Limits::default();
     let (per_owner, pace) = table.read("per_owner", per_owner)?.unwrap_or_default();
     let links = stayput_upstream::Limits {
-        processes: table.read("processes", Spot::count)?.unwrap_or(own.links.processes),
-        links: table.read("links", Spot::count)?.unwrap_or(own.links.links),
-        memory: table.read("memory", Spot::bytes)?,
+        processes: table.read("processes", ConfigValue::count)?.unwrap_or(own.links.processes),
+        links: table.read("links", ConfigValue::count)?.unwrap_or(own.links.links),
+        memory: table.read("memory", ConfigValue::bytes)?,
         per_owner,
-        wait: table.read("wait", Spot::duration)?.unwrap_or(own.links.wait),
+        wait: table.read("wait", ConfigValue::duration)?.unwrap_or(own.links.wait),
     };
-    let per_owner = table.read("sessions_per_owner", Spot::some)?;
+    let per_owner = table.read("sessions_per_owner", ConfigValue::positive)?;
     let sessions =
         SessionLimits { per_owner: per_owner.unwrap_or(own.sessions.per_owner), ..own.sessions };
-    let size = |name: &str, own: usize| -> Read<usize> {
-        let size = table.read(name, Spot::bytes)?;
+    let size = |name: &str, own: usize| -> ReadResult<usize> {
+        let size = table.read(name, ConfigValue::bytes)?;
         Ok(size.map_or(own, |size| usize::try_from(size).unwrap_or(usize::MAX)))
     };
-    let calls = table.read("calls_per_session", Spot::some)?;
+    let calls = table.read("calls_per_session", ConfigValue::positive)?;
     Ok(Limits {
         links,
         sessions,
@@ -241,35 +241,35 @@ fn limits(spot: &Spot<'_>) -> Read<Limits> {
         body: size("body", own.body)?,
         headers: table.read("headers", headers)?.unwrap_or(own.headers),
         stall: table.read("stall", stall)?.unwrap_or(own.stall),
-        drain: table.read("drain", Spot::duration)?,
-        sockets: table.read("sockets", Spot::some)?.unwrap_or(own.sockets),
+        drain: table.read("drain", ConfigValue::duration)?,
+        sockets: table.read("sockets", ConfigValue::positive)?.unwrap_or(own.sockets),
     })
 }
 
 /// Less is no room for what clients send always, and no buffer to read it in.
-fn headers(spot: &Spot<'_>) -> Read<usize> {
+fn headers(spot: &ConfigValue<'_>) -> ReadResult<usize> {
     let size = spot.bytes()?;
     let size = usize::try_from(size).ok().filter(|size| (8 << 10..=1 << 20).contains(size));
     let expected = "an amount from \"8KiB\" to \"1MiB\"";
-    size.ok_or_else(|| spot.wrong(Problem::Form { expected }))
+    size.ok_or_else(|| spot.error(Problem::Form { expected }))
 }
 
-fn stall(spot: &Spot<'_>) -> Read<Duration> {
+fn stall(spot: &ConfigValue<'_>) -> ReadResult<Duration> {
     let span = spot.duration()?;
     let expected = "a time of a second or more, such as \"30s\"";
     let enough = span >= Duration::from_secs(1);
-    if enough { Ok(span) } else { Err(spot.wrong(Problem::Form { expected })) }
+    if enough { Ok(span) } else { Err(spot.error(Problem::Form { expected })) }
 }
 
-fn per_owner(spot: &Spot<'_>) -> Read<(PerOwner, Pacing)> {
-    let table = spot.known(keys::PER_OWNER)?;
+fn per_owner(spot: &ConfigValue<'_>) -> ReadResult<(PerOwner, Pacing)> {
+    let table = spot.object_with_keys(keys::PER_OWNER)?;
     let own = PerOwner::default();
     let limits = PerOwner {
-        processes: table.read("processes", Spot::count)?.unwrap_or(own.processes),
-        links: table.read("links", Spot::count)?.unwrap_or(own.links),
+        processes: table.read("processes", ConfigValue::count)?.unwrap_or(own.processes),
+        links: table.read("links", ConfigValue::count)?.unwrap_or(own.links),
     };
     let pace = table.read("requests_per_second", |spot| match spot.is_number() {
-        true => spot.some().map(Pacing::Limit),
+        true => spot.positive().map(Pacing::Limit),
         false => spot.choice(&[("unlimited", Pacing::Unlimited)]),
     })?;
     Ok((limits, pace.unwrap_or_default()))

@@ -1,38 +1,41 @@
 //! Who is told of every call: `audit` and `otlp`.
 
 use http::{HeaderName, HeaderValue};
-use stayput_config::{Problem, Read, Spot, Table};
+use stayput_config::{ConfigObject, ConfigValue, Problem, ReadResult};
 use stayput_upstream::http::Target;
 
 use super::keys;
 use crate::observe::{AuditRules, AuditTo, ObserveRules, SpansRules};
 
 /// Reads both.
-pub(super) fn watch(table: &Table<'_>) -> Read<ObserveRules> {
+pub(super) fn watch(table: &ConfigObject<'_>) -> ReadResult<ObserveRules> {
     Ok(ObserveRules { audit: table.read("audit", audit)?, spans: table.read("otlp", otlp)? })
 }
 
-fn audit(spot: &Spot<'_>) -> Read<AuditRules> {
-    let table = spot.known(keys::AUDIT)?;
+fn audit(spot: &ConfigValue<'_>) -> ReadResult<AuditRules> {
+    let table = spot.object_with_keys(keys::AUDIT)?;
     let to = table.read("to", |spot| {
         let text = spot.text()?;
         if text == "stderr" {
             return Ok(AuditTo::Stderr);
         }
-        let path = spot.around.path(&text).map_err(|problem| spot.wrong(problem))?;
+        let path = spot.context.path(&text).map_err(|problem| spot.error(problem))?;
         Ok(AuditTo::File(path))
     })?;
     let expected = "an object with \"to\": a file, or \"stderr\"";
-    let to = to.ok_or_else(|| spot.wrong(Problem::Form { expected }))?;
-    Ok(AuditRules { to, arguments: table.read("arguments", Spot::boolean)?.unwrap_or_default() })
+    let to = to.ok_or_else(|| spot.error(Problem::Form { expected }))?;
+    Ok(AuditRules {
+        to,
+        arguments: table.read("arguments", ConfigValue::boolean)?.unwrap_or_default(),
+    })
 }
 
-fn otlp(spot: &Spot<'_>) -> Read<SpansRules> {
-    let table = spot.known(keys::OTLP)?;
+fn otlp(spot: &ConfigValue<'_>) -> ReadResult<SpansRules> {
+    let table = spot.object_with_keys(keys::OTLP)?;
     let url = table.read("url", |spot| {
         let text = spot.text()?;
         let wrong = |error: stayput_upstream::http::TargetError| {
-            spot.wrong(Problem::Other(error.to_string()))
+            spot.error(Problem::Other(error.to_string()))
         };
         let url = Target::parse(&text).map_err(wrong)?;
         // A collector is known by its address; the path is that of the specification.
@@ -43,18 +46,18 @@ fn otlp(spot: &Spot<'_>) -> Read<SpansRules> {
         }
     })?;
     let expected = "an object with \"url\", such as \"http://127.0.0.1:4318\"";
-    let url = url.ok_or_else(|| spot.wrong(Problem::Form { expected }))?;
+    let url = url.ok_or_else(|| spot.error(Problem::Form { expected }))?;
     let headers = table.read("headers", headers)?.unwrap_or_default();
     Ok(SpansRules { url, headers })
 }
 
-fn headers(spot: &Spot<'_>) -> Read<Vec<(HeaderName, HeaderValue)>> {
-    let read = |name: &str, value: &Spot<'_>| -> Read<(HeaderName, HeaderValue)> {
-        let form = |expected| value.wrong(Problem::Form { expected });
+fn headers(spot: &ConfigValue<'_>) -> ReadResult<Vec<(HeaderName, HeaderValue)>> {
+    let read = |name: &str, value: &ConfigValue<'_>| -> ReadResult<(HeaderName, HeaderValue)> {
+        let form = |expected| value.error(Problem::Form { expected });
         let name: HeaderName = name.parse().map_err(|_| form("a header with a name"))?;
         let mut text = HeaderValue::from_str(&value.text()?).map_err(|_| form("a line of text"))?;
         text.set_sensitive(true);
         Ok((name, text))
     };
-    spot.table()?.iter().map(|member| read(&member.name, &member.value)).collect()
+    spot.object()?.iter().map(|member| read(&member.name, &member.value)).collect()
 }

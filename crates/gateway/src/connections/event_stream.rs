@@ -11,7 +11,7 @@ use std::{
 
 use bytes::Bytes;
 use hyper::body::{Body, Frame};
-use stayput_core::{EventIds, InUse, Topic};
+use stayput_core::{ActiveSession, EventIds, Topic};
 use stayput_wire::sse;
 use tokio::sync::Notify;
 
@@ -53,7 +53,7 @@ struct State {
     reader: u64,
     reading: bool,
     /// While somebody reads, this session does not idle.
-    kept: Option<InUse>,
+    kept: Option<ActiveSession>,
     waker: Option<Waker>,
     /// It is read once: what was read is not kept, and what was not is never dropped.
     once: bool,
@@ -228,7 +228,7 @@ impl EventStream {
     }
 
     /// Whoever reads keeps this session in use from now on, if any was kept so far.
-    pub(crate) fn keep(&self, session: InUse) {
+    pub(crate) fn keep(&self, session: ActiveSession) {
         let mut state = self.state();
         let kept = state.kept.is_some() && state.reading;
         let before = if kept { state.kept.replace(session) } else { Some(session) };
@@ -315,7 +315,7 @@ impl Manner {
 
 impl StreamReader {
     /// Keeps a session in use for as long as somebody reads.
-    pub(crate) fn keeping(self, session: Option<InUse>) -> Self {
+    pub(crate) fn keeping(self, session: Option<ActiveSession>) -> Self {
         let before = std::mem::replace(&mut self.stream.state().kept, session);
         drop(before);
         self

@@ -9,7 +9,7 @@ use std::{
     },
 };
 
-use stayput_core::{Handle, HandleHash, InUse};
+use stayput_core::{ActiveSession, Handle, HandleHash};
 
 use crate::{
     auth::Principal,
@@ -72,7 +72,7 @@ pub(crate) enum Progress {
         name: Handle,
         connection: Arc<Connection>,
         /// While the stream is open, the session does not idle.
-        kept: Option<InUse>,
+        kept: Option<ActiveSession>,
     },
     HungUp,
 }

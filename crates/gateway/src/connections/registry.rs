@@ -9,7 +9,8 @@ use std::{
 };
 
 use bytes::Bytes;
-use stayput_core::{BuildQuick, HandleHash, Owner, SessionId};
+use rustc_hash::FxBuildHasher;
+use stayput_core::{HandleHash, Owner, SessionId};
 use tokio::time::Instant;
 
 use crate::{
@@ -22,7 +23,7 @@ const OF_SESSION: usize = 64;
 
 /// The connections that are known here. Others may be known to the store.
 #[derive(Default)]
-pub(crate) struct Connections(RwLock<HashSet<Known, BuildQuick>>);
+pub(crate) struct Connections(RwLock<HashSet<Known, FxBuildHasher>>);
 
 /// A connection by what it is found by. That lies in the connection itself, which whoever finds it reads anyway: the
 /// table of very many is then so small that it stays at hand.
@@ -55,11 +56,11 @@ impl Connections {
         Some(found)
     }
 
-    fn read(&self) -> RwLockReadGuard<'_, HashSet<Known, BuildQuick>> {
+    fn read(&self) -> RwLockReadGuard<'_, HashSet<Known, FxBuildHasher>> {
         self.0.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn write(&self) -> RwLockWriteGuard<'_, HashSet<Known, BuildQuick>> {
+    fn write(&self) -> RwLockWriteGuard<'_, HashSet<Known, FxBuildHasher>> {
         self.0.write().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use stayput_core::{OpenError, Record, Session, Wish};
+use stayput_core::{OpenOptions, Record, Session, SessionOpenError};
 
 use super::{FoundSession, RequestContext, cookie, open, refusal::Refusal};
 use crate::{connections::connection::Connection, state::AppState};
@@ -36,14 +36,16 @@ async fn looked_up(
     claim: &RequestContext<'_>,
     connection: &Arc<Connection>,
 ) -> Result<FoundSession, Refusal> {
-    let failed = |error: OpenError| Refusal::of(&error, "Begin anew with `initialize`.");
+    let failed = |error: SessionOpenError| Refusal::of(&error, "Begin anew with `initialize`.");
     match app.session(&connection.owner, connection.default_session()).await {
         Ok(session) => {
             connection.went_to(session.session());
             Ok(FoundSession::kept(session))
         }
         // Somebody else ended it, on another connection: this one still is one.
-        Err(OpenError::Over(over)) => succeed(app, claim, connection, &over).await.map_err(failed),
+        Err(SessionOpenError::Ended(over)) => {
+            succeed(app, claim, connection, &over).await.map_err(failed)
+        }
         Err(error) => Err(failed(error)),
     }
 }
@@ -55,11 +57,11 @@ async fn succeed(
     claim: &RequestContext<'_>,
     connection: &Arc<Connection>,
     over: &Record,
-) -> Result<FoundSession, OpenError> {
+) -> Result<FoundSession, SessionOpenError> {
     let session = match &over.key {
         Some(key) => open::keyed(app, claim, over.agent.clone(), key.clone()).await?.session,
         None => {
-            let session = app.sessions.open(&Wish::new(claim.owner.clone())).await?.session;
+            let session = app.sessions.open(&OpenOptions::new(claim.owner.clone())).await?.session;
             let lost = |record: &mut Record| record.generation = over.generation.next();
             app.sessions.change(&session, lost).await?;
             session
@@ -92,13 +94,13 @@ pub(crate) async fn lead(
     app: &Arc<AppState>,
     claim: &RequestContext<'_>,
     session: &Session,
-) -> Result<(), OpenError> {
+) -> Result<(), SessionOpenError> {
     let Some(connection) = claim.connection else { return Ok(()) };
     app.sessions.connect(session, connection.name(), &connection.to_bytes()).await?;
     connection.lead(session.id());
     // Who listens keeps the session that is meant from idling, and not the one before.
     if let Some(ear) = connection.ear()
-        && let Ok(session) = app.sessions.by_id(&connection.owner, session.id()).await
+        && let Ok(session) = app.sessions.find_by_id(&connection.owner, session.id()).await
     {
         ear.keep(session);
     }

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use http::{HeaderMap, HeaderValue, header};
-use stayput_core::{EndReason, Handle, OpenError, Opened, Session, Wish};
+use stayput_core::{EndReason, Handle, OpenOptions, OpenedSession, Session, SessionOpenError};
 use stayput_wire::header as mcp;
 
 use super::{FoundSession, RequestContext, refusal::Refusal};
@@ -37,19 +37,19 @@ pub(super) async fn session(
     app: &Arc<AppState>,
     claim: &RequestContext<'_>,
 ) -> Result<FoundSession, Refusal> {
-    let failed = |error: OpenError| Refusal::of(&error, "Try again: you get a new session.");
+    let failed = |error: SessionOpenError| Refusal::of(&error, "Try again: you get a new session.");
     let Some(said) = read(claim.headers) else {
         // Who does not bring it back costs little.
-        let wish = Wish::new(claim.owner.clone()).provisional();
+        let wish = OpenOptions::new(claim.owner.clone()).provisional();
         let opened = app.open(&wish, claim.label()).await;
-        let Opened { session, origin } = opened.map_err(failed)?;
+        let OpenedSession { session, origin } = opened.map_err(failed)?;
         return Ok(FoundSession { session, origin, handle: None });
     };
-    let handle: Handle = said.parse().map_err(|_| failed(OpenError::Unknown))?;
-    let found = app.patiently(|| app.sessions.by_handle(claim.owner, &handle)).await;
+    let handle: Handle = said.parse().map_err(|_| failed(SessionOpenError::Unknown))?;
+    let found = app.patiently(|| app.sessions.find_by_handle(claim.owner, &handle)).await;
     let found = match found {
         // As for a connection: it begins anew, and the loss is told.
-        Err(OpenError::Over(over))
+        Err(SessionOpenError::Ended(over))
             if over.ended.is_none_or(|it| it.reason != EndReason::Closed) =>
         {
             app.session(claim.owner, over.id).await
@@ -73,7 +73,7 @@ pub(crate) async fn given(
     let known = read(headers).and_then(|said| said.parse::<Handle>().ok());
     let known = match known {
         Some(handle) => {
-            let led = app.sessions.by_handle(session.owner(), &handle).await;
+            let led = app.sessions.find_by_handle(session.owner(), &handle).await;
             led.ok().filter(|led| led.id() == session.id()).map(|_| handle)
         }
         None => None,

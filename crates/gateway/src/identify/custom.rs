@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use http::HeaderMap;
-use stayput_core::{Name, NoName, conversation};
+use stayput_core::{InvalidName, Name, conversation_key};
 use stayput_wire::Raw;
 
 use super::{
@@ -17,7 +17,7 @@ pub(super) fn read<'a>(
     place: &'a CustomSource,
     (headers, claims): (&'a HeaderMap, &'a Claims),
     members: &'a [Member<'_>],
-) -> Vec<(String, Result<Name, NoName>)> {
+) -> Vec<(String, Result<Name, InvalidName>)> {
     match place {
         CustomSource::Header(header) => {
             let texts = header::values(headers, header).filter_map(Result::ok);
@@ -44,9 +44,10 @@ fn named<'a>(
     source: &str,
     key: &str,
     ids: impl Iterator<Item = &'a str>,
-) -> Vec<(String, Result<Name, NoName>)> {
-    let own = |id: &str| conversation(source, &format!("{key}:{id}")).map(|it| Ok(Name::Key(it)));
-    let read = |id: &str| if id.is_empty() { None } else { Name::read(id).or_else(|| own(id)) };
+) -> Vec<(String, Result<Name, InvalidName>)> {
+    let own =
+        |id: &str| conversation_key(source, &format!("{key}:{id}")).map(|it| Ok(Name::Key(it)));
+    let read = |id: &str| if id.is_empty() { None } else { Name::parse(id).or_else(|| own(id)) };
     ids.filter_map(read).map(|name| (place.to_owned(), name)).collect()
 }
 

@@ -2,7 +2,7 @@
 
 use std::{borrow::Cow, sync::Arc};
 
-use stayput_core::{Agent, Name, NoName, SessionId};
+use stayput_core::{Agent, InvalidName, Name, SessionId};
 use stayput_wire::{Message, meta as keys};
 
 use super::{
@@ -133,7 +133,7 @@ impl Explicit {
         if argument::is_empty(said) {
             // Models fill in what they have nothing for. No tool of this server asked for it.
             self.argument = Some(argument);
-        } else if let Some(name) = said.text().as_deref().and_then(Name::read) {
+        } else if let Some(name) = said.text().as_deref().and_then(Name::parse) {
             self.argument = Some(argument);
             self.add(argument::place(argument).into(), name)?;
         }
@@ -141,15 +141,19 @@ impl Explicit {
     }
 
     fn must_name(&mut self, place: &'static str, text: Option<&str>) -> Result<(), Refusal> {
-        let Some(name) = text.and_then(Name::read) else {
+        let Some(name) = text.and_then(Name::parse) else {
             let sentence = "must be a session id (`sp_…`) as it was given out, or `key:` and a name of your choice";
             return Err(Refusal::caller(format!("Nothing was run: {place} {sentence}.")));
         };
         self.add(place.into(), name)
     }
 
-    fn add(&mut self, place: Cow<'static, str>, name: Result<Name, NoName>) -> Result<(), Refusal> {
-        let told = |no: NoName| Refusal::caller(format!("Nothing was run: {place} {no}."));
+    fn add(
+        &mut self,
+        place: Cow<'static, str>,
+        name: Result<Name, InvalidName>,
+    ) -> Result<(), Refusal> {
+        let told = |no: InvalidName| Refusal::caller(format!("Nothing was run: {place} {no}."));
         let name = name.map_err(told)?;
         self.said.push(Placed { name, place });
         Ok(())
@@ -197,7 +201,7 @@ pub(super) async fn one(
     let Some((first, others)) = said.split_first() else {
         return Err(Refusal::caller("Nothing names a session."));
     };
-    for other in others.iter().filter(|other| !other.name.is(&first.name)) {
+    for other in others.iter().filter(|other| !other.name.is_same(&first.name)) {
         let led = led_to(app, claim, &first.name).await;
         if led.is_none() || led != led_to(app, claim, &other.name).await {
             let (one, other) = (&first.place, &other.place);
@@ -212,8 +216,8 @@ pub(super) async fn one(
 /// The session that a name leads to, if there is one already.
 async fn led_to(app: &AppState, claim: &RequestContext<'_>, name: &Name) -> Option<SessionId> {
     let found = match name {
-        Name::Handle(handle) => app.sessions.by_handle(claim.owner, handle).await,
-        Name::Key(key) => app.sessions.by_key(claim.owner, &Agent::none(), key).await,
+        Name::Handle(handle) => app.sessions.find_by_handle(claim.owner, handle).await,
+        Name::Key(key) => app.sessions.find_by_key(claim.owner, &Agent::none(), key).await,
     };
     found.ok().map(|session| session.id())
 }

@@ -30,7 +30,7 @@ pub(super) fn read(hints: &Hints, members: &[Member<'_>]) -> Result<Option<Key>,
             Some((other, _)) => return Err(two(other, source)),
         }
     }
-    Ok(first.and_then(|(source, id)| stayput_core::conversation(source, &id)))
+    Ok(first.and_then(|(source, id)| stayput_core::conversation_key(source, &id)))
 }
 
 /// Every hint that counts, in the order of the table.
@@ -56,7 +56,7 @@ fn conversation(baggage: &str) -> Option<String> {
         let (key, value) = member.split(';').next()?.split_once('=')?;
         (key.trim() == keys::BAGGAGE_CONVERSATION).then(|| value.trim())
     });
-    let id = members.next_back().and_then(percent::text);
+    let id = members.next_back().and_then(percent::decode_text);
     id.filter(|id| !id.is_empty()).map(Cow::into_owned)
 }
 

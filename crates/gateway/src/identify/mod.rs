@@ -26,7 +26,7 @@ mod tool_view;
 use std::sync::Arc;
 
 use http::HeaderMap;
-use stayput_core::{Handle, InUse, Name, Origin, Owner};
+use stayput_core::{ActiveSession, Handle, Name, Origin, Owner};
 use stayput_upstream::{Place, Server};
 use stayput_wire::{Era, Message};
 
@@ -106,7 +106,7 @@ impl RequestContext<'_> {
 pub(crate) enum SessionChoice {
     /// This session.
     Session {
-        session: InUse,
+        session: ActiveSession,
         /// Whether what its client remembers can still be true.
         origin: Origin,
         /// The message without what only named the session, if anything had to be taken out.
@@ -122,7 +122,7 @@ pub(crate) enum SessionChoice {
 
 /// A session that something named.
 pub(crate) struct FoundSession {
-    pub(crate) session: InUse,
+    pub(crate) session: ActiveSession,
     pub(crate) origin: Origin,
     /// The handle that named it, if one did.
     pub(crate) handle: Option<Handle>,
@@ -130,8 +130,8 @@ pub(crate) struct FoundSession {
 
 impl FoundSession {
     /// A session of before, in use.
-    fn kept(session: InUse) -> Self {
-        let origin = session.lost().map_or(Origin::Kept, Origin::Lost);
+    fn kept(session: ActiveSession) -> Self {
+        let origin = session.latest_unacknowledged_loss().map_or(Origin::Existing, Origin::Lost);
         Self { session, origin, handle: None }
     }
 }

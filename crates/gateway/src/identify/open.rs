@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use stayput_core::{Agent, Key, Name, OpenError, Opened, Wish};
+use stayput_core::{Agent, Key, Name, OpenOptions, OpenedSession, SessionOpenError};
 
 use super::{FoundSession, RequestContext, refusal::Refusal};
 use crate::{catalog::session_tool_names, state::AppState};
@@ -13,7 +13,7 @@ pub(super) fn at_hand(
     claim: &RequestContext<'_>,
     name: &Name,
 ) -> Option<FoundSession> {
-    app.sessions.at_hand(claim.owner, name).map(|session| {
+    app.sessions.find_held(claim.owner, name).map(|session| {
         let handle = match name {
             Name::Handle(handle) => Some(handle.clone()),
             Name::Key(_) => None,
@@ -31,11 +31,11 @@ pub(super) async fn named(
 ) -> Result<FoundSession, Refusal> {
     let found = match name {
         Name::Key(key) => keyed(app, claim, Agent::none(), key).await.map(|opened| {
-            let Opened { session, origin } = opened;
+            let OpenedSession { session, origin } = opened;
             FoundSession { session, origin, handle: None }
         }),
         Name::Handle(handle) => {
-            let found = app.patiently(|| app.sessions.by_handle(claim.owner, &handle)).await;
+            let found = app.patiently(|| app.sessions.find_by_handle(claim.owner, &handle)).await;
             found
                 .map(|session| FoundSession { handle: Some(handle), ..FoundSession::kept(session) })
         }
@@ -52,8 +52,8 @@ pub(crate) async fn keyed(
     claim: &RequestContext<'_>,
     agent: Agent,
     key: Key,
-) -> Result<Opened, OpenError> {
-    let wish = Wish::keyed(claim.owner.clone(), agent, key);
+) -> Result<OpenedSession, SessionOpenError> {
+    let wish = OpenOptions::with_key(claim.owner.clone(), agent, key);
     app.open(&wish, claim.label()).await
 }
 

@@ -1,6 +1,6 @@
 //! The session in the path: `/mcp/{server}/~{key}`.
 
-use stayput_core::{Name, NoName};
+use stayput_core::{InvalidName, Name};
 use stayput_wire::percent;
 
 /// A path, and the key behind it.
@@ -26,14 +26,14 @@ pub(crate) struct NoKey;
 /// If something stands where the key is that is none.
 pub(crate) fn split(path: &str) -> Result<Split<'_>, NoKey> {
     let Some((path, key)) = path.split_once("/~") else { return Ok(Split { path, key: None }) };
-    let key = percent::text(key).ok_or(NoKey)?.into_owned();
+    let key = percent::decode_text(key).ok_or(NoKey)?.into_owned();
     read(&key).map_err(|_| NoKey)?;
     Ok(Split { path, key: Some(key) })
 }
 
 /// The name that stands in a path: a name that somebody chose needs no `key:` there.
-pub(super) fn read(key: &str) -> Result<Name, NoName> {
-    Name::read(key).unwrap_or_else(|| Name::key(key))
+pub(super) fn read(key: &str) -> Result<Name, InvalidName> {
+    Name::parse(key).unwrap_or_else(|| Name::key(key))
 }
 
 #[cfg(test)]
@@ -65,7 +65,7 @@ mod tests {
 
     #[test]
     fn a_path_names_what_the_other_carriers_name() {
-        let same = |path, text| read(path).unwrap().is(&Name::read(text).unwrap().unwrap());
+        let same = |path, text| read(path).unwrap().is_same(&Name::parse(text).unwrap().unwrap());
         assert!(same("chat", "key:chat") && same("key:chat", "key:chat"));
     }
 }

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use stayput_core::{Agent, Expiry, Handle, Key, OpenError, Opened, Wish};
+use stayput_core::{Agent, Expiry, Handle, Key, OpenOptions, OpenedSession, SessionOpenError};
 use stayput_wire::{Edits, Message, json, meta};
 
 use super::{
@@ -47,8 +47,8 @@ pub(super) async fn apply(
 async fn provisional(
     app: &AppState,
     claim: &RequestContext<'_>,
-) -> Result<(Opened, Handle), OpenError> {
-    let wish = Wish::new(claim.owner.clone()).provisional();
+) -> Result<(OpenedSession, Handle), SessionOpenError> {
+    let wish = OpenOptions::new(claim.owner.clone()).provisional();
     let opened = app.open(&wish, claim.label()).await?;
     let handle = app.sessions.issue_handle(&opened.session).await?;
     Ok((opened, handle))
@@ -58,7 +58,7 @@ async fn provisional(
 async fn offer(
     app: &Arc<AppState>,
     claim: &RequestContext<'_>,
-) -> Result<SessionChoice, OpenError> {
+) -> Result<SessionChoice, SessionOpenError> {
     let (_opened, handle) = provisional(app, claim).await?;
     let sentence = format!(
         "This call was not run: the server keeps state between calls, and nothing says which session \
@@ -95,8 +95,11 @@ fn offered(claim: &RequestContext<'_>, sentence: &str, handle: &Handle) -> Strin
 }
 
 /// The call runs at once, and its answer carries the handle.
-async fn mint(app: &Arc<AppState>, claim: &RequestContext<'_>) -> Result<SessionChoice, OpenError> {
-    let (Opened { session, origin }, handle) = provisional(app, claim).await?;
+async fn mint(
+    app: &Arc<AppState>,
+    claim: &RequestContext<'_>,
+) -> Result<SessionChoice, SessionOpenError> {
+    let (OpenedSession { session, origin }, handle) = provisional(app, claim).await?;
     Ok(SessionChoice::Session { session, origin, text: None, given: Some(handle), fleeting: false })
 }
 
@@ -104,9 +107,9 @@ async fn mint(app: &Arc<AppState>, claim: &RequestContext<'_>) -> Result<Session
 async fn fleeting(
     app: &Arc<AppState>,
     claim: &RequestContext<'_>,
-) -> Result<SessionChoice, OpenError> {
-    let wish = Wish::new(claim.owner.clone()).expiry(Expiry::idle(FLEETING));
-    let Opened { session, origin } = app.open(&wish, claim.label()).await?;
+) -> Result<SessionChoice, SessionOpenError> {
+    let wish = OpenOptions::new(claim.owner.clone()).expiry(Expiry::idle(FLEETING));
+    let OpenedSession { session, origin } = app.open(&wish, claim.label()).await?;
     Ok(SessionChoice::Session { session, origin, text: None, given: None, fleeting: true })
 }
 
@@ -114,10 +117,10 @@ async fn fleeting(
 async fn of_owner(
     app: &Arc<AppState>,
     claim: &RequestContext<'_>,
-) -> Result<SessionChoice, OpenError> {
+) -> Result<SessionChoice, SessionOpenError> {
     // A source of its own, so that nobody comes upon it by chance.
-    let Ok(key) = Key::new("owner", "all") else { return Err(OpenError::Unknown) };
-    let Opened { session, origin } = keyed(app, claim, Agent::none(), key).await?;
+    let Ok(key) = Key::new("owner", "all") else { return Err(SessionOpenError::Unknown) };
+    let OpenedSession { session, origin } = keyed(app, claim, Agent::none(), key).await?;
     Ok(SessionChoice::Session { session, origin, text: None, given: None, fleeting: false })
 }
 

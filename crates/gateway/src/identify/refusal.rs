@@ -1,6 +1,6 @@
 //! What is answered to a request whose session is in doubt.
 
-use stayput_core::{Blame, OpenError};
+use stayput_core::{Blame, SessionOpenError};
 use stayput_wire::{Code, Era};
 
 use crate::reply::{self, RequestRef};
@@ -19,19 +19,19 @@ impl Refusal {
     }
 
     /// A session that cannot be had, and what to do about it.
-    pub(crate) fn of(error: &OpenError, way_out: &str) -> Self {
+    pub(crate) fn of(error: &SessionOpenError, way_out: &str) -> Self {
         let code = match error.blame() {
             Blame::Caller => Code::INVALID_PARAMS,
             _ => Code::INTERNAL_ERROR,
         };
         let sentence = match error {
             // Foreign and unknown, in the same words.
-            OpenError::Unknown => {
+            SessionOpenError::Unknown => {
                 format!(
                     "There is no such session for you: it is over, or never was. Nothing was run. {way_out}"
                 )
             }
-            OpenError::Over(_) => format!("Nothing was run: {error}. {way_out}"),
+            SessionOpenError::Ended(_) => format!("Nothing was run: {error}. {way_out}"),
             error => format!("Nothing was run: {error}."),
         };
         Self { sentence, code }

@@ -1,12 +1,12 @@
 //! What is left of a request without what only named its session.
 
-use stayput_wire::{Cut, Message, MessageError};
+use stayput_wire::{Message, MessageError, TrimmedMessage};
 
 /// A request without what only named its session.
 #[derive(Debug)]
 pub(crate) enum RequestEdit {
     /// One argument was taken out, and nothing has to be read again.
-    Cut(Cut),
+    Cut(TrimmedMessage),
     /// More than that.
     Edited(String),
 }

@@ -10,7 +10,7 @@ use std::{
 use bytes::Bytes;
 use http::{HeaderMap, Method, Response, StatusCode};
 use stayput_core::{Handle, Owner};
-use stayput_wire::{Batch, Code, Kind, Message, header as mcp};
+use stayput_wire::{Batch, Code, Message, MessageKind, header as mcp};
 
 use crate::{
     auth::Principal,
@@ -215,7 +215,7 @@ impl LegacyClient {
         if let Err(refusal) = self.admit(app, &message) {
             return self.say(refusal.text).await;
         }
-        let is_request = matches!(message.kind(), Kind::Request { .. });
+        let is_request = matches!(message.kind(), MessageKind::Request { .. });
         if is_request && message.method() == Some("initialize") {
             return self.greet(app, &message).await;
         }
@@ -287,7 +287,7 @@ impl LegacyClient {
 
     async fn connected(&self, app: &Arc<AppState>, name: Handle, connection: Arc<Connection>) {
         connection.speak_on(self.line.clone(), &self.principal);
-        let kept = app.sessions.by_id(&self.principal.owner, connection.session).await.ok();
+        let kept = app.sessions.find_by_id(&self.principal.owner, connection.session).await.ok();
         let left = {
             let mut progress = self.progress();
             if matches!(*progress, Progress::HungUp) {

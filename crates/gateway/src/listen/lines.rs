@@ -19,7 +19,7 @@ pub(crate) struct Lines<R> {
 
 impl<R: AsyncRead + Unpin> Lines<R> {
     pub(crate) fn new(reader: R) -> Self {
-        let splitter = LineSplitter::new(Message::SIZE_LIMIT);
+        let splitter = LineSplitter::new(Message::MAX_BYTES);
         Self { reader, splitter, chunk: vec![0; CHUNK], rest: 0..0 }
     }
 

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
 use stayput_core::Handle;
-use stayput_wire::{Batch, Code, Era, Kind, Message, Version, header as mcp};
+use stayput_wire::{Batch, Code, Era, Message, MessageKind, Version, header as mcp};
 
 use tokio::time::Instant;
 
@@ -64,7 +64,7 @@ pub(super) async fn take(
         Ok(connection) => connection,
         Err(refused) => return refused,
     };
-    if !matches!(message.kind(), Kind::Request { .. }) {
+    if !matches!(message.kind(), MessageKind::Request { .. }) {
         heed(app, &connection, &message);
         return reply::status(StatusCode::ACCEPTED);
     }
@@ -158,7 +158,7 @@ async fn take_batch(
         };
         if let Err(refusal) = admit(app, at.whom(), &message, along.headers) {
             answers.push(ReplyText::new(refusal.text));
-        } else if !matches!(message.kind(), Kind::Request { .. }) {
+        } else if !matches!(message.kind(), MessageKind::Request { .. }) {
             heed(app, &connection, &message);
         } else if let Err(RateLimited(wait)) = app.pace.admit(&connection.owner, Instant::now()) {
             answers.push(ReplyText::new(too_fast(&message, wait)));

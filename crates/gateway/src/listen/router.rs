@@ -387,13 +387,14 @@ async fn get(app: &Arc<AppState>, at: &At, headers: &HeaderMap) -> Response<Repl
         }
         if !stream.has_ended() {
             let session =
-                app.sessions.by_id(&connection.owner, connection.default_session()).await.ok();
+                app.sessions.find_by_id(&connection.owner, connection.default_session()).await.ok();
             connection.listens_as(&at.principal);
             listen_stream::resume(app, &connection).await;
             return reply::stream(stream.read_after(number, &app.ids).keeping(session));
         }
     }
-    let session = app.sessions.by_id(&connection.owner, connection.default_session()).await.ok();
+    let session =
+        app.sessions.find_by_id(&connection.owner, connection.default_session()).await.ok();
     let stream = listen_stream::open(app, &connection, &at.principal).await;
     reply::stream(stream.read_after(0, &app.ids).keeping(session))
 }

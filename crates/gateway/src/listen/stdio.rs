@@ -10,9 +10,11 @@ use std::{
 
 use bytes::Bytes;
 use http::HeaderMap;
-use stayput_core::{Agent, Handle, InUse, Key, OpenError, Opened, Origin, Wish};
+use stayput_core::{
+    ActiveSession, Agent, Handle, Key, OpenOptions, OpenedSession, Origin, SessionOpenError,
+};
 use stayput_upstream::{Hello, Place};
-use stayput_wire::{Batch, Code, Era, Kind, Message, Version};
+use stayput_wire::{Batch, Code, Era, Message, MessageKind, Version};
 use tokio::{
     io::{AsyncRead, AsyncWrite, AsyncWriteExt as _},
     sync::mpsc,
@@ -68,7 +70,7 @@ struct State {
     /// It was made by `initialize`, not by a request that came without one.
     greeted: bool,
     /// While the client is there, its session does not idle.
-    kept: Option<InUse>,
+    kept: Option<ActiveSession>,
     /// What is being done for it.
     tasks: JoinSet<()>,
     /// Requests of the modern era, by the client's id as it was written: to stop one is to cancel it.
@@ -206,7 +208,7 @@ impl StdioConversation {
         }
         let modern = modern::is_spoken(&headers, &message);
         let id = match message.kind() {
-            Kind::Request { id, .. } => id.as_str(),
+            MessageKind::Request { id, .. } => id.as_str(),
             _ => return self.listen(&message, modern),
         };
         match message.method() {
@@ -322,21 +324,23 @@ impl StdioConversation {
         if self.state().kept.as_ref().is_some_and(|kept| kept.id() == session) {
             return;
         }
-        let kept = self.app().sessions.by_id(&self.principal.owner, session).await.ok();
+        let kept = self.app().sessions.find_by_id(&self.principal.owner, session).await.ok();
         let before = std::mem::replace(&mut self.state().kept, kept);
         drop(before);
     }
 
     /// The session that the client comes for, new or found by its key.
-    async fn session(&self) -> Result<(InUse, UnclaimedSession<'_>), OpenError> {
+    async fn session(&self) -> Result<(ActiveSession, UnclaimedSession<'_>), SessionOpenError> {
         let app = self.app();
         let wish = match &self.guest.key {
-            Some(key) => Wish::keyed(self.principal.owner.clone(), Agent::none(), key.clone()),
-            None => Wish::new(self.principal.owner.clone()),
+            Some(key) => {
+                OpenOptions::with_key(self.principal.owner.clone(), Agent::none(), key.clone())
+            }
+            None => OpenOptions::new(self.principal.owner.clone()),
         };
         let wish = wish.expiry(app.identify.expiry);
-        let Opened { session, origin } = app.open(&wish, self.guest.target.label()).await?;
-        if self.guest.forgotten && origin == Origin::Fresh {
+        let OpenedSession { session, origin } = app.open(&wish, self.guest.target.label()).await?;
+        if self.guest.forgotten && origin == Origin::New {
             let lost = |record: &mut stayput_core::Record| {
                 record.generation = record.generation.next();
             };
@@ -350,7 +354,7 @@ impl StdioConversation {
     }
 
     /// The connection. R052: whoever asks for something before `initialize` has one by that.
-    async fn connection(&self) -> Result<Arc<Connection>, OpenError> {
+    async fn connection(&self) -> Result<Arc<Connection>, SessionOpenError> {
         let known = self.state().connection.clone();
         if let Some(connection) = known {
             return Ok(connection);
@@ -365,10 +369,10 @@ impl StdioConversation {
     /// A connection that leads to this session takes the place of the one there was.
     async fn connect(
         &self,
-        session: &InUse,
+        session: &ActiveSession,
         said: (Version, Hello),
         greeted: bool,
-    ) -> Result<Arc<Connection>, OpenError> {
+    ) -> Result<Arc<Connection>, SessionOpenError> {
         let named = (self.principal.owner.clone(), self.guest.name.clone());
         let target = self.guest.target.clone();
         let connection = Connection::new(named, session.id(), target, said).over_stdio();
@@ -402,7 +406,7 @@ impl StdioConversation {
 
     async fn greeted(&self, (version, hello): (Version, Hello)) -> Result<String, String> {
         let (app, target) = (self.app(), &self.guest.target);
-        let told = |error: OpenError| error.to_string();
+        let told = |error: SessionOpenError| error.to_string();
         let (before, greeted) = {
             let state = self.state();
             (state.connection.clone(), state.greeted)
@@ -428,7 +432,7 @@ impl StdioConversation {
     }
 
     /// What there was ends, as if the client had left and come again.
-    async fn begin_anew(&self, before: &Connection) -> Result<(), OpenError> {
+    async fn begin_anew(&self, before: &Connection) -> Result<(), SessionOpenError> {
         before.fall_silent();
         let State { kept, .. } = std::mem::take(&mut *self.state());
         drop(kept);

@@ -1,12 +1,16 @@
 //! End of a connection: its default session ends with it, unless something else ever named that session.
 
-use stayput_core::{Handle, OpenError, Owner, Session, SessionId};
+use stayput_core::{Handle, Owner, Session, SessionId, SessionOpenError};
 
 use crate::{connections::connection::Connection, messages::subscriptions, state::AppState};
 
 impl AppState {
     /// Ends a connection, and the session that was made with it, if nothing else ever named that.
-    pub(crate) async fn disconnect(&self, owner: &Owner, name: &Handle) -> Result<bool, OpenError> {
+    pub(crate) async fn disconnect(
+        &self,
+        owner: &Owner,
+        name: &Handle,
+    ) -> Result<bool, SessionOpenError> {
         let Some(connection) = self.connection(owner, name).await? else { return Ok(false) };
         // The sessions first: whatever happens after that, nothing of them lives on.
         let mut own = vec![connection.session, connection.default_session()];
@@ -34,15 +38,15 @@ impl AppState {
         &self,
         connection: &Connection,
         id: SessionId,
-    ) -> Result<bool, OpenError> {
-        match self.sessions.by_id(&connection.owner, id).await {
+    ) -> Result<bool, SessionOpenError> {
+        match self.sessions.find_by_id(&connection.owner, id).await {
             Ok(session) if is_known_elsewhere(&session) => return Ok(false),
             Ok(session) => {
                 let own = session.session().clone();
                 drop(session);
                 self.end(&own, Some(connection.target.label())).await?;
             }
-            Err(OpenError::Unknown | OpenError::Over(_)) => {}
+            Err(SessionOpenError::Unknown | SessionOpenError::Ended(_)) => {}
             Err(error) => return Err(error),
         }
         Ok(true)
@@ -52,5 +56,5 @@ impl AppState {
 /// Whether somebody beside the connection it was made with may count on a session.
 fn is_known_elsewhere(session: &Session) -> bool {
     let record = session.record();
-    record.key.is_some() || record.named
+    record.key.is_some() || record.handle_used
 }

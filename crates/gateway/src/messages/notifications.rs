@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use stayput_upstream::Place;
-use stayput_wire::{Kind, Message};
+use stayput_wire::{Message, MessageKind};
 
 use crate::{connections::connection::Connection, state::AppState};
 
@@ -13,12 +13,12 @@ pub(crate) const NOTIFICATIONS: &str = "notifications/";
 /// Takes in an answer or a notification of a client.
 pub(crate) fn heed(app: &AppState, connection: &Connection, message: &Message<'_>) {
     match message.kind() {
-        Kind::Response { id, .. } | Kind::Error { id: Some(id), .. } => {
+        MessageKind::Response { id, .. } | MessageKind::Error { id: Some(id), .. } => {
             if let Some(asked) = id.number().and_then(|id| connection.asked(id)) {
                 asked.pass(message.text().as_bytes());
             }
         }
-        Kind::Notification { method, params } => match &**method {
+        MessageKind::Notification { method, params } => match &**method {
             "notifications/initialized" => {}
             "notifications/cancelled" => {
                 let id = params.and_then(|params| params.find(&["requestId"]));

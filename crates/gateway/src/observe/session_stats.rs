@@ -53,7 +53,7 @@ pub(crate) struct Failure {
 impl SessionStats {
     /// What a session was used for.
     pub(crate) fn of(session: &Session) -> Option<&Self> {
-        session.beside()
+        session.extension()
     }
 
     /// A call is made. `shared` gives the name of the server to keep. Of two at the very same time either one is the last.

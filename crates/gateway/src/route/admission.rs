@@ -5,7 +5,7 @@
 
 use http::{HeaderMap, Response, StatusCode};
 use stayput_core::Owner;
-use stayput_wire::{Code, Era, Kind, Message, header as mcp};
+use stayput_wire::{Code, Era, Message, MessageKind, header as mcp};
 
 use crate::{
     config::target::Target,
@@ -96,10 +96,12 @@ fn find_defect(message: &Message<'_>) -> Option<Defect> {
     if !is_plain(method) {
         return Some(Defect::Method);
     }
-    if matches!(message.kind(), Kind::Notification { .. }) && !method.starts_with(NOTIFICATIONS) {
+    if matches!(message.kind(), MessageKind::Notification { .. })
+        && !method.starts_with(NOTIFICATIONS)
+    {
         return Some(Defect::NoId);
     }
-    if mcp::name_source(method) != Some("name") {
+    if mcp::name_member(method) != Some("name") {
         return None;
     }
     if message.has_ambiguous_name() {

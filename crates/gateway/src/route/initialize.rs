@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use http::StatusCode;
-use stayput_core::{Handle, InUse, OpenError, Owner, Session, Wish};
+use stayput_core::{ActiveSession, Handle, OpenOptions, Owner, Session, SessionOpenError};
 use stayput_upstream::{Hello, Place};
 use stayput_wire::{Code, Era, Message, Version};
 
@@ -40,11 +40,13 @@ enum HandshakeError {
     Here { sentence: String, later: Option<StatusCode> },
 }
 
-impl From<OpenError> for HandshakeError {
-    fn from(error: OpenError) -> Self {
+impl From<SessionOpenError> for HandshakeError {
+    fn from(error: SessionOpenError) -> Self {
         let later = match error {
-            OpenError::Store(_) | OpenError::LeaseLost => Some(StatusCode::SERVICE_UNAVAILABLE),
-            OpenError::AtCapacity { .. } => Some(StatusCode::TOO_MANY_REQUESTS),
+            SessionOpenError::Store(_) | SessionOpenError::LeaseLost => {
+                Some(StatusCode::SERVICE_UNAVAILABLE)
+            }
+            SessionOpenError::AtCapacity { .. } => Some(StatusCode::TOO_MANY_REQUESTS),
             _ => None,
         };
         Self::Here { sentence: error.to_string(), later }
@@ -143,7 +145,7 @@ async fn open(
         Some(found) => (found.session, UnclaimedSession::kept(app, target)),
         None => {
             let bytes = Connection::new_bytes(target, (&version, &hello));
-            let wish = Wish::new(owner.clone()).connected(handle.clone(), bytes);
+            let wish = OpenOptions::new(owner.clone()).connection(handle.clone(), bytes);
             let session = app.open(&wish, target.label()).await?.session;
             let unclaimed = UnclaimedSession::of(app, target, &session);
             (session, unclaimed)
@@ -188,7 +190,7 @@ pub(crate) struct UnclaimedSession<'a> {
 
 impl<'a> UnclaimedSession<'a> {
     /// For a session that was made just now.
-    pub(crate) fn of(app: &'a Arc<AppState>, target: &'a Target, session: &InUse) -> Self {
+    pub(crate) fn of(app: &'a Arc<AppState>, target: &'a Target, session: &ActiveSession) -> Self {
         Self { app, target, session: Some(session.session().clone()) }
     }
 
@@ -245,7 +247,7 @@ mod tests {
         for _ in 0..1_000 {
             tokio::task::yield_now().await;
             let _swept = world.app.sessions.sweep().await;
-            if world.app.sessions.held().is_empty() {
+            if world.app.sessions.held_sessions().is_empty() {
                 break;
             }
         }
@@ -265,7 +267,7 @@ mod tests {
             if let Some(done) = world.store.cut(steps, opening).await {
                 let name = done.map_err(drop).unwrap();
                 assert!(steps > 2, "there was nothing to cancel it at");
-                assert!(world.app.sessions.connection(&ann(), &name).await.unwrap().is_some());
+                assert!(world.app.sessions.find_connection(&ann(), &name).await.unwrap().is_some());
                 return;
             }
             leaves_nothing(&world).await;
@@ -311,7 +313,7 @@ mod tests {
         world.store.asked();
         let name = opened(&world, &world.app, "test").await.map_err(drop).unwrap();
         assert_eq!(world.store.asked(), ["insert"]);
-        let kept = world.app.sessions.connection(&ann(), &name).await.unwrap();
+        let kept = world.app.sessions.find_connection(&ann(), &name).await.unwrap();
         let known = world.app.connection(&ann(), &name).await.unwrap().unwrap();
         assert_eq!(kept, Some((known.default_session(), known.to_bytes())));
     }

@@ -7,7 +7,7 @@ use stayput_wire::{Code, Era, Message};
 
 use crate::{
     call::{self, CallOutcome, ClientCall, context::RequestParts},
-    config::Tools,
+    config::ToolFilter,
     connections::connection::Connection,
     identify::RequestContext,
     messages::subscriptions,
@@ -81,7 +81,7 @@ async fn known(
     app: &Arc<AppState>,
     connection: &Connection,
     claim: RequestContext<'_>,
-    tools: Option<&Tools>,
+    tools: Option<&ToolFilter>,
 ) -> Option<String> {
     let page = lists::known(app, claim.server?, connection, claim.message).await?;
     Some(match claim.asked().method {
@@ -107,7 +107,7 @@ async fn keep_wish(app: &AppState, connection: &Connection) {
 async fn shown<'a>(
     app: &Arc<AppState>,
     claim: RequestContext<'_>,
-    tools: Option<&Tools>,
+    tools: Option<&ToolFilter>,
     page: &'a str,
 ) -> Cow<'a, str> {
     let page = tools.map_or(page.into(), |tools| tools.filter(page));
@@ -146,7 +146,7 @@ fn named_tool(message: &Message<'_>) -> Option<String> {
 async fn edited(
     app: &Arc<AppState>,
     claim: RequestContext<'_>,
-    tools: Option<&Tools>,
+    tools: Option<&ToolFilter>,
     outcome: CallOutcome,
 ) -> CallOutcome {
     let CallOutcome::Done(done) = outcome else { return outcome };

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use serde_json::json;
-use stayput_core::{OpenError, SessionId, Wish};
+use stayput_core::{OpenOptions, SessionId, SessionOpenError};
 
 use crate::{
     identify::{self, Refusal, RequestContext},
@@ -20,7 +20,7 @@ pub(super) async fn call(
     let session = found.session.session().clone();
     drop(found);
     let ended = app.end(&session, Some(claim.label())).await;
-    ended.map_err(|error: OpenError| Refusal::of(&error, "Try again."))?;
+    ended.map_err(|error: SessionOpenError| Refusal::of(&error, "Try again."))?;
     let id = session.id();
     if let Err(error) = replace(app, claim, id).await {
         // The next call tries again.
@@ -40,10 +40,10 @@ async fn replace(
     app: &Arc<AppState>,
     claim: &RequestContext<'_>,
     ended: SessionId,
-) -> Result<(), OpenError> {
+) -> Result<(), SessionOpenError> {
     let own = claim.connection.filter(|connection| connection.default_session() == ended);
     if own.is_some() {
-        let opened = app.open(&Wish::new(claim.owner.clone()), claim.label()).await?;
+        let opened = app.open(&OpenOptions::new(claim.owner.clone()), claim.label()).await?;
         identify::lead(app, claim, &opened.session).await?;
     }
     Ok(())

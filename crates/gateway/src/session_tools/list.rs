@@ -82,7 +82,7 @@ async fn issue(
         ));
     }
     let failed = |error| Refusal::of(&error, "The list has those that there are.");
-    let session = app.sessions.by_id(claim.owner, id).await.map_err(failed)?;
+    let session = app.sessions.find_by_id(claim.owner, id).await.map_err(failed)?;
     let handle = app.sessions.issue_handle(&session).await.map_err(failed)?;
     let text = format!("session_id of session {id}: {}", handle.expose());
     Ok(ToolReply::new(text, json!({ "session": id.to_string(), "session_id": handle.expose() })))

@@ -43,8 +43,8 @@ impl ToolReply {
 pub(super) fn session(session: &Session, origin: Origin) -> Value {
     let record = session.record();
     let (state, generation) = match origin {
-        Origin::Fresh => ("fresh", record.generation),
-        Origin::Kept => ("kept", record.generation),
+        Origin::New => ("fresh", record.generation),
+        Origin::Existing => ("kept", record.generation),
         Origin::Lost(generation) => ("lost", generation),
     };
     let expires = record.expiry.deadline(record.created, SystemClock.now()).map(time_format::text);
@@ -71,12 +71,12 @@ pub(super) fn name(record: &Record) -> Option<&str> {
 /// server lost is told there.
 pub(super) fn origin(claim: &RequestContext<'_>, found: &FoundSession) -> Origin {
     let lost = match claim.server {
-        Some(server) => found.session.lost_on(server.name()),
-        None => found.session.lost(),
+        Some(server) => found.session.unacknowledged_loss_on(server.name()),
+        None => found.session.latest_unacknowledged_loss(),
     };
     match (lost, found.origin) {
         (Some(generation), _) => Origin::Lost(generation),
-        (None, Origin::Lost(_)) => Origin::Kept,
+        (None, Origin::Lost(_)) => Origin::Existing,
         (None, origin) => origin,
     }
 }
@@ -94,7 +94,7 @@ pub(super) fn told(
         Some(server) => vec![server.name().to_owned()],
         None => app.servers.keys().cloned().collect(),
     };
-    let lost = servers.into_iter().filter_map(|it| Some((record.lost_on(&it)?, it)));
+    let lost = servers.into_iter().filter_map(|it| Some((record.unacknowledged_loss_on(&it)?, it)));
     let lost: Vec<(Generation, String)> = lost.collect();
     let runtime = tokio::runtime::Handle::current();
     Box::new(move || {
@@ -104,7 +104,8 @@ pub(super) fn told(
         runtime.spawn(async move {
             // Not noted, it is told once more, which does no harm.
             let noted = app.sessions.change(&session, |record| {
-                lost.iter().for_each(|(generation, server)| record.tell(server, *generation));
+                lost.iter()
+                    .for_each(|(generation, server)| record.acknowledge_loss(server, *generation));
             });
             let _ = noted.await;
             for (generation, server) in &lost {

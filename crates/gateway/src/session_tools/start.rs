@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use stayput_core::{Agent, Handle, Key, OpenError, Opened, Origin, Wish};
+use stayput_core::{Agent, Handle, Key, OpenOptions, OpenedSession, Origin, SessionOpenError};
 
 use super::argument;
 use crate::{
@@ -38,14 +38,14 @@ pub(super) async fn call(
     structure["session_id"] = handle.expose().into();
     let then = match origin {
         Origin::Lost(_) => Some(result::told(app, claim, found.session.session())),
-        Origin::Fresh | Origin::Kept => None,
+        Origin::New | Origin::Existing => None,
     };
     Ok(ToolReply { then, ..ToolReply::new(text, structure) })
 }
 
 /// R148, E31: an id is minted here and never taken over from the caller.
 async fn fresh(app: &Arc<AppState>, claim: &RequestContext<'_>) -> Result<FoundSession, Refusal> {
-    let opened = app.open(&Wish::new(claim.owner.clone()), claim.label()).await;
+    let opened = app.open(&OpenOptions::new(claim.owner.clone()), claim.label()).await;
     found(opened)
 }
 
@@ -77,9 +77,9 @@ async fn by_name(
     found(identify::keyed(app, claim, agent, key).await)
 }
 
-fn found(opened: Result<Opened, OpenError>) -> Result<FoundSession, Refusal> {
+fn found(opened: Result<OpenedSession, SessionOpenError>) -> Result<FoundSession, Refusal> {
     match opened {
-        Ok(Opened { session, origin }) => Ok(FoundSession { session, origin, handle: None }),
+        Ok(OpenedSession { session, origin }) => Ok(FoundSession { session, origin, handle: None }),
         Err(error) => Err(Refusal::of(&error, "Try again later.")),
     }
 }
@@ -91,8 +91,8 @@ async fn text(
     handle: &Handle,
 ) -> String {
     let what = match origin {
-        Origin::Fresh => "A new session was started.",
-        Origin::Kept => "The session is there.",
+        Origin::New => "A new session was started.",
+        Origin::Existing => "The session is there.",
         Origin::Lost(_) => {
             "The state of this session was lost: whatever was open, logged in or noted is gone, and it \
              has started afresh. Set up again what you need."

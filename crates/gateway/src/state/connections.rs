@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use stayput_core::{Clock as _, Handle, OpenError, Owner, SystemClock};
+use stayput_core::{Clock as _, Handle, Owner, SessionOpenError, SystemClock};
 use tokio::time::Instant;
 
 use crate::{connections::connection::Connection, observe::events::Event, state::AppState};
@@ -13,12 +13,12 @@ impl AppState {
         &self,
         owner: &Owner,
         name: &Handle,
-    ) -> Result<Option<Arc<Connection>>, OpenError> {
+    ) -> Result<Option<Arc<Connection>>, SessionOpenError> {
         let hash = name.hash(owner);
         if let Some(known) = self.connections.get(&hash) {
             return Ok(Some(known));
         }
-        let Some((session, body)) = self.sessions.connection(owner, name).await? else {
+        let Some((session, body)) = self.sessions.find_connection(owner, name).await? else {
             return Ok(None);
         };
         let named = (owner.clone(), name.clone());
@@ -47,7 +47,7 @@ impl AppState {
     }
 
     /// Keeps what a connection has become.
-    pub(crate) async fn keep(&self, connection: &Connection) -> Result<(), OpenError> {
+    pub(crate) async fn keep(&self, connection: &Connection) -> Result<(), SessionOpenError> {
         let session = self.session(&connection.owner, connection.default_session()).await?;
         self.sessions.connect(&session, connection.name(), &connection.to_bytes()).await
     }
@@ -56,7 +56,7 @@ impl AppState {
     /// nobody used for long. What it was not told now it is told next time.
     pub(crate) async fn note_uses(&self, now: Instant) {
         let due = self.connections.due(now);
-        if !due.is_empty() && self.sessions.used(&due).await.is_ok() {
+        if !due.is_empty() && self.sessions.touch_connections(&due).await.is_ok() {
             self.connections.noted(&due, now);
         }
     }
@@ -64,7 +64,7 @@ impl AppState {
 
 #[cfg(test)]
 mod tests {
-    use stayput_core::{Connection as InStore, Wish};
+    use stayput_core::{Connection as InStore, OpenOptions};
     use stayput_upstream::Hello;
     use stayput_wire::Version;
 
@@ -77,7 +77,7 @@ mod tests {
     #[tokio::test]
     async fn the_store_is_told_which_connections_are_used() {
         let World { app, store, .. } = &World::new().await;
-        let session = app.sessions.open(&Wish::new(ann())).await.unwrap().session;
+        let session = app.sessions.open(&OpenOptions::new(ann())).await.unwrap().session;
         let (name, version) = (Handle::generate(), Version::LATEST_LEGACY);
         let (named, said) = ((ann(), name.clone()), (version, Hello::default()));
         let made = Connection::new(named, session.id(), Target::All, said);
@@ -92,13 +92,13 @@ mod tests {
         };
         uses().await;
         assert!(!told(now).await, "it was kept just now");
-        now += 2 * InStore::NOTED;
+        now += 2 * InStore::TOUCH_INTERVAL;
         assert!(told(now).await);
-        now += 2 * InStore::NOTED;
+        now += 2 * InStore::TOUCH_INTERVAL;
         assert!(!told(now).await, "nobody used it since");
         let listens = uses().await;
         assert!(told(now).await);
-        now += 2 * InStore::NOTED;
+        now += 2 * InStore::TOUCH_INTERVAL;
         assert!(told(now).await, "whoever listens uses it");
         drop(listens);
         // What is not remembered here may be forgotten again before it is used the next time.

@@ -19,7 +19,8 @@ use std::{
 };
 
 use stayput_core::{
-    EndReason, EventIds, Expiry, InUse, OpenError, Opened, Owner, SessionId, Sessions, StoreError,
+    ActiveSession, EndReason, EventIds, Expiry, OpenedSession, Owner, SessionId, SessionOpenError,
+    Sessions, StoreError,
 };
 use stayput_upstream::{Links, SealKey, Server};
 use tokio::sync::watch;
@@ -27,7 +28,7 @@ use tokio::sync::watch;
 use crate::{
     auth::{Authenticator, call_limit::CallLimiter, rate_limit::RateLimiter},
     catalog::tool_view::ToolViews,
-    config::{Configured, Identify, Limits, OnLoss, Tools},
+    config::{Identify, Limits, OnLoss, ServerEntry, ToolFilter},
     connections::{
         legacy_clients::LegacyClients, registry::Connections, stream_cache::StreamCache,
     },
@@ -54,7 +55,7 @@ const PAUSE: Duration = Duration::from_millis(250);
 pub(crate) struct AppState {
     pub(crate) servers: BTreeMap<String, Server>,
     /// Which tools of each are passed on.
-    pub(crate) tools: BTreeMap<String, Tools>,
+    pub(crate) tools: BTreeMap<String, ToolFilter>,
     /// Which of the servers each client sees.
     pub(crate) views: Arc<Visibility>,
     /// Servers to which a call that surely did not run is sent once more after a loss.
@@ -144,7 +145,7 @@ impl Default for RequestRules {
 /// The servers of a house, and what follows from how they are configured.
 pub(crate) struct ServerSet {
     pub(crate) servers: BTreeMap<String, Server>,
-    pub(crate) tools: BTreeMap<String, Tools>,
+    pub(crate) tools: BTreeMap<String, ToolFilter>,
     pub(crate) views: Arc<Visibility>,
     pub(crate) restarting: BTreeSet<String>,
     pub(crate) aggregate: Arc<Aggregate>,
@@ -152,13 +153,13 @@ pub(crate) struct ServerSet {
 }
 
 impl ServerSet {
-    pub(crate) fn new(servers: Vec<Configured>, configured: Identify, expiry: Expiry) -> Self {
-        let name = |it: &Configured| it.server.name().to_owned();
+    pub(crate) fn new(servers: Vec<ServerEntry>, configured: Identify, expiry: Expiry) -> Self {
+        let name = |it: &ServerEntry| it.server.name().to_owned();
         let restarting = servers.iter().filter(|it| it.on_loss == OnLoss::Restart);
         let restarting = restarting.map(name).collect();
         let handles = servers.iter().map(|it| (name(it), it.handles)).collect();
         let tools = servers.iter().map(|it| (name(it), it.tools.clone())).collect();
-        let views = Visibility::new(servers.iter().map(|it| (name(it), it.whom.clone())));
+        let views = Visibility::new(servers.iter().map(|it| (name(it), it.claims.clone())));
         let sights = ToolViews::default();
         let identify =
             Arc::new(identify_rules::IdentifyRules { configured, handles, expiry, sights });
@@ -199,31 +200,39 @@ impl AppState {
     }
 
     /// The session of a connection, in use. One that is over is begun anew, and the loss is told.
-    pub(crate) async fn session(&self, owner: &Owner, id: SessionId) -> Result<InUse, OpenError> {
-        match self.sessions.by_id(owner, id).await {
+    pub(crate) async fn session(
+        &self,
+        owner: &Owner,
+        id: SessionId,
+    ) -> Result<ActiveSession, SessionOpenError> {
+        match self.sessions.find_by_id(owner, id).await {
             // In a box, as all that is rare: every call would have to be as large.
-            Err(OpenError::HeldElsewhere { .. } | OpenError::Over(_)) => {
+            Err(SessionOpenError::HeldElsewhere { .. } | SessionOpenError::Ended(_)) => {
                 Box::pin(self.patiently(|| self.found_or_revived(owner, id))).await
             }
             found => found,
         }
     }
 
-    async fn found_or_revived(&self, owner: &Owner, id: SessionId) -> Result<InUse, OpenError> {
-        match self.sessions.by_id(owner, id).await {
-            Err(OpenError::Over(over)) => {
+    async fn found_or_revived(
+        &self,
+        owner: &Owner,
+        id: SessionId,
+    ) -> Result<ActiveSession, SessionOpenError> {
+        match self.sessions.find_by_id(owner, id).await {
+            Err(SessionOpenError::Ended(over)) => {
                 if over.ended.is_some_and(|ended| ended.reason == EndReason::Closed) {
                     // Somebody ended it on purpose: it is not for us to call it back.
-                    return Err(OpenError::Over(over));
+                    return Err(SessionOpenError::Ended(over));
                 }
                 // What is left of its former life goes before the next one begins.
                 let _ = self.links.end(id).await;
                 match self.sessions.revive(owner, id).await {
                     // Its name has a session again, which is the one that is meant.
-                    Err(OpenError::Store(StoreError::Taken { by })) => {
-                        self.sessions.by_id(owner, by).await
+                    Err(SessionOpenError::Store(StoreError::Taken { by })) => {
+                        self.sessions.find_by_id(owner, by).await
                     }
-                    revived => revived.map(|Opened { session, .. }| session),
+                    revived => revived.map(|OpenedSession { session, .. }| session),
                 }
             }
             found => found,
@@ -231,14 +240,17 @@ impl AppState {
     }
 
     /// What `attempt` gives. A session that another process has is waited for.
-    pub(crate) async fn patiently<T, A>(&self, attempt: impl Fn() -> A) -> Result<T, OpenError>
+    pub(crate) async fn patiently<T, A>(
+        &self,
+        attempt: impl Fn() -> A,
+    ) -> Result<T, SessionOpenError>
     where
-        A: Future<Output = Result<T, OpenError>>,
+        A: Future<Output = Result<T, SessionOpenError>>,
     {
         let mut waited = Duration::ZERO;
         loop {
             match attempt().await {
-                Err(OpenError::HeldElsewhere { .. }) if waited < TAKEOVER => {
+                Err(SessionOpenError::HeldElsewhere { .. }) if waited < TAKEOVER => {
                     tokio::time::sleep(PAUSE).await;
                     waited += PAUSE;
                 }

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use stayput_core::{EndReason, OpenError, Opened, Origin, Session, SessionId, Wish};
+use stayput_core::{
+    EndReason, OpenOptions, OpenedSession, Origin, Session, SessionId, SessionOpenError,
+};
 
 use crate::{
     observe::{events::Event, log::Level},
@@ -12,9 +14,13 @@ use crate::{
 
 impl AppState {
     /// The session that is wished for, for a client of `server`. That a new one begins is noted.
-    pub(crate) async fn open(&self, wish: &Wish, server: &str) -> Result<Opened, OpenError> {
+    pub(crate) async fn open(
+        &self,
+        wish: &OpenOptions,
+        server: &str,
+    ) -> Result<OpenedSession, SessionOpenError> {
         let opened = self.patiently(|| self.sessions.open(wish)).await?;
-        if opened.origin == Origin::Fresh {
+        if opened.origin == Origin::New {
             self.note(opened.session.id(), Event::Opened { server });
         }
         Ok(opened)
@@ -25,7 +31,7 @@ impl AppState {
         &self,
         session: &Arc<Session>,
         server: Option<&str>,
-    ) -> Result<(), OpenError> {
+    ) -> Result<(), SessionOpenError> {
         self.sessions.end(session).await?;
         self.note(session.id(), Event::Ended { server, reason: EndReason::Closed });
         Ok(())
@@ -36,9 +42,9 @@ impl AppState {
         &self,
         session: &Arc<Session>,
         server: &str,
-    ) -> Result<(), OpenError> {
+    ) -> Result<(), SessionOpenError> {
         self.end(session, Some(server)).await?;
-        self.sessions.forget(session).await
+        self.sessions.end_and_remove(session).await
     }
 
     /// Counts and logs what happened to a session.

@@ -13,7 +13,7 @@ use stayput_core::Owner;
 
 use crate::{
     auth::{Claims, Principal},
-    config::For,
+    config::ClaimFilter,
     state::{AppState, aggregate::Aggregate},
 };
 
@@ -27,25 +27,25 @@ type Known = HashMap<Box<[bool]>, Arc<AppState>>;
 #[derive(Default)]
 pub(crate) struct Visibility {
     /// The servers that are not for everybody.
-    rules: Arc<BTreeMap<String, For>>,
+    rules: Arc<BTreeMap<String, ClaimFilter>>,
     /// A house of those who do not see all has none, or the two would hold each other.
     known: Option<RwLock<Known>>,
 }
 
 impl Visibility {
-    pub(crate) fn new(servers: impl Iterator<Item = (String, For)>) -> Self {
-        let rules: BTreeMap<_, _> = servers.filter(|(_, whom)| !whom.is_everybody()).collect();
+    pub(crate) fn new(servers: impl Iterator<Item = (String, ClaimFilter)>) -> Self {
+        let rules: BTreeMap<_, _> = servers.filter(|(_, whom)| !whom.is_unrestricted()).collect();
         Self { rules: rules.into(), known: Some(RwLock::default()) }
     }
 
     /// Whether somebody sees a server. Who runs the gateway has all of it.
     pub(crate) fn show(&self, server: &str, owner: &Owner, claims: &Claims) -> bool {
-        let admits = |whom: &For| whom.admits(|name, value| claims.has(name, value));
+        let admits = |whom: &ClaimFilter| whom.allows(|name, value| claims.has(name, value));
         *owner == Owner::local() || self.of(server).is_none_or(admits)
     }
 
     /// Whom a server is for, if that is not everybody.
-    pub(crate) fn of(&self, server: &str) -> Option<&For> {
+    pub(crate) fn of(&self, server: &str) -> Option<&ClaimFilter> {
         self.rules.get(server)
     }
 }
@@ -68,7 +68,7 @@ impl AppState {
             return None;
         }
         let claims = &principal.claims;
-        let admits = |whom: &For| whom.admits(|name, value| claims.has(name, value));
+        let admits = |whom: &ClaimFilter| whom.allows(|name, value| claims.has(name, value));
         let seen: Box<[bool]> = rules.values().map(admits).collect();
         if let Some(known) = known.read().unwrap_or_else(PoisonError::into_inner).get(&seen) {
             return Some(known.clone());

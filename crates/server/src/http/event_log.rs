@@ -17,7 +17,7 @@ use rmcp::{
     },
 };
 use serde::{Deserialize, Serialize};
-use stayput_core::{Digest, Event, EventIds, OpenError, Owner, Topic, UnknownEvent};
+use stayput_core::{Digest, Event, EventIds, Owner, SessionOpenError, Topic, UnknownEvent};
 use tokio::{sync::mpsc, time::Instant};
 
 use crate::{Error, ServerSessions, names::connection_hash, request::scope};
@@ -28,10 +28,10 @@ const REPLAY_WINDOW: Duration = Duration::from_secs(5 * 60);
 /// Interval at which a replay looks for events of another process.
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
-/// Events read at once.
+/// EventLog read at once.
 const REPLAY_PAGE: usize = 64;
 
-/// Events of one legacy client, in the shared event store.
+/// EventLog of one legacy client, in the shared event store.
 pub(crate) struct EventLog {
     sessions: ServerSessions,
     owner: Owner,
@@ -71,7 +71,7 @@ impl EventLog {
     /// Returns the topic of a stream. Every stream has its own id, except for the standalone stream, which continues
     /// in another process.
     async fn topic(&self, stream: &str) -> Result<(Topic, EventIds), Error> {
-        let client = self.client.get().ok_or(OpenError::Unknown)?;
+        let client = self.client.get().ok_or(SessionOpenError::Unknown)?;
         let name = connection_hash(&self.owner, client.as_bytes());
         let session = self.sessions.registry().connection_session(name).await?;
         let digest = Digest::of("stream", &[stream.as_bytes()]);
@@ -148,7 +148,7 @@ impl Replay {
         loop {
             let events = &self.sessions.registry().events;
             // If the store fails, the client resumes again.
-            let Ok(page) = events.after(&self.topic, self.last_sent, REPLAY_PAGE).await else {
+            let Ok(page) = events.read_after(&self.topic, self.last_sent, REPLAY_PAGE).await else {
                 return;
             };
             let is_idle = page.is_empty();

@@ -287,7 +287,7 @@ async fn session_cookie(
         Ok(_) => cookie.set_cookie(handle.or(request_session.open_minted_handle()), expiry),
         // R045: the handler reports the error; without the cookie the client gets a new session.
         Err(Error::Session(
-            stayput_core::OpenError::Unknown | stayput_core::OpenError::Over(_),
+            stayput_core::SessionOpenError::Unknown | stayput_core::SessionOpenError::Ended(_),
         )) => cookie.set_cookie(None, expiry),
         Err(_) => None,
     }

@@ -112,7 +112,7 @@ impl SessionStore for ConnectionStore {
     async fn load(&self, id: &str) -> Result<Option<SessionState>, SessionStoreError> {
         let request_session = scope::current().ok_or(Error::LayerMissing)?;
         let name = connection_hash(request_session.owner(), id.as_bytes());
-        let found = self.0.registry().store.connection(name).await?;
+        let found = self.0.registry().store.load_connection(name).await?;
         let Some(body) = found.map(|it| it.body).filter(|body| !body.is_empty()) else {
             return Ok(None);
         };

@@ -28,7 +28,8 @@ use rmcp::{
         },
     },
 };
-use stayput_core::{BuildQuick, Owner};
+use rustc_hash::FxBuildHasher;
+use stayput_core::Owner;
 use tokio::time::Instant;
 
 use self::in_flight::{InFlight, InFlightGuard};
@@ -44,7 +45,7 @@ const IDLE_TIMEOUT: Duration = Duration::from_secs(5 * 60);
 pub struct HttpSessionManager {
     sessions: ServerSessions,
     /// Sessions by `Mcp-Session-Id`. rmcp makes the ids, so a fast hasher is safe.
-    local_sessions: Mutex<HashMap<SessionId, Arc<LocalSession>, BuildQuick>>,
+    local_sessions: Mutex<HashMap<SessionId, Arc<LocalSession>, FxBuildHasher>>,
     idle_timeout: Duration,
 }
 

@@ -3,7 +3,7 @@
 use std::{borrow::Cow, sync::Arc};
 
 use http::HeaderName;
-use stayput_core::{Digest, Handle, HandleHash, Key, Name, Owner, conversation};
+use stayput_core::{Digest, Handle, HandleHash, Key, Name, Owner, conversation_key};
 use stayput_wire::{header as mcp, meta, percent};
 
 use super::{cookie, headers::RequestHeaders};
@@ -100,7 +100,7 @@ impl SessionRef {
                     Name::Handle(handle) => Self::Handle(handle),
                     Name::Key(key) => Self::Key(key),
                 }),
-                NameSource::Hint => match conversation_key(&names.meta) {
+                NameSource::Hint => match hinted_key(&names.meta) {
                     Ok(key) => key.map(Self::Key),
                     Err(invalid) => Some(Self::Invalid(invalid)),
                 },
@@ -154,7 +154,7 @@ fn explicit(
     for source in sources.iter().copied().filter(|source| source.is_explicit()) {
         for text in texts(source, names) {
             let text = text.ok_or_else(|| format!("{} cannot be read", source.description()))?;
-            let name = match Name::read(&text) {
+            let name = match Name::parse(&text) {
                 Some(Ok(name)) => name,
                 Some(Err(invalid)) => {
                     return Err(format!("{} {invalid}", source.description()).into());
@@ -166,7 +166,7 @@ fn explicit(
             };
             match &first {
                 None => first = Some((name, source)),
-                Some((known, _)) if known.is(&name) => {}
+                Some((known, _)) if known.is_same(&name) => {}
                 Some((_, other)) => {
                     return Err(format!(
                         "{} and {} name two different sessions; leave one out",
@@ -215,7 +215,7 @@ pub(crate) fn is_session_member(key: &str) -> bool {
 }
 
 /// Returns the key of the conversation that the host names in `_meta`.
-fn conversation_key(
+fn hinted_key(
     members: &[(Cow<'_, str>, Cow<'_, str>)],
 ) -> Result<Option<Key>, Cow<'static, str>> {
     let mut first: Option<(&'static str, Cow<'_, str>)> = None;
@@ -238,7 +238,7 @@ fn conversation_key(
             }
         }
     }
-    Ok(first.and_then(|(source, id)| conversation(source, &id)))
+    Ok(first.and_then(|(source, id)| conversation_key(source, &id)))
 }
 
 /// Reads the conversation id from W3C Baggage (`key=value;property,key=value`).

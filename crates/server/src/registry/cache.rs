@@ -10,9 +10,8 @@ use std::{
     },
 };
 
-use stayput_core::{
-    BuildQuick, Digest, EndReason, HandleHash, Owner, Record, SessionId, Timestamp,
-};
+use rustc_hash::FxBuildHasher;
+use stayput_core::{Digest, EndReason, HandleHash, Owner, Record, SessionId, Timestamp};
 
 use super::SessionRegistry;
 
@@ -149,7 +148,7 @@ struct Maps {
     verified: HashMap<HandleHash, Arc<VerifiedConnection>>,
     /// The same connections by `Mcp-Session-Id`, to save hashing it for every request. Only ids that the server made
     /// are inserted, so a fast hasher is safe.
-    by_connection_id: HashMap<ConnectionId, (Owner, Arc<VerifiedConnection>), BuildQuick>,
+    by_connection_id: HashMap<ConnectionId, (Owner, Arc<VerifiedConnection>), FxBuildHasher>,
     /// Live sessions of each owner: an upper bound.
     counts: HashMap<Owner, OwnerCount>,
 }

@@ -3,8 +3,8 @@
 use std::{sync::Arc, time::Duration};
 
 use stayput_core::{
-    Agent, Connection, EndReason, Expiry, Generation, HandleHash, Key, OpenError, Owner, Record,
-    StoreError,
+    Agent, Connection, EndReason, Expiry, Generation, HandleHash, Key, Owner, Record,
+    SessionOpenError, StoreError,
 };
 
 use super::{MAX_ATTEMPTS, SessionGuard, SessionRegistry, cache::CacheKey};
@@ -21,7 +21,7 @@ impl SessionRegistry {
         self: &Arc<Self>,
         owner: &Owner,
         provisional: bool,
-    ) -> Result<SessionGuard, OpenError> {
+    ) -> Result<SessionGuard, SessionOpenError> {
         let record = self.new_record(owner, provisional);
         self.insert(record, None).await
     }
@@ -31,7 +31,7 @@ impl SessionRegistry {
         self: &Arc<Self>,
         owner: &Owner,
         generation: Generation,
-    ) -> Result<SessionGuard, OpenError> {
+    ) -> Result<SessionGuard, SessionOpenError> {
         let mut record = self.new_record(owner, false);
         record.generation = generation;
         self.insert(record, None).await
@@ -43,16 +43,16 @@ impl SessionRegistry {
         owner: &Owner,
         agent: &Agent,
         key: &Key,
-    ) -> Result<SessionGuard, OpenError> {
+    ) -> Result<SessionGuard, SessionOpenError> {
         for _ in 0..MAX_ATTEMPTS {
             if let Some(found) = self.find_by_key(owner, agent, key).await? {
                 return Ok(found);
             }
-            let record = self.new_record(owner, false).keyed(agent.clone(), key.clone());
+            let record = self.new_record(owner, false).with_key(agent.clone(), key.clone());
             let cache_key = CacheKey::Key(key.digest(owner, agent));
             match self.insert(record, Some(cache_key)).await {
                 // Another process was faster.
-                Err(OpenError::Store(StoreError::Taken { .. })) => {}
+                Err(SessionOpenError::Store(StoreError::Taken { .. })) => {}
                 created => return created,
             }
         }
@@ -65,7 +65,7 @@ impl SessionRegistry {
         owner: &Owner,
         hash: HandleHash,
         body: Vec<u8>,
-    ) -> Result<(), OpenError> {
+    ) -> Result<(), SessionOpenError> {
         let created = self.create(owner, true).await?;
         self.attach_connection(hash, &created, body).await
     }
@@ -76,10 +76,11 @@ impl SessionRegistry {
         hash: HandleHash,
         target: &SessionGuard,
         body: Vec<u8>,
-    ) -> Result<(), OpenError> {
+    ) -> Result<(), SessionOpenError> {
         let used = self.now();
-        let unused = Connection::unused(used, self.settings.expiry);
-        let connection = Connection { name: hash, session: target.session().id(), used, body };
+        let unused = Connection::stale_before(used, self.settings.expiry);
+        let connection =
+            Connection { name: hash, session: target.session().id(), last_used: used, body };
         self.store.put_connection(&connection, unused, None).await?;
         self.cache_connection(target.session(), hash);
         Ok(())
@@ -90,8 +91,8 @@ impl SessionRegistry {
         &self,
         hash: HandleHash,
         target: &SessionGuard,
-    ) -> Result<(), OpenError> {
-        let known = self.store.connection(hash).await?.ok_or(OpenError::Unknown)?;
+    ) -> Result<(), SessionOpenError> {
+        let known = self.store.load_connection(hash).await?.ok_or(SessionOpenError::Unknown)?;
         self.attach_connection(hash, target, known.body).await
     }
 
@@ -101,12 +102,12 @@ impl SessionRegistry {
         self: &Arc<Self>,
         owner: &Owner,
         hash: HandleHash,
-    ) -> Result<SessionGuard, OpenError> {
+    ) -> Result<SessionGuard, SessionOpenError> {
         if let Some(guard) = self.cached(CacheKey::Connection(hash)) {
             return Ok(guard);
         }
         let record = self.connection_record(hash).await?;
-        let record = record.filter(|it| it.owner == *owner).ok_or(OpenError::Unknown)?;
+        let record = record.filter(|it| it.owner == *owner).ok_or(SessionOpenError::Unknown)?;
         let over = match self.open_record(record, None).await {
             Ok(guard) if guard.session().record().provisional => {
                 // Its first use confirms it.
@@ -118,7 +119,7 @@ impl SessionRegistry {
                 self.cache_connection(guard.session(), hash);
                 return Ok(guard);
             }
-            Err(OpenError::Over(over)) => over,
+            Err(SessionOpenError::Ended(over)) => over,
             Err(error) => return Err(error),
         };
         let closed = over.ended.is_some_and(|it| it.reason == EndReason::Closed);
@@ -129,7 +130,7 @@ impl SessionRegistry {
         Ok(created)
     }
 
-    async fn confirm_by_use(&self, guard: &SessionGuard) -> Result<(), OpenError> {
+    async fn confirm_by_use(&self, guard: &SessionGuard) -> Result<(), SessionOpenError> {
         let expiry = self.settings.expiry;
         self.update_record(guard.session().id(), |record| {
             if std::mem::take(&mut record.provisional) {
@@ -146,7 +147,7 @@ impl SessionRegistry {
             let idle = self.settings.expiry.idle;
             let provisional_idle = self.settings.provisional;
             record.provisional = true;
-            record.wanted = Some(record.expiry.into());
+            record.confirmed_expiry = Some(record.expiry.into());
             record.expiry = Expiry {
                 idle: idle.map_or(Some(provisional_idle), |it| Some(it.min(provisional_idle))),
                 ..record.expiry
@@ -159,7 +160,7 @@ impl SessionRegistry {
         self: &Arc<Self>,
         mut record: Record,
         key: Option<CacheKey>,
-    ) -> Result<SessionGuard, OpenError> {
+    ) -> Result<SessionGuard, SessionOpenError> {
         self.reserve(&record.owner).await?;
         match self.store.insert(&record, None).await {
             Ok(generation) => {
@@ -174,12 +175,12 @@ impl SessionRegistry {
     }
 
     /// Counts one more session of an owner. At the limit, evicts the oldest unused provisional session.
-    async fn reserve(self: &Arc<Self>, owner: &Owner) -> Result<(), OpenError> {
+    async fn reserve(self: &Arc<Self>, owner: &Owner) -> Result<(), SessionOpenError> {
         let limit = self.settings.per_owner;
         if self.cache.try_reserve(owner, limit) {
             return Ok(());
         }
-        let at_capacity = OpenError::AtCapacity { limit };
+        let at_capacity = SessionOpenError::AtCapacity { limit };
         if self.cache.is_full(owner, self.now()) {
             return Err(at_capacity);
         }

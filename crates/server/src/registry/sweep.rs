@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use stayput_core::{OpenError, StoreError};
+use stayput_core::{SessionOpenError, StoreError};
 
 use super::SessionRegistry;
 
@@ -36,12 +36,12 @@ impl SessionRegistry {
     }
 
     /// Writes times of last use, ends expired sessions, and purges old tombstones.
-    pub(crate) async fn sweep(&self) -> Result<(), OpenError> {
+    pub(crate) async fn sweep(&self) -> Result<(), SessionOpenError> {
         self.flush().await?;
         let now = self.now();
         let mut after = None;
         loop {
-            let page = self.store.due(now, after, SWEEP_BATCH).await?;
+            let page = self.store.list_due(now, after, SWEEP_BATCH).await?;
             for record in &page {
                 let reason = record.expiry.due(record.created, record.last_used, now);
                 // A session with a holder belongs to another program that uses the same store.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use stayput_core::{Agent, EndReason, Generation, Key, OpenError, Owner, SessionId};
+use stayput_core::{Agent, EndReason, Generation, Key, Owner, SessionId, SessionOpenError};
 use tokio::sync::Mutex;
 
 use super::{SessionGuard, SessionRegistry};
@@ -37,15 +37,15 @@ impl TransportSession {
     pub(crate) async fn session(
         &self,
         registry: &Arc<SessionRegistry>,
-    ) -> Result<SessionGuard, OpenError> {
+    ) -> Result<SessionGuard, SessionOpenError> {
         let mut target = self.target.lock().await;
         let over = match target.session {
             None => None,
             Some(id) => match registry.cached_by_id(id) {
                 Some(guard) => return Ok(guard),
                 None => match registry.open_by_id(&self.owner, id).await {
-                    Err(OpenError::Over(over)) => Some(over),
-                    Err(OpenError::Unknown) => None,
+                    Err(SessionOpenError::Ended(over)) => Some(over),
+                    Err(SessionOpenError::Unknown) => None,
                     found => return found,
                 },
             },
@@ -65,14 +65,14 @@ impl TransportSession {
         &self,
         registry: &Arc<SessionRegistry>,
         id: SessionId,
-    ) -> Result<(), OpenError> {
+    ) -> Result<(), SessionOpenError> {
         self.end(registry).await?;
         *self.target.lock().await = Target { session: Some(id), owned: false };
         Ok(())
     }
 
     /// Ends the session that the transport created, unless its handle was used.
-    pub(crate) async fn end(&self, registry: &SessionRegistry) -> Result<(), OpenError> {
+    pub(crate) async fn end(&self, registry: &SessionRegistry) -> Result<(), SessionOpenError> {
         let target = std::mem::take(&mut *self.target.lock().await);
         match target.session.filter(|_| target.owned) {
             Some(id) => registry.end_if_unnamed(id).await,

@@ -200,7 +200,7 @@ fn is_session_argument(
     match (name, own_argument) {
         (FALLBACK_ARGUMENT, _) | (_, Some(false)) => empty || text.is_some(),
         (_, Some(true)) => false,
-        (_, None) => text.is_some_and(|text| Name::read(text).is_some()),
+        (_, None) => text.is_some_and(|text| Name::parse(text).is_some()),
     }
 }
 

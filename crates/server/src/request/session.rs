@@ -6,7 +6,7 @@ use std::{
 };
 
 use http::HeaderValue;
-use stayput_core::{Agent, Handle, HandleHash, Key, OpenError, Owner, SessionId};
+use stayput_core::{Agent, Handle, HandleHash, Key, Owner, SessionId, SessionOpenError};
 use tokio::sync::OnceCell;
 
 use super::RequestKind;
@@ -131,7 +131,7 @@ impl RequestSession {
     async fn open(&self) -> Result<SessionGuard, Error> {
         self.sessions.start_sweeper();
         let guard = self.find().await?;
-        if guard.session().record().lost().is_none() {
+        if guard.session().record().unacknowledged_loss().is_none() {
             return Ok(guard);
         }
         let id = guard.session().id();
@@ -155,7 +155,7 @@ impl RequestSession {
             SessionRef::Transport(transport) => transport.session(registry).await,
             SessionRef::Owner => match Key::new("owner", "all") {
                 Ok(key) => registry.find_or_create(owner, &Agent::none(), &key).await,
-                Err(_) => Err(OpenError::Unknown),
+                Err(_) => Err(SessionOpenError::Unknown),
             },
             SessionRef::Invalid(invalid) => return Err(Error::InvalidName(invalid.clone())),
             SessionRef::Cookie(None) => self.mint().await,
@@ -179,7 +179,7 @@ impl RequestSession {
     }
 
     /// Creates a provisional session and a handle for it.
-    async fn mint(&self) -> Result<SessionGuard, OpenError> {
+    async fn mint(&self) -> Result<SessionGuard, SessionOpenError> {
         let registry = self.sessions.registry();
         let created = registry.create(&self.owner, true).await?;
         let handle = registry.issue_handle(created.session()).await?;

@@ -178,7 +178,7 @@ async fn start(
         }
     }
     let session = guard.session();
-    let lost = session.record().lost().is_some();
+    let lost = session.record().unacknowledged_loss().is_some();
     let what = match lost {
         true => {
             "The state of this session is lost: it starts again empty. Set up again what you need."

@@ -24,7 +24,7 @@ use rmcp::{
     tool, tool_handler, tool_router,
 };
 use serde_json::{Value, json};
-use stayput_core::{ManualClock, MemoryEvents, MemoryStore, Timestamp};
+use stayput_core::{ManualClock, MemoryEventLog, MemoryStore, Timestamp};
 use stayput_server::{Builder, Error, MaybeState, Owner, ServerSessions, State};
 use stayput_testkit::mcp::{Answer, send};
 use tokio::{net::TcpListener, sync::Notify, time::timeout};
@@ -234,7 +234,7 @@ pub(crate) async fn start_with_manual_clock(
     let clock = Arc::new(ManualClock::at(Timestamp::from_millis(1_800_000_000_000)));
     let store = Arc::new(MemoryStore::new(clock.clone()));
     let sessions = with(builder().clock(clock.clone()))
-        .with_store(store.clone(), Arc::new(MemoryEvents::new()));
+        .with_store(store.clone(), Arc::new(MemoryEventLog::new()));
     (TestServer::start(sessions).await, clock, store)
 }
 

@@ -15,8 +15,8 @@ use proptest::{
     test_runner::{Config, TestRunner},
 };
 use stayput_core::{
-    Agent, EndReason, Expiry, Generation, Holder, Key, Lease, Owner, Record, Seen, SessionId,
-    State, StateLimits, Store, StoreError, Timestamp,
+    Agent, EndReason, ExpectedRevision, Expiry, Generation, Holder, Key, Lease, Owner, Record,
+    SessionId, State, StateLimits, Store, StoreError, Timestamp,
 };
 
 const NOW: Timestamp = Timestamp::from_millis(1_800_000_000_000);
@@ -66,7 +66,8 @@ pub async fn all_at_once(store: Arc<dyn Store>, tasks: usize, acts: usize) {
     let mut running = Vec::new();
     for task in 0..tasks {
         let story = story.new_tree(&mut random).unwrap().current();
-        let lease = store.hold(&Holder::unreachable(), Duration::from_secs(3_600)).await.unwrap();
+        let lease =
+            store.acquire_lease(&Holder::unreachable(), Duration::from_secs(3_600)).await.unwrap();
         let actor = Actor {
             store: store.clone(),
             ledger: ledger.clone(),
@@ -112,11 +113,11 @@ impl Actor {
     }
 
     async fn found(&self, number: usize) -> Option<Record> {
-        self.store.find(&owner(), &Agent::none(), &key(number)).await.unwrap()
+        self.store.find_by_key(&owner(), &Agent::none(), &key(number)).await.unwrap()
     }
 
     async fn open(&self, number: usize) {
-        let record = Record::new(owner(), Expiry::NEVER, NOW).keyed(Agent::none(), key(number));
+        let record = Record::new(owner(), Expiry::NEVER, NOW).with_key(Agent::none(), key(number));
         match self.store.insert(&record, None).await {
             Ok(generation) => {
                 self.ledger.inserted.fetch_add(1, Ordering::SeqCst);
@@ -134,7 +135,7 @@ impl Actor {
         };
         let mut over = seen.clone();
         over.end(EndReason::Closed, NOW);
-        match self.store.replace(&over, Seen::revision(&seen), None).await {
+        match self.store.replace(&over, ExpectedRevision::revision(&seen), None).await {
             Ok(_) => {
                 self.ledger.ended.fetch_add(1, Ordering::SeqCst);
                 self.ledger.counts.lock().unwrap().remove(&seen.id);
@@ -172,7 +173,7 @@ impl Actor {
                     self.number,
                     "two hold one session"
                 );
-                self.store.release(self.wanted, self.lease).await.unwrap();
+                self.store.release_claim(self.wanted, self.lease).await.unwrap();
             }
             Err(StoreError::HeldBy { .. }) => {}
             Err(other) => panic!("{other:?}"),
@@ -209,7 +210,7 @@ impl Ledger {
         for number in 0..KEYS {
             let having = live.iter().filter(|record| record.key.as_ref() == Some(&key(number)));
             let having: Vec<_> = having.map(|record| record.id).collect();
-            let found = store.find(&owner(), &Agent::none(), &key(number)).await.unwrap();
+            let found = store.find_by_key(&owner(), &Agent::none(), &key(number)).await.unwrap();
             assert_eq!(having, found.into_iter().map(|record| record.id).collect::<Vec<_>>());
         }
         let counts = self.counts.lock().unwrap().clone();

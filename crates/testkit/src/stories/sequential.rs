@@ -4,8 +4,8 @@ use std::{sync::Arc, time::Duration};
 
 use proptest::prelude::*;
 use stayput_core::{
-    Agent, EndReason, Expect, Expiry, Generation, Holder, Key, Lease, Owner, Put, Record, Revision,
-    Seen, StateLimits, Store, StoreError, Timestamp,
+    Agent, EndReason, ExpectedRevision, ExpectedValue, Expiry, Generation, Holder, Key, Lease,
+    Owner, Record, Revision, StateLimits, StateWrite, Store, StoreError, Timestamp,
 };
 
 use crate::model::{Model, No, STATE_LIMIT, Session};
@@ -141,7 +141,7 @@ pub(super) async fn tell(store: &Arc<dyn Store>, story: &[Step]) {
     empty(store).await;
     let mut leases = Vec::new();
     for _ in 0..2 {
-        leases.push(store.hold(&Holder::unreachable(), MINUTE * 60).await.unwrap());
+        leases.push(store.acquire_lease(&Holder::unreachable(), MINUTE * 60).await.unwrap());
     }
     let mut teller = Teller {
         store,
@@ -159,7 +159,7 @@ pub(super) async fn tell(store: &Arc<dyn Store>, story: &[Step]) {
     }
     teller.look().await;
     for lease in teller.leases {
-        store.leave(lease).await.unwrap();
+        store.release_lease(lease).await.unwrap();
     }
 }
 
@@ -245,7 +245,7 @@ impl Teller<'_> {
         let mut record = Record::new(owner(name.0), expiry, self.now);
         record.holder = lease;
         if let Some(key) = name.1 {
-            record = record.keyed(Agent::none(), self::key(key));
+            record = record.with_key(Agent::none(), self::key(key));
         }
         self.records.push(record.clone());
         let said = self.store.insert(&record, None).await;
@@ -282,7 +282,11 @@ impl Teller<'_> {
         let (number, lease) = self.lease(by);
         let mut over = seen.clone();
         over.end(EndReason::Closed, self.now);
-        let seen = if unused { Seen::unused(&seen) } else { Seen::revision(&seen) };
+        let seen = if unused {
+            ExpectedRevision::unused(&seen)
+        } else {
+            ExpectedRevision::revision(&seen)
+        };
         let said = self.store.replace(&over, seen, lease).await;
         let now = self.now;
         let expected = self.model.write(at, number).map(|session| {
@@ -301,7 +305,7 @@ impl Teller<'_> {
         let (number, lease) = self.lease(by);
         let mut record = seen.clone();
         record.revive(self.now);
-        let said = self.store.replace(&record, Seen::revision(&seen), lease).await;
+        let said = self.store.replace(&record, ExpectedRevision::revision(&seen), lease).await;
         let now = self.now;
         let (allowed, count) = (self.model.revivable(at), self.count);
         let expected = self.model.write(at, number).and_then(|session| {
@@ -321,7 +325,7 @@ impl Teller<'_> {
             return;
         };
         let (number, lease) = self.lease(by);
-        let mut seen = Seen::revision(&record);
+        let mut seen = ExpectedRevision::revision(&record);
         if stale {
             seen.revision = Revision(seen.revision.0 + 1);
         }
@@ -361,15 +365,15 @@ impl Teller<'_> {
         assert_eq!(touched == 1, expected.is_ok());
     }
 
-    fn expect(&self, at: usize, key: usize, saw: Saw) -> (Expect, bool) {
+    fn expect(&self, at: usize, key: usize, saw: Saw) -> (ExpectedValue, bool) {
         let found = self.model.sessions[at].state.get(&key).map(|(revision, _)| *revision);
         match (saw, found) {
-            (Saw::Anything, _) => (Expect::Any, true),
-            (Saw::Nothing, found) => (Expect::Absent, found.is_none()),
-            (Saw::TheTruth, Some(revision)) => (Expect::At(revision), true),
-            (Saw::TheTruth, None) => (Expect::Absent, true),
+            (Saw::Anything, _) => (ExpectedValue::Any, true),
+            (Saw::Nothing, found) => (ExpectedValue::Absent, found.is_none()),
+            (Saw::TheTruth, Some(revision)) => (ExpectedValue::At(revision), true),
+            (Saw::TheTruth, None) => (ExpectedValue::Absent, true),
             (Saw::SomethingElse, found) => {
-                (Expect::At(Revision(found.unwrap_or_default().0 + 1_000)), false)
+                (ExpectedValue::At(Revision(found.unwrap_or_default().0 + 1_000)), false)
             }
         }
     }
@@ -386,7 +390,7 @@ impl Teller<'_> {
         let (expect, met) = self.expect(at, key, saw);
         let limits = StateLimits { session: STATE_LIMIT, ..StateLimits::default() };
         let (name, bytes) = (key.to_string(), vec![7; size]);
-        let put = Put { key: &name, bytes: &bytes, expect, limits };
+        let put = StateWrite { key: &name, bytes: &bytes, expected: expect, limits };
         let said = self.store.put_state(self.records[at].id, put, lease).await;
         let expected = match self.model.write_live(at, number) {
             Ok(_) if !met => Err(No::Stale),
@@ -429,15 +433,16 @@ impl Teller<'_> {
     async fn release(&mut self, session: usize, by: usize) {
         let Some(at) = self.at(session) else { return };
         let number = self.current[by];
-        self.store.release(self.records[at].id, self.leases[number]).await.unwrap();
+        self.store.release_claim(self.records[at].id, self.leases[number]).await.unwrap();
         let session = &mut self.model.sessions[at];
         session.holder = session.holder.filter(|held| *held != number);
     }
 
     async fn die(&mut self, holder: usize) {
-        self.store.leave(self.leases[self.current[holder]]).await.unwrap();
+        self.store.release_lease(self.leases[self.current[holder]]).await.unwrap();
         self.current[holder] = self.leases.len();
-        self.leases.push(self.store.hold(&Holder::unreachable(), MINUTE * 60).await.unwrap());
+        self.leases
+            .push(self.store.acquire_lease(&Holder::unreachable(), MINUTE * 60).await.unwrap());
     }
 
     async fn remove(&mut self, session: usize, by: Option<usize>) {
@@ -484,7 +489,7 @@ impl Teller<'_> {
                 (session.last_used, session.expiry),
                 "session {at}"
             );
-            let keys = self.store.state_keys(found.id).await.unwrap();
+            let keys = self.store.list_state_keys(found.id).await.unwrap();
             let keys: Vec<_> =
                 keys.into_iter().map(|it| (it.key, (it.revision, it.size))).collect();
             let expected: Vec<_> =
@@ -498,12 +503,13 @@ impl Teller<'_> {
         let listed = self.store.list(None, None, 1_000).await.unwrap();
         assert_eq!(listed.iter().map(|record| record.id).collect::<Vec<_>>(), live);
         for (who, name) in (0..2).flat_map(|who| (0..2).map(move |name| (who, name))) {
-            let found = self.store.find(&owner(who), &Agent::none(), &key(name)).await.unwrap();
+            let found =
+                self.store.find_by_key(&owner(who), &Agent::none(), &key(name)).await.unwrap();
             let expected = self.model.find((who, Some(name))).map(|at| self.records[at].id);
             assert_eq!(found.map(|record| record.id), expected);
         }
         let later = self.now.after(MINUTE * 10);
-        let due = self.store.due(later, None, 1_000).await.unwrap();
+        let due = self.store.list_due(later, None, 1_000).await.unwrap();
         let mut expected: Vec<_> = self
             .model
             .due(later)

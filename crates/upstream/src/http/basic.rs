@@ -10,9 +10,9 @@ pub(super) fn authorization(url: &Url) -> Option<HeaderValue> {
     if url.username().is_empty() && url.password().is_none() {
         return None;
     }
-    let mut pair = percent::bytes(url.username()).into_owned();
+    let mut pair = percent::decode(url.username()).into_owned();
     pair.push(b':');
-    pair.extend_from_slice(&percent::bytes(url.password().unwrap_or_default()));
+    pair.extend_from_slice(&percent::decode(url.password().unwrap_or_default()));
     let mut value = HeaderValue::from_str(&format!("Basic {}", STANDARD.encode(&pair))).ok()?;
     // `Debug` of a header map leaves it out.
     value.set_sensitive(true);

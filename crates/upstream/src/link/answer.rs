@@ -3,7 +3,7 @@
 use std::{borrow::Cow, fmt, ops::Range};
 
 use bytes::Bytes;
-use stayput_wire::{Code, Kind, Message, Raw};
+use stayput_wire::{Code, Message, MessageKind, Raw};
 
 /// An answer up to this size is copied for its id.
 const SMALL: usize = 4 << 10;
@@ -113,8 +113,8 @@ impl Places {
     /// `None` if `message` is no answer.
     pub(super) fn of(message: &Message<'_>) -> Option<Self> {
         let (id, value, failed) = match message.kind() {
-            Kind::Response { id, result } => (Some(*id), *result, false),
-            Kind::Error { id, error } => (*id, *error, true),
+            MessageKind::Response { id, result } => (Some(*id), *result, false),
+            MessageKind::Error { id, error } => (*id, *error, true),
             _ => return None,
         };
         Some(Self { id: id.map(|id| id.raw().range()), value: value.range(), failed })

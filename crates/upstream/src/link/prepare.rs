@@ -1,7 +1,7 @@
 //! A request on its way out: our id, our progress token, and what its era wants in it.
 
 use bytes::Bytes;
-use stayput_wire::{Era, Kind, Message, Raw, end_line, header, json, meta};
+use stayput_wire::{Era, Message, MessageKind, Raw, end_line, header, json, meta};
 
 use super::{CallError, Terms};
 
@@ -32,7 +32,7 @@ pub(crate) fn request(
     number: u64,
     terms: Option<&Terms>,
 ) -> Result<Prepared, CallError> {
-    let Kind::Request { id, method, params } = message.kind() else {
+    let MessageKind::Request { id, method, params } = message.kind() else {
         return Err(CallError::Invalid("only a request can be called".into()));
     };
     let token = message.meta().and_then(|it| it.find(&[meta::PROGRESS_TOKEN]));
@@ -80,7 +80,7 @@ pub(crate) fn request(
 }
 
 fn routing(method: &str, params: Option<Raw<'_>>, terms: &Terms) -> Result<Routing, CallError> {
-    let source = header::name_source(method);
+    let source = header::name_member(method);
     let name = source.and_then(|source| params?.find(&[source])?.text());
     let marks = name.as_deref().filter(|_| method == "tools/call");
     let marks = marks.and_then(|tool| terms.param_headers(tool));

@@ -6,7 +6,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use stayput_wire::{Batch, Code, IdBuf, Kind, Message, meta};
+use stayput_wire::{Batch, Code, IdBuf, Message, MessageKind, meta};
 
 use super::{
     Answer, Asked, Core, Declares, Flight,
@@ -63,7 +63,7 @@ impl Core {
     fn receive_one(self: &Arc<Self>, bytes: Cow<'_, [u8]>, via: Via, received: &mut Received) {
         let Ok(message) = Message::parse(&bytes) else { return self.count_rubbish() };
         match message.kind() {
-            Kind::Response { .. } | Kind::Error { .. } => {
+            MessageKind::Response { .. } | MessageKind::Error { .. } => {
                 received.foreign |= is_foreign(&message, via);
                 let Some(flight) = self.answered(&message, via) else { return };
                 if let Some(hidden) = self.redacted(&message) {
@@ -85,8 +85,10 @@ impl Core {
                 flight.inbox.end(answer.ok_or_else(unreadable));
                 received.answers += 1;
             }
-            Kind::Notification { method, .. } => self.receive_notification(method, &message, via),
-            Kind::Request { method, .. } => self.receive_request(method, &message, via),
+            MessageKind::Notification { method, .. } => {
+                self.receive_notification(method, &message, via)
+            }
+            MessageKind::Request { method, .. } => self.receive_request(method, &message, via),
         }
     }
 

@@ -81,7 +81,7 @@ pub(crate) fn marks(result: &str) -> Vec<(String, Option<ParamHeaders>)> {
     let tools = tools.into_iter().flat_map(Raw::elements);
     let marked = tools.filter_map(|tool| {
         let name = tool.find(&["name"])?.text()?.into_owned();
-        let headers = ParamHeaders::of_schema(tool.find(&["inputSchema"])?).ok();
+        let headers = ParamHeaders::from_schema(tool.find(&["inputSchema"])?).ok();
         Some((name, headers.filter(|headers| !headers.is_empty())))
     });
     marked.collect()

@@ -222,7 +222,7 @@ impl HttpRecipe {
         }
         let Ok(Endpoint { url, .. }) = self.endpoint(&Expansion::sample()) else { return secrets };
         secrets.extend(url.password().map(str::to_owned));
-        secrets.extend(url.password().and_then(percent::text).map(Cow::into_owned));
+        secrets.extend(url.password().and_then(percent::decode_text).map(Cow::into_owned));
         let target = Target::parse(url.as_str()).ok();
         let signed = target.and_then(|target| target.secret_parts().nth(1));
         let signed = signed.and_then(|it| String::from_utf8(it).ok());

@@ -39,7 +39,7 @@ impl<'a> Params<'a> {
                 Some("name") => self.name(value()),
                 Some("arguments") => self.arguments(value()),
                 Some("_meta") => self.meta = value(),
-                Some(said) => self.ambiguous_name |= json::is_same_in_any_case(said, "name"),
+                Some(said) => self.ambiguous_name |= json::eq_ignore_case(said, "name"),
                 None => {}
             },
         }

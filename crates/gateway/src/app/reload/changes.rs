@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, sync::Arc};
 use stayput_upstream::{Retiring, Server};
 use stayput_wire::Era;
 
-use crate::{config::Configured, observe::log::Level, state::AppState};
+use crate::{config::ServerEntry, observe::log::Level, state::AppState};
 
 /// How the servers of a configuration differ from those of the one before.
 #[derive(Debug, Default)]
@@ -20,7 +20,7 @@ pub(super) struct Changes {
 
 impl Changes {
     /// What differs. A server that is configured as before is the one of before.
-    pub(super) fn between(before: &AppState, servers: &mut [Configured]) -> Self {
+    pub(super) fn between(before: &AppState, servers: &mut [ServerEntry]) -> Self {
         let mut changes = Self::default();
         for it in &mut *servers {
             let name = it.server.name();
@@ -29,7 +29,7 @@ impl Changes {
                 continue;
             };
             let handles = before.identify.handles.get(name);
-            let whom = Some(&it.whom).filter(|whom| !whom.is_everybody());
+            let whom = Some(&it.claims).filter(|whom| !whom.is_unrestricted());
             if before.tools.get(name) != Some(&it.tools)
                 || handles != Some(&it.handles)
                 || before.views.of(name) != whom

@@ -178,7 +178,7 @@ impl ConfigReader {
         let changes = Changes::between(before, &mut plan.servers);
         let metrics = before.metrics.with(plan.servers.iter().map(|it| it.server.name()));
         before.links.set_limits(plan.limits);
-        before.sessions.adjust(plan.expiry, plan.sessions);
+        before.sessions.reconfigure(plan.expiry, plan.sessions);
         let furnishing = ServerSet::new(plan.servers, plan.identify, plan.expiry);
         let app = Arc::new(AppState {
             metrics: metrics.into(),

@@ -9,7 +9,7 @@ use stayput_wire::{Code, Edits, Era, Message, Raw, json, meta};
 
 use crate::{
     call::modern::bridge,
-    config::Tools,
+    config::ToolFilter,
     reply::{self, RequestRef},
 };
 
@@ -17,7 +17,7 @@ use crate::{
 pub(crate) struct Finish<'a> {
     asked: RequestRef<'a>,
     profile: &'a Profile,
-    tools: Option<&'a Tools>,
+    tools: Option<&'a ToolFilter>,
     /// Of the session that it comes from, as JSON.
     state: Option<String>,
     given: Option<&'a Handle>,
@@ -29,7 +29,7 @@ impl<'a> Finish<'a> {
     }
 
     /// Shows only these tools in lists.
-    pub(crate) fn passing(self, tools: Option<&'a Tools>) -> Self {
+    pub(crate) fn passing(self, tools: Option<&'a ToolFilter>) -> Self {
         Self { tools: tools.filter(|_| self.asked.method == "tools/list"), ..self }
     }
 
@@ -108,7 +108,7 @@ impl<'a> Finish<'a> {
         if let Some(given) = self.given {
             give(edits, result, given);
         }
-        if let Some((list, shown)) = self.tools.and_then(|tools| tools.shown(result)) {
+        if let Some((list, shown)) = self.tools.and_then(|tools| tools.allowed_tools(result)) {
             edits.replace(list, &shown);
         }
     }

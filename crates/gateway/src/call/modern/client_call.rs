@@ -19,7 +19,7 @@ use crate::{
         session_link::SessionLink,
         sessionless::Sessionless,
     },
-    config::Tools,
+    config::ToolFilter,
     identify::EphemeralSession,
     observe::{
         CallEnd::{Denied, Lost, NoLink},
@@ -42,7 +42,7 @@ pub(crate) struct ModernCall {
     profile: Arc<Profile>,
     id: String,
     method: String,
-    tools: Option<Tools>,
+    tools: Option<ToolFilter>,
     /// The log messages that the client wants to hear of this call.
     level: Option<String>,
     server: String,

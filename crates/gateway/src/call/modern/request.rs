@@ -10,7 +10,7 @@ use stayput_wire::{Code, Era, Message};
 use crate::{
     auth::Claims,
     call::modern::validate::InvalidRequest,
-    config::Tools,
+    config::ToolFilter,
     connections::connection::Connection,
     identify::RequestContext,
     observe::{
@@ -57,7 +57,7 @@ impl ModernRequest<'_> {
     }
 
     /// Which tools of the server are passed on, if not all are.
-    pub(crate) fn tools(&self) -> Option<&Tools> {
+    pub(crate) fn tools(&self) -> Option<&ToolFilter> {
         self.app.tools.get(self.server.name()).filter(|tools| !tools.passes_all())
     }
 

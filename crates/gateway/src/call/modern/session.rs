@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use http::{Response, header};
-use stayput_core::{Handle, InUse, Origin};
+use stayput_core::{ActiveSession, Handle, Origin};
 use stayput_upstream::Profile;
 use stayput_wire::Era;
 
@@ -48,7 +48,7 @@ pub(crate) async fn call(request: &ModernRequest<'_>, profile: &Arc<Profile>) ->
 
 /// The session that a request means, see [`SessionChoice::Session`].
 struct Meant {
-    session: InUse,
+    session: ActiveSession,
     origin: Origin,
     text: Option<RequestEdit>,
     given: Option<Handle>,
@@ -86,7 +86,7 @@ async fn run(request: &ModernRequest<'_>, profile: &Arc<Profile>, meant: Meant) 
     }
     // What was lost was told, or else the call would not be made, though that may not be noted yet.
     let told = loss::depends_on_state(request.method) && matches!(origin, Origin::Lost(_));
-    let origin = if told { Origin::Kept } else { origin };
+    let origin = if told { Origin::Existing } else { origin };
     let behind = CallOwner::Session(Box::new(OfSession { visit, origin, given, fleeting }));
     let errand = ModernCall::new(request, profile, link, behind);
     match text {

@@ -8,8 +8,8 @@ use crate::observe::time_format;
 /// Whether what an agent remembers of a session is still true, as JSON.
 pub(crate) fn told(session: &Session, origin: Origin, generation: Generation) -> String {
     let state = match origin {
-        Origin::Fresh => "fresh",
-        Origin::Kept => "kept",
+        Origin::New => "fresh",
+        Origin::Existing => "kept",
         Origin::Lost(_) => "lost",
     };
     let record = session.record();

@@ -61,7 +61,7 @@ pub(crate) fn request(headers: &HeaderMap, message: &Message<'_>) -> Result<(), 
     same(headers, mcp::PROTOCOL_VERSION, Some(&version))?;
     supported(&version)?;
     same(headers, mcp::METHOD, message.method())?;
-    let Some(source) = message.method().and_then(mcp::name_source) else { return Ok(()) };
+    let Some(source) = message.method().and_then(mcp::name_member) else { return Ok(()) };
     let name = message.params().map(|params| params.find_unique(&[source]));
     let name = name.transpose().map_err(|_| twice(source))?.flatten().and_then(Raw::text);
     same(headers, mcp::NAME, name.as_deref())

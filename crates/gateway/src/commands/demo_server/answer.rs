@@ -1,7 +1,7 @@
 //! A message comes, an answer goes; what it changes is the notebook.
 
 use serde_json::{Value, json};
-use stayput_wire::{Batch, Code, Era, Kind, Message, Version, json::quote, meta};
+use stayput_wire::{Batch, Code, Era, Message, MessageKind, Version, json::quote, meta};
 
 use super::{notebook::Notebook, tools};
 
@@ -58,7 +58,7 @@ impl Peer {
             Ok(message) => message,
             Err(error) => return Some(error.answer()),
         };
-        let Kind::Request { id, method, params } = message.kind() else { return None };
+        let MessageKind::Request { id, method, params } = message.kind() else { return None };
         let params = params.map_or(Ok(Value::Null), |params| serde_json::from_str(params.as_str()));
         let result = match params {
             Ok(params) => self.result(method, &params),

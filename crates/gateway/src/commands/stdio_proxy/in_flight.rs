@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use stayput_wire::{Batch, Era, Kind, Message};
+use stayput_wire::{Batch, Era, Message, MessageKind};
 
 use crate::{
     reply::{self, RequestRef},
@@ -45,7 +45,7 @@ impl Flights {
     fn sent_one(&mut self, line: &[u8]) {
         let Ok(message) = Message::parse(line) else { return };
         match message.kind() {
-            Kind::Request { id, method, .. } => {
+            MessageKind::Request { id, method, .. } => {
                 let modern = modern::is_spoken(&http::HeaderMap::new(), &message);
                 let era = if modern { Era::Modern } else { Era::Legacy };
                 if &**method == "initialize" {
@@ -54,10 +54,12 @@ impl Flights {
                 let method = Box::from(&**method);
                 self.asked.insert(id.as_str().into(), Flight { method, era });
             }
-            Kind::Response { id, .. } | Kind::Error { id: Some(id), .. } => {
+            MessageKind::Response { id, .. } | MessageKind::Error { id: Some(id), .. } => {
                 self.questions.remove(id.as_str());
             }
-            Kind::Notification { method, params } if &**method == "notifications/cancelled" => {
+            MessageKind::Notification { method, params }
+                if &**method == "notifications/cancelled" =>
+            {
                 if let Some(id) = params.and_then(|params| params.find(&["requestId"])) {
                     self.asked.remove(id.as_str());
                 }
@@ -70,14 +72,14 @@ impl Flights {
     pub(super) fn came(&mut self, line: &[u8]) -> bool {
         let Ok(message) = Message::parse(line) else { return true };
         match message.kind() {
-            Kind::Response { id, .. } | Kind::Error { id: Some(id), .. } => {
+            MessageKind::Response { id, .. } | MessageKind::Error { id: Some(id), .. } => {
                 if self.unwanted.as_deref() == Some(id.as_str()) {
                     self.unwanted = None;
                     return false;
                 }
                 self.asked.remove(id.as_str());
             }
-            Kind::Request { id, .. } => {
+            MessageKind::Request { id, .. } => {
                 self.questions.insert(id.as_str().into());
             }
             _ => {}

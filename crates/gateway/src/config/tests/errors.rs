@@ -18,8 +18,8 @@ fn settings_say(stayput: &str) -> String {
 fn an_unknown_key_of_ours_is_answered_with_the_nearest_one() {
     assert_eq!(
         entry_says(r#"{"command": "x", "stayput": {"isolaton": "shared"}}"#),
-        "/etc/mcp.json:3:38: mcpServers.it.stayput.isolaton: there is no such key; \
-         the nearest that there is, is \"isolation\""
+        "/etc/mcp.json:3:38: mcpServers.it.stayput.isolaton: unknown key; \
+         the most similar one is \"isolation\""
     );
     for (stayput, place, nearest) in [
         (r#"{"listens": 1}"#, "2:13: stayput.listens", "\"listen\""),
@@ -105,7 +105,7 @@ fn every_problem_of_a_setting_is_a_sentence_with_its_place() {
         ),
         (
             r#"{"limits": {"per_owner": {"requests_per_second": "unlimted"}}}"#,
-            "the nearest that there is, is \"unlimited\"",
+            "the most similar one is \"unlimited\"",
         ),
         (r#"{"limits": {"sessions_per_owner": 0}}"#, "this must be a whole number from 1"),
         (r#"{"allowed_origins": ["https://h/"]}"#, "stayput.allowed_origins.0: this must be an"),
@@ -113,7 +113,7 @@ fn every_problem_of_a_setting_is_a_sentence_with_its_place() {
         (r#"{"identify": {"also": ["chat"]}}"#, "identify.also.0: this must be \"header:NAME\""),
         (r#"{"identify": {"also": ["header:a b"]}}"#, "identify.also.0: this must be"),
         (r#"{"identify": {"also": ["meta:"]}}"#, "identify.also.0: this must be"),
-        (r#"{"hints": ["vs-code"]}"#, "hints.0: there is no such value; the nearest that there is"),
+        (r#"{"hints": ["vs-code"]}"#, "hints.0: unknown value; the most similar one is"),
         (r#"{"hints": true}"#, "hints: this must be a list"),
         ("[]", "stayput: this must be an object"),
     ] {

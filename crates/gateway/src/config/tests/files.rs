@@ -19,7 +19,7 @@ pub(super) fn known() -> Environment {
         ("DATABASE_PASSWORD", "p"),
         ("GITHUB_TOKEN", "t"),
     ];
-    Environment::of(&variables, PROGRAM)
+    Environment::from_variables(&variables, PROGRAM)
 }
 
 /// The examples and every block of JSON of the page, each with a name.
@@ -147,7 +147,7 @@ fn the_saved_corpus_holds() {
     let mut count = 0;
     for file in std::fs::read_dir(seeds).unwrap() {
         let text = std::fs::read_to_string(file.unwrap().path()).unwrap();
-        let environment = Environment::given(variables.clone(), "/work".into());
+        let environment = Environment::from_client(variables.clone(), "/work".into());
         let said = match Config::parse(&text, Path::new("/etc/mcp.json"), environment) {
             Ok(config) => format!("{config:?}"),
             Err(error) => format!("{error} {error:?}"),

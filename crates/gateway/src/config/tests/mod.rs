@@ -19,7 +19,7 @@ const PROGRAM: &str = "/opt/bin/stayput";
 
 fn environment() -> Environment {
     let variables = [("HOME", "/home/ann"), ("TOKEN", "s3cret"), ("ODD", "p${session.dir}w")];
-    Environment::of(&variables, PROGRAM)
+    Environment::from_variables(&variables, PROGRAM)
 }
 
 fn parse(text: &str) -> Result<Config, ConfigError> {
@@ -90,7 +90,7 @@ fn without_settings_there_are_defaults() {
     assert!(config.allowed_hosts.is_empty() && config.allowed_origins.is_empty());
     let it = &config.servers[0];
     assert_eq!(*it.server.options(), Options::default());
-    assert_eq!((it.on_loss, &it.tools), (OnLoss::Error, &Tools::default()));
+    assert_eq!((it.on_loss, &it.tools), (OnLoss::Error, &ToolFilter::default()));
 }
 
 #[test]
@@ -98,7 +98,7 @@ fn the_store_is_in_the_data_folder_of_the_user() {
     let text = r#"{"mcpServers": {}}"#;
     let origin = Path::new("/etc/mcp.json");
     let store = |variables: &[(&str, &str)]| {
-        Config::parse(text, origin, Environment::of(variables, PROGRAM)).unwrap().store
+        Config::parse(text, origin, Environment::from_variables(variables, PROGRAM)).unwrap().store
     };
     let home = ("HOME", "/home/ann");
     assert_eq!(store(&[home, ("XDG_DATA_HOME", "/d")]), "sqlite:/d/stayput/stayput.db");
@@ -168,7 +168,7 @@ fn each_server_has_choices() {
     );
     let it = &config.servers[0];
     assert_eq!(it.on_loss, OnLoss::Restart);
-    assert_eq!(it.tools, Tools { allow: Some(vec!["a".into()]), deny: vec!["b".into()] });
+    assert_eq!(it.tools, ToolFilter { allow: Some(vec!["a".into()]), deny: vec!["b".into()] });
     assert!(!it.server.options().delete_on_end);
 }
 

@@ -15,8 +15,8 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 use stayput_core::{
-    Connection as InStore, Generation, Handle, HandleHash, InUse, Owner, Session, SessionId,
-    Sessions,
+    ActiveSession, Connection as InStore, Generation, Handle, HandleHash, Owner, Session,
+    SessionId, Sessions,
 };
 use stayput_upstream::{Asked, Declares, Hello, LinkKey, Place};
 use stayput_wire::Version;
@@ -240,7 +240,9 @@ impl Connection {
     /// Whether the store is to be told that it is used. Whoever listens uses it, too.
     pub(crate) fn is_due(self: &Arc<Self>, now: Instant) -> bool {
         let used = self.used.load(Ordering::Relaxed) || Arc::strong_count(self) > 1;
-        used && self.noted().is_none_or(|noted| now.duration_since(noted) >= InStore::NOTED)
+        used && self
+            .noted()
+            .is_none_or(|noted| now.duration_since(noted) >= InStore::TOUCH_INTERVAL)
     }
 
     /// The store was told of its use.
@@ -268,9 +270,9 @@ impl Connection {
     }
 
     /// The same in use, if it was used before and nothing has to be waited for: nothing is looked up.
-    pub(crate) fn again(&self, sessions: &Sessions) -> Option<InUse> {
+    pub(crate) fn again(&self, sessions: &Sessions) -> Option<ActiveSession> {
         let own = self.reach().own.upgrade()?;
-        sessions.again(own)
+        sessions.reenter(own)
     }
 
     /// A call that named none goes to this one. Of one that is over, whoever comes next learns by its name.

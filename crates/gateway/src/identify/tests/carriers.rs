@@ -91,12 +91,12 @@ async fn a_key_is_found_or_made_for_its_owner() {
     for (carrier, name) in names.chain(ids) {
         let (mine, hers) = (with(carrier, &ann(), &name), with(carrier, &eve(), &name));
         let new = world.ask(&mine).await;
-        assert_eq!(new.origin(), Origin::Fresh, "{carrier:?}");
+        assert_eq!(new.origin(), Origin::New, "{carrier:?}");
         assert!(seen.insert(new.id()), "{carrier:?} met another one");
         let known = world.ask(&mine).await;
-        assert_eq!((known.id(), known.origin()), (new.id(), Origin::Kept), "{carrier:?}");
+        assert_eq!((known.id(), known.origin()), (new.id(), Origin::Existing), "{carrier:?}");
         let foreign = world.ask(&hers).await;
-        assert_eq!(foreign.origin(), Origin::Fresh, "{carrier:?}");
+        assert_eq!(foreign.origin(), Origin::New, "{carrier:?}");
         assert!(seen.insert(foreign.id()), "{carrier:?}");
         world.pass(31).await;
         let expired = world.ask(&mine).await;
@@ -112,7 +112,7 @@ async fn a_handle_leads_its_owner_and_nobody_else() {
     for carrier in &NAMES {
         let (id, handle) = world.handle(&ann()).await;
         let known = world.ask(&with(carrier, &ann(), &handle)).await;
-        assert_eq!((known.id(), known.origin()), (id, Origin::Kept), "{carrier:?}");
+        assert_eq!((known.id(), known.origin()), (id, Origin::Existing), "{carrier:?}");
         let foreign = world.ask(&with(carrier, &eve(), &handle)).await.refusal();
         let nobodys = Handle::generate();
         let unknown = world.ask(&with(carrier, &eve(), nobodys.expose())).await.refusal();
@@ -143,7 +143,7 @@ async fn what_is_no_name_makes_no_session() {
         let long = world.ask(&with(carrier, &ann(), &long)).await.refusal();
         assert!(long.contains("1 to 128 printable bytes"), "{long}");
     }
-    assert!(world.app.sessions.held().is_empty());
+    assert!(world.app.sessions.held_sessions().is_empty());
     let mut other = with(&NAMES[2], &ann(), "chat-42");
     (other.method, other.params) = ("prompts/get", json!({ "name": "p" }));
     let Answer::Refused(error) = world.ask(&other).await else { panic!() };
@@ -182,7 +182,7 @@ async fn two_names_of_one_session_agree() {
     let world = world().await;
     let keyed = with(&NAMES[3], &ann(), "chat");
     let id = world.ask(&keyed).await.id();
-    let session = world.app.sessions.by_id(&ann(), id).await.unwrap();
+    let session = world.app.sessions.find_by_id(&ann(), id).await.unwrap();
     let handle = world.app.sessions.issue_handle(&session).await.unwrap();
     let mut both = keyed.clone();
     (NAMES[0].1)(&mut both, handle.expose());
@@ -312,7 +312,7 @@ async fn a_cookie_names_a_session_that_no_model_sees() {
     let world = World::with(identify, Handles::Auto).await;
     let mut request = Request::call(&ann());
     let id = world.ask(&request).await.id();
-    let session = world.app.sessions.by_id(&ann(), id).await.unwrap();
+    let session = world.app.sessions.find_by_id(&ann(), id).await.unwrap();
     let line = cookie::given(&world.app, &request.headers, Some(&session)).await.unwrap();
     let line = line.to_str().unwrap().to_owned();
     for flag in ["HttpOnly", "Secure", "SameSite=Strict", "Max-Age=1800", "Path=/"] {

@@ -39,9 +39,9 @@ async fn offers_that_nobody_takes_up_are_few_and_short() {
         world.ask(&Request::call(&ann())).await.refusal();
         world.clock.advance(Duration::from_millis(1));
     }
-    assert_eq!(world.app.sessions.held().len(), 8);
+    assert_eq!(world.app.sessions.held_sessions().len(), 8);
     world.pass(3).await;
-    assert!(world.app.sessions.held().is_empty());
+    assert!(world.app.sessions.held_sessions().is_empty());
 }
 
 #[tokio::test]
@@ -79,7 +79,7 @@ async fn refuse_runs_nothing_and_makes_nothing() {
     );
     let Answer::Refused(error) = world.ask(&reading()).await else { panic!() };
     assert_eq!(error["error"]["code"], -32602);
-    assert!(world.app.sessions.held().is_empty());
+    assert!(world.app.sessions.held_sessions().is_empty());
 }
 
 /// What has no argument for a handle runs on a session of its own, which ends with the call.
@@ -93,12 +93,12 @@ async fn what_cannot_carry_a_handle_runs_on_a_fleeting_session() {
             let Answer::Session { id, fleeting: true, given: None, .. } = answer else {
                 panic!("{answer:?}")
             };
-            let session = world.app.sessions.by_id(&ann(), id).await.unwrap();
+            let session = world.app.sessions.find_by_id(&ann(), id).await.unwrap();
             let guard = EphemeralSession::of(&world.app, session.session());
             drop(session);
             drop(guard);
             let gone = async {
-                while world.app.sessions.by_id(&ann(), id).await.is_ok() {
+                while world.app.sessions.find_by_id(&ann(), id).await.is_ok() {
                     tokio::task::yield_now().await;
                 }
             };

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use http::{HeaderMap, Response, StatusCode};
 use stayput_upstream::{Held, Isolation, Profile};
-use stayput_wire::{Code, Era, Kind, Message, Version, meta};
+use stayput_wire::{Code, Era, Message, MessageKind, Version, meta};
 
 use crate::{
     call::{
@@ -16,7 +16,7 @@ use crate::{
         modern::{request::ModernRequest, validate::InvalidRequest},
         sessionless::Sessionless,
     },
-    config::{Tools, target::Target},
+    config::{ToolFilter, target::Target},
     identify::header_names,
     observe::call_record::CallRecord,
     reply::{self, Reply},
@@ -55,10 +55,10 @@ pub(crate) async fn take(
     RequestParts { principal, headers, path_key, stdio, .. }: RequestParts<'_>,
 ) -> Response<Reply> {
     let (id, method) = match message.kind() {
-        Kind::Request { id, method, .. } => (id.as_str(), &**method),
+        MessageKind::Request { id, method, .. } => (id.as_str(), &**method),
         // Nothing that a client tells in this era concerns a server; to close a stream is to cancel.
-        Kind::Notification { .. } => return reply::status(StatusCode::ACCEPTED),
-        Kind::Response { .. } | Kind::Error { .. } => {
+        MessageKind::Notification { .. } => return reply::status(StatusCode::ACCEPTED),
+        MessageKind::Response { .. } | MessageKind::Error { .. } => {
             let sentence = "clients of this version send requests, not answers";
             return InvalidRequest::new(Code::INVALID_REQUEST, sentence).response(None);
         }
@@ -146,7 +146,7 @@ impl ModernRequest<'_> {
         let params = self.message.params();
         let name = params.and_then(|params| params.find_unique(&["name"]).ok().flatten());
         let name = name.and_then(|name| name.text());
-        let allowed = |tools: &Tools| name.as_deref().is_some_and(|name| tools.allows(name));
+        let allowed = |tools: &ToolFilter| name.as_deref().is_some_and(|name| tools.allows(name));
         if self.tools().is_some_and(|tools| !allowed(tools)) {
             self.app.metrics.refused("denied_tool");
             CallRecord::denied(self.app.watch.as_ref(), self.begun(None));

@@ -59,7 +59,7 @@ pub(super) fn mirror(message: &Incoming, headers: &HeaderMap) -> Result<(), Refu
     let version = message.meta(meta::PROTOCOL_VERSION).as_str();
     same(headers, header::PROTOCOL_VERSION, version)?;
     same(headers, header::METHOD, Some(message.method()))?;
-    if let Some(source) = header::name_source(message.method()) {
+    if let Some(source) = header::name_member(message.method()) {
         same(headers, header::NAME, message.params()[source].as_str())?;
     }
     params(message, headers)
@@ -75,7 +75,7 @@ fn params(message: &Incoming, headers: &HeaderMap) -> Result<(), Refusal> {
         tools::list().into_iter().find(|tool| Some(tool["name"].as_str()) == Some(message.tool()));
     let Some(tool) = tool else { return Ok(()) };
     let schema = tool["inputSchema"].to_string();
-    let marks = ParamHeaders::of_schema(Raw::parse(&schema).unwrap()).unwrap();
+    let marks = ParamHeaders::from_schema(Raw::parse(&schema).unwrap()).unwrap();
     let arguments = Raw::parse(message.raw_arguments()).ok();
     marks
         .check(arguments, |name| headers.get(name).map(http::HeaderValue::as_bytes))

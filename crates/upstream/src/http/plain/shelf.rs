@@ -11,8 +11,8 @@ use std::{
     time::Duration,
 };
 
+use rustc_hash::FxBuildHasher;
 use rustix::{io::Errno, net::RecvFlags};
-use stayput_core::BuildQuick;
 use tokio::{
     io::{AsyncRead as _, ReadBuf},
     net::TcpStream,
@@ -42,7 +42,7 @@ const LANES: usize = 32;
 
 #[derive(Default)]
 struct Kept {
-    shelves: HashMap<Box<str>, Shelf, BuildQuick>,
+    shelves: HashMap<Box<str>, Shelf, FxBuildHasher>,
     /// Looks for those that nobody took, while there are any.
     sweeper: Option<AbortHandle>,
 }
