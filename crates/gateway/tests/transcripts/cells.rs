@@ -110,7 +110,7 @@ pub(crate) fn all() -> impl Iterator<Item = Cell> {
     })
 }
 
-/// Whether the cell is listed as one that does not exist.
+/// Tells whether the cell is listed as one that does not exist.
 pub(crate) fn is_absent(cell: Cell) -> bool {
     ABSENT.iter().any(|(era, transport, scenario, _)| {
         (*era, *transport) == (cell.era, cell.transport) && ["*", cell.scenario].contains(scenario)

@@ -211,7 +211,7 @@ impl Client {
         old.http.token = own;
     }
 
-    /// The next message on the one stream of the client.
+    /// Reads the next message on the one stream of the client.
     pub(crate) async fn read(&mut self) -> String {
         match &mut self.wire {
             Wire::Http(_) => panic!("a client over Streamable HTTP has many streams"),
@@ -220,7 +220,7 @@ impl Client {
         }
     }
 
-    /// The next message for this request.
+    /// Reads the next message for this request.
     pub(crate) async fn hear(&mut self, reply: &mut Reply) -> String {
         match &mut reply.exchange {
             Some(exchange) => exchange.next().await.expect("a message"),

@@ -30,7 +30,7 @@ pub(crate) struct Exchange {
     connection: AbortHandle,
 }
 
-/// What goes into a request.
+/// Parts of a request.
 pub(crate) struct Outgoing<'a> {
     pub(crate) method: Method,
     /// `http://HOST:PORT`
@@ -48,7 +48,10 @@ impl Exchange {
         let authority = base.trim_start_matches("http://");
         let mut request = Request::builder().method(method).uri(path).header("host", authority);
         for (name, value) in &headers {
-            transcript.plain(block, ">", &format!("{name}: {value}"));
+            match *name {
+                "last-event-id" => transcript.add(block, ">", Kind::LastEventId, value),
+                name => transcript.plain(block, ">", &format!("{name}: {value}")),
+            }
             request = request.header(*name, value);
         }
         if !body.is_empty() {
@@ -94,7 +97,7 @@ impl Exchange {
         Some(parts.headers)
     }
 
-    /// The next message: the whole body, or the data of the next event that has data. `None` at the end.
+    /// Reads the next message: the whole body, or the data of the next event that has data. `None` at the end.
     pub(crate) async fn next(&mut self) -> Option<String> {
         self.head().await;
         if self.streams { self.event().await } else { self.document().await }
@@ -157,7 +160,7 @@ impl Exchange {
         if let Some(retry) = retry {
             log.plain(block, "<  ", &format!("retry: {retry}"));
         }
-        log.add(block, "<  ", Kind::Received, data.as_deref().unwrap_or_default());
+        log.add(block, "<   data:", Kind::Received, data.as_deref().unwrap_or_default());
         data.filter(|data| !data.is_empty())
     }
 

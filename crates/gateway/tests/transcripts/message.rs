@@ -5,7 +5,7 @@ use crate::cells::Era;
 /// A request of the client.
 #[derive(Clone, Debug)]
 pub(crate) struct Request {
-    /// As it is written, quotes included.
+    /// Raw text, quotes included.
     pub(crate) id: String,
     pub(crate) method: &'static str,
     /// Members of `params` but `_meta`.

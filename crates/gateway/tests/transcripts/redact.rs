@@ -17,7 +17,10 @@ pub(crate) struct Redactor {
 /// Class of the ids of requests to a server, counted anew for each process.
 const REQUEST: &str = "id";
 
-/// The members of a message that hold ids.
+/// Class of the progress tokens that the gateway sends to a server, counted anew for each process.
+const TOKEN: &str = "token";
+
+/// Members of a message that hold ids.
 #[derive(Deserialize)]
 struct Message<'a> {
     #[serde(borrow)]
@@ -49,15 +52,16 @@ impl Redactor {
         Self { folder: folder.display().to_string(), ..Self::default() }
     }
 
-    /// Counts the ids of requests anew: whether two processes see equal ones is not recorded.
+    /// Counts ids and tokens anew: equality between two processes is not recorded.
     pub(crate) fn next_process(&mut self) {
-        self.names.retain(|(class, _), _| *class != REQUEST);
+        self.names.retain(|(class, _), _| ![REQUEST, TOKEN].contains(class));
     }
 
-    /// A line as it stands in the golden file.
+    /// Writes a line as it stands in the golden file.
     pub(crate) fn line(&mut self, line: &Line) -> String {
         let text = match line.kind {
             Kind::EventId => format!("id: {}", self.name("event", &line.text)),
+            Kind::LastEventId => format!("last-event-id: {}", self.known_event(&line.text)),
             Kind::Plain => line.text.clone(),
             kind => self.message(kind, &line.text),
         };
@@ -65,6 +69,12 @@ impl Redactor {
         let text =
             if text.is_empty() { line.mark.to_owned() } else { format!("{} {text}", line.mark) };
         format!("{}\n", text.replace('\r', "\\r").replace('\n', "\\n"))
+    }
+
+    /// The name of an event that was recorded before; any other id stays as it is.
+    fn known_event(&mut self, id: &str) -> String {
+        let known = self.names.contains_key(&("event", id.to_owned()));
+        if known { self.name("event", id) } else { id.to_owned() }
     }
 
     fn name(&mut self, class: &'static str, value: &str) -> String {
@@ -98,7 +108,7 @@ impl Redactor {
         let mut spans: Vec<_> = own
             .into_iter()
             .chain(taken_back)
-            .chain(token.map(|token| ("token", token)))
+            .chain(token.map(|token| (TOKEN, token)))
             .map(|(class, raw)| {
                 (raw.get().as_ptr().addr() - text.as_ptr().addr(), class, raw.get())
             })
@@ -114,7 +124,7 @@ impl Redactor {
     }
 
     /// Replaces handles, ids of sessions, times, ports, paths and the version of Stayput.
-    fn patterns(&mut self, text: &str) -> String {
+    pub(crate) fn patterns(&mut self, text: &str) -> String {
         let version = format!("\"version\":\"{}\"", env!("CARGO_PKG_VERSION"));
         let text =
             text.replace(&self.folder, "<folder>").replace(&version, "\"version\":\"<version>\"");
@@ -144,7 +154,7 @@ impl Redactor {
         if word.starts_with("sp_") && word.len() > 20 {
             self.name("handle", word)
         } else if word.starts_with("stp_") && word.len() > 20 {
-            self.name("token", word)
+            self.name("bearer", word)
         } else if is_uuid(word) {
             self.name("session", word)
         } else {
@@ -163,7 +173,7 @@ fn is_uuid(word: &str) -> bool {
         && parts.concat().bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
-/// Length of the RFC 3339 time at the beginning; 0 if there is none.
+/// Measures the RFC 3339 time at the beginning; 0 if there is none.
 fn time(text: &str) -> usize {
     let shape = "0000-00-00T00:00:00";
     let fits = text.len() > shape.len()

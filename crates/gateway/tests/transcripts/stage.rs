@@ -15,7 +15,7 @@ use crate::{
     world::{Gateway, gone},
 };
 
-/// What one scenario runs on.
+/// A gateway, its servers and the recording of one scenario.
 pub(crate) struct Stage {
     pub(crate) cell: Cell,
     pub(crate) transcript: Transcript,
@@ -57,12 +57,12 @@ impl Stage {
         Self { cell, transcript: Transcript::default(), servers, program, mark }
     }
 
-    /// The only server.
+    /// Returns the only server.
     pub(crate) fn server(&mut self) -> &mut Scripted {
         &mut self.servers[0]
     }
 
-    /// A client of the server `test` that is ready to call.
+    /// Connects a client to the server `test`, ready to call.
     pub(crate) async fn client(&self) -> Client {
         let mut client = self.connect("test", None).await;
         match self.cell.era {
@@ -84,7 +84,7 @@ impl Stage {
         }
     }
 
-    /// A client that has sent no message. An empty name is the path of all servers.
+    /// Connects a client that has sent no message. An empty name is the path of all servers.
     pub(crate) async fn connect(&self, server: &str, token: Option<&str>) -> Client {
         let Cell { era, transport, .. } = self.cell;
         let gateway = match &self.program {
@@ -120,12 +120,12 @@ impl Stage {
         self.http(gateway, server, token).get(None).await.finish().await;
     }
 
-    /// Whether answers of this cell come as events.
+    /// Tells whether a client of this cell reads messages before the answer.
     pub(crate) fn streams(&self) -> bool {
         self.cell.transport != Transport::HttpJson
     }
 
-    /// Whether all messages to the client come on one stream.
+    /// Tells whether all messages to the client come on one stream.
     pub(crate) fn has_one_stream(&self) -> bool {
         matches!(self.cell.transport, Transport::Stdio | Transport::Sse)
     }

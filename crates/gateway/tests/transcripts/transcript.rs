@@ -32,12 +32,14 @@ pub(crate) enum Kind {
     Received,
     /// `id:` of an event.
     EventId,
+    /// `last-event-id:` of a request.
+    LastEventId,
     /// Message to the process of a server.
     ToServer,
 }
 
-/// What the client sent and received, one block per exchange: streams that run beside each other
-/// keep their own order.
+/// Messages that the client sent and received, one block per exchange: streams that run beside each
+/// other keep their own order.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Transcript(Arc<Mutex<Vec<Block>>>);
 
@@ -64,12 +66,12 @@ impl Transcript {
         self.add(block, mark, Kind::Plain, text);
     }
 
-    /// The whole recording, redacted.
+    /// Writes the whole recording, redacted.
     pub(crate) fn render(&self, cell: Cell, servers: &[Scripted], folder: &Path) -> String {
         let mut redactor = Redactor::new(folder);
         let mut text = format!("# {cell}\n");
         for block in &*self.0.lock().unwrap() {
-            let _ = write!(text, "\n== client: {} ==\n", block.title);
+            let _ = write!(text, "\n== client: {} ==\n", redactor.patterns(&block.title));
             for line in &block.lines {
                 text.push_str(&redactor.line(line));
             }
@@ -112,7 +114,7 @@ pub(crate) fn compare(cell: Cell, recorded: &str) {
     }
 }
 
-/// The lines between the common beginning and the common end.
+/// Shows the lines between the common beginning and the common end.
 pub(crate) fn diff(golden: &str, recorded: &str) -> String {
     const CONTEXT: usize = 3;
     let (before, after) =

@@ -8,7 +8,7 @@ use tokio::{
     time::timeout,
 };
 
-/// How long the test may take to close the connection after the end of standard input.
+/// Time that the test may take to close the connection after the end of standard input.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Copies standard input to the connection, and the connection to standard output. The end of either is
