@@ -148,10 +148,13 @@ pub(crate) async fn resume(cell: Cell) -> Stage {
     // Once more: what was read is still kept.
     client.http_mut().get(Some(&last_event)).await.finish().await;
     call_again(&mut stage, &mut client, "2").await;
-    // An id that is not known opens the general stream.
-    let mut general = client.http_mut().get(Some("unknown")).await;
-    general.head().await;
-    general.close();
+    // An id that is not known opens the general stream. A modern server gets `subscriptions/listen` for it, and
+    // its end at a time that nothing here can wait for.
+    if cell.server == Era::Legacy {
+        let mut general = client.http_mut().get(Some("unknown")).await;
+        general.head().await;
+        general.close();
+    }
     stage
 }
 
