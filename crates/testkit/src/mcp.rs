@@ -11,6 +11,7 @@ mod http;
 mod message;
 mod methods;
 mod options;
+mod relay;
 mod scope;
 mod stats;
 mod stdio;
@@ -69,10 +70,11 @@ async fn serve(options: Options) {
     tokio::time::sleep(Duration::from_millis(options.startup_ms)).await;
     // Written to, or it is only promised and takes no memory.
     let held = vec![1_u8; options.memory_mb << 20];
-    let (mode, with_stdin) = (options.mode, options.exit_with_stdin);
+    let (mode, port, with_stdin) = (options.mode, options.port, options.exit_with_stdin);
     let engine = Engine::new(options);
     match mode {
         Mode::Stdio => stdio::serve(engine).await,
+        Mode::Relay => relay::run(port).await,
         Mode::Http | Mode::Sse => tokio::select! {
             () = http::serve(engine) => {}
             () = end_of_stdin(), if with_stdin => {}

@@ -9,6 +9,7 @@ pub const USAGE: &str = "\
 stayput-testserver stdio [OPTIONS]   speak over standard input and output
 stayput-testserver http  [OPTIONS]   Streamable HTTP; prints its URL when it listens
 stayput-testserver sse   [OPTIONS]   HTTP+SSE of 2024-11-05; prints its URL when it listens
+stayput-testserver relay --port N    standard input and output are those of a TCP connection to a test
 
   --era legacy|modern|dual   what it speaks (dual)
   --revision DATE            the newest legacy revision it speaks (2025-11-25)
@@ -53,6 +54,8 @@ pub(super) enum Mode {
     Http,
     /// HTTP with a stream of events beside it, as in 2024-11-05.
     Sse,
+    /// No server: the test at the other end of a TCP connection is the server.
+    Relay,
 }
 
 /// What the server speaks.
@@ -144,7 +147,10 @@ impl Options {
             Some("stdio") => Mode::Stdio,
             Some("http") => Mode::Http,
             Some("sse") => Mode::Sse,
-            other => return Err(format!("the first word is stdio, http or sse, not {other:?}")),
+            Some("relay") => Mode::Relay,
+            other => {
+                return Err(format!("the first word is stdio, http, sse or relay, not {other:?}"));
+            }
         };
         let mut options = Self { mode, ..Self::default() };
         while let Some(name) = arguments.next() {
