@@ -218,7 +218,7 @@ impl World {
 
     /// A handle of a new session of `owner`.
     pub(crate) async fn handle(&self, owner: &Owner) -> (SessionId, String) {
-        let wish = stayput_core::Wish::new(owner.clone());
+        let wish = stayput_core::OpenOptions::new(owner.clone());
         let opened = self.app.sessions.open(&wish).await.unwrap();
         let handle = self.app.sessions.issue_handle(&opened.session).await.unwrap();
         (opened.session.id(), handle.expose().to_owned())
