@@ -9,8 +9,6 @@ use std::{
 
 use stayput_upstream::Stdio;
 
-use super::expand::escaped;
-
 type Lookup = dyn Fn(&str) -> Option<String> + Send + Sync;
 
 /// Source of variables. Passed in, so that tests can have their own.
@@ -124,4 +122,9 @@ impl fmt::Debug for Environment {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Environment").field("program", &self.program).finish_non_exhaustive()
     }
+}
+
+/// Escapes a value, so that a template takes it literally.
+pub(crate) fn escaped(value: &str) -> String {
+    value.replace("${", "$${")
 }

@@ -5,7 +5,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use crate::{environment::Environment, error::Problem};
+use crate::{
+    environment::{Environment, escaped},
+    error::Problem,
+};
 
 /// Largest file whose text becomes a value. Keys and certificates are much smaller.
 const MAX_FILE_BYTES: u64 = 64 << 10;
@@ -153,11 +156,6 @@ fn displayable(name: &str) -> String {
     } else {
         "…".to_owned()
     }
-}
-
-/// Escapes a value, so that a template takes it literally.
-pub(crate) fn escaped(value: &str) -> String {
-    value.replace("${", "$${")
 }
 
 /// Expanded text so far.

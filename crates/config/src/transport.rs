@@ -6,8 +6,8 @@ use stayput_upstream::{Http, Stdio, Transport, misspelt};
 
 use crate::{
     env_file,
+    environment::escaped,
     error::Problem,
-    expand::escaped,
     value::{ConfigObject, ConfigValue, Member, ReadResult},
 };
 

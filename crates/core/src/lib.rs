@@ -55,6 +55,7 @@
 mod clock;
 #[cfg(feature = "conformance")]
 pub mod conformance;
+mod counter;
 mod events;
 mod identity;
 mod lease;
@@ -66,15 +67,14 @@ mod state;
 mod store;
 
 pub use clock::{Clock, ClockReading, ManualClock, SystemClock, Timestamp};
+pub use counter::{Epoch, Generation, Revision};
 pub use events::{Event, EventIds, EventLog, MemoryEventLog, Topic, UnknownEvent};
 pub use identity::{
     Agent, Digest, Handle, HandleHash, InvalidName, InvalidText, Key, Name, Owner, SessionId,
     content_digest, conversation_key,
 };
 pub use lease::{Holder, HolderId, Lease, LeaseValidity};
-pub use record::{
-    Attachment, Attachments, EndReason, Epoch, Expiry, Generation, Record, Revision, SessionEnd,
-};
+pub use record::{Attachment, Attachments, EndReason, Expiry, Record, SessionEnd};
 pub use sessions::{
     ActiveSession, LeaseRenewal, OpenOptions, OpenedSession, Origin, Session, SessionOpenError,
     Sessions, Settings, SweepReport,

@@ -1,7 +1,6 @@
 //! Stored record of a session.
 
 mod attachments;
-mod counter;
 mod expiry;
 
 use std::{fmt, str::FromStr};
@@ -9,12 +8,11 @@ use std::{fmt, str::FromStr};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Agent, Key, Lease, Owner, SessionId, Timestamp,
+    Agent, Generation, Key, Lease, Owner, Revision, SessionId, Timestamp,
     identity::text::{InvalidText, serde_as_text},
 };
 
 pub use attachments::Attachments;
-pub use counter::{Epoch, Generation, Revision};
 pub use expiry::Expiry;
 
 /// Record of a session in a store: enough to resume the session from another process.

@@ -33,6 +33,7 @@ pub mod conformance;
 pub mod faulty;
 pub mod fixture;
 pub mod fuzz;
+pub mod layout;
 pub mod mcp;
 mod model;
 pub mod peers;

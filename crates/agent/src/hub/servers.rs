@@ -168,11 +168,7 @@ impl Hub {
         let own =
             self.inner.servers.read().get(&self.agent).is_some_and(|it| it.contains_key(name));
         let agent = if own { self.agent.clone() } else { Agent::none() };
-        self.inner.servers.insert(
-            &agent,
-            name,
-            HubServer { on_loss, ..HubServer::clone(&known) },
-        );
+        self.inner.servers.insert(&agent, name, HubServer { on_loss, ..HubServer::clone(&known) });
         Ok(())
     }
 

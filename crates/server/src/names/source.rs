@@ -215,9 +215,7 @@ pub(crate) fn is_session_member(key: &str) -> bool {
 }
 
 /// Returns the key of the conversation that the host names in `_meta`.
-fn hinted_key(
-    members: &[(Cow<'_, str>, Cow<'_, str>)],
-) -> Result<Option<Key>, Cow<'static, str>> {
+fn hinted_key(members: &[(Cow<'_, str>, Cow<'_, str>)]) -> Result<Option<Key>, Cow<'static, str>> {
     let mut first: Option<(&'static str, Cow<'_, str>)> = None;
     for (key, text) in members {
         let plain = meta::CONVERSATION_HINTS.iter().find(|(_, hint)| hint == key);

@@ -1,0 +1,121 @@
+//! Layout of the crates: the listing of a folder is the architecture, and imports point one way.
+
+use std::path::{Path, PathBuf};
+
+use stayput_testkit::layout::ImportGraph;
+
+/// Folders of the gateway, bottom to top: each one imports only those before it.
+const GATEWAY: [&str; 17] = [
+    "reply",
+    "auth",
+    "observe",
+    "config",
+    "catalog",
+    "connections",
+    "state",
+    "messages",
+    "identify",
+    "session_tools",
+    "call",
+    "route",
+    "admin",
+    "listen",
+    "app",
+    "cli",
+    "commands",
+];
+
+fn repository() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+fn graph(name: &str) -> ImportGraph {
+    ImportGraph::read(&repository().join("crates").join(name).join("src")).unwrap()
+}
+
+#[test]
+fn gateway_folders_import_only_those_below_them() {
+    let against = graph("gateway").against(&GATEWAY);
+    assert!(against.is_empty(), "imports against the order of the folders: {against:#?}");
+}
+
+#[test]
+fn gateway_has_at_most_eighteen_entries() {
+    let entries = std::fs::read_dir(repository().join("crates/gateway/src")).unwrap().count();
+    assert!(entries <= 18, "{entries} entries; put new modules into the folder of their topic");
+}
+
+#[test]
+fn crates_have_no_import_cycle() {
+    for name in ["agent", "config", "core", "gateway", "server", "stores", "testkit", "wire"] {
+        let cycle = graph(name).largest_cycle();
+        assert!(cycle.len() <= 1, "{name}: these import each other: {}", cycle.join(", "));
+    }
+}
+
+/// An import in either form, direct or nested, is found; comments, strings and unit tests are not read.
+#[test]
+fn import_graph_reads_paths_and_nothing_else() {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| {
+        let file = folder.path().join(name);
+        std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+        std::fs::write(file, text).unwrap();
+    };
+    write("lib.rs", "mod a;\nmod b;\nmod c;\nmod d;\npub use b::Thing;\n");
+    write("a.rs", "use crate::{Thing, c::{self, X as Y}};\nconst Q: char = '\"'; // crate::d\n");
+    write("b/mod.rs", "/// [`crate::d`]\nfn f() -> &'static str { \"crate::d\" }\n");
+    write(
+        "b/inner.rs",
+        "fn g() { super::super::c::x(); }\n#[cfg(test)]\nmod tests { use crate::d; }\n",
+    );
+    write("c.rs", "fn x() { crate::a::y() }\n");
+    write("d.rs", "");
+    let graph = ImportGraph::read(folder.path()).unwrap();
+    let against = graph.against(&["d", "c", "b", "a"]);
+    let edges: Vec<_> = against.iter().map(|it| (&*it.from, &*it.to)).collect();
+    assert_eq!(edges, [("c", "a")]);
+    assert_eq!(graph.against(&["a", "b", "c", "d"]).len(), 3);
+    assert_eq!(graph.largest_cycle(), ["a", "b", "c"]);
+}
+
+/// A doc comment begins with a noun or a verb, so that its subject is a thing of the code.
+#[test]
+fn doc_comments_have_a_subject() {
+    let mut found = Vec::new();
+    let mut folders: Vec<_> = ["crates", "bench/src", "fuzz/targets", "python/src"]
+        .map(|it| repository().join(it))
+        .into();
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|it| it == "rs") {
+                let text = std::fs::read_to_string(&path).unwrap();
+                found.extend(
+                    lines_without_subject(&text).map(|line| format!("{}:{line}", path.display())),
+                );
+            }
+        }
+    }
+    assert!(
+        found.is_empty(),
+        "{} comments begin with a pronoun:\n{}",
+        found.len(),
+        found.join("\n")
+    );
+}
+
+/// Returns the first lines of doc comments that begin with What, Who, Whose or Whoever.
+fn lines_without_subject(text: &str) -> impl Iterator<Item = String> {
+    let mut inside = false;
+    text.lines().enumerate().filter_map(move |(number, line)| {
+        let line = line.trim_start();
+        let comment = line.strip_prefix("///").or_else(|| line.strip_prefix("//!"));
+        let first = !std::mem::replace(&mut inside, comment.is_some());
+        let word = comment?.split_whitespace().next()?;
+        let pronoun = matches!(word, "What" | "Who" | "Whose" | "Whoever");
+        (first && pronoun).then(|| format!("{}: {line}", number + 1))
+    })
+}
