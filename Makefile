@@ -1,7 +1,7 @@
 # Every target is a script of scripts/, or one line of cargo; this file only names them.
 
 .DEFAULT_GOAL := help
-.PHONY: help test quick properties fuzz bench python fmt lint doc deny peers
+.PHONY: help test quick properties fuzz bench python fmt lint doc deny layout peers
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -40,6 +40,9 @@ doc: ## Build the API docs, warnings being errors
 deny: ## Check licences, sources and the direction of dependencies
 	@scripts/install deny
 	@scripts/check deny
+
+layout: ## Print the entries of each crate's src/ and the largest import cycle between them
+	@cargo run --quiet -p stayput-testkit --bin stayput-layout
 
 peers: ## Fetch the servers and SDKs of others that the tests speak to, into the user's cache
 	@scripts/install peers
