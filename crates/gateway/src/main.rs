@@ -1,7 +1,7 @@
 //! The program `stayput`: a gateway that keeps a session for each client in front of any MCP server.
 //!
-//! A call passes: listen → authenticate → route → identify → open → call → reply. The folders are layers. Each may use
-//! only those above it in this table; this file may use all of them.
+//! A call passes: listen → authenticate → route → identify → open → call → reply. The folders are layers, the
+//! lowest first. Each may use only those before it in this table; this file may use all of them.
 //!
 //! | folder | content |
 //! |---|---|
