@@ -49,6 +49,17 @@
 //!
 //! Links run on the hub's own thread, so they outlive the runtime of the caller that opened them, and calls can be
 //! awaited on any executor.
+//!
+//! # Files
+//!
+//! | file or folder | content |
+//! |---|---|
+//! | `hub/` | hub and its builder, servers, thread, default session, known generations, closing |
+//! | `session/` | sessions by name, guard, task scope, runs, sub-agents, links, attachments, list cache, tickets |
+//! | `call/` | tool calls, other requests, results, prompts, resources, completion, lists |
+//! | `handlers.rs` | handlers of requests that servers send |
+//! | `events.rs`, `error.rs` | events of sessions; errors |
+//! | `ffi.rs` | explicit scopes and raw lists, for bindings to other languages |
 
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/agents.md")]

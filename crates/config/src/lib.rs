@@ -5,6 +5,14 @@
 //!
 //! [`Servers::load`] reads the servers of a file. A program with its own settings in the file reads them as
 //! [`ConfigValue`]s of the [`Document`].
+//!
+//! | file | content |
+//! |---|---|
+//! | `document.rs`, `jsonc.rs`, `value.rs`, `units.rs` | file as written; JSON with comments; value with its path; durations and sizes |
+//! | `servers.rs`, `transport.rs`, `server_options.rs`, `keys.rs` | servers; command or URL; options under `stayput`; known keys |
+//! | `tool_filter.rs`, `claim_filter.rs` | tools that clients may call; claims that an owner needs |
+//! | `expand.rs`, `environment.rs`, `env_file.rs` | expansion of `${…}`; source of its values; environment files |
+//! | `error.rs` | errors, each with its place in the file |
 
 mod claim_filter;
 mod document;

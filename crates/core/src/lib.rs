@@ -48,6 +48,20 @@
 //! # }
 //! ```
 //!
+//! # Files
+//!
+//! | file or folder | content |
+//! |---|---|
+//! | `identity/` | owner, agent, session id, key, handle; hashes and random bytes for them |
+//! | `record/` | stored record of a session: expiry, attachments, generations |
+//! | `store/` | contract of a store, its limits and errors, the store in memory |
+//! | `conformance/` | tests of the contract as functions (feature `conformance`) |
+//! | `events/` | log of events that a client may have missed |
+//! | `state.rs` | typed values of a session |
+//! | `lease.rs`, `clock.rs` | lease of a process; time, which is always an argument |
+//! | `sessions/` | sessions that this process holds: open, sweep, connections, table |
+//! | `scope.rs` | current session of a task (feature `scope`) |
+//!
 //! # Deliberately absent
 //!
 //! No background task, no runtime, no socket, and no clock except the one that is passed in.

@@ -1,23 +1,27 @@
-//! The program `stayput`: a session for each client, in front of any MCP server.
+//! The program `stayput`: a gateway that keeps a session for each client in front of any MCP server.
 //!
-//! | room | where |
+//! A call passes: listen → authenticate → route → identify → open → call → reply. The folders are layers, the
+//! lowest first. Each may use only those before it in this table; this file may use all of them.
+//!
+//! | folder | content |
 //! |---|---|
-//! | listen | `front/`: what clients send over HTTP, or a line each |
-//! | identify | `identify.rs`, `identify/`, `handles.rs`, `session_tools/`, `handshake.rs`, `connection.rs`, `connections.rs`: who it is, and which session that leads to |
-//! | open | `app.rs`, `visit.rs`, `shared.rs`, `keeper.rs`: the session, its link, and what is needed to come back to its servers |
-//! | route | `target.rs`, `request.rs`, `transparent.rs`, `aggregate.rs`, `heed.rs`: to which server, under which name |
-//! | send | `forward.rs`, `listening.rs`: to the server, and what comes back |
-//! | modern | `modern/`: the same for clients whose protocol has no session |
-//! | reply | `reply.rs`, `stream.rs`, `streams.rs`, `lists.rs`, `tools.rs`, `sight.rs`, `losses.rs`, `moment.rs`, `patience.rs`: as the client expects it |
-//!
-//! `owners/` finds out who asks, `views.rs` which servers they see, `pace.rs` how much they may ask.
-//! `event.rs`, `metrics.rs`, `health.rs`, `log.rs`, `account.rs` and `watch.rs` tell whoever runs it how it goes.
-//! `reload.rs` furnishes it anew when its configuration changes, and `latest.rs` leads to it then.
-//! `serve.rs` opens and closes the house, `daemon.rs` for as long as somebody needs it, `alone.rs` for one
-//! client, `check.rs` tells whether a configuration will do, `pipe.rs` leads to it from `stayput stdio`, and
-//! `remote.rs` from `stayput sessions` and `stayput call`. `admin.rs` is what these ask. `config.rs` reads what users
-//! write, `demo.rs` is a
-//! small server to try it with, and `story.rs` shows on that server what all of this is for.
+//! | `reply/` | response bodies, JSON-RPC results and errors, `Accept`, texts about losses |
+//! | `auth/` | authentication: bearer tokens, JWT and JWKS, trusted proxy, claims; rate limit, limit of calls in flight |
+//! | `observe/` | observers of calls and sessions: events, metrics, log, audit, `traceparent`, OTLP, statistics |
+//! | `config/` | settings of the gateway: listeners, authentication, name sources, limits; servers that `stayput stdio` brings |
+//! | `catalog/` | presentation of lists: list kinds, names, cursors, URI indexes, tool schemas, tool views |
+//! | `connections/` | connections of clients: registry, calls in flight, questions of servers, preferences, event streams |
+//! | `state/` | `AppState`: sessions, links, connections, the current snapshot of the configuration, visibility, health |
+//! | `messages/` | messages outside of calls: notifications, subscriptions, messages of servers, disconnects |
+//! | `identify/` | session of a request: one file for each name source, precedence, policy for requests without a name |
+//! | `session_tools/` | tools of Stayput: start, info, list, switch and end of sessions |
+//! | `call/` | one request on its link: session link, sending, waiting, detached calls; `modern/` for stateless clients |
+//! | `route/` | destination of a request: one server, all servers (`aggregate/`), an answer from the profile, `initialize` |
+//! | `admin/` | admin API |
+//! | `listen/` | listeners: HTTP/1.1, router, 2024-11-05 transport, stdio, Unix socket, RFC 9728 metadata |
+//! | `app/` | start, run and drain of the gateway, reload, maintenance, instance lock, daemon, single process |
+//! | `cli/` | command line |
+//! | `commands/` | subcommands: `check`, `sessions` and `call`, `stdio`, `demo`, `demo-server` |
 
 mod admin;
 mod app;

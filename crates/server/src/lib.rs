@@ -42,6 +42,20 @@
 //! 4. **The response** is streamed. The session counts as in use until the stream ends.
 //! 5. **A background task** writes the times of last use and ends expired sessions.
 //!
+//! # Files
+//!
+//! | file or folder | content |
+//! |---|---|
+//! | `sessions.rs`, `builder.rs` | [`ServerSessions`] and its builder |
+//! | `http/` | tower layer, and rmcp's HTTP service with session manager and event log |
+//! | `transport.rs` | sessions over transports that serve one client, such as stdio |
+//! | `names/` | session names in a request: sources, headers, cookie |
+//! | `request/` | parser of requests, the session of a request, current request of a task |
+//! | `registry/` | sessions that several processes serve at once: cache, creation, maintenance |
+//! | `state.rs`, `extract.rs` | [`State`], and how handlers get it |
+//! | `tools/` | session argument of each tool, session tools |
+//! | `error.rs` | errors with their HTTP status, JSON-RPC code and message |
+//!
 //! The guide is `docs/servers.md`.
 
 mod builder;

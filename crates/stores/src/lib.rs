@@ -16,6 +16,14 @@
 //! old for it, is refused. Each kind is a feature (`sqlite`, `postgres`, `redis`; all are on by
 //! default), and no type of a driver is in a public signature.
 //!
+//! | file or folder | content |
+//! |---|---|
+//! | `address.rs` | URLs of stores |
+//! | `sqlite/` | SQLite: statements, and the threads that run them |
+//! | `postgres/` | PostgreSQL: schema, statements, pool, conversion of rows |
+//! | `redis/` | Redis and Valkey: keys, scripts, indexes, connection |
+//! | `row.rs`, `error.rs` | record as columns; errors, also those of the drivers |
+//!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), stayput_stores::StoreOpenError> {

@@ -37,17 +37,19 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! | file | what it is about |
+//! | file or folder | content |
 //! |---|---|
-//! | `server.rs`, `server/`, `place.rs`, `folders.rs` | [`Server`]: what is configured; [`Place`]: for whom; [`Folders`]: what is private to a session |
-//! | `links.rs`, `links/`, `budget.rs`, `budget/` | [`Links`]: session and server lead to one link; how many there may be, and who waits |
-//! | `opener.rs`, `seat.rs`, `started.rs`, `handshake.rs`, `profile.rs`, `profiles.rs` | opening: the expensive part once, the light part as often as it takes; [`Profile`]: what is known of a server |
-//! | `link.rs`, `link/` | [`Link`] and [`Call`]: ids, progress, order, cancellation, what a server asks; the same on every transport |
-//! | `stdio.rs`, `stdio/`, `process.rs`, `process/` | over the pipes of a child; [`process`]: how children are started and, above all, ended |
-//! | `streamable.rs`, `streamable/`, `sse.rs`, `http.rs`, `http/` | over Streamable HTTP and HTTP+SSE; [`http`]: the client below them |
-//! | `loss.rs`, `verdict.rs`, `delivery.rs` | [`Loss`]: why state is gone; what a server's answer says about it; [`Delivery`]: how far a call came |
-//! | `redactor.rs` | what is not shown of a server's texts: its secrets to nobody, paths and queries to no client |
-//! | `attachment.rs`, `keeper.rs`, `seal.rs` | [`Attachment`]: what is needed to come back from another process; [`Keeper`]: who keeps it |
+//! | `server/`, `place.rs`, `folders/` | [`Server`]: configured server; [`Place`]: owner and session of a link; [`Folders`]: folders that are private to a session |
+//! | `links/`, `budget/`, `shared.rs` | [`Links`]: pool with one link per session and server, spares; limits and queue; generations of a link that sessions share |
+//! | `opener.rs`, `seat.rs`, `started.rs`, `handshake.rs`, `profile.rs`, `profiles/` | opening of a link: permit, process, handshake; [`Profile`]: knowledge about a server |
+//! | `link/` | [`Link`] and [`Call`]: ids, progress, order, cancellation, requests of the server; the same on every transport |
+//! | `stdio/`, `process/` | transport over the pipes of a child; [`process`]: child processes, warden, watchdog |
+//! | `streamable/`, `sse.rs`, `http/` | transports Streamable HTTP and HTTP+SSE; [`http`]: HTTP client below them |
+//! | `loss.rs`, `verdict.rs`, `delivery.rs`, `open_error.rs` | [`Loss`]: reason why state is gone; answers that report an unknown session; [`Delivery`]: certainty about a failed call; [`OpenError`] |
+//! | `attachment.rs`, `keeper.rs`, `seal.rs` | [`Attachment`]: data to resume a session from another process; [`Keeper`]: saves it; [`SealKey`]: encryption at rest |
+//! | `redactor.rs` | removal of secrets, paths and queries from texts of servers |
+//! | `lane.rs` | [`Lane`]: thread whose runtime drives the links of its calls |
+//! | `backoff.rs`, `flag.rs`, `lock.rs`, `nearest.rs` | growing pauses; one-time flag; locks that ignore poisoning; nearest valid name |
 //!
 //! # What it promises
 //!
