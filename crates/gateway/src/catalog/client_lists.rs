@@ -1,4 +1,4 @@
-//! What servers listed to one client after they had said that something changed.
+//! Lists that servers sent to one client after a change notification.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -7,7 +7,7 @@ use crate::catalog::{
     list::{List, Page},
 };
 
-/// Lists of servers, as one client saw them last.
+/// Lists of servers, as one client got them last.
 #[derive(Debug, Default)]
 pub(crate) struct ClientLists(HashMap<(String, &'static str), Arc<Index>>);
 
@@ -19,7 +19,7 @@ impl ClientLists {
         self.0.get(&(server.to_owned(), list.method)).cloned()
     }
 
-    /// Adds pages; with the first one the list begins anew.
+    /// Adds pages. A first page replaces the list.
     pub(crate) fn add(&mut self, server: &str, list: &'static List, pages: &[Page]) {
         let index = self.0.entry((server.to_owned(), list.method)).or_default();
         let index = Arc::make_mut(index);
@@ -36,20 +36,20 @@ mod tests {
     use crate::catalog::list::RESOURCES;
 
     #[test]
-    fn a_first_page_begins_anew() {
+    fn first_page_replaces_the_list() {
         let page = |asked: Option<&str>, uri: &str| Page {
             asked: asked.map(str::to_owned),
             text: format!(r#"{{"resources":[{{"uri":"{uri}"}}]}}"#).into(),
         };
-        let mut seen = ClientLists::default();
-        assert!(seen.get("a", &RESOURCES).is_none());
-        seen.add("a", &RESOURCES, &[page(None, "x:1")]);
-        seen.add("a", &RESOURCES, &[page(Some("2"), "x:2")]);
-        let index = seen.get("a", &RESOURCES).unwrap();
+        let mut lists = ClientLists::default();
+        assert!(lists.get("a", &RESOURCES).is_none());
+        lists.add("a", &RESOURCES, &[page(None, "x:1")]);
+        lists.add("a", &RESOURCES, &[page(Some("2"), "x:2")]);
+        let index = lists.get("a", &RESOURCES).unwrap();
         assert!(index.has("x:1") && index.has("x:2"));
-        seen.add("a", &RESOURCES, &[page(None, "x:3")]);
-        let index = seen.get("a", &RESOURCES).unwrap();
+        lists.add("a", &RESOURCES, &[page(None, "x:3")]);
+        let index = lists.get("a", &RESOURCES).unwrap();
         assert!(!index.has("x:1") && index.has("x:3"));
-        assert!(seen.get("b", &RESOURCES).is_none());
+        assert!(lists.get("b", &RESOURCES).is_none());
     }
 }

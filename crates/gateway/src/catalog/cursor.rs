@@ -1,27 +1,27 @@
-//! Where a list of all servers goes on.
+//! Cursor of a list of all servers.
 
 use serde::{Deserialize, Serialize};
 use stayput_core::Owner;
 use stayput_upstream::SealKey;
 
-/// A place in the list of all servers.
+/// Position in the list of all servers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Cursor {
-    /// The server to go on with.
+    /// Server to continue with.
     pub(crate) server: String,
-    /// Where to go on there; at its first page if nothing is said.
+    /// Cursor of that server; `None` for its first page.
     pub(crate) inner: Option<String>,
 }
 
 impl Cursor {
-    /// As clients get it: sealed, because what servers put into theirs is nobody else's. `None` if this
-    /// machine cannot seal.
+    /// Seals the cursor for a client, because cursors of servers may hold data that clients must not read. `None` if
+    /// sealing fails on this machine.
     pub(crate) fn seal(&self, key: &SealKey, owner: &Owner, method: &str) -> Option<String> {
         let plain = serde_json::to_vec(self).ok()?;
         key.seal(&context(owner, method), &plain).ok()
     }
 
-    /// As it was sealed for this owner and this list. `None` for everything else.
+    /// Opens a cursor that was sealed for this owner and this list. `None` for any other.
     pub(crate) fn open(key: &SealKey, owner: &Owner, method: &str, sealed: &str) -> Option<Self> {
         let plain = key.open(&context(owner, method), sealed).ok()?;
         serde_json::from_slice(&plain).ok()
@@ -29,7 +29,7 @@ impl Cursor {
 }
 
 fn context(owner: &Owner, method: &str) -> String {
-    // The owner stands last: it can have anything in it.
+    // The owner is last, because it can hold any characters.
     format!("cursor of {method} for {}", owner.as_str())
 }
 
@@ -37,9 +37,9 @@ fn context(owner: &Owner, method: &str) -> String {
 mod tests {
     use super::*;
 
-    /// Invariant 1: a cursor is good for its owner and its list.
+    /// Invariant 1: a cursor is valid only for its owner and its list.
     #[test]
-    fn a_cursor_is_good_where_it_was_given_out() {
+    fn cursor_is_valid_only_for_its_owner_and_list() {
         let (key, owner) = (SealKey::from_bytes(&[1; 32]).unwrap(), Owner::anonymous());
         let cursor = Cursor { server: "notes".to_owned(), inner: Some("p2\"é".to_owned()) };
         let sealed = cursor.seal(&key, &owner, "tools/list").unwrap();

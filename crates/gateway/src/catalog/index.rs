@@ -1,4 +1,4 @@
-//! What a server has, to be looked up.
+//! Index of the entries that a server lists.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -13,14 +13,13 @@ use crate::catalog::{
     uri_template::Template,
 };
 
-/// The most entries of one list that are looked up. What comes behind them is found as if it was not
-/// listed.
+/// Largest number of indexed entries per list. Entries beyond it count as not listed.
 const LIMIT: usize = 100_000;
 
-/// The most profiles whose lists are kept to be looked up.
+/// Largest number of indexes that are cached.
 const PROFILES: usize = 256;
 
-/// What is in one list of one server.
+/// Index of one list of one server.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Index {
     called: HashSet<Box<str>>,
@@ -34,7 +33,7 @@ impl Index {
         index
     }
 
-    /// More pages of the same list.
+    /// Adds pages of the same list.
     pub(crate) fn add<'a>(&mut self, list: &List, pages: impl IntoIterator<Item = &'a Bytes>) {
         for page in pages {
             for called in list.entries(page).filter_map(|entry| list.called(entry)) {
@@ -49,24 +48,24 @@ impl Index {
         }
     }
 
-    /// Whether the server lists exactly this.
+    /// Whether the server lists exactly this name or URI.
     pub(crate) fn has(&self, called: &str) -> bool {
         self.called.contains(called)
     }
 
-    /// Everything that the server lists, in no order.
+    /// Returns every entry, in no particular order.
     pub(crate) fn all(&self) -> impl Iterator<Item = &str> {
         self.called.iter().map(|called| &**called)
     }
 
-    /// How close the closest template of the server is that a URI can be made from.
+    /// Returns the specificity of the best template that matches a URI.
     pub(crate) fn closest(&self, uri: &str) -> Option<usize> {
         let matching = self.templates.iter().filter(|template| template.matches(uri));
         matching.map(Template::literal).max()
     }
 }
 
-/// A list of a server as one client knows it: out of the profile, and as the server told it since.
+/// List of a server as one client knows it: from the profile, and from later answers of the server.
 #[derive(Clone, Debug)]
 pub(crate) struct Indexed {
     pub(crate) known: Arc<Index>,
@@ -78,27 +77,28 @@ impl Indexed {
         std::iter::once(&*self.known).chain(self.seen.as_deref())
     }
 
-    /// See [`Index::has`].
+    /// Whether either index has the entry, see [`Index::has`].
     pub(crate) fn has(&self, called: &str) -> bool {
         self.each().any(|index| index.has(called))
     }
 
-    /// See [`Index::all`].
+    /// Returns the entries of both indexes, see [`Index::all`].
     pub(crate) fn all(&self) -> impl Iterator<Item = &str> {
         self.each().flat_map(Index::all)
     }
 
-    /// See [`Index::closest`].
+    /// Returns the best match of both indexes, see [`Index::closest`].
     pub(crate) fn closest(&self, uri: &str) -> Option<usize> {
         self.each().filter_map(|index| index.closest(uri)).max()
     }
 }
 
-/// The lists of profiles, looked through once.
+/// Cache of the indexes of profiles.
 #[derive(Debug, Default)]
 pub(crate) struct Indexes(Mutex<HashMap<(usize, &'static str), Known>>);
 
-/// Kept with its profile, so that no other one comes to its place in memory.
+/// Cached index with a weak reference to its profile. The reference keeps the memory of the profile reserved, so that
+/// no other profile gets the same address, which is the key.
 #[derive(Debug)]
 struct Known {
     profile: Weak<Profile>,
@@ -106,7 +106,7 @@ struct Known {
 }
 
 impl Indexes {
-    /// A list of a profile.
+    /// Returns the index of a list of a profile.
     pub(crate) fn of(&self, profile: &Arc<Profile>, list: &'static List) -> Arc<Index> {
         let key = (Arc::as_ptr(profile).addr(), list.method);
         if let Some(known) = self.0.lock().unwrap_or_else(PoisonError::into_inner).get(&key) {
@@ -131,7 +131,7 @@ mod tests {
     use crate::catalog::list::{RESOURCES, TOOLS};
 
     #[test]
-    fn what_is_listed_is_found() {
+    fn listed_entries_are_found() {
         let profile = Profile::from_text(
             r#"{"way":"legacy","version":"2025-11-25","greeting":{},"lists":[
             ["tools/list",[{"tools":[{"name":"a"}]},{"tools":[{"name":"b"}]}]],

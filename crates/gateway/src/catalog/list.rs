@@ -1,4 +1,4 @@
-//! The lists of servers, and how several become one.
+//! Lists of servers, and their merge into one list.
 
 use std::borrow::Cow;
 
@@ -7,27 +7,27 @@ use stayput_wire::{Edits, Raw, json};
 
 use crate::catalog::{cursor::Cursor, names::Names};
 
-/// How long what a legacy server lists may be kept, in milliseconds.
+/// Cache lifetime of a legacy server's list, in milliseconds.
 pub(crate) const TTL: u64 = 60_000;
 
-/// It is the same for everybody.
+/// Cache scope of a list that is the same for every client.
 pub(crate) const PUBLIC: &str = r#""public""#;
 
-/// Whether a method asks for a list.
+/// Whether a method requests a list.
 pub(crate) fn is_list(method: &str) -> bool {
     matches!(method, "tools/list" | "prompts/list" | "resources/list" | "resources/templates/list")
 }
 
-/// A kind of list.
+/// Kind of list.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct List {
-    /// What asks for it.
+    /// Method that requests the list.
     pub(crate) method: &'static str,
-    /// Where its entries stand in a result.
+    /// Member of the result that holds the entries.
     pub(crate) member: &'static str,
-    /// What an entry is called by.
+    /// Member of an entry that identifies it.
     pub(crate) key: &'static str,
-    /// What a server declares that has it.
+    /// Capability that a server with this list declares.
     pub(crate) capability: &'static str,
 }
 
@@ -45,28 +45,28 @@ pub(crate) static TEMPLATES: List = List {
 };
 
 impl List {
-    /// The list that a method asks for.
+    /// Returns the list that a method requests.
     pub(crate) fn of(method: &str) -> Option<&'static Self> {
         [&TOOLS, &PROMPTS, &RESOURCES, &TEMPLATES].into_iter().find(|list| list.method == method)
     }
 
-    /// Whether entries are named after their server; URIs stay as they are.
+    /// Whether entries get the prefix of their server; URIs stay unchanged.
     pub(crate) fn is_named(&self) -> bool {
         self.key == "name"
     }
 
-    /// The entries of a page.
+    /// Returns the entries of a page.
     pub(crate) fn entries<'a>(&self, page: &'a Bytes) -> impl Iterator<Item = Raw<'a>> {
         let page = str::from_utf8(page).ok().and_then(|text| Raw::parse(text).ok());
         page.and_then(|page| page.find(&[self.member])).into_iter().flat_map(Raw::elements)
     }
 
-    /// What an entry is called; nothing if that cannot be read.
+    /// Name or URI of an entry; `None` if it cannot be read.
     pub(crate) fn called<'a>(&self, entry: Raw<'a>) -> Option<Cow<'a, str>> {
         entry.find(&[self.key])?.text()
     }
 
-    /// An entry as clients get it: under the name they call it by, every other byte as it was.
+    /// Returns an entry with the name that clients use. Every other byte stays unchanged.
     pub(crate) fn shown<'a>(
         &self,
         names: &Names,
@@ -83,35 +83,35 @@ impl List {
     }
 }
 
-/// A page of one server.
+/// Page of one server.
 #[derive(Clone, Debug)]
 pub(crate) struct Page {
-    /// The cursor it was asked for with.
+    /// Cursor that the page was requested with.
     pub(crate) asked: Option<String>,
-    /// The result.
+    /// Result of the request.
     pub(crate) text: Bytes,
 }
 
-/// What one server gives to a list.
+/// Contribution of one server to a list.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Part {
     pub(crate) server: String,
     pub(crate) pages: Vec<Page>,
-    /// Where it goes on, if these are not all.
+    /// Cursor of the next page, if there is more.
     pub(crate) rest: Option<String>,
 }
 
-/// One page of the list of all.
+/// Page of the merged list.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Merged {
-    /// The entries, with commas between them.
+    /// Entries, separated by commas.
     pub(crate) entries: String,
-    /// Where it goes on.
+    /// Cursor of the next page.
     pub(crate) next: Option<Cursor>,
 }
 
-/// Puts parts together, in their order. A page ends before the page of a server with which it would be
-/// longer than `limit`, but has one at least. `show` gives an entry as it is shown, if it is.
+/// Merges parts in their order. A page ends before the server page with which it would exceed `limit`, but holds at
+/// least one server page. `show` returns an entry as clients see it, or `None` to hide it.
 pub(crate) fn merge<'a>(
     list: &List,
     parts: &'a [Part],
@@ -167,9 +167,9 @@ mod tests {
         ]
     }
 
-    /// Invariant 10: nothing of an entry is touched but its name.
+    /// Invariant 10: only the name of an entry is changed.
     #[test]
-    fn lists_become_one() {
+    fn lists_are_merged_in_order() {
         let names = Names::new(["a", "b.c", "d"]);
         let parts = parts();
         let show = |server: &str, entry| TOOLS.shown(&names, server, entry);
@@ -178,9 +178,9 @@ mod tests {
         assert_eq!(merged, Merged { entries: expected.to_owned(), next: None });
     }
 
-    /// Every entry is on one page, whatever fits on one.
+    /// Every entry is on exactly one page, whatever the limit is.
     #[test]
-    fn pages_are_cut_between_those_of_servers() {
+    fn merged_page_ends_between_server_pages() {
         let names = Names::new(["a", "b.c", "d"]);
         let whole = parts();
         let show = |server: &str, entry| TOOLS.shown(&names, server, entry);
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn uris_stay_as_they_are() {
+    fn uris_are_unchanged() {
         let names = Names::new(["a"]);
         let parts =
             [part("a", vec![page(None, r#"{"resources":[{"uri":"a:\/b", "name":"n"},{}]}"#)])];

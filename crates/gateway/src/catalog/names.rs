@@ -1,23 +1,23 @@
-//! How tools and prompts of many servers are called where all are behind one path.
+//! Names of tools and prompts on the path for all servers.
 
 use std::collections::HashMap;
 
-/// What stands between a server and what it has.
+/// Separator between the server's prefix and the name.
 pub(crate) const SEPARATOR: &str = "__";
 
-/// The longest name, in characters: makers of models take no longer ones.
+/// Longest name, in characters. Model vendors do not accept longer ones.
 const LIMIT: usize = 64;
 
-/// The longest beginning, so that something is left for the name itself.
+/// Longest prefix, so that some characters are left for the name itself.
 const PREFIX_LIMIT: usize = 40;
 
-/// How much of a hash stands in for what was cut off.
+/// Number of hash digits that replace a truncated end.
 const HASH: usize = 8;
 
-/// The names of servers as beginnings of other names, and back.
+/// Maps names of servers to prefixes of names, and back.
 ///
-/// A beginning has letters, digits, `-` and single `_`, and no `_` at its end. So the first `__` of a
-/// name is always ours, whatever the server calls its tools, and no two names meet.
+/// A prefix has letters, digits, `-` and single `_`, and does not end with `_`. So the first `__` of a name is always
+/// the separator, however the server names its tools, and all names are unique.
 #[derive(Debug, Default)]
 pub(crate) struct Names {
     servers: HashMap<String, String>,
@@ -25,31 +25,31 @@ pub(crate) struct Names {
 }
 
 impl Names {
-    /// The names of these servers. The same servers give the same names.
+    /// Assigns prefixes to these servers. The same servers get the same prefixes.
     pub(crate) fn new<'a>(servers: impl IntoIterator<Item = &'a str>) -> Self {
-        // Who can keep the own name does, whoever else there is.
+        // A server whose name is a valid prefix keeps it, whatever other servers there are.
         let (fit, odd): (Vec<&str>, Vec<&str>) =
             servers.into_iter().partition(|server| fitting(server) == *server);
         let mut names = Self::default();
         for server in fit.into_iter().chain(odd) {
-            let wish = fitting(server);
-            let more = (2..).map(|number: u32| format!("{wish}_{number}"));
-            let mut free = std::iter::once(wish.clone())
+            let preferred = fitting(server);
+            let more = (2..).map(|number: u32| format!("{preferred}_{number}"));
+            let mut free = std::iter::once(preferred.clone())
                 .chain(more)
                 .filter(|prefix| !names.servers.contains_key(prefix));
-            let prefix = free.next().unwrap_or(wish.clone());
+            let prefix = free.next().unwrap_or(preferred.clone());
             names.servers.insert(prefix.clone(), server.to_owned());
             names.prefixes.insert(server.to_owned(), prefix);
         }
         names
     }
 
-    /// What the names of a server begin with, without the separator.
+    /// Prefix of a server's names, without the separator.
     pub(crate) fn prefix<'a>(&'a self, server: &'a str) -> &'a str {
         self.prefixes.get(server).map_or(server, String::as_str)
     }
 
-    /// What clients call `inner` of `server`.
+    /// Name that clients use for `inner` of `server`.
     pub(crate) fn outer(&self, server: &str, inner: &str) -> String {
         let whole = format!("{}{SEPARATOR}{inner}", self.prefix(server));
         if whole.chars().count() <= LIMIT {
@@ -59,22 +59,22 @@ impl Names {
         format!("{head}_{}", hash(inner))
     }
 
-    /// The server that a client's name leads to, and what it is called there; only the whole list of
-    /// that server tells what a name was that [`is_cut`].
+    /// Splits a client's name into the server and the name there. If the name [`is_cut`], only the full list of the
+    /// server tells the original.
     pub(crate) fn split<'a>(&'a self, outer: &'a str) -> Option<(&'a str, &'a str)> {
         let (prefix, inner) = outer.split_once(SEPARATOR)?;
         Some((self.servers.get(prefix)?, inner))
     }
 }
 
-/// Whether a name looks as if its end was cut off.
+/// Whether a name looks truncated.
 pub(crate) fn is_cut(outer: &str) -> bool {
     let tail = outer.rsplit_once('_').map_or("", |(_, tail)| tail);
     let digit = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
     outer.chars().count() == LIMIT && tail.len() == HASH && tail.bytes().all(digit)
 }
 
-/// A name of a server as a beginning.
+/// Turns the name of a server into a valid prefix.
 fn fitting(server: &str) -> String {
     let mut prefix = String::new();
     for letter in server.chars() {
@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_leads_back_to_its_server() {
+    fn name_is_split_back_into_server_and_tool() {
         let servers = ["notes", "a", "a_b", "a-b", "a__b", "a_", "_a", "x.y", "x_y", "_", "ü"];
         let names = Names::new(servers);
         let tools = ["count", "b__c", "_x", "__", "b", "_", "a.b/c", "", "é__é"];
@@ -123,14 +123,14 @@ mod tests {
     }
 
     #[test]
-    fn who_can_keep_the_own_name_does() {
+    fn valid_server_name_is_kept_as_prefix() {
         let names = Names::new(["a.b", "a_b", "a_b_2", "a__b"]);
         let prefixes = ["a.b", "a_b", "a_b_2", "a__b"].map(|server| names.prefix(server));
         assert_eq!(prefixes, ["a_b_3", "a_b", "a_b_2", "a_b_4"]);
     }
 
     #[test]
-    fn names_stay_short() {
+    fn long_names_are_truncated_and_unique() {
         let (long, longer) = ("s".repeat(64), format!("{}t", "s".repeat(63)));
         let names = Names::new([&*long, &*longer, "db"]);
         let tools = ["x".repeat(100), format!("{}y", "x".repeat(99)), "é".repeat(90)];

@@ -1,23 +1,23 @@
-//! Names of Stayput's own tools, with a prefix where a server has a tool of the same name.
+//! Names of the session tools, with a prefix where a server has a tool of the same name.
 
 use bytes::Bytes;
 use stayput_wire::Raw;
 
 use crate::catalog::tool_argument;
 
-/// Names without prefix.
+/// Names without the prefix.
 pub(crate) const NAMES: [&str; 5] =
     ["session_start", "session_info", "session_end", "session_list", "session_switch"];
 
-/// What their names begin with where a server has a tool that is called like one of them.
+/// Prefix of the names where a server has a tool with one of them.
 pub(crate) const PREFIX: &str = "stayput_";
 
-/// How a tool of ours is called.
+/// Name of a session tool.
 pub(crate) fn name(tool: &str, prefixed: bool) -> String {
     if prefixed { format!("{PREFIX}{tool}") } else { tool.to_owned() }
 }
 
-/// Whether a server has a tool that is called like one of ours.
+/// Whether a server has a tool with the name of a session tool.
 pub(crate) fn clash(pages: &[Bytes]) -> bool {
     let pages = pages.iter().filter_map(|page| tool_argument::list(str::from_utf8(page).ok()?));
     pages.flat_map(Raw::elements).any(|tool| {

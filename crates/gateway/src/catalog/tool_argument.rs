@@ -1,32 +1,31 @@
-//! The argument that carries a handle, in the tools of a server that has none of its own for it.
+//! Session argument that the gateway adds to the tools of a server.
 
 use std::borrow::Cow;
 
 use bytes::Bytes;
 use stayput_wire::{Edits, Raw, json};
 
-/// How the argument is called.
+/// Name of the argument.
 pub(crate) const ARGUMENT: &str = "session_id";
 
-/// How it is called in all tools of a server of which any has an argument of that name.
+/// Name of the argument on a server that has a tool with its own `session_id`.
 pub(crate) const OWN_ARGUMENT: &str = "stayput_session_id";
 
-/// What a model reads about it.
+/// Description that a model reads.
 const DESCRIPTION: &str = "Session of this conversation (sp_…), as it was given to you in an earlier \
                            result. Pass the same one in every call, and keep it; leave it out only if \
                            you have none.";
 
-/// How the tools of a server take a handle. Decided once for each profile, so that all pages and all
-/// clients see the same.
+/// Session argument of a server's tools. Determined once per profile, so that all pages and all clients see the same.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Argument {
     name: &'static str,
-    /// The tools that do not show it, because their schema has no place for it.
+    /// Tools that do not show the argument, because their schema has no place for it.
     left: Vec<String>,
 }
 
 impl Argument {
-    /// For tools that are listed on these pages.
+    /// Determines the argument for the tools on these pages.
     pub(crate) fn of(pages: &[Bytes]) -> Self {
         let tools = || pages.iter().filter_map(|page| tools(str::from_utf8(page).ok()?)).flatten();
         let taken = tools().any(|tool| property(tool, ARGUMENT).is_some());
@@ -35,25 +34,25 @@ impl Argument {
         Self { name, left }
     }
 
-    /// How it is called.
+    /// Name of the argument.
     pub(crate) fn name(&self) -> &'static str {
         self.name
     }
 
-    /// The tools that do not show it. They take it all the same.
+    /// Tools that do not show the argument. They accept it nevertheless.
     pub(crate) fn left(&self) -> &[String] {
         &self.left
     }
 }
 
-/// A result of `tools/list` whose tools take a handle. Every other byte stays as it was.
+/// Adds the argument to the tools in a result of `tools/list`. Every other byte stays unchanged.
 pub(crate) fn listed<'a>(page: &'a str, argument: &Argument) -> Cow<'a, str> {
     let Some(tools) = tools(page) else { return page.into() };
     let description = json::quote(DESCRIPTION);
     let schema = format!(r#"{{"type":"string","description":{description}}}"#);
     let mut edits = Edits::new(page);
     for tool in tools {
-        // One that came later may have one of its own.
+        // A tool that was added after the profile was read may have its own argument of this name.
         if has_place(tool) && property(tool, argument.name).is_none() {
             edits.set_in(tool, &["inputSchema", "properties", argument.name], &schema);
         }
@@ -61,7 +60,7 @@ pub(crate) fn listed<'a>(page: &'a str, argument: &Argument) -> Cow<'a, str> {
     edits.apply().unwrap_or(Cow::Borrowed(page))
 }
 
-/// The text with more elements at the end of a list in it.
+/// Appends elements to a list in a JSON text.
 pub(crate) fn appended(text: &str, list: Raw<'_>, elements: &str) -> String {
     let end = list.range().end.saturating_sub(1);
     let (before, behind) = text.split_at_checked(end).unwrap_or((text, ""));
@@ -69,7 +68,7 @@ pub(crate) fn appended(text: &str, list: Raw<'_>, elements: &str) -> String {
     format!("{before}{comma}{elements}{behind}")
 }
 
-/// The list of tools in a result of `tools/list`.
+/// Returns the list of tools in a result of `tools/list`.
 pub(crate) fn list(page: &str) -> Option<Raw<'_>> {
     Raw::parse(page).ok()?.find(&["tools"]).filter(|list| list.is_array())
 }
@@ -86,7 +85,7 @@ fn property<'a>(tool: Raw<'a>, name: &str) -> Option<Raw<'a>> {
     tool.find(&["inputSchema", "properties", name])
 }
 
-/// Whether a property can be added without changing what the rest of the schema means.
+/// Whether a property can be added without changing the meaning of the rest of the schema.
 fn has_place(tool: Raw<'_>) -> bool {
     let Some(schema) = tool.find(&["inputSchema"]).filter(|schema| schema.is_object()) else {
         return false;
@@ -97,7 +96,7 @@ fn has_place(tool: Raw<'_>) -> bool {
     }
     match schema.find(&["properties"]) {
         Some(properties) => properties.is_object(),
-        // A tool that takes nothing says so in this way, too.
+        // A tool without arguments may have a schema of this form, too.
         None => {
             let object =
                 schema.find(&["type"]).and_then(Raw::text).is_some_and(|it| it == "object");
@@ -118,9 +117,9 @@ mod tests {
         format!(r#"{{"tools":[{}],"nextCursor":"n","y":1e400}}"#, tools.join(",")).into()
     }
 
-    /// R150: all tools take it, and nothing else changes.
+    /// R150: all tools take the argument, and nothing else changes.
     #[test]
-    fn every_tool_with_a_place_for_it_takes_a_handle() {
+    fn every_extensible_schema_gets_the_argument() {
         let schemas = [
             r#"{"type":"object","properties":{"a":{"minimum":1.10}},"required":["a"]}"#,
             r#"{ "properties" : { } , "additionalProperties":false}"#,
@@ -144,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn a_schema_without_a_plain_place_is_left_alone_and_told() {
+    fn schema_that_cannot_be_extended_is_unchanged_and_reported() {
         let schemas = [
             r##"{"$ref":"#/x","properties":{}}"##,
             r#"{"type":"object","oneOf":[{"properties":{"a":{}}}]}"#,
@@ -165,9 +164,9 @@ mod tests {
         assert_eq!(listed("[]", &argument), "[]");
     }
 
-    /// E39: a tool's own `session_id` stays what it is, on every page.
+    /// E39: a tool keeps its own `session_id`, on every page.
     #[test]
-    fn a_server_with_an_argument_of_that_name_keeps_it() {
+    fn server_keeps_its_own_session_id_argument() {
         let own = r#"{"type":"object","properties":{"session_id":{"type":"integer"}}}"#;
         let plain = r#"{"type":"object","properties":{}}"#;
         let pages = [page(&[plain]), page(&[own])];
@@ -179,14 +178,14 @@ mod tests {
         }
         let second = listed(str::from_utf8(&pages[1]).unwrap(), &argument).into_owned();
         assert!(second.contains(r#""session_id":{"type":"integer"}"#));
-        // One that came after the profile was learned.
+        // A tool that was added after the profile was read.
         let late =
             listed(str::from_utf8(&pages[1]).unwrap(), &Argument::of(&pages[..1])).into_owned();
         assert_eq!(late, str::from_utf8(&pages[1]).unwrap());
     }
 
     #[test]
-    fn elements_come_behind_the_others() {
+    fn elements_are_appended_at_the_end() {
         let text = r#"{"a":[ ],"b":[1 ]}"#;
         let raw = Raw::parse(text).unwrap();
         assert_eq!(appended(text, raw.find(&["a"]).unwrap(), "2"), r#"{"a":[ 2],"b":[1 ]}"#);

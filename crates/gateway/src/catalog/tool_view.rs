@@ -1,4 +1,4 @@
-//! How the tools of a server are shown to a client: with an argument for the session, and beside our own.
+//! Presentation of a server's tools to a client: with a session argument, and together with the session tools.
 
 use std::{
     collections::HashMap,
@@ -11,14 +11,14 @@ use stayput_upstream::{Isolation, Profile, Server};
 
 use crate::catalog::{session_tool_names, tool_argument::Argument};
 
-/// What is decided once for each profile of a server.
+/// Presentation of a server's tools, determined once per profile.
 #[derive(Debug)]
 pub(crate) struct ToolView {
-    /// Whether state is kept there: not where everybody shares one link.
+    /// Whether the server keeps state per session, which it does not if all clients share one link.
     pub(crate) kept: bool,
-    /// How its tools take a handle.
+    /// Session argument of the tools.
     pub(crate) argument: Argument,
-    /// Whether a tool of its own is called like one of ours.
+    /// Whether a tool of the server has the name of a session tool.
     pub(crate) prefixed: bool,
 }
 
@@ -33,23 +33,23 @@ impl ToolView {
     }
 }
 
-/// What was decided so far, for each server.
+/// Cache of tool views, per server.
 #[derive(Default)]
 pub(crate) struct ToolViews(RwLock<HashMap<String, OfServer>>);
 
-/// How many owners are known to one server before all are asked for anew.
+/// Number of owners per server at which the cache is cleared.
 const OWNERS: usize = 4096;
 
-/// What was decided for a server.
+/// Tool views of one server.
 #[derive(Default)]
 struct OfServer {
-    /// What each owner was shown last: profiles may differ between them.
+    /// View that each owner was shown last, because profiles may differ between owners.
     owners: HashMap<Owner, Seen>,
-    /// What was decided last, which most owners share.
+    /// View that was determined last, which most owners share.
     last: Option<Seen>,
 }
 
-/// What was decided, and for which profile.
+/// Tool view with its profile.
 #[derive(Clone)]
 struct Seen {
     profile: Arc<Profile>,
@@ -63,8 +63,8 @@ impl Seen {
 }
 
 impl ToolViews {
-    /// What was decided last for this owner. Whoever asks for a list decides anew, so a call that was made after a
-    /// list finds what that list said, and nothing is hashed for it.
+    /// Returns the view that this owner was shown last. Every list request updates it, so a call after a list finds
+    /// the view of that list. The profile is not hashed for this.
     pub(crate) fn last(&self, server: &Server, owner: &Owner) -> Option<Arc<ToolView>> {
         let all = self.0.read().unwrap_or_else(PoisonError::into_inner);
         all.get(server.name())?.owners.get(owner).map(|seen| seen.sight.clone())
@@ -85,8 +85,8 @@ impl ToolViews {
         if let Some(own) = own {
             return own;
         }
-        let sight = shared.unwrap_or_else(|| Arc::new(ToolView::of(server, profile)));
-        let seen = Seen { profile: profile.clone(), sight: sight.clone() };
+        let view = shared.unwrap_or_else(|| Arc::new(ToolView::of(server, profile)));
+        let seen = Seen { profile: profile.clone(), sight: view.clone() };
         let mut all = self.0.write().unwrap_or_else(PoisonError::into_inner);
         let of = all.entry(server.name().to_owned()).or_default();
         if of.owners.len() >= OWNERS {
@@ -94,7 +94,7 @@ impl ToolViews {
         }
         of.owners.insert(owner.clone(), seen.clone());
         of.last = Some(seen);
-        sight
+        view
     }
 }
 

@@ -1,14 +1,14 @@
-//! URI templates, as far as it takes to see which one a URI is made from.
+//! URI templates, as far as needed to find the template of a URI.
 
-/// A longer URI is not compared: no template of a server means it.
+/// Longest URI that is matched. No template of a server means a longer one.
 const LONGEST: usize = 8 << 10;
 
-/// A template of RFC 6570. `{name}` stands for one segment; every other expression, such as `{+path}`
-/// or `{?query}`, for anything.
+/// RFC 6570 template. `{name}` matches one segment; every other expression, such as `{+path}` or `{?query}`, matches
+/// anything.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Template {
     parts: Vec<Part>,
-    /// How many bytes are given: the more, the closer what matches.
+    /// Number of literal bytes: the more, the more specific is a match.
     literal: usize,
 }
 
@@ -38,17 +38,18 @@ impl Template {
         Self { parts, literal }
     }
 
-    /// How close a match is.
+    /// Specificity of a match.
     pub(crate) fn literal(&self) -> usize {
         self.literal
     }
 
-    /// Whether `uri` can be made from it.
+    /// Whether the template matches `uri`.
     pub(crate) fn matches(&self, uri: &str) -> bool {
         if uri.len() > LONGEST {
             return false;
         }
-        // All places that the bytes so far can have led to: no way back, so no URI takes long.
+        // Set of all positions that the bytes so far can lead to. There is no backtracking, so the time is bounded
+        // for every URI.
         let end = self.parts.len();
         let mut places = vec![false; end + 1];
         places[0] = true;
@@ -72,7 +73,7 @@ impl Template {
         places[end]
     }
 
-    /// Who can be before something that may be nothing can also be behind it.
+    /// Adds the positions behind expressions that may match nothing.
     fn skip(&self, places: &mut [bool]) {
         for (at, part) in self.parts.iter().enumerate() {
             if places[at] && *part == Part::Anything {
@@ -87,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_uri_is_known_by_its_template() {
+    fn template_matches_its_uris() {
         for (template, uri, matches) in [
             ("test://template/{id}/data", "test://template/7/data", true),
             ("test://template/{id}/data", "test://template/a%2Fb/data", true),
@@ -115,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn no_uri_takes_long() {
+    fn matching_time_is_bounded() {
         let template = Template::new(&"{+a}x".repeat(50));
         assert!(!template.matches(&"xy".repeat(LONGEST / 2)));
         assert!(!Template::new("{+a}").matches(&"x".repeat(LONGEST + 1)));

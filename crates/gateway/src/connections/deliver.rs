@@ -1,4 +1,4 @@
-//! Delivery of messages from servers to a client's stream, under question ids of the connection.
+//! Delivery of server messages to a client's stream, with request ids of the connection.
 
 use std::sync::Arc;
 
@@ -9,13 +9,13 @@ use stayput_wire::Message;
 
 use crate::connections::{connection::Connection, event_stream::EventStream};
 
-/// The link that a message came over.
+/// Link that a message came over.
 #[derive(Clone, Copy)]
 pub(crate) struct Over<'a> {
     pub(crate) key: &'a LinkKey,
-    /// See [`Held::slot`].
+    /// Pool entry of the link, see [`Held::slot`].
     pub(crate) place: u64,
-    /// Whether several clients may use it.
+    /// Whether several clients may use the link.
     pub(crate) shared: bool,
 }
 
@@ -25,19 +25,19 @@ impl<'a> Over<'a> {
     }
 }
 
-/// A new stream of a connection on which one server speaks, or several; kept or not so that it can be taken up again.
+/// Creates a stream of a connection, for one server or for several. `keep` stores it for a resume.
 pub(crate) fn new_stream(
     connection: &Connection,
     server: Option<Arc<str>>,
     keep: bool,
 ) -> Arc<EventStream> {
     let mut bytes = [0; 8];
-    // Without randomness numbers could meet; the seal of an id still says whose it is.
+    // Without randomness two numbers could be equal; the sealed event id still identifies the owner and the session.
     let _ = getrandom::fill(&mut bytes);
     let topic = Topic {
         owner: connection.owner.clone(),
         session: connection.session,
-        // Stores have signed numbers.
+        // Stores use signed integers.
         stream: u64::from_be_bytes(bytes) >> 1,
     };
     let stream = EventStream::new(topic, server);
@@ -47,7 +47,7 @@ pub(crate) fn new_stream(
     stream
 }
 
-/// Passes on what a server says or asks, as far as it is for this client; gives the number of a question.
+/// Delivers a notification or request of a server, if it is for this client. Returns the id of a request.
 pub(crate) fn say(
     connection: &Connection,
     over: Over<'_>,
@@ -71,12 +71,12 @@ pub(crate) fn say(
     None
 }
 
-/// A notification as the client gets it, if it is for this client.
+/// Returns a notification as the client gets it; `None` if it is not for this client.
 fn passed(connection: &Connection, over: Over<'_>, text: Bytes) -> Option<Bytes> {
     let Ok(message) = Message::parse(&text) else { return Some(text) };
     match message.method() {
         Some("notifications/cancelled") => withdrawn(connection, over.key, &message),
-        // All who share a link hear the same, whoever subscribed.
+        // All clients that share a link get the same notifications, whichever of them subscribed.
         Some("notifications/resources/updated") if over.shared => {
             let uri = message.params()?.find(&["uri"])?.text()?;
             connection.is_subscribed(over.place, &uri).then(|| text.clone())
@@ -85,7 +85,7 @@ fn passed(connection: &Connection, over: Over<'_>, text: Bytes) -> Option<Bytes>
     }
 }
 
-/// A question under an id of ours: servers do not agree on theirs.
+/// Replaces the id of a server request by an id of the connection, because ids of different servers may be equal.
 fn numbered(text: Bytes, number: u64) -> Bytes {
     let Ok(message) = Message::parse(&text) else { return text };
     let mut edits = message.edit();
@@ -95,7 +95,8 @@ fn numbered(text: Bytes, number: u64) -> Bytes {
     edits.apply().map_or_else(|_| text.clone(), |edited| edited.into_owned().into())
 }
 
-/// A question that the server takes back is named by the id that the client knows. Who was not asked is not told.
+/// Translates the id of a cancelled server request to the id that the client knows. `None` if this client never got
+/// the request.
 fn withdrawn(connection: &Connection, link: &LinkKey, message: &Message<'_>) -> Option<Bytes> {
     let id = message.params().and_then(|params| params.find(&["requestId"]))?;
     let number = connection.withdraw(link, id.as_str())?;

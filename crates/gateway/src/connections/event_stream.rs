@@ -1,4 +1,4 @@
-//! A stream of events to a client, which it can take up again where it was cut off.
+//! Event stream to a client, which the client can resume after a disconnect.
 
 use std::{
     collections::VecDeque,
@@ -17,26 +17,26 @@ use tokio::sync::Notify;
 
 use crate::reply::{AfterWrite, EventBody};
 
-/// The most bytes that are kept of one stream. A client that reads is far from it.
+/// Largest number of bytes that are kept of one stream. A client that reads stays far below it.
 const KEPT: usize = 4 << 20;
 
-/// How long a client waits before it takes a stream up again.
+/// Delay before a client reconnects to a stream (SSE `retry`).
 const RETRY: Duration = Duration::from_secs(1);
 
-/// How long a stream that nobody reads is kept up.
+/// Time that a stream without a reader is kept.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// How often a silent stream says that it is still there.
+/// Interval of keep-alive comments on a silent stream.
 const SIGN_OF_LIFE: Duration = Duration::from_secs(15);
 
-/// What is said on one stream, kept so that it can be said again.
+/// Buffered messages of one stream, kept for a resume.
 pub(crate) struct EventStream {
-    /// What its events are numbered by; none if it is read once.
+    /// Identity that event ids are derived from; `None` if the stream is read once.
     topic: Option<Topic>,
-    /// The one server that speaks on it; none if several may.
+    /// The one server that writes to the stream; `None` if several may.
     server: Option<Arc<str>>,
     state: Mutex<State>,
-    /// Somebody has read of a stream that is read once.
+    /// Signalled when a message of a read-once stream was read.
     read: Notify,
 }
 
@@ -47,23 +47,23 @@ struct State {
     bytes: usize,
     last: u64,
     ended: bool,
-    /// It ended long ago, and nothing of it is kept.
+    /// The stream ended long ago, and its messages were dropped.
     forgotten: bool,
-    /// Whoever reads. A second reader takes over from the first.
+    /// Number of the current reader. A new reader replaces the previous one.
     reader: u64,
     reading: bool,
-    /// While somebody reads, this session does not idle.
+    /// Keeps this session from going idle while a reader exists.
     kept: Option<ActiveSession>,
     waker: Option<Waker>,
-    /// It is read once: what was read is not kept, and what was not is never dropped.
+    /// The stream is read once: a message is dropped after it was read, and never before.
     once: bool,
-    /// Who does not read is waited for without end: it may have been stopped, and goes on some day.
+    /// A writer waits for the reader without a time limit: the reader's process may be suspended and continue later.
     patient: bool,
-    /// What follows when a stream that is read once is over, or nobody reads it any more.
+    /// Action that runs when a read-once stream ends or loses its reader.
     gone: Option<AfterWrite>,
 }
 
-/// One message, and what follows when somebody has read it.
+/// One message, and the action that runs after it was read.
 struct Said {
     number: u64,
     text: Bytes,
@@ -71,7 +71,7 @@ struct Said {
 }
 
 impl State {
-    /// The first message after this number. What is read once is taken out.
+    /// Returns the first message after this number. A read-once stream removes it.
     fn after(&mut self, number: u64) -> Option<(u64, Bytes, Option<AfterWrite>)> {
         if self.once {
             let Said { number, text, then } = self.events.pop_front()?;
@@ -88,13 +88,13 @@ impl EventStream {
         Arc::new(Self { topic: Some(topic), server, state: Mutex::default(), read: Notify::new() })
     }
 
-    /// A stream that is read once, as it is said, and what follows when it is over.
+    /// Creates a read-once stream. `gone` runs when the stream ends or loses its reader.
     pub(crate) fn once(server: Option<Arc<str>>, gone: AfterWrite) -> Arc<Self> {
         let state = State { once: true, gone: Some(gone), ..State::default() };
         Arc::new(Self { topic: None, server, state: Mutex::new(state), read: Notify::new() })
     }
 
-    /// A stream that is read once, by somebody who is waited for for as long as it is there.
+    /// Creates a read-once stream whose writers wait for the reader without a time limit.
     pub(crate) fn line() -> Arc<Self> {
         let state = State { once: true, patient: true, ..State::default() };
         let state = Mutex::new(state);
@@ -105,12 +105,12 @@ impl EventStream {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Says something.
+    /// Appends a message.
     pub(crate) fn push(&self, text: Bytes) {
         self.push_then(text, None);
     }
 
-    /// Says something, and what follows when somebody has read it.
+    /// Appends a message with an action that runs after the message was read.
     pub(crate) fn push_then(&self, text: Bytes, then: Option<AfterWrite>) {
         let mut state = self.state();
         state.last += 1;
@@ -125,7 +125,7 @@ impl EventStream {
         wake(state);
     }
 
-    /// Nothing more is said.
+    /// Ends the stream.
     pub(crate) fn end(&self) {
         let mut state = self.state();
         state.ended = true;
@@ -137,8 +137,7 @@ impl EventStream {
         }
     }
 
-    /// Waits until a stream that is read once has room for more. Who does not read for too long is not
-    /// waited for: the stream is over.
+    /// Waits until a read-once stream has room for more. If the reader does not read for too long, the stream ends.
     pub(crate) async fn room(&self) {
         loop {
             let read = self.read.notified();
@@ -160,7 +159,7 @@ impl EventStream {
         }
     }
 
-    /// Waits until nobody has read for a while, or it ended.
+    /// Waits until the stream had no reader for a while, or has ended.
     pub(crate) async fn abandoned(&self) {
         loop {
             let before = self.state().reader;
@@ -172,12 +171,12 @@ impl EventStream {
         }
     }
 
-    /// How much of it is kept.
+    /// Number of bytes that are kept.
     pub(crate) fn bytes(&self) -> usize {
         self.state().bytes
     }
 
-    /// Keeps nothing of it any more, unless somebody reads it; says whether nothing is kept.
+    /// Drops all messages, unless a reader exists. Returns whether they were dropped.
     pub(crate) fn forget(&self) -> bool {
         let mut state = self.state();
         if state.reading {
@@ -193,17 +192,17 @@ impl EventStream {
         self.state().forgotten
     }
 
-    /// What it is found by, if it can be taken up again.
+    /// Number by which the stream is found; `None` if it cannot be resumed.
     pub(crate) fn number(&self) -> Option<u64> {
         self.topic.as_ref().map(|topic| topic.stream)
     }
 
-    /// The one server that speaks on it; none if several may.
+    /// The one server that writes to the stream; `None` if several may.
     pub(crate) fn server(&self) -> Option<&Arc<str>> {
         self.server.as_ref()
     }
 
-    /// Whether somebody reads it.
+    /// Whether a reader exists.
     pub(crate) fn is_read(&self) -> bool {
         self.state().reading
     }
@@ -212,22 +211,22 @@ impl EventStream {
         self.state().ended
     }
 
-    /// Reads what was said after the event with this number.
+    /// Reads the messages after the event with this number.
     pub(crate) fn read_after(self: &Arc<Self>, after: u64, ids: &EventIds) -> StreamReader {
         self.read(after, Manner::Numbered { ids: ids.clone(), primed: false })
     }
 
-    /// Reads all that is said, as in 2024-11-05: the first event tells where to post to.
+    /// Reads all messages in the 2024-11-05 format: the first event holds the address to post to.
     pub(crate) fn read_all(self: &Arc<Self>, endpoint: String) -> StreamReader {
         self.read(0, Manner::Named { endpoint: Some(endpoint) })
     }
 
-    /// Reads all that is said, a line each.
+    /// Reads all messages, one per line.
     pub(crate) fn read_lines(self: &Arc<Self>) -> StreamReader {
         self.read(0, Manner::Lines)
     }
 
-    /// Whoever reads keeps this session in use from now on, if any was kept so far.
+    /// Replaces the session that the reader keeps in use, if it keeps one.
     pub(crate) fn keep(&self, session: ActiveSession) {
         let mut state = self.state();
         let kept = state.kept.is_some() && state.reading;
@@ -241,7 +240,7 @@ impl EventStream {
         state.reader += 1;
         state.reading = true;
         let reader = state.reader;
-        // Who read before ends now.
+        // Wakes the previous reader, which ends now.
         wake(state);
         StreamReader { stream: self.clone(), manner, reader, after, timer: None }
     }
@@ -261,7 +260,7 @@ impl fmt::Debug for EventStream {
     }
 }
 
-/// The body of an answer that is a stream.
+/// Body of a streamed answer.
 pub(crate) struct StreamReader {
     stream: Arc<EventStream>,
     manner: Manner,
@@ -270,18 +269,18 @@ pub(crate) struct StreamReader {
     timer: Option<Pin<Box<tokio::time::Sleep>>>,
 }
 
-/// How events are written.
+/// Output format of events.
 enum Manner {
-    /// With ids to come back to, of which the first is told before anything was said.
+    /// SSE with event ids for a resume. The first id is sent before any message.
     Numbered { ids: EventIds, primed: bool },
-    /// With names, as in 2024-11-05.
+    /// SSE with event names, as in 2024-11-05.
     Named { endpoint: Option<String> },
-    /// As they are, each on a line.
+    /// Plain messages, one per line.
     Lines,
 }
 
 impl Manner {
-    /// What comes before everything else.
+    /// First event of the stream.
     fn opening(&mut self, topic: Option<&Topic>, after: u64) -> Option<sse::Event> {
         match self {
             Self::Numbered { primed: true, .. } => None,
@@ -314,14 +313,14 @@ impl Manner {
 }
 
 impl StreamReader {
-    /// Keeps a session in use for as long as somebody reads.
+    /// Keeps a session in use while the reader exists.
     pub(crate) fn keeping(self, session: Option<ActiveSession>) -> Self {
         let before = std::mem::replace(&mut self.stream.state().kept, session);
         drop(before);
         self
     }
 
-    /// What is to be written next; nothing after the end.
+    /// Returns the next bytes to write; `None` at the end.
     pub(crate) fn next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
         let topic = self.stream.topic.as_ref();
         if let Some(opening) = self.manner.opening(topic, self.after) {
@@ -413,12 +412,12 @@ mod tests {
         String::from_utf8(data.to_vec()).unwrap()
     }
 
-    /// What is read once is bounded by who reads it: nothing is dropped, and who speaks waits.
+    /// A read-once stream is bounded by its reader: no message is dropped, and the writer waits.
     #[tokio::test]
-    async fn who_speaks_waits_for_who_reads() {
+    async fn writer_waits_for_the_reader() {
         let gone = Arc::new(AtomicBool::new(false));
-        let told = gone.clone();
-        let stream = EventStream::once(None, Box::new(move || told.store(true, Ordering::Relaxed)));
+        let flag = gone.clone();
+        let stream = EventStream::once(None, Box::new(move || flag.store(true, Ordering::Relaxed)));
         let mut reading = stream.read_all("/here".to_owned());
         assert_eq!(text(reading.frame().now_or_never()), "event: endpoint\ndata: /here\n\n");
         for _ in 0..2 {

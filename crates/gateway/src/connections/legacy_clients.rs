@@ -1,4 +1,4 @@
-//! Clients of the 2024-11-05 transport: each has one event stream, and posts its messages elsewhere.
+//! Clients of the 2024-11-05 transport: each has one event stream, and posts its messages to another address.
 
 use std::{
     collections::HashMap,
@@ -17,11 +17,11 @@ use crate::{
     connections::{connection::Connection, event_stream::EventStream},
 };
 
-/// All who called and have not hung up, by their secret.
+/// Connected clients, by the hash of their secret.
 #[derive(Default)]
 pub(crate) struct LegacyClients {
     all: RwLock<HashMap<HandleHash, Arc<LegacyClient>>>,
-    /// Counts the messages that are being heeded.
+    /// Number of posted messages that are being handled.
     pub(crate) heeding: AtomicUsize,
 }
 
@@ -38,7 +38,7 @@ impl LegacyClients {
         self.all.write().unwrap_or_else(PoisonError::into_inner).remove(hash)
     }
 
-    /// Whether something that was posted is still being heeded.
+    /// Whether a posted message is still being handled.
     pub(crate) fn is_busy(&self) -> bool {
         self.heeding.load(Ordering::Acquire) > 0
     }
@@ -54,7 +54,7 @@ impl fmt::Debug for LegacyClients {
     }
 }
 
-/// A client with its stream, from the moment it called.
+/// Client with its stream, from the moment it opened the stream.
 pub(crate) struct LegacyClient {
     pub(crate) principal: Principal,
     pub(crate) target: Target,
@@ -62,16 +62,16 @@ pub(crate) struct LegacyClient {
     pub(crate) progress: Mutex<Progress>,
 }
 
-/// How far a caller has come.
+/// Progress of the client's handshake.
 pub(crate) enum Progress {
     Called,
-    /// It has sent `initialize`.
+    /// The client has sent `initialize`.
     Greeting,
     Connected {
-        /// The secret name of the connection, which is told to nobody.
+        /// Secret name of the connection. It is never sent to the client.
         name: Handle,
         connection: Arc<Connection>,
-        /// While the stream is open, the session does not idle.
+        /// Keeps the session from going idle while the stream is open.
         kept: Option<ActiveSession>,
     },
     HungUp,

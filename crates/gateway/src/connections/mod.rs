@@ -1,4 +1,4 @@
-//! Connections of clients: their protocol state, open streams and pending questions.
+//! Connections of clients: their protocol state, open streams and pending server requests.
 
 pub(crate) mod connection;
 pub(crate) mod deliver;

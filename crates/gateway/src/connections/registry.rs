@@ -1,4 +1,4 @@
-//! All connections of clients.
+//! Registry of the client connections in memory.
 
 use std::{
     borrow::Borrow,
@@ -18,15 +18,15 @@ use crate::{
     reply::loss::LossNotices,
 };
 
-/// The most connections of a session that are remembered here while nothing is under way on them.
+/// Largest number of connections per session that stay in memory while they are idle.
 const OF_SESSION: usize = 64;
 
-/// The connections that are known here. Others may be known to the store.
+/// Connections in memory. The store may hold more.
 #[derive(Default)]
 pub(crate) struct Connections(RwLock<HashSet<Known, FxBuildHasher>>);
 
-/// A connection by what it is found by. That lies in the connection itself, which whoever finds it reads anyway: the
-/// table of very many is then so small that it stays at hand.
+/// Set entry that is found by the hash of the connection's name. The hash is stored only in the connection, which a
+/// lookup reads anyway. This keeps the table small enough for the cache, even with very many connections.
 struct Known(Arc<Connection>);
 
 impl Borrow<HandleHash> for Known {
@@ -70,7 +70,7 @@ impl Connections {
 
     pub(crate) fn restore(&self, connection: Arc<Connection>) -> Arc<Connection> {
         let mut all = self.write();
-        // Two requests may have restored it at once: both use the first.
+        // Two requests may restore the connection at the same time; both use the first one.
         let first = all.get(connection.name_hash()).map(|Known(first)| first.clone());
         let known = first.unwrap_or_else(|| {
             all.insert(Known(connection.clone()));
@@ -80,19 +80,19 @@ impl Connections {
         known
     }
 
-    /// The connections of whose use the store is to be told now.
+    /// Returns the connections whose use the store should record now.
     pub(crate) fn due(&self, now: Instant) -> Vec<HandleHash> {
         let all = self.read();
         all.iter().filter(|Known(it)| it.is_due(now)).map(|Known(it)| *it.name_hash()).collect()
     }
 
-    /// The store was told of the use of these.
+    /// Marks the use of these connections as recorded in the store.
     pub(crate) fn noted(&self, names: &[HandleHash], now: Instant) {
         let all = self.read();
         names.iter().filter_map(|name| all.get(name)).for_each(|Known(it)| it.set_noted(now));
     }
 
-    /// The connection with this name is another one now.
+    /// Replaces the connection with this name, and closes the previous one.
     pub(crate) fn replace(&self, connection: Arc<Connection>) {
         let before = self.write().replace(Known(connection));
         if let Some(Known(before)) = before {
@@ -101,7 +101,7 @@ impl Connections {
         }
     }
 
-    /// Whether a connection with this name is known here.
+    /// Whether a connection with this name is in memory.
     pub(crate) fn has(&self, hash: &HandleHash) -> bool {
         self.read().contains(hash)
     }
@@ -111,27 +111,28 @@ impl Connections {
         drop(gone);
     }
 
-    /// Takes out the connections of a session that is over, unless something is under way on one: it may
-    /// be for another session. The store still knows them: whoever comes back is told of the loss.
+    /// Removes the connections of an ended session, except those with a call in flight or an open stream, which may
+    /// be for another session. The store still holds the removed ones: a client that comes back gets the loss error.
     pub(crate) fn forget_session(&self, session: SessionId) {
         self.forget(|it| it.default_session() == session && it.is_idle());
     }
 
-    /// The server of a session, if a connection to it is known.
+    /// Returns the server of a session, if a connection to it is in memory.
     pub(crate) fn server_of(&self, session: SessionId) -> Option<Arc<str>> {
         let all = self.read();
         let found = all.iter().find(|Known(it)| it.session == session);
         found.map(|Known(it)| it.target.label().into())
     }
 
-    /// Takes out connections that nobody uses, of the sessions that `held` does not know.
+    /// Removes unused connections of sessions that `held` does not accept.
     pub(crate) fn forget_idle(&self, held: impl Fn(SessionId) -> bool) {
-        // Whoever has just found one holds it: here nobody can find one meanwhile.
+        // A request that has found a connection holds a reference to it. The write lock is held here, so no request
+        // can find one meanwhile.
         self.forget(|it| Arc::strong_count(it) == 1 && !held(it.default_session()) && it.is_idle());
     }
 
-    /// Takes out connections of sessions that have very many, as those of hosts that connect for each call: of each
-    /// so many stay. `sessions` is how many there are.
+    /// Removes idle connections of sessions that have very many, such as those of hosts that connect for each call.
+    /// Each session keeps up to `OF_SESSION`. `sessions` is the number of sessions.
     pub(crate) fn forget_surplus(&self, sessions: usize) {
         if self.len() <= 2 * sessions + OF_SESSION {
             return;
@@ -144,7 +145,7 @@ impl Connections {
         });
     }
 
-    /// Takes out connections, and ends what is under way on them.
+    /// Removes connections and closes them.
     fn forget(&self, mut which: impl FnMut(&Arc<Connection>) -> bool) {
         let gone: Vec<_> = self.write().extract_if(|Known(it)| which(it)).collect();
         for Known(connection) in gone {
@@ -152,24 +153,24 @@ impl Connections {
         }
     }
 
-    /// Tells something to all who are connected to `target` and listen, and are one of these.
+    /// Sends a message to all listening clients of `target` that `which` accepts.
     pub(crate) fn tell(
         &self,
         target: &Target,
         text: &'static str,
         which: impl Fn(&Owner, &Claims) -> bool,
     ) {
-        let ears: Vec<_> = {
+        let streams: Vec<_> = {
             let all = self.read();
             let own = all.iter().filter(|Known(it)| it.target == *target);
             own.filter_map(|Known(it)| it.ear_of(&which)).collect()
         };
-        for ear in ears {
-            ear.push(Bytes::from_static(text.as_bytes()));
+        for stream in streams {
+            stream.push(Bytes::from_static(text.as_bytes()));
         }
     }
 
-    /// Tells all who have to do with a session of its loss on a server, if they listen.
+    /// Sends a loss notice to all listening clients that use a session.
     pub(crate) fn tell_loss(&self, session: SessionId, server: &str, beside: &LossNotices) {
         let known = self.all();
         let concerned = known.iter().filter(|it| it.target.has(server));
@@ -180,17 +181,17 @@ impl Connections {
         }
     }
 
-    /// All that are known here.
+    /// Returns all connections in memory.
     pub(crate) fn all(&self) -> Vec<Arc<Connection>> {
         self.read().iter().map(|Known(it)| it.clone()).collect()
     }
 
-    /// Whether a call of any of them has not been answered.
+    /// Whether a call of any connection is in flight.
     pub(crate) fn is_busy(&self) -> bool {
         self.all().iter().any(|connection| connection.has_calls())
     }
 
-    /// Nobody is told anything more outside of calls.
+    /// Ends the streams of all listening clients, so that messages outside of calls are not sent any more.
     pub(crate) fn hush(&self) {
         for ear in self.all().iter().filter_map(|connection| connection.ear()) {
             ear.end();

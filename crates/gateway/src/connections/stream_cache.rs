@@ -1,4 +1,4 @@
-//! The streams that clients can take up again, and how much is kept of those that ended.
+//! Streams that clients can resume, and the limits for those that ended.
 
 use std::{
     collections::VecDeque,
@@ -8,16 +8,16 @@ use std::{
 
 use crate::connections::event_stream::EventStream;
 
-/// The most streams that are kept of one connection after they ended.
+/// Largest number of ended streams that are kept per connection.
 const ENDED: usize = 32;
 
-/// The most bytes of them. The last one is kept, however large it is.
+/// Largest number of bytes of those. The last stream is kept, however large it is.
 const EACH: usize = 4 << 20;
 
-/// The most bytes of those of all connections.
+/// Largest number of bytes of the ended streams of all connections.
 const ALL: usize = 64 << 20;
 
-/// The streams of one connection, the oldest first. There are few, and of most connections none.
+/// Streams of one connection, the oldest first. There are few; most connections have none.
 #[derive(Default)]
 pub(crate) struct ConnectionStreams(Mutex<Vec<Arc<EventStream>>>);
 
@@ -30,14 +30,14 @@ impl ConnectionStreams {
         self.lock().is_empty()
     }
 
-    /// Keeps a stream, so that it can be taken up again.
+    /// Keeps a stream for a resume.
     pub(crate) fn keep(&self, stream: &Arc<EventStream>) {
         let mut streams = self.lock();
         streams.push(stream.clone());
         tidy(&mut streams);
     }
 
-    /// A stream has ended: of those that did the oldest are forgotten, if there are too many.
+    /// Drops the oldest ended streams if there are too many. Called after a stream ended.
     pub(crate) fn tidy(&self) {
         tidy(&mut self.lock());
     }
@@ -56,7 +56,7 @@ impl ConnectionStreams {
     }
 }
 
-/// Forgets the oldest of those that ended, if there are too many.
+/// Drops the oldest ended streams if there are too many.
 fn tidy(streams: &mut Vec<Arc<EventStream>>) {
     let ended = streams.iter().filter(|stream| stream.has_ended()).map(|stream| stream.bytes());
     let (mut count, mut bytes) = ended.fold((0, 0), |(count, sum), it| (count + 1, sum + it));
@@ -71,7 +71,7 @@ fn tidy(streams: &mut Vec<Arc<EventStream>>) {
     });
 }
 
-/// The streams of all connections that ended, the oldest first.
+/// Ended streams of all connections, the oldest first.
 #[derive(Default)]
 pub(crate) struct StreamCache(Mutex<CachedStream>);
 
@@ -79,36 +79,36 @@ pub(crate) struct StreamCache(Mutex<CachedStream>);
 struct CachedStream {
     streams: VecDeque<(Weak<EventStream>, usize)>,
     bytes: usize,
-    /// At so many those that nobody keeps any more are taken out.
+    /// Number of entries at which dropped streams are pruned.
     crowded: usize,
 }
 
 impl StreamCache {
-    /// A stream has ended. If there is too much of all, the oldest that nobody reads are forgotten.
+    /// Adds a stream that has ended. If all of them together are too large, the oldest without a reader are dropped.
     pub(crate) fn put(&self, stream: &Arc<EventStream>) {
         self.put_within(stream, ALL);
     }
 
     fn put_within(&self, stream: &Arc<EventStream>, limit: usize) {
-        let mut shelved = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut cache = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let bytes = stream.bytes();
-        shelved.streams.push_back((Arc::downgrade(stream), bytes));
-        shelved.bytes += bytes;
-        if shelved.bytes > limit || shelved.streams.len() > shelved.crowded {
-            shelved.streams.retain(|(stream, _)| stream.strong_count() > 0);
-            shelved.bytes = shelved.streams.iter().map(|(_, bytes)| bytes).sum();
-            shelved.crowded = 1_024.max(2 * shelved.streams.len());
+        cache.streams.push_back((Arc::downgrade(stream), bytes));
+        cache.bytes += bytes;
+        if cache.bytes > limit || cache.streams.len() > cache.crowded {
+            cache.streams.retain(|(stream, _)| stream.strong_count() > 0);
+            cache.bytes = cache.streams.iter().map(|(_, bytes)| bytes).sum();
+            cache.crowded = 1_024.max(2 * cache.streams.len());
         }
-        // The one that has just ended is about to be read.
-        for _ in 1..shelved.streams.len() {
-            if shelved.bytes <= limit {
+        // Keep the stream that has just ended: its client is about to read it.
+        for _ in 1..cache.streams.len() {
+            if cache.bytes <= limit {
                 return;
             }
-            let Some((oldest, bytes)) = shelved.streams.pop_front() else { return };
+            let Some((oldest, bytes)) = cache.streams.pop_front() else { return };
             if oldest.upgrade().is_none_or(|oldest| oldest.forget()) {
-                shelved.bytes -= bytes;
+                cache.bytes -= bytes;
             } else {
-                shelved.streams.push_back((oldest, bytes));
+                cache.streams.push_back((oldest, bytes));
             }
         }
     }
@@ -116,8 +116,8 @@ impl StreamCache {
 
 impl fmt::Debug for StreamCache {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let shelved = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        write!(f, "StreamCache({} streams, {} bytes)", shelved.streams.len(), shelved.bytes)
+        let cache = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        write!(f, "StreamCache({} streams, {} bytes)", cache.streams.len(), cache.bytes)
     }
 }
 
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn of_one_connection_the_oldest_go_first_and_the_last_one_never() {
+    fn oldest_streams_of_a_connection_are_dropped_but_never_the_last() {
         let streams = ConnectionStreams::default();
         for number in 0..100 {
             streams.keep(&ended(number, 10));
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_not_ended_is_never_forgotten() {
+    fn live_stream_is_never_dropped() {
         let streams = ConnectionStreams::default();
         let session = SessionId::generate(Timestamp::from_millis(1));
         let live = EventStream::new(Topic { owner: Owner::local(), session, stream: 7 }, None);
@@ -163,13 +163,13 @@ mod tests {
     }
 
     #[test]
-    fn of_all_connections_the_oldest_that_nobody_reads_are_forgotten() {
-        let shelf = StreamCache::default();
+    fn oldest_streams_without_a_reader_are_dropped() {
+        let cache = StreamCache::default();
         let all: Vec<_> = (0..10).map(|number| ended(number, 10)).collect();
         let ids = stayput_core::EventIds::new(&[3; 32]);
         let reading = all[1].read_after(0, &ids);
         for stream in &all {
-            shelf.put_within(stream, 50);
+            cache.put_within(stream, 50);
         }
         let forgotten: Vec<_> = all.iter().map(|stream| stream.is_forgotten()).collect();
         let expected = [true, false, true, true, true, true, false, false, false, false];
@@ -178,14 +178,14 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_keeps_is_not_counted() {
-        let shelf = StreamCache::default();
+    fn dropped_streams_do_not_count() {
+        let cache = StreamCache::default();
         let first = ended(0, 10);
-        shelf.put_within(&first, 50);
+        cache.put_within(&first, 50);
         for number in 1..100 {
-            shelf.put_within(&ended(number, 10), 50);
+            cache.put_within(&ended(number, 10), 50);
         }
         assert!(!first.is_forgotten());
-        assert!(shelf.0.lock().unwrap().streams.len() < 10);
+        assert!(cache.0.lock().unwrap().streams.len() < 10);
     }
 }

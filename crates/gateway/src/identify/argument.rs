@@ -1,10 +1,10 @@
-//! The session in an argument of a tool.
+//! Session name in an argument of a tool call.
 
 use stayput_wire::{Message, Raw};
 
 use crate::catalog::tool_argument::{ARGUMENT, OWN_ARGUMENT};
 
-/// The arguments of a call that may be ours; which one is, depends on the server.
+/// Arguments of a call that may hold a session name. The server decides which of them does.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Ours<'a> {
     usual: Option<Raw<'a>>,
@@ -12,7 +12,7 @@ pub(super) struct Ours<'a> {
 }
 
 impl<'a> Ours<'a> {
-    /// Those of a call; `None` if it has neither. Of two with one name the last counts.
+    /// Reads the arguments of a call; `None` if it has neither. If a name occurs twice, the last value counts.
     pub(super) fn of(message: &Message<'a>) -> Option<Self> {
         if message.method() != Some("tools/call") {
             return None;
@@ -28,18 +28,18 @@ impl<'a> Ours<'a> {
         (found.usual.is_some() || found.own.is_some()).then_some(found)
     }
 
-    /// The one that is called so.
+    /// Returns the value of the argument with this name.
     pub(super) fn named(self, name: &str) -> Option<Raw<'a>> {
         if name == ARGUMENT { self.usual } else { self.own }
     }
 }
 
-/// Whether an argument says nothing.
+/// Whether an argument is `null` or an empty string.
 pub(super) fn is_empty(said: Raw<'_>) -> bool {
     said.is_null() || said.as_str() == "\"\""
 }
 
-/// Where an argument stands, in words.
+/// Name of the argument for error messages.
 pub(super) fn place(name: &str) -> &'static str {
     if name == ARGUMENT { "the argument `session_id`" } else { "the argument `stayput_session_id`" }
 }
@@ -55,7 +55,7 @@ mod tests {
     }
 
     #[test]
-    fn an_argument_is_read_where_it_stands() {
+    fn argument_is_read_only_at_the_top_level() {
         let said = |arguments: &str, name: &str| {
             let text = message(arguments);
             let message = Message::parse(text.as_bytes()).unwrap();
@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_is_called_by_the_name_of_the_argument() {
+    fn place_contains_the_name_of_the_argument() {
         for name in [ARGUMENT, OWN_ARGUMENT] {
             assert_eq!(place(name), format!("the argument `{name}`"));
         }

@@ -1,4 +1,4 @@
-//! The session of the connection that a request came on.
+//! Session of the connection that a request came on.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use stayput_core::{OpenOptions, Record, Session, SessionOpenError};
 use super::{FoundSession, RequestContext, cookie, open, refusal::Refusal};
 use crate::{connections::connection::Connection, state::AppState};
 
-/// The session that a request means when it names none: that of its connection, if that counts.
+/// Returns the default session of the connection for a request that names none, if this name source is enabled.
 pub(super) async fn session(
     app: &Arc<AppState>,
     claim: &RequestContext<'_>,
@@ -19,18 +19,18 @@ pub(super) async fn session(
             false => Ok(None),
         };
     };
-    // What everybody shares is the same in every session, so any will do.
+    // A shared server is the same in every session, so any session will do.
     if !carriers.connection && Box::pin(app.keeps(claim)).await {
         return Ok(None);
     }
     if let Some(session) = connection.again(&app.sessions) {
         return Ok(Some(FoundSession::kept(session)));
     }
-    // In a box, as all that is rare: every call would have to be as large.
+    // Boxed because it is rare: without the box, the future of every call would be as large as this one.
     Box::pin(looked_up(app, claim, connection)).await.map(Some)
 }
 
-/// The same by its name.
+/// Looks up the default session by its id.
 async fn looked_up(
     app: &Arc<AppState>,
     claim: &RequestContext<'_>,
@@ -42,7 +42,7 @@ async fn looked_up(
             connection.went_to(session.session());
             Ok(FoundSession::kept(session))
         }
-        // Somebody else ended it, on another connection: this one still is one.
+        // The session was ended on another connection; this connection is still open.
         Err(SessionOpenError::Ended(over)) => {
             succeed(app, claim, connection, &over).await.map_err(failed)
         }
@@ -50,8 +50,8 @@ async fn looked_up(
     }
 }
 
-/// What a connection goes on with whose session was ended elsewhere: the next one of that name, or a new one. What
-/// was lost has to be told.
+/// Continues a connection whose session was ended elsewhere, with the next session of the same key or with a new one.
+/// The loss must be reported.
 async fn succeed(
     app: &Arc<AppState>,
     claim: &RequestContext<'_>,
@@ -72,7 +72,7 @@ async fn succeed(
         lead(app, claim, &session).await?;
         return Ok(FoundSession::kept(session));
     }
-    // Somebody was quicker. What has a name may be in use.
+    // Another request was faster. A session with a key may be in use elsewhere, so only one without a key is ended.
     if over.key.is_none() {
         let own = session.session().clone();
         drop(session);
@@ -81,15 +81,14 @@ async fn succeed(
     app.session(&connection.owner, led).await.map(FoundSession::kept)
 }
 
-/// The connection also has to do with this session from now on: what the client is told and says
-/// outside of calls goes there, too.
+/// Records that the connection uses this session: messages outside of calls concern it, too.
 pub(super) fn noted(claim: &RequestContext<'_>, session: &Session) {
     if let Some(connection) = claim.connection {
         connection.uses(session.id());
     }
 }
 
-/// Leads the connection to another session, and keeps that.
+/// Makes a session the default session of the connection, and stores that.
 pub(crate) async fn lead(
     app: &Arc<AppState>,
     claim: &RequestContext<'_>,
@@ -98,11 +97,11 @@ pub(crate) async fn lead(
     let Some(connection) = claim.connection else { return Ok(()) };
     app.sessions.connect(session, connection.name(), &connection.to_bytes()).await?;
     connection.lead(session.id());
-    // Who listens keeps the session that is meant from idling, and not the one before.
-    if let Some(ear) = connection.ear()
+    // An open stream keeps the current default session from going idle, not the previous one.
+    if let Some(stream) = connection.ear()
         && let Ok(session) = app.sessions.find_by_id(&connection.owner, session.id()).await
     {
-        ear.keep(session);
+        stream.keep(session);
     }
     crate::messages::listen_stream::resume(app, connection).await;
     Ok(())

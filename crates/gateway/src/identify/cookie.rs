@@ -1,7 +1,7 @@
-//! The cookie `mcp_session_id`, where it is switched on.
+//! The cookie `mcp_session_id`, where it is enabled.
 //!
-//! To a client with a handshake it is what `Mcp-Session-Id` is. To one without it is a session's handle
-//! that its model never sees.
+//! For a client with `initialize` it replaces `Mcp-Session-Id`. For a client without, it is the handle of a session,
+//! which the model never sees.
 
 use std::sync::Arc;
 
@@ -12,14 +12,14 @@ use stayput_wire::header as mcp;
 use super::{FoundSession, RequestContext, refusal::Refusal};
 use crate::{identify::header_names, state::AppState};
 
-/// What the cookie of a request says.
+/// Value of the session cookie of a request.
 pub(crate) fn read(headers: &HeaderMap) -> Option<&str> {
     let mut lines = headers.get_all(header::COOKIE).iter().filter_map(|line| line.to_str().ok());
     lines.find_map(mcp::session_cookie)
 }
 
-/// The secret name of the connection that a request came on, out of its header or else its cookie.
-/// What cannot be one leads nowhere.
+/// Secret name of the request's connection, from its header or else from its cookie. `None` if the value is not a
+/// valid name.
 pub(crate) fn connection(app: &AppState, headers: &HeaderMap) -> Option<Handle> {
     let by_header =
         headers.get(&header_names::SESSION_ID).map(|id| id.to_str().unwrap_or_default());
@@ -27,28 +27,28 @@ pub(crate) fn connection(app: &AppState, headers: &HeaderMap) -> Option<Handle> 
     by_header.or_else(by_cookie)?.parse().ok()
 }
 
-/// Whether cookies count.
+/// Whether cookies are enabled.
 pub(crate) fn is_on(app: &AppState) -> bool {
     app.identify.configured.carriers.cookie
 }
 
-/// The session of a client that has no connection: a new one for whoever comes without a cookie.
+/// Opens the session of a client that has no connection. A request without a cookie gets a new session.
 pub(super) async fn session(
     app: &Arc<AppState>,
     claim: &RequestContext<'_>,
 ) -> Result<FoundSession, Refusal> {
     let failed = |error: SessionOpenError| Refusal::of(&error, "Try again: you get a new session.");
-    let Some(said) = read(claim.headers) else {
-        // Who does not bring it back costs little.
-        let wish = OpenOptions::new(claim.owner.clone()).provisional();
-        let opened = app.open(&wish, claim.label()).await;
+    let Some(value) = read(claim.headers) else {
+        // Provisional: a client that never sends the cookie back costs little.
+        let options = OpenOptions::new(claim.owner.clone()).provisional();
+        let opened = app.open(&options, claim.label()).await;
         let OpenedSession { session, origin } = opened.map_err(failed)?;
         return Ok(FoundSession { session, origin, handle: None });
     };
-    let handle: Handle = said.parse().map_err(|_| failed(SessionOpenError::Unknown))?;
+    let handle: Handle = value.parse().map_err(|_| failed(SessionOpenError::Unknown))?;
     let found = app.patiently(|| app.sessions.find_by_handle(claim.owner, &handle)).await;
     let found = match found {
-        // As for a connection: it begins anew, and the loss is told.
+        // As for a connection: the session starts over, and the loss is reported.
         Err(SessionOpenError::Ended(over))
             if over.ended.is_none_or(|it| it.reason != EndReason::Closed) =>
         {
@@ -59,8 +59,8 @@ pub(super) async fn session(
     found.map(FoundSession::kept).map_err(failed)
 }
 
-/// What `Set-Cookie` says on the answer to a client that has no connection, if cookies are on: the
-/// session of this call, or that what the client has is no good.
+/// Value of `Set-Cookie` for a client that has no connection, if cookies are enabled. It names the session of this
+/// call, or deletes a cookie that is not valid.
 pub(crate) async fn given(
     app: &AppState,
     headers: &HeaderMap,
@@ -79,14 +79,14 @@ pub(crate) async fn given(
         None => None,
     };
     match known {
-        // Set again, so that it lives on with its session.
+        // Set again, so that the cookie lives as long as its session.
         Some(handle) => line(app, Some(&handle)),
         None => line(app, Some(&app.sessions.issue_handle(session).await.ok()?)),
     }
 }
 
-/// `Set-Cookie` for a secret, or to forget one. R046, R047: no script reads it, it goes over TLS and to
-/// this machine alone, to no other site, and it ends with the session.
+/// Formats `Set-Cookie` for a secret, or for its deletion. R046, R047: HttpOnly, Secure, SameSite=Strict, only for
+/// this host, and it expires with the session.
 pub(crate) fn line(app: &AppState, secret: Option<&Handle>) -> Option<HeaderValue> {
     let expiry = app.identify.expiry;
     let age = [expiry.idle, expiry.absolute].into_iter().flatten().min();
@@ -103,17 +103,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_cookie_is_found_among_others() {
-        let said = |lines: &[&'static str]| {
+    fn session_cookie_is_found_among_others() {
+        let found = |lines: &[&'static str]| {
             let mut headers = HeaderMap::new();
             for line in lines {
                 headers.append(header::COOKIE, HeaderValue::from_static(line));
             }
             read(&headers).map(str::to_owned)
         };
-        assert_eq!(said(&["a=b; mcp_session_id=sp_x; c=d"]).as_deref(), Some("sp_x"));
-        assert_eq!(said(&["a=b", "mcp_session_id=y"]).as_deref(), Some("y"));
-        assert_eq!(said(&["xmcp_session_id=y"]), None);
-        assert_eq!(said(&[]), None);
+        assert_eq!(found(&["a=b; mcp_session_id=sp_x; c=d"]).as_deref(), Some("sp_x"));
+        assert_eq!(found(&["a=b", "mcp_session_id=y"]).as_deref(), Some("y"));
+        assert_eq!(found(&["xmcp_session_id=y"]), None);
+        assert_eq!(found(&[]), None);
     }
 }

@@ -1,4 +1,4 @@
-//! The id of a conversation where its operator says that it stands.
+//! Conversation id at a place that the operator configured.
 
 use std::borrow::Cow;
 
@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{auth::Claims, config::CustomSource};
 
-/// All that one place says, with a name for the place.
+/// Reads all names at one configured place, with a description of the place for error messages.
 pub(super) fn read<'a>(
     place: &'a CustomSource,
     (headers, claims): (&'a HeaderMap, &'a Claims),
@@ -37,8 +37,8 @@ pub(super) fn read<'a>(
     }
 }
 
-/// An id is a key with its place as source, so that no other place has the same; a name of ours is what
-/// it is anywhere.
+/// Turns ids into names. An id becomes a key whose source is its place, so that equal ids at different places differ.
+/// A handle or a `key:` name is the same at every place.
 fn named<'a>(
     place: &str,
     source: &str,
@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_id_is_a_key_of_its_place() {
+    fn id_becomes_a_key_of_its_place() {
         let mut headers = HeaderMap::new();
         headers.append("x-chat", "7".parse().unwrap());
         headers.append("x-other", "key:7".parse().unwrap());

@@ -1,4 +1,4 @@
-//! A session that ends with its call.
+//! Session that ends with its call.
 
 use std::{fmt, sync::Arc};
 
@@ -6,14 +6,14 @@ use stayput_core::Session;
 
 use crate::state::AppState;
 
-/// Ends a session when it is dropped, however the call went.
+/// Guard that ends a session when it is dropped, whatever the outcome of the call.
 pub(crate) struct EphemeralSession {
     app: Arc<AppState>,
     session: Arc<Session>,
 }
 
 impl EphemeralSession {
-    /// The session ends with this.
+    /// Creates the guard of a session.
     pub(crate) fn of(app: &Arc<AppState>, session: &Arc<Session>) -> Self {
         Self { app: app.clone(), session: session.clone() }
     }
@@ -22,10 +22,10 @@ impl EphemeralSession {
 impl Drop for EphemeralSession {
     fn drop(&mut self) {
         let (app, session) = (self.app.clone(), self.session.clone());
-        // Without a runtime everything ends.
+        // Without a runtime the process is exiting, and everything ends.
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
         runtime.spawn(async move {
-            // If this fails, it idles out.
+            // If this fails, the session expires after its idle limit.
             let _ = app.end(&session, None).await;
             let _ = app.links.end(session.id()).await;
         });

@@ -1,4 +1,4 @@
-//! Names that somebody gave a session on purpose.
+//! Explicit names of sessions in a request.
 
 use std::{borrow::Cow, sync::Arc};
 
@@ -19,13 +19,13 @@ use crate::{
     state::AppState,
 };
 
-/// A name, and where it stands.
+/// Name with its place in the request.
 pub(super) struct Placed {
     pub(super) name: Name,
     place: Cow<'static, str>,
 }
 
-/// All names of a request. Most have one at most, and no list.
+/// All names of a request. Most requests have at most one, so no list is allocated.
 #[derive(Default)]
 pub(super) enum Said {
     #[default]
@@ -55,22 +55,22 @@ impl Said {
     }
 }
 
-/// All explicit names of a request.
+/// Result of reading all explicit names of a request.
 #[derive(Default)]
 pub(super) struct Explicit {
     pub(super) said: Said,
-    /// Whether it is known that state is kept there.
+    /// Whether the target is known to keep state.
     pub(super) kept: bool,
-    /// The argument that is not for the tool.
+    /// Argument that must be removed before the tool gets the call.
     argument: Option<&'static str>,
-    /// Whether `_meta` holds what is not for the server.
+    /// Whether `_meta` holds a session name that must be removed.
     meta: bool,
 }
 
-/// The names of a request, from every carrier that is on. `own` is set for a call of one of our tools.
+/// Reads the names of a request from every name source that is enabled. `own` is set for a call of a session tool.
 ///
 /// # Errors
-/// If something stands where a name is expected, and is none.
+/// If a value in the place of a name is not a valid name.
 pub(super) async fn read(
     app: &Arc<AppState>,
     claim: &RequestContext<'_>,
@@ -104,7 +104,7 @@ pub(super) async fn read(
 }
 
 impl Explicit {
-    /// E39: only what has the form of a name is ours; everything else is the tool's own.
+    /// E39: only a value with the form of a name belongs to Stayput; every other value belongs to the tool.
     async fn by_argument(
         &mut self,
         app: &Arc<AppState>,
@@ -117,7 +117,7 @@ impl Explicit {
         let Some(ours) = Ours::of(claim.message) else { return Ok(()) };
         let argument = match own {
             true => Some(ARGUMENT),
-            // What everybody shares takes no handle.
+            // Tools of a shared server take no handle.
             false => {
                 let sight = match app.sight_as_known(claim) {
                     None => Box::pin(app.sight(claim)).await,
@@ -131,7 +131,7 @@ impl Explicit {
         let Some(argument) = argument else { return Ok(()) };
         let Some(said) = ours.named(argument) else { return Ok(()) };
         if argument::is_empty(said) {
-            // Models fill in what they have nothing for. No tool of this server asked for it.
+            // Models fill in arguments that they have no value for. No tool of this server has asked for this one.
             self.argument = Some(argument);
         } else if let Some(name) = said.text().as_deref().and_then(Name::parse) {
             self.argument = Some(argument);
@@ -153,21 +153,21 @@ impl Explicit {
         place: Cow<'static, str>,
         name: Result<Name, InvalidName>,
     ) -> Result<(), Refusal> {
-        let told = |no: InvalidName| Refusal::caller(format!("Nothing was run: {place} {no}."));
-        let name = name.map_err(told)?;
+        let refuse = |no: InvalidName| Refusal::caller(format!("Nothing was run: {place} {no}."));
+        let name = name.map_err(refuse)?;
         self.said.push(Placed { name, place });
         Ok(())
     }
 
-    /// The message without what only named the session; `None` if it is as it was.
+    /// Returns the message without the session name; `None` if it is unchanged.
     ///
     /// # Errors
-    /// If what has to be taken out stands there in a way that readers do not agree on.
+    /// If the part to remove is ambiguous, so that JSON parsers do not agree on it.
     pub(super) fn rest(&self, message: &Message<'_>) -> Result<Option<RequestEdit>, Refusal> {
         if self.argument.is_none() && !self.meta {
             return Ok(None);
         }
-        // As it nearly always is: one argument, once.
+        // The usual case: one argument, which occurs once.
         let alone = self.argument.filter(|_| !self.meta);
         if let Some(cut) = alone.and_then(|argument| message.without_argument(argument)) {
             return Ok(Some(RequestEdit::Cut(cut)));
@@ -189,10 +189,10 @@ impl Explicit {
     }
 }
 
-/// The one session that all of them name.
+/// Returns the one session that all names refer to.
 ///
 /// # Errors
-/// If they do not agree.
+/// If they refer to different sessions.
 pub(super) async fn one(
     app: &AppState,
     claim: &RequestContext<'_>,
@@ -213,7 +213,7 @@ pub(super) async fn one(
     Ok(first.name.clone())
 }
 
-/// The session that a name leads to, if there is one already.
+/// Session that a name leads to, if it exists.
 async fn led_to(app: &AppState, claim: &RequestContext<'_>, name: &Name) -> Option<SessionId> {
     let found = match name {
         Name::Handle(handle) => app.sessions.find_by_handle(claim.owner, handle).await,

@@ -1,17 +1,17 @@
-//! The session in a header.
+//! Session name in a header.
 
 use std::borrow::Cow;
 
 use http::{HeaderMap, HeaderName};
 use stayput_wire::header as mcp;
 
-/// All values of a header, decoded. What cannot be read is told as such.
+/// Returns all values of a header, decoded. A value that cannot be decoded is an error.
 pub(super) fn values<'a>(
     headers: &'a HeaderMap,
     name: &'a HeaderName,
 ) -> impl Iterator<Item = Result<Cow<'a, str>, mcp::InvalidHeader>> + 'a {
     let values = headers.get_all(name).iter().map(|value| mcp::decode(value.as_bytes()));
-    // A template that had nothing to be filled with leaves an empty one.
+    // A template in the client's configuration that was filled with nothing leaves an empty value.
     values.filter(|value| !matches!(value, Ok(text) if text.is_empty()))
 }
 
@@ -26,8 +26,8 @@ mod tests {
         for value in ["key:a", "", "=?base64?a2V5OsO8?=", "=?base64?%?="] {
             headers.append(name, value.parse().unwrap());
         }
-        let said: Vec<_> =
+        let decoded: Vec<_> =
             values(&headers, name).map(|value| value.map(Cow::into_owned).ok()).collect();
-        assert_eq!(said, [Some("key:a".to_owned()), Some("key:ü".to_owned()), None]);
+        assert_eq!(decoded, [Some("key:a".to_owned()), Some("key:ü".to_owned()), None]);
     }
 }

@@ -1,18 +1,18 @@
-//! The names of headers that every request is asked for, ready to be looked up.
+//! Header names that every request is checked for, as constants.
 //!
-//! A name that is given as text is checked and hashed anew each time.
+//! A name that is passed as text is validated and hashed again on each lookup.
 
 use http::HeaderName;
 use stayput_wire::header as mcp;
 
-/// What names the connection.
+/// Names the connection.
 pub(crate) static SESSION_ID: HeaderName = HeaderName::from_static(mcp::SESSION_ID);
 
-/// The version of the protocol.
+/// Protocol version.
 pub(crate) static PROTOCOL_VERSION: HeaderName = HeaderName::from_static(mcp::PROTOCOL_VERSION);
 
-/// The method, once more.
+/// Method, repeated in a header.
 pub(crate) static METHOD: HeaderName = HeaderName::from_static(mcp::METHOD);
 
-/// What names a session.
+/// Names a session.
 pub(crate) static STAYPUT_SESSION: HeaderName = HeaderName::from_static(mcp::STAYPUT_SESSION);

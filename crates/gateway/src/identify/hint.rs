@@ -1,4 +1,4 @@
-//! What hosts tell of the conversation, without being asked.
+//! Conversation hints: ids that hosts send in `_meta` unasked.
 
 use std::borrow::Cow;
 
@@ -11,13 +11,13 @@ use super::{
 };
 use crate::config::Hints;
 
-/// The source of keys that come along a trace.
+/// Source of keys from the baggage of a trace.
 const OTEL: &str = "otel";
 
-/// The conversation that a request belongs to, as its host calls it.
+/// Returns the conversation of a request as a key, from the hints of its host.
 ///
 /// # Errors
-/// If the host calls it by two names.
+/// If the hints name two different conversations.
 pub(super) fn read(hints: &Hints, members: &[Member<'_>]) -> Result<Option<Key>, Refusal> {
     if members.is_empty() {
         return Ok(None);
@@ -33,7 +33,7 @@ pub(super) fn read(hints: &Hints, members: &[Member<'_>]) -> Result<Option<Key>,
     Ok(first.and_then(|(source, id)| stayput_core::conversation_key(source, &id)))
 }
 
-/// Every hint that counts, in the order of the table.
+/// Returns every enabled hint, in the order of the table.
 fn all<'m>(
     hints: &'m Hints,
     members: &'m [Member<'_>],
@@ -41,16 +41,16 @@ fn all<'m>(
     let counts = |source: &str| hints.0.contains(&source);
     let plain = keys::CONVERSATION_HINTS.into_iter().filter(move |(source, _)| counts(source));
     let plain = plain.flat_map(|(source, key)| {
-        let said = meta::values(members, key).filter_map(Raw::text);
-        said.filter(|id| !id.is_empty()).map(move |id| (source, id))
+        let ids = meta::values(members, key).filter_map(Raw::text);
+        ids.filter(|id| !id.is_empty()).map(move |id| (source, id))
     });
     let traced = counts(OTEL).then(|| meta::values(members, keys::BAGGAGE).filter_map(Raw::text));
     let traced =
-        traced.into_iter().flatten().filter_map(|said| Some((OTEL, conversation(&said)?.into())));
+        traced.into_iter().flatten().filter_map(|text| Some((OTEL, conversation(&text)?.into())));
     plain.chain(traced)
 }
 
-/// The conversation in the baggage of a trace (W3C Baggage: `key=value;property,key=value`).
+/// Conversation id in the baggage of a trace (W3C Baggage: `key=value;property,key=value`).
 fn conversation(baggage: &str) -> Option<String> {
     let mut members = baggage.split(',').filter_map(|member| {
         let (key, value) = member.split(';').next()?.split_once('=')?;
@@ -88,7 +88,7 @@ mod tests {
 
     /// R168: the table of conversation ids that hosts send.
     #[test]
-    fn every_host_of_the_table_is_known() {
+    fn hint_of_every_known_host_is_read() {
         for (meta, key) in [
             (r#"{"openai/session":"v1/a","openai/subject":"s"}"#, "openai:v1/a"),
             (r#"{"vscode.conversationId":"b","vscode.requestId":"r"}"#, "vscode:b"),
@@ -107,14 +107,14 @@ mod tests {
         }
     }
 
-    /// R161: two that disagree are an error and never a guess.
+    /// R161: two hints that disagree are an error; none of them is guessed.
     #[test]
-    fn two_hints_that_disagree_are_an_error() {
+    fn conflicting_hints_are_an_error() {
         let both = r#"{"threadId":"c","sessionID":"d"}"#;
-        let told = said(&Hints::default(), both).unwrap_err();
+        let error = said(&Hints::default(), both).unwrap_err();
         assert!(
-            told.contains("`codex`") && told.contains("`opencode`") && told.contains("hints"),
-            "{told}"
+            error.contains("`codex`") && error.contains("`opencode`") && error.contains("hints"),
+            "{error}"
         );
         assert_eq!(said(&Hints(vec!["codex"]), both), Ok(Some("codex:c".into())));
         let same = r#"{"threadId":"c","baggage":"gen_ai.conversation.id=c"}"#;

@@ -1,8 +1,8 @@
-//! Who asks, and which session is meant.
+//! Identification of the session that a request means.
 //!
-//! Four classes of carriers, a file each: an explicit name goes before a host's hint, a hint before the
-//! session of the connection, and that before the policy. The higher one wins without a word; two
-//! different values inside one class are an error.
+//! There are four classes of name sources, in this order: an explicit name, a hint of the host, the session of the
+//! connection, and the policy for unidentified requests. The higher class wins silently. Two different values inside
+//! one class are an error.
 
 mod argument;
 mod connection;
@@ -42,13 +42,13 @@ use crate::{
     state::{AppState, identify_rules::Front},
 };
 
-/// What a request brings along to say which session it means.
+/// Parts of a request that identify its session.
 #[derive(Clone, Copy)]
 pub(crate) struct RequestContext<'a> {
     pub(crate) owner: &'a Owner,
-    /// What is known of it beside.
+    /// Claims of the client's token.
     pub(crate) claims: &'a Claims,
-    /// The server that it is for; none if that is all of them.
+    /// Server that the request is for; `None` for all servers.
     pub(crate) server: Option<&'a Server>,
     pub(crate) headers: &'a HeaderMap,
     pub(crate) path_key: Option<&'a str>,
@@ -57,19 +57,19 @@ pub(crate) struct RequestContext<'a> {
 }
 
 impl RequestContext<'_> {
-    /// The request that an answer is for.
+    /// Reference to the request, for its answer.
     pub(crate) fn asked(&self) -> RequestRef<'_> {
         let id = self.message.id().map_or("null", |id| id.as_str());
         RequestRef { id, method: self.message.method().unwrap_or_default() }
     }
 
-    /// The request, as a call that no session is known of yet.
+    /// Starts the call record of a request whose session is not known yet.
     pub(crate) fn begun(&self) -> CallStart<'_> {
         let Self { owner, server, message, headers, .. } = *self;
         CallStart { owner, session: None, server, message, headers }
     }
 
-    /// Over what the client came.
+    /// Kind of client that sent the request.
     pub(crate) fn front(&self) -> Front {
         match self.connection {
             None => Front::Modern,
@@ -78,17 +78,17 @@ impl RequestContext<'_> {
         }
     }
 
-    /// The session that servers are asked for without being called; none if there is no connection.
+    /// Owner and session for requests to servers outside of a call; `None` without a connection.
     pub(crate) fn place(&self) -> Option<Place> {
         self.connection.map(|connection| connection.place())
     }
 
-    /// What the log calls what it is for.
+    /// Name of the target in the log.
     pub(crate) fn label(&self) -> &str {
         self.server.map_or(Target::All.label(), Server::name)
     }
 
-    /// How the client is spoken to.
+    /// Protocol era of the client.
     pub(crate) fn era(&self) -> Era {
         let modern = || {
             let meta = self.message.meta();
@@ -102,49 +102,49 @@ impl RequestContext<'_> {
     }
 }
 
-/// Which session a request means.
+/// Result of identification.
 pub(crate) enum SessionChoice {
-    /// This session.
+    /// The request runs in this session.
     Session {
         session: ActiveSession,
-        /// Whether what its client remembers can still be true.
+        /// Whether the state that the client remembers still exists.
         origin: Origin,
-        /// The message without what only named the session, if anything had to be taken out.
+        /// Message without the session name, if it had to be removed.
         text: Option<RequestEdit>,
-        /// A handle minted for it that the answer gives out.
+        /// New handle of the session, which the answer hands out.
         given: Option<Handle>,
-        /// Nothing named one, it ends with this call.
+        /// The request named no session; this one ends with the call.
         fleeting: bool,
     },
-    /// Nothing is run: this is the answer (a tool error or an error, as JSON-RPC text).
+    /// The request is not run. This is its answer: a tool error or an error, as JSON-RPC text.
     Answer(String),
 }
 
-/// A session that something named.
+/// Session that a name source identified.
 pub(crate) struct FoundSession {
     pub(crate) session: ActiveSession,
     pub(crate) origin: Origin,
-    /// The handle that named it, if one did.
+    /// Handle that named the session, if one did.
     pub(crate) handle: Option<Handle>,
 }
 
 impl FoundSession {
-    /// A session of before, in use.
+    /// Wraps an existing session in use.
     fn kept(session: ActiveSession) -> Self {
         let origin = session.latest_unacknowledged_loss().map_or(Origin::Existing, Origin::Lost);
         Self { session, origin, handle: None }
     }
 }
 
-/// What a request names by itself.
+/// Session that a request names itself.
 pub(crate) struct NamedSession {
-    /// The session, if it names one.
+    /// Session, if the request names one.
     pub(crate) found: Option<FoundSession>,
-    /// The message without what only names a session, if anything had to be taken out.
+    /// Message without the session name, if it had to be removed.
     text: Option<RequestEdit>,
 }
 
-/// The session that a request means.
+/// Identifies the session of a request.
 pub(crate) async fn which(app: &Arc<AppState>, claim: RequestContext<'_>) -> SessionChoice {
     let done = async {
         let NamedSession { found, text } = named(app, &claim, false).await?;
@@ -163,21 +163,21 @@ pub(crate) async fn which(app: &Arc<AppState>, claim: RequestContext<'_>) -> Ses
         .unwrap_or_else(|refusal| SessionChoice::Answer(refusal.answer(claim.asked(), claim.era())))
 }
 
-/// The session that a client names when it shakes hands: its connection leads there.
+/// Identifies the session that a client names in `initialize`. The connection will lead to it.
 pub(crate) async fn greeted(
     app: &Arc<AppState>,
     claim: &RequestContext<'_>,
 ) -> Result<Option<FoundSession>, Refusal> {
     let explicit = explicit::read(app, claim, &meta::members(claim.message), false).await?;
-    let said = explicit.said.into_all();
-    if said.is_empty() || !app.keeps(claim).await {
+    let names = explicit.said.into_all();
+    if names.is_empty() || !app.keeps(claim).await {
         return Ok(None);
     }
-    let name = explicit::one(app, claim, &said).await?;
+    let name = explicit::one(app, claim, &names).await?;
     open::named(app, claim, name).await.map(Some)
 }
 
-/// The session that a call of one of our own tools is about.
+/// Identifies the session that a call of a session tool is about.
 pub(crate) async fn current(
     app: &Arc<AppState>,
     claim: &RequestContext<'_>,
@@ -195,8 +195,8 @@ pub(crate) async fn current(
     }
 }
 
-/// The session that a request names by itself, by an explicit name or by the hint of its host. `own` is
-/// set for a call of one of our own tools, whose argument is always ours.
+/// Identifies the session that a request names itself, by an explicit name or by a hint of its host. `own` is set for
+/// a call of a session tool, whose argument always belongs to Stayput.
 pub(crate) async fn named(
     app: &Arc<AppState>,
     claim: &RequestContext<'_>,
@@ -209,12 +209,12 @@ pub(crate) async fn named(
     let name = match explicit.said {
         Said::Nothing => hint::read(&app.identify.configured.hints, &meta)?.map(Name::Key),
         Said::Once(said) => Some(said.name),
-        // In a box, as all that is rare: every call would have to be as large.
+        // Boxed because it is rare: without the box, the future of every call would be as large as this one.
         Said::More(said) => Some(Box::pin(explicit::one(app, claim, &said)).await?),
     };
     let Some(name) = name else { return Ok(NamedSession { found: None, text }) };
     if claim.connection.is_some() && !own && !kept && !keeps(app, claim).await {
-        // What everybody shares is the same in every session.
+        // A shared link is the same in every session.
         return Ok(NamedSession { found: None, text });
     }
     let found = match open::at_hand(app, claim, &name) {
@@ -225,7 +225,7 @@ pub(crate) async fn named(
     Ok(NamedSession { found: Some(found), text })
 }
 
-/// Whether what a request is for keeps state for a session.
+/// Whether the target of a request keeps state per session.
 async fn keeps(app: &Arc<AppState>, claim: &RequestContext<'_>) -> bool {
     match app.keeps_as_known(claim) {
         Some(keeps) => keeps,

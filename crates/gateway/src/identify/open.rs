@@ -1,4 +1,4 @@
-//! From a name to its session.
+//! Opens the session that a name refers to.
 
 use std::sync::Arc;
 
@@ -7,7 +7,8 @@ use stayput_core::{Agent, Key, Name, OpenOptions, OpenedSession, SessionOpenErro
 use super::{FoundSession, RequestContext, refusal::Refusal};
 use crate::{catalog::session_tool_names, state::AppState};
 
-/// The session with this name, if it is held here and nothing has to be waited for: the way of nearly every call.
+/// Returns the session with this name, if this process holds it and no waiting is needed. Nearly every call takes
+/// this path.
 pub(super) fn at_hand(
     app: &AppState,
     claim: &RequestContext<'_>,
@@ -22,8 +23,8 @@ pub(super) fn at_hand(
     })
 }
 
-/// The session with this name. A key that nobody had makes one; a handle leads to what it was given
-/// out for, and nowhere else.
+/// Returns the session with this name. A new key creates a session; a handle only leads to the session that it was
+/// issued for.
 pub(super) async fn named(
     app: &Arc<AppState>,
     claim: &RequestContext<'_>,
@@ -46,20 +47,20 @@ pub(super) async fn named(
     }
 }
 
-/// The session with this key, found or created.
+/// Finds or creates the session with this key.
 pub(crate) async fn keyed(
     app: &Arc<AppState>,
     claim: &RequestContext<'_>,
     agent: Agent,
     key: Key,
 ) -> Result<OpenedSession, SessionOpenError> {
-    let wish = OpenOptions::with_key(claim.owner.clone(), agent, key);
-    app.open(&wish, claim.label()).await
+    let options = OpenOptions::with_key(claim.owner.clone(), agent, key);
+    app.open(&options, claim.label()).await
 }
 
-/// What can be done about a session that is not there.
+/// Text that tells what the caller can do about a missing session.
 pub(crate) async fn way_out(app: &Arc<AppState>, claim: &RequestContext<'_>) -> String {
-    // Who does not call tools cannot call ours.
+    // A client that does not call tools cannot call the session tools.
     let tool = claim.asked().method == "tools/call";
     let sight = if tool { app.sight(claim).await.filter(|it| it.kept) } else { None };
     match sight {

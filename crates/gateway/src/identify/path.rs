@@ -1,18 +1,18 @@
-//! The session in the path: `/mcp/{server}/~{key}`.
+//! Session key in the path: `/mcp/{server}/~{key}`.
 
 use stayput_core::{InvalidName, Name};
 use stayput_wire::percent;
 
-/// A path, and the key behind it.
+/// Path, split from the key behind it.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Split<'a> {
-    /// The path without the key.
+    /// Path without the key.
     pub(crate) path: &'a str,
-    /// What the key says.
+    /// Decoded key.
     pub(crate) key: Option<String>,
 }
 
-/// A key that cannot be read.
+/// Error for a key that cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "the session in this path cannot be read: behind `/~` there must be a name of 1 to 128 printable \
@@ -23,7 +23,7 @@ pub(crate) struct NoKey;
 /// Splits the key off a path.
 ///
 /// # Errors
-/// If something stands where the key is that is none.
+/// If the part after `/~` is not a valid key.
 pub(crate) fn split(path: &str) -> Result<Split<'_>, NoKey> {
     let Some((path, key)) = path.split_once("/~") else { return Ok(Split { path, key: None }) };
     let key = percent::decode_text(key).ok_or(NoKey)?.into_owned();
@@ -31,7 +31,7 @@ pub(crate) fn split(path: &str) -> Result<Split<'_>, NoKey> {
     Ok(Split { path, key: Some(key) })
 }
 
-/// The name that stands in a path: a name that somebody chose needs no `key:` there.
+/// Parses the name in a path. A chosen name needs no `key:` prefix there.
 pub(super) fn read(key: &str) -> Result<Name, InvalidName> {
     Name::parse(key).unwrap_or_else(|| Name::key(key))
 }
@@ -41,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_key_stands_behind_the_server() {
+    fn key_is_split_off_behind_the_server() {
         let key = |path| split(path).map(|split| split.key);
         assert_eq!(split("/mcp/notes"), Ok(Split { path: "/mcp/notes", key: None }));
         let both = split("/mcp/notes/~chat-42").unwrap();
@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_names_what_the_other_carriers_name() {
+    fn path_key_equals_the_prefixed_key() {
         let same = |path, text| read(path).unwrap().is_same(&Name::parse(text).unwrap().unwrap());
         assert!(same("chat", "key:chat") && same("key:chat", "key:chat"));
     }

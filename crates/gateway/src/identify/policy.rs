@@ -1,4 +1,4 @@
-//! What becomes of a request that nothing tells the session of.
+//! Policy for requests without an identified session.
 
 use std::{sync::Arc, time::Duration};
 
@@ -12,17 +12,17 @@ use super::{
 };
 use crate::{catalog::tool_argument, config::Unidentified, reply, state::AppState};
 
-/// How long a session that ends with its call lives if nobody ends it.
+/// Idle limit of an ephemeral session, in case it is not ended with its call.
 const FLEETING: Duration = Duration::from_secs(2 * 60);
 
-/// Does what is configured for a request without a session.
+/// Applies the configured policy to a request without a session.
 pub(super) async fn apply(
     app: &Arc<AppState>,
     claim: &RequestContext<'_>,
     text: Option<RequestEdit>,
 ) -> SessionChoice {
     let policy = app.identify.configured.unidentified;
-    // Only a tool has an argument that can bring a handle back.
+    // Only a tool call has an argument that can return the handle.
     let tool = claim.asked().method == "tools/call";
     let done = match policy {
         Unidentified::Offer if tool => offer(app, claim).await,
@@ -43,18 +43,18 @@ pub(super) async fn apply(
     }
 }
 
-/// A session that ends soon unless its handle comes back.
+/// Opens a provisional session, which ends soon unless its handle is used.
 async fn provisional(
     app: &AppState,
     claim: &RequestContext<'_>,
 ) -> Result<(OpenedSession, Handle), SessionOpenError> {
-    let wish = OpenOptions::new(claim.owner.clone()).provisional();
-    let opened = app.open(&wish, claim.label()).await?;
+    let options = OpenOptions::new(claim.owner.clone()).provisional();
+    let opened = app.open(&options, claim.label()).await?;
     let handle = app.sessions.issue_handle(&opened.session).await?;
     Ok((opened, handle))
 }
 
-/// Nothing runs and nothing starts: the answer carries a handle to come back with.
+/// Runs and starts nothing: the answer carries a handle for the next call.
 async fn offer(
     app: &Arc<AppState>,
     claim: &RequestContext<'_>,
@@ -71,7 +71,7 @@ async fn offer(
     Ok(SessionChoice::Answer(offered(claim, &sentence, &handle)))
 }
 
-/// How a handle is sent along.
+/// Text that tells how a handle is sent with a call.
 async fn how(app: &Arc<AppState>, claim: &RequestContext<'_>, handle: &Handle) -> String {
     let handle = handle.expose();
     if app.takes_argument(claim) {
@@ -94,7 +94,7 @@ fn offered(claim: &RequestContext<'_>, sentence: &str, handle: &Handle) -> Strin
     reply::result(claim.asked().id, &result)
 }
 
-/// The call runs at once, and its answer carries the handle.
+/// Runs the call at once; its answer carries the handle.
 async fn mint(
     app: &Arc<AppState>,
     claim: &RequestContext<'_>,
@@ -103,22 +103,22 @@ async fn mint(
     Ok(SessionChoice::Session { session, origin, text: None, given: Some(handle), fleeting: false })
 }
 
-/// A session for this one call.
+/// Opens a session for this one call.
 async fn fleeting(
     app: &Arc<AppState>,
     claim: &RequestContext<'_>,
 ) -> Result<SessionChoice, SessionOpenError> {
-    let wish = OpenOptions::new(claim.owner.clone()).expiry(Expiry::idle(FLEETING));
-    let OpenedSession { session, origin } = app.open(&wish, claim.label()).await?;
+    let options = OpenOptions::new(claim.owner.clone()).expiry(Expiry::idle(FLEETING));
+    let OpenedSession { session, origin } = app.open(&options, claim.label()).await?;
     Ok(SessionChoice::Session { session, origin, text: None, given: None, fleeting: true })
 }
 
-/// One session for all that an owner does without a name.
+/// Opens the one session for all unidentified requests of an owner.
 async fn of_owner(
     app: &Arc<AppState>,
     claim: &RequestContext<'_>,
 ) -> Result<SessionChoice, SessionOpenError> {
-    // A source of its own, so that nobody comes upon it by chance.
+    // This key source is reserved, so that no client reaches the session by chance.
     let Ok(key) = Key::new("owner", "all") else { return Err(SessionOpenError::Unknown) };
     let OpenedSession { session, origin } = keyed(app, claim, Agent::none(), key).await?;
     Ok(SessionChoice::Session { session, origin, text: None, given: None, fleeting: false })
@@ -133,8 +133,8 @@ async fn refused(app: &Arc<AppState>, claim: &RequestContext<'_>) -> String {
     refusal.answer(claim.asked(), claim.era())
 }
 
-/// An answer that also gives a handle out: as the last block of a tool's result, and in `_meta`. One that
-/// is no result stays as it is, and the session behind it ends soon.
+/// Adds a handle to an answer: as the last block of a tool's result, and in `_meta`. Returns `None` for an answer
+/// that is no tool result; it stays unchanged, and its session ends soon.
 pub(crate) fn give(answer: &str, handle: &Handle) -> Option<String> {
     let message = Message::parse(answer.as_bytes()).ok()?;
     let result = message.result()?;
@@ -157,7 +157,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_handle_is_given_as_the_last_block() {
+    fn handle_is_added_as_the_last_block() {
         let handle = Handle::generate();
         let answer = r#"{"jsonrpc":"2.0","id":1,"result":{"n":1.10,"content":[{"type":"text","text":"a"}],"_meta":{"x":1}}}"#;
         let given: serde_json::Value =

@@ -1,11 +1,11 @@
-//! What is answered to a request whose session is in doubt.
+//! Refusal of a request whose session could not be identified.
 
 use stayput_core::{Blame, SessionOpenError};
 use stayput_wire::{Code, Era};
 
 use crate::reply::{self, RequestRef};
 
-/// Why nothing was run.
+/// Reason why the request was not run.
 #[derive(Debug)]
 pub(crate) struct Refusal {
     sentence: String,
@@ -13,19 +13,19 @@ pub(crate) struct Refusal {
 }
 
 impl Refusal {
-    /// Whoever asked can mend it.
+    /// Refusal that the caller can correct.
     pub(crate) fn caller(sentence: impl Into<String>) -> Self {
         Self { sentence: sentence.into(), code: Code::INVALID_PARAMS }
     }
 
-    /// A session that cannot be had, and what to do about it.
+    /// Refusal for a session that cannot be opened, with a hint for the caller.
     pub(crate) fn of(error: &SessionOpenError, way_out: &str) -> Self {
         let code = match error.blame() {
             Blame::Caller => Code::INVALID_PARAMS,
             _ => Code::INTERNAL_ERROR,
         };
         let sentence = match error {
-            // Foreign and unknown, in the same words.
+            // A session of another owner and an unknown session get the same text.
             SessionOpenError::Unknown => {
                 format!(
                     "There is no such session for you: it is over, or never was. Nothing was run. {way_out}"
@@ -37,13 +37,13 @@ impl Refusal {
         Self { sentence, code }
     }
 
-    /// What is wrong and what to do.
+    /// Text of the refusal.
     #[cfg(test)]
     pub(crate) fn sentence(&self) -> &str {
         &self.sentence
     }
 
-    /// The answer: for a tool what a model can read, for everything else an error.
+    /// Answer to the request: a tool error that a model can read, or a JSON-RPC error for other methods.
     pub(crate) fn answer(&self, asked: RequestRef<'_>, era: Era) -> String {
         if asked.method == "tools/call" {
             return reply::failure(asked, era, &self.sentence);

@@ -1,18 +1,18 @@
-//! What is left of a request without what only named its session.
+//! Request without its session name.
 
 use stayput_wire::{Message, MessageError, TrimmedMessage};
 
-/// A request without what only named its session.
+/// Request from which the session name was removed.
 #[derive(Debug)]
 pub(crate) enum RequestEdit {
-    /// One argument was taken out, and nothing has to be read again.
+    /// One argument was removed; the message need not be parsed again.
     Cut(TrimmedMessage),
-    /// More than that.
+    /// More than one part was removed.
     Edited(String),
 }
 
 impl RequestEdit {
-    /// Its text.
+    /// Text of the message.
     pub(crate) fn text(&self) -> &str {
         match self {
             Self::Cut(cut) => cut.text(),
@@ -20,10 +20,10 @@ impl RequestEdit {
         }
     }
 
-    /// What is left of `whole`.
+    /// Returns the edited message. `whole` is the original.
     ///
     /// # Errors
-    /// If it is no message, which it was before.
+    /// If the edited text is not a valid message, although the original was.
     pub(crate) fn message<'m>(
         &'m self,
         whole: &'m Message<'_>,

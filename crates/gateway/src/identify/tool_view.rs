@@ -12,12 +12,12 @@ use crate::{
 };
 
 impl AppState {
-    /// Whether the tools of what a request is for take a handle from its client, if any state is kept.
+    /// Whether tools of the request's target take a handle from this client, provided that the target keeps state.
     pub(crate) fn takes_argument(&self, claim: &RequestContext<'_>) -> bool {
         self.any(claim, |server| self.identify.takes_argument(server, claim.front()))
     }
 
-    /// Whether tools of our own stand beside those of what a request is for, if any state is kept.
+    /// Whether session tools are shown with the tools of the request's target, provided that the target keeps state.
     pub(crate) fn shows_tools(&self, claim: &RequestContext<'_>) -> bool {
         self.any(claim, |server| self.identify.shows_tools(server, claim.front()))
     }
@@ -29,7 +29,7 @@ impl AppState {
         }
     }
 
-    /// How the tools of what a request is for are shown; `None` if it cannot be asked.
+    /// Returns the tool view of the request's target; `None` if the server's profile is not available.
     pub(crate) async fn sight(
         self: &Arc<Self>,
         claim: &RequestContext<'_>,
@@ -40,7 +40,7 @@ impl AppState {
         }
     }
 
-    /// The same as it is now.
+    /// Determines the tool view anew, from the current profile.
     pub(crate) async fn sight_now(
         self: &Arc<Self>,
         claim: &RequestContext<'_>,
@@ -50,7 +50,7 @@ impl AppState {
         Some(self.sight_of(server, claim.owner, &profile))
     }
 
-    /// How the tools of a server of which this is known are shown.
+    /// Returns the tool view of a server with this profile.
     pub(crate) fn sight_of(
         &self,
         server: &Server,
@@ -60,22 +60,22 @@ impl AppState {
         self.identify.sights.get(server, owner, profile)
     }
 
-    /// Among all servers nothing is called like our tools, because every name begins with its server. How the
-    /// argument is called may differ from server to server.
+    /// Returns the tool view of all servers together. Session tools need no prefix there, because every tool name
+    /// begins with its server. The name of the session argument may differ from server to server.
     async fn sight_of_all(self: &Arc<Self>, claim: &RequestContext<'_>) -> Arc<ToolView> {
-        let roll = Roster::call(self, claim.owner, claim.place()).await;
+        let roster = Roster::call(self, claim.owner, claim.place()).await;
         let kept = |name: &str, profile: &Profile| {
             let server = self.servers.get(name);
             server.is_some_and(|it| it.isolation(profile.way().era()) != Isolation::Shared)
         };
         Arc::new(ToolView {
-            kept: roll.present.iter().any(|it| kept(&it.name, &it.profile)),
+            kept: roster.present.iter().any(|it| kept(&it.name, &it.profile)),
             argument: Argument::of(&[]),
             prefixed: false,
         })
     }
 
-    /// Whether what a request is for keeps state for a session.
+    /// Whether the request's target keeps state per session.
     pub(crate) async fn keeps(self: &Arc<Self>, claim: &RequestContext<'_>) -> bool {
         match self.keeps_as_known(claim) {
             Some(keeps) => keeps,
@@ -83,7 +83,7 @@ impl AppState {
         }
     }
 
-    /// The same, if nothing has to be asked for it.
+    /// Answers the same from what is known, without asking a server; `None` if that is not possible.
     pub(crate) fn keeps_as_known(&self, claim: &RequestContext<'_>) -> Option<bool> {
         match claim.server?.options().isolation {
             Some(isolation) => Some(isolation != Isolation::Shared),
@@ -91,7 +91,7 @@ impl AppState {
         }
     }
 
-    /// How the tools of what a request is for are shown, if that was decided before.
+    /// Returns the tool view of the request's target, if it was determined before.
     pub(crate) fn sight_as_known(&self, claim: &RequestContext<'_>) -> Option<Arc<ToolView>> {
         self.identify.sights.last(claim.server?, claim.owner)
     }

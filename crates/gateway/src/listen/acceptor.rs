@@ -1,4 +1,4 @@
-//! The door: how many sockets are open at once, and when the last one has left.
+//! Accepts TCP connections: limits the open sockets, and waits until the last one is closed.
 
 use std::{
     sync::{
@@ -18,32 +18,33 @@ use tokio::{
 
 use crate::{listen::http1, state::AppState};
 
-/// How many are told at once that there is no room. Whoever comes then is not told.
+/// Number of connections that are refused with an answer at the same time. Any further connection is closed without
+/// an answer.
 const TURNED_AWAY: usize = 128;
 
-/// How long that may take.
+/// Time limit for such a refusal.
 const FAREWELL: Duration = Duration::from_secs(2);
 
-/// Where sockets come in.
+/// Hands accepted sockets to the workers, up to the limit.
 #[derive(Debug)]
 pub(crate) struct Acceptor {
     inside: Arc<Inside>,
     turned_away: Arc<Semaphore>,
 }
 
-/// Who is inside.
+/// Counter of the open sockets.
 #[derive(Debug, Default)]
 struct Inside {
     count: AtomicUsize,
-    /// Somebody left.
+    /// Signalled when a socket is closed.
     left: Notify,
 }
 
-/// One who is inside, until it is dropped.
+/// Counts one open socket until it is dropped.
 struct Place(Arc<Inside>);
 
 impl Inside {
-    /// A place among so many.
+    /// Counts a socket, if fewer than `places` are open.
     fn take(self: &Arc<Self>, places: usize) -> Option<Place> {
         let place = Place(self.clone());
         (self.count.fetch_add(1, Ordering::AcqRel) < places).then_some(place)
@@ -64,8 +65,8 @@ impl Default for Acceptor {
 }
 
 impl Acceptor {
-    /// Serves whoever is behind a socket on a lane, until it leaves or everybody has to. There is room for as
-    /// many as the house says now.
+    /// Serves a socket on a worker thread, until the client disconnects or the gateway stops. The limit is the one of
+    /// the current configuration.
     pub(crate) fn enter(
         &self,
         app: &Arc<AppState>,
@@ -77,7 +78,7 @@ impl Acceptor {
             return self.turn_away(socket, places);
         };
         let app = app.clone();
-        // The lane watches it from now on.
+        // Moves the socket to the worker's runtime.
         let Ok(socket) = socket.into_std() else { return };
         lane.spawn(async move {
             let Ok(socket) = TcpStream::from_std(socket) else { return };
@@ -101,7 +102,7 @@ impl Acceptor {
         });
     }
 
-    /// Waits until the last one has left, but not for longer than `until`.
+    /// Waits until the last socket is closed, at most until `until`.
     pub(crate) async fn empty(&self, until: Instant) {
         let empty = async {
             while self.inside.count.load(Ordering::Acquire) > 0 {
@@ -112,8 +113,8 @@ impl Acceptor {
     }
 }
 
-/// Answers without having read, and then reads a little: else the answer would be thrown away with what
-/// was not read.
+/// Writes the refusal without reading the request, then reads to the end. Without this read, closing the socket with
+/// unread bytes would discard the answer.
 async fn refuse(mut socket: TcpStream, sentence: &str) -> std::io::Result<()> {
     let body = crate::reply::error("null", stayput_wire::Code::INTERNAL_ERROR, sentence);
     let head = format!(

@@ -1,7 +1,7 @@
-//! Streams that end when their client loses access.
+//! Ends streams whose client loses access.
 //!
-//! A request is checked when it comes. A stream stays open for hours after that, so what was checked is checked
-//! again whenever another configuration holds, and a credential that expires ends its streams at that moment.
+//! A request is checked when it arrives, but a stream stays open for hours after that. So access is checked again
+//! with every new configuration, and a credential that expires ends its streams at that moment.
 
 use std::{
     fmt,
@@ -20,25 +20,25 @@ use crate::{
     state::{AppState, snapshot::CurrentSnapshot},
 };
 
-/// The access of a client to what it reads.
+/// Access of a client to one stream.
 struct StreamAccess {
     principal: Principal,
-    /// The one server that speaks on the stream; none if several may.
+    /// The one server that writes to the stream; `None` if several may.
     server: Option<Arc<str>>,
     latest: Arc<CurrentSnapshot>,
-    /// The number of the configuration that access was checked against.
+    /// Number of the configuration that access was checked against.
     checked: u64,
-    /// Ready when there is a newer one.
+    /// Ready when there is a newer configuration.
     newer: Pin<Box<dyn Future<Output = ()> + Send + Sync>>,
-    /// Whether that knows whom to wake. It locks what all streams share, so it is polled again only when it is
-    /// ready; a connection is one task and stays the one to wake.
+    /// Whether `newer` has the waker. Polling it locks a value that all streams share, so it is polled again only
+    /// when it is ready. The waker stays valid, because a connection is one task.
     known: bool,
-    /// Ready when the credential expires, if it does.
+    /// Ready when the credential expires; `None` without an expiry.
     timer: Option<Pin<Box<Sleep>>>,
     lost: bool,
 }
 
-/// Ends the stream of an answer, if it is one, when the client loses access. The user of this machine keeps it.
+/// Wraps a streamed answer so that it ends when the client loses access. The local user never loses access.
 pub(crate) fn guard(
     app: &AppState,
     principal: &Principal,
@@ -66,8 +66,8 @@ pub(crate) fn guard(
 }
 
 impl Access for StreamAccess {
-    /// Ready when access is lost: the credential has expired or is refused by the configuration that holds now,
-    /// or the server is not there for this client any more.
+    /// Ready when access is lost: the credential has expired or is refused by the current configuration, or the
+    /// client may no longer use the server.
     fn poll_lost(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         while !self.lost {
             if self.poll_expired(cx).is_ready() {
@@ -86,8 +86,8 @@ impl Access for StreamAccess {
 }
 
 impl StreamAccess {
-    /// Ready when the credential has expired. The clock is read as well as the timer, which stands still while
-    /// the machine sleeps: a silent stream is polled for its signs of life.
+    /// Ready when the credential has expired. Reads the clock as well as the timer, because the timer stands still
+    /// while the machine sleeps. A silent stream is polled for its keep-alive comments.
     fn poll_expired(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let Some(until) = self.principal.until else { return Poll::Pending };
         loop {
@@ -101,7 +101,7 @@ impl StreamAccess {
         }
     }
 
-    /// Checks access against the configuration that holds now.
+    /// Checks access against the current configuration.
     fn check(&mut self) {
         let app = self.latest.get();
         let granted = app.as_ref().and_then(|app| {

@@ -1,5 +1,5 @@
-//! The transport of 2024-11-05: the client opens a stream, posts beside it, and hears everything there.
-//! The stream is the session. When it ends, the session ends.
+//! HTTP+SSE transport of 2024-11-05: the client opens an event stream, posts its messages to another address, and
+//! gets every answer on the stream. The stream is the session. When the stream ends, the session ends.
 
 use std::{
     pin::Pin,
@@ -35,20 +35,20 @@ use crate::{
     state::AppState,
 };
 
-/// What the address to post to ends with.
+/// End of the path that messages are posted to.
 const MESSAGES: &str = "/messages";
 
-/// What names the caller in that address.
+/// Query parameter that names the client in that address.
 const SESSION: &str = "session";
 
-/// A path of this transport, with the name of the server.
+/// Path of this transport, with the name of the server.
 pub(super) enum At {
     Stream(String),
     Messages(String),
 }
 
 impl At {
-    /// Reads a path; `None` if it is not of this transport.
+    /// Parses a path; `None` if it does not belong to this transport.
     pub(super) fn of(path: &str) -> Option<Self> {
         let rest = path.strip_prefix("/sse/")?;
         Some(match rest.strip_suffix(MESSAGES) {
@@ -58,7 +58,7 @@ impl At {
     }
 }
 
-/// A request of this transport: who it is from if it brings messages, or its answer.
+/// Routes a request of this transport. `Ok` is the client whose messages the body holds; `Err` is the answer.
 pub(super) fn enter(
     app: &Arc<AppState>,
     (at, principal): (At, Principal),
@@ -66,7 +66,7 @@ pub(super) fn enter(
 ) -> Result<Arc<LegacyClient>, Box<Response<Reply>>> {
     let (At::Stream(name) | At::Messages(name)) = &at;
     let removed = || app.removed.get(name).map(|name| Target::Server(name.as_str().into()));
-    // Who still listens to a server that was removed is told so; nobody begins to.
+    // A client of a removed server may still post, to learn that the server is gone. New streams are refused.
     let posts = matches!(at, At::Messages(_));
     let target = server(app, name).or_else(|| removed().filter(|_| posts));
     let Some(target) = target else { return Err(nowhere(app).into()) };
@@ -78,7 +78,7 @@ pub(super) fn enter(
     }
 }
 
-/// A client calls. What is made for it goes when it hangs up.
+/// Opens the stream of a new client. Its state is removed when the client disconnects.
 fn open(
     app: &Arc<AppState>,
     (target, principal): (Target, Principal),
@@ -107,7 +107,7 @@ fn open(
     reply::stream(line.read_all(endpoint))
 }
 
-/// The caller whose messages come.
+/// Finds the client that a POST belongs to.
 fn caller(
     app: &Arc<AppState>,
     (target, owner): (&Target, &Owner),
@@ -118,7 +118,7 @@ fn caller(
     let secret =
         pairs.find(|(name, _)| *name == SESSION).and_then(|(_, it)| it.parse::<Handle>().ok());
     let caller = secret.and_then(|secret| app.callers.get(&secret.hash(owner)));
-    // On another path it is as good as unknown.
+    // On another path the client counts as unknown.
     caller.filter(|it| it.target == *target).ok_or_else(|| {
         let sentence =
             "Session not found: its stream has ended, or never was; open a new one by GET";
@@ -126,7 +126,7 @@ fn caller(
     })
 }
 
-/// Takes in what a caller posts. The answer to it comes on the stream.
+/// Handles the body of a POST. The answers come on the stream.
 pub(super) async fn take(
     app: &Arc<AppState>,
     caller: Arc<LegacyClient>,
@@ -147,11 +147,11 @@ pub(super) async fn take(
     }
 }
 
-/// The messages of a body, or what is wrong with them.
+/// Splits a body into messages, or returns the error.
 fn messages(app: &AppState, caller: &LegacyClient, body: &Bytes) -> Result<Vec<Bytes>, String> {
     if !Batch::is_batch(body) {
         let message = Message::parse(body).map_err(|error| error.answer())?;
-        // The answer to a request comes on the stream, also if it is refused.
+        // A request is answered on the stream, also if it is refused.
         if message.id().is_none() {
             caller.admit(app, &message).map_err(|refusal| refusal.text)?;
         }
@@ -166,7 +166,8 @@ fn messages(app: &AppState, caller: &LegacyClient, body: &Bytes) -> Result<Vec<B
     Ok(texts.collect())
 }
 
-/// Begins something at once, so that what comes after it finds it begun, and lets it go on by itself.
+/// Polls a task once before the next message is handled, so that later messages find it started, and spawns it if it
+/// is not finished.
 async fn begin(task: impl Future<Output = ()> + Send + 'static) {
     let mut task: Pin<Box<dyn Future<Output = ()> + Send>> = Box::pin(task);
     let begun = std::future::poll_fn(|cx| Poll::Ready(task.as_mut().poll(cx))).await;
@@ -176,7 +177,7 @@ async fn begin(task: impl Future<Output = ()> + Send + 'static) {
 }
 
 impl LegacyClient {
-    /// What comes along with its messages.
+    /// Parts of a request that are not in its message.
     fn along<'a>(&'a self, headers: &'a HeaderMap) -> RequestParts<'a> {
         let principal = &self.principal;
         RequestParts { principal, headers, path_key: None, streams: true, stdio: None }
@@ -191,7 +192,7 @@ impl LegacyClient {
         self.progress.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What it shook hands for.
+    /// Returns the connection, once `initialize` has made one.
     fn connection(&self) -> Option<Arc<Connection>> {
         match &*self.progress() {
             Progress::Connected { connection, .. } => Some(connection.clone()),
@@ -199,7 +200,7 @@ impl LegacyClient {
         }
     }
 
-    /// One message of the client.
+    /// Handles one message of the client and counts it while it is in progress.
     async fn take(self: Arc<Self>, app: Arc<AppState>, text: Bytes) {
         app.callers.heeding.fetch_add(1, Ordering::AcqRel);
         self.heed(&app, text).await;
@@ -209,7 +210,7 @@ impl LegacyClient {
     async fn heed(&self, app: &Arc<AppState>, text: Bytes) {
         let message = match Message::parse(&text) {
             Ok(message) => message,
-            // Alone, it would have been refused; of several, the others count.
+            // A single malformed message was refused already. In a batch, the other messages still count.
             Err(error) => return self.say(error.answer()).await,
         };
         if let Err(refusal) = self.admit(app, &message) {
@@ -228,7 +229,7 @@ impl LegacyClient {
         if !is_request {
             return heed(app, &connection, &message);
         }
-        // A stream is the line itself: the answer comes there by itself.
+        // A streamed answer is already written to the client's stream.
         let headers = HeaderMap::new();
         let along = self.along(&headers);
         if let CallOutcome::Done(done) = route::answer(app, &connection, &message, along).await {
@@ -242,19 +243,19 @@ impl LegacyClient {
         self.line.push(text.into());
     }
 
-    /// `initialize`: a connection and a session, for as long as the stream is open.
+    /// Answers `initialize` with a connection and a session that live as long as the stream.
     async fn greet(&self, app: &Arc<AppState>, message: &Message<'_>) {
         if !self.may_greet() {
             let id = message.id().map_or("null", |id| id.as_str());
             let sentence = "`initialize` was sent before; open a new stream to begin anew";
             return self.say(reply::error(id, Code::INVALID_REQUEST, sentence)).await;
         }
-        let greeted = {
+        let initialized = {
             let headers = HeaderMap::new();
             let along = self.along(&headers);
             initialize::initialize(app, &self.principal.owner, &self.target, message, along).await
         };
-        let made = match greeted.name {
+        let made = match initialized.name {
             Some(name) => match app.connection(&self.principal.owner, &name).await {
                 Ok(Some(connection)) => Some((name, connection)),
                 _ => None,
@@ -263,10 +264,10 @@ impl LegacyClient {
         };
         match made {
             Some((name, connection)) => self.connected(app, name, connection).await,
-            // It may try again.
+            // The client may send `initialize` again.
             None => self.back(),
         }
-        self.say(greeted.answer).await;
+        self.say(initialized.answer).await;
     }
 
     fn may_greet(&self) -> bool {
@@ -297,19 +298,19 @@ impl LegacyClient {
                 None
             }
         };
-        // It did not wait for the answer.
+        // The client disconnected before the answer.
         if let Some(name) = left {
             let _ = app.disconnect(&self.principal.owner, &name).await;
         }
     }
 
-    /// The stream is over: so is the session, and what is in flight is cancelled.
+    /// Ends the session after the stream ended, and cancels the calls in flight.
     async fn hang_up(&self, app: &Arc<AppState>) {
         let before = std::mem::replace(&mut *self.progress(), Progress::HungUp);
         let Progress::Connected { name, connection, kept } = before else { return };
         drop(kept);
         if let Err(error) = app.disconnect(&self.principal.owner, &name).await {
-            // What the store still has of it idles out; what runs here ends now.
+            // The record in the store expires by itself; what runs in this process ends now.
             app.log
                 .warn(&format!("the end of session {} was not kept: {error}", connection.session));
             app.connections.forget_session(connection.session);
@@ -318,7 +319,7 @@ impl LegacyClient {
     }
 }
 
-/// What is answered before `initialize`.
+/// Answer to a request that comes before `initialize`.
 fn early(message: &Message<'_>) -> String {
     let id = message.id().map_or("null", |id| id.as_str());
     if message.method() == Some("ping") {

@@ -1,19 +1,19 @@
-//! Messages as they come in over standard input or a socket: a line each.
+//! Messages from standard input or a socket, one per line.
 
 use std::borrow::Cow;
 
 use stayput_wire::{LineSplitter, LineTooLong, Message};
 use tokio::io::{AsyncRead, AsyncReadExt as _};
 
-/// How much is read at once.
+/// Number of bytes per read.
 const CHUNK: usize = 64 << 10;
 
-/// The lines of somebody who writes.
+/// Line reader.
 pub(crate) struct Lines<R> {
     reader: R,
     splitter: LineSplitter,
     chunk: Vec<u8>,
-    /// What of the chunk has not been looked at.
+    /// Part of the chunk that is not split yet.
     rest: std::ops::Range<usize>,
 }
 
@@ -23,8 +23,8 @@ impl<R: AsyncRead + Unpin> Lines<R> {
         Self { reader, splitter, chunk: vec![0; CHUNK], rest: 0..0 }
     }
 
-    /// The next line. Nothing after the end; what was not ended by a line break is none. It can be
-    /// given up while it waits, and nothing is lost.
+    /// Returns the next line; `None` at the end of the input. An unterminated last line is dropped. Cancel-safe: no
+    /// data is lost if the future is dropped while it waits.
     pub(crate) async fn next(&mut self) -> Option<Result<Vec<u8>, LineTooLong>> {
         loop {
             let mut rest = self.chunk.get(self.rest.clone()).unwrap_or_default();
@@ -46,7 +46,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn lines_come_one_by_one_and_what_is_cut_off_does_not() {
+    async fn lines_are_split_and_an_unterminated_line_is_dropped() {
         let mut lines = Lines::new(&b"{\"a\":1}\r\n\n{\"b\":2}\n{\"c\""[..]);
         assert_eq!(lines.next().await.unwrap().unwrap(), br#"{"a":1}"#);
         assert_eq!(lines.next().await.unwrap().unwrap(), br#"{"b":2}"#);

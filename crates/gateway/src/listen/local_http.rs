@@ -1,4 +1,4 @@
-//! HTTP over the socket in the data folder: for the user of this machine, who runs the gateway.
+//! HTTP over the Unix socket in the data folder, for the user who runs the gateway.
 
 use std::{io, sync::Arc};
 
@@ -10,8 +10,8 @@ use crate::{
     state::AppState,
 };
 
-/// Whether HTTP is spoken on a socket: the lines of `stayput stdio` begin with a brace. Nothing is taken out
-/// of it.
+/// Whether the client speaks HTTP: the lines of `stayput stdio` begin with a brace. Peeks at the first byte and
+/// consumes nothing.
 pub(super) async fn is_spoken(stream: &UnixStream) -> io::Result<bool> {
     let mut first = [0; 1];
     let look = || Ok(recv(stream, &mut first, RecvFlags::PEEK)?);
@@ -19,7 +19,7 @@ pub(super) async fn is_spoken(stream: &UnixStream) -> io::Result<bool> {
     Ok(seen > 0 && first != *b"{")
 }
 
-/// Answers until the other side leaves, or until `stopped`.
+/// Serves the connection until the client disconnects, or until `stopped`.
 pub(super) async fn serve(
     app: Arc<AppState>,
     stream: UnixStream,

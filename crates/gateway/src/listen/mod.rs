@@ -1,4 +1,4 @@
-//! Where clients come in.
+//! Listeners for clients: HTTP, SSE, standard input and output, and the Unix socket.
 
 pub(crate) mod acceptor;
 pub(crate) mod access;

@@ -1,4 +1,4 @@
-//! What clients post.
+//! POST requests of clients: one message or a batch.
 
 use std::{sync::Arc, time::Duration};
 
@@ -24,7 +24,7 @@ use crate::{
     state::AppState,
 };
 
-/// Takes in the body of a POST.
+/// Answers the body of a POST.
 pub(super) async fn take(
     app: &Arc<AppState>,
     at: &At,
@@ -90,7 +90,7 @@ fn greeted(app: &AppState, Greeted { answer, name, later }: Greeted) -> Response
     response
 }
 
-/// R046: the cookie is set with every answer, so that it lives as long as what it names.
+/// R046: sets the cookie with every answer, so that it lives as long as the connection or session that it names.
 fn cookied(app: &AppState, name: Option<&Handle>, response: &mut Response<Reply>) {
     if let Some(line) =
         name.filter(|_| cookie::is_on(app)).and_then(|it| cookie::line(app, Some(it)))
@@ -106,15 +106,16 @@ fn bad(answer: String) -> Response<Reply> {
 }
 
 fn unknown_version(headers: &HeaderMap) -> Option<Response<Reply>> {
-    let said = headers.get(&header_names::PROTOCOL_VERSION)?.to_str().unwrap_or("?");
-    if Version::from(said).is_known() {
+    let version = headers.get(&header_names::PROTOCOL_VERSION)?.to_str().unwrap_or("?");
+    if Version::from(version).is_known() {
         return None;
     }
     let sentence = "MCP-Protocol-Version names a version that is not known here";
     Some(reply::refusal(StatusCode::BAD_REQUEST, None, Code::INVALID_REQUEST, sentence))
 }
 
-/// Each request of a batch counts: what is too much is not run.
+/// Answer to a request of a batch that is over the rate limit. Each request of a batch counts, and the refused one is
+/// not run.
 fn too_fast(message: &Message<'_>, wait: Duration) -> String {
     let id = message.id().map_or("null", |id| id.as_str());
     let asked = RequestRef { id, method: message.method().unwrap_or_default() };
@@ -126,7 +127,7 @@ fn too_fast(message: &Message<'_>, wait: Duration) -> String {
     reply::failure(asked, Era::Legacy, &sentence)
 }
 
-/// Several messages at once, as 2025-03-26 had them: their answers come together.
+/// Answers a batch (2025-03-26): all answers come in one response.
 async fn take_batch(
     app: &Arc<AppState>,
     at: &At,

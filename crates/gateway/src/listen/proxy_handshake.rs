@@ -1,42 +1,42 @@
-//! The first lines between `stayput stdio` and whoever holds the sessions: who comes, and whether it may.
+//! Handshake between `stayput stdio` and the holder of the sessions: the first line of each side.
 
 use serde::{Deserialize, Serialize};
 
 use crate::config::command_server::Definition;
 
-/// The form of these lines. Another one is not understood.
+/// Version of these lines. Any other version is refused.
 pub(crate) const FORM: u32 = 1;
 
-/// Who comes. It holds secrets, so it is never shown.
+/// First line of `stayput stdio`. It holds secrets, so it is never logged.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct ProxyHello {
-    /// [`FORM`].
+    /// Protocol version: [`FORM`].
     pub(crate) stayput: u32,
-    /// The version of the program.
+    /// Version of the program.
     pub(crate) version: String,
-    /// The secret name of the connection, by which it is found again.
+    /// Secret name of the connection, by which it is found again.
     pub(crate) name: String,
-    /// It was connected before, to a holder that is gone.
+    /// The client was connected before, to a holder that is gone.
     pub(crate) again: bool,
     pub(crate) definition: Definition,
-    /// Which server it wants.
+    /// Name of the server that the client wants.
     pub(crate) server: Option<String>,
-    /// The key of its session.
+    /// Key of the client's session.
     pub(crate) session: Option<String>,
 }
 
-/// What it is told.
+/// First line of the holder.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct Welcome {
-    /// [`FORM`].
+    /// Protocol version: [`FORM`].
     pub(crate) stayput: u32,
-    /// Its connection is known from before, and goes on.
+    /// The connection is known from before, and continues.
     #[serde(default)]
     pub(crate) known: bool,
-    /// The holder is one that somebody runs: if it goes, it is likely to come back.
+    /// The holder is run by an operator: if it stops, it is likely to come back.
     #[serde(default)]
     pub(crate) lasting: bool,
-    /// Why it may not come in.
+    /// Reason for a refusal.
     #[serde(default)]
     pub(crate) refused: Option<String>,
 }
@@ -47,7 +47,7 @@ impl Welcome {
     }
 }
 
-/// A value as a line.
+/// Serializes a value as one line.
 pub(crate) fn line(value: &impl Serialize) -> std::io::Result<Vec<u8>> {
     let mut line = serde_json::to_vec(value)?;
     line.push(b'\n');

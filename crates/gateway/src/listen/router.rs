@@ -1,4 +1,4 @@
-//! The HTTP front: one path for each server, and one for all.
+//! HTTP router: `/mcp/<server>` for each server, and `/mcp` for all of them.
 
 use std::{net::IpAddr, sync::Arc};
 
@@ -25,38 +25,39 @@ use crate::{
     state::{AppState, RequestRules},
 };
 
-/// Where a request comes from.
+/// Origin of a request, which decides how it is authenticated.
 #[derive(Clone, Copy)]
 pub(super) enum Whence {
-    /// An address. Whoever it is says so in the request.
+    /// TCP connection from this address. The request has to carry the credential.
     Address(IpAddr),
-    /// The socket in the data folder. The system has asked who it is: the user that runs the gateway.
+    /// Unix socket in the data folder. The operating system has checked the peer: it is the user who runs the
+    /// gateway.
     Here,
 }
 
-/// What becomes of a request, once its head is known.
+/// Result of routing a request by its head.
 pub(super) enum Step {
     Answer(Box<Response<Reply>>),
-    /// It cannot be told without its body.
+    /// The body has to be read before the request can be answered.
     Body(Wants),
 }
 
-/// Whose a body is.
+/// Receiver of the body of a request.
 pub(super) struct Wants {
-    /// The house as the client sees it, if that is another one.
+    /// Application state as this client sees it, if it differs from the shared one.
     own: Option<Arc<AppState>>,
     what: What,
 }
 
 enum What {
-    /// That of what stands at a path.
+    /// Message for the target of a path.
     Post(At),
-    /// That of a client of 2024-11-05.
+    /// Message of a client of the 2024-11-05 transport.
     LegacyClient(Arc<LegacyClient>),
 }
 
 impl Wants {
-    /// The answer to a whole request.
+    /// Answers a request whose body was read to its end.
     pub(super) async fn take(
         self,
         app: &Arc<AppState>,
@@ -69,7 +70,7 @@ impl Wants {
                 let response = post::take(app, &at, headers, &body).await;
                 access::guard(app, &at.principal, response)
             }
-            // In a box, as all that is rare: every request would have to be as large.
+            // Boxed because it is rare: without the box, the future of every request would be as large as this one.
             What::LegacyClient(caller) => Box::pin(legacy_sse::take(app, caller, body)).await,
         };
         count_refusal(app, response.status());
@@ -77,7 +78,7 @@ impl Wants {
     }
 }
 
-/// What becomes of a request.
+/// Routes a request by its head.
 pub(super) async fn enter(app: &Arc<AppState>, whence: Whence, head: &Head) -> Step {
     if let Some(health) = health(app, head.uri.path()) {
         return Step::Answer(health.into());
@@ -91,7 +92,7 @@ pub(super) async fn enter(app: &Arc<AppState>, whence: Whence, head: &Head) -> S
     }
 }
 
-/// How it goes. Whoever asks for that may call us by any name: there is nothing to be learned from it.
+/// Answers `/healthz` and `/readyz`. Any `Host` and `Origin` is allowed, because the answer reveals nothing.
 fn health(app: &AppState, path: &str) -> Option<Response<Reply>> {
     let problem = match path {
         "/healthz" => None,
@@ -104,7 +105,7 @@ fn health(app: &AppState, path: &str) -> Option<Response<Reply>> {
     })
 }
 
-/// Who is not from elsewhere, and says who it is, gets to its server. What has no body is answered here.
+/// Authenticates a request and routes it to its target. A request without a body is answered here, as `Err`.
 async fn let_in(
     app: &Arc<AppState>,
     whence: Whence,
@@ -126,7 +127,7 @@ async fn let_in(
     }
 }
 
-/// Who a request is from. What everybody is told is answered here.
+/// Authenticates a request. Public metadata and refusals are answered here, as `Err`.
 async fn vouched(
     app: &Arc<AppState>,
     from: IpAddr,
@@ -149,7 +150,7 @@ async fn vouched(
     }
 }
 
-/// Who was let in gets to where it wants to.
+/// Routes an authenticated request.
 async fn inside(
     app: &Arc<AppState>,
     principal: &Principal,
@@ -181,13 +182,13 @@ async fn inside(
         (None, None) => return Err(nowhere(app)),
     };
     let at = At { target, key, principal: principal.clone() };
-    // To whoever was never connected to one that was removed, it is as if it had never been there.
+    // A client that was never connected to a removed server gets the same answer as for a server that never existed.
     if was && Box::pin(named(app, &at, headers)).await.is_err() {
         return Err(nowhere(app));
     }
     Err(match *method {
         Method::POST => return Ok(What::Post(at)),
-        // What a modern client has to say it posts.
+        // Modern clients only use POST.
         _ if modern::is_named(headers) => only("POST"),
         Method::GET => Box::pin(get(app, &at, headers)).await,
         Method::DELETE => Box::pin(delete(app, &at, headers)).await,
@@ -195,13 +196,13 @@ async fn inside(
     })
 }
 
-/// What is answered to something that is no request.
+/// Refuses something that is not a valid request.
 pub(super) fn refuse(app: &AppState, status: StatusCode, sentence: &str) -> Response<Reply> {
     count_refusal(app, status);
     reply::refusal(status, None, Code::INVALID_REQUEST, sentence)
 }
 
-/// What is answered to a request whose body could not be read.
+/// Refuses a request whose body could not be read.
 pub(super) fn unread(app: &AppState, why: &NoBody, limit: usize) -> Response<Reply> {
     let (status, sentence) = match why {
         NoBody::TooLarge => {
@@ -225,7 +226,7 @@ pub(super) fn unread(app: &AppState, why: &NoBody, limit: usize) -> Response<Rep
     refuse(app, status, &sentence)
 }
 
-/// There is no such path.
+/// Answers that the path does not exist.
 pub(super) fn nowhere(app: &AppState) -> Response<Reply> {
     let known: Vec<_> = app.servers.keys().map(|name| format!("/mcp/{name}")).collect();
     let sentence = match known.is_empty() {
@@ -238,30 +239,30 @@ pub(super) fn nowhere(app: &AppState) -> Response<Reply> {
     reply::refusal(StatusCode::NOT_FOUND, None, Code::INVALID_REQUEST, &sentence)
 }
 
-/// The method is not one of these.
+/// Refuses a method that is not in this list.
 pub(super) fn only(methods: &'static str) -> Response<Reply> {
     let mut refused = reply::status(StatusCode::METHOD_NOT_ALLOWED);
     refused.headers_mut().insert(header::ALLOW, HeaderValue::from_static(methods));
     refused
 }
 
-/// Where a request goes.
+/// Target of a request, with its client.
 pub(super) struct At {
     pub(super) target: Target,
-    /// The session in the path.
+    /// Key of the session that the path names.
     pub(super) key: Option<String>,
-    /// Who it is from.
+    /// Client that sent the request.
     pub(super) principal: Principal,
 }
 
 impl At {
-    /// The owner of the request, and where it goes.
+    /// Returns the owner and the target of the request.
     pub(super) fn whom(&self) -> (&Owner, &Target) {
         (&self.principal.owner, &self.target)
     }
 }
 
-/// A path, and the session in it, if a path can name one.
+/// Splits a path from the session key in it, if the configuration allows keys in paths.
 fn split<'a>(app: &AppState, path: &'a str) -> Result<path::Split<'a>, path::NoKey> {
     match app.identify.configured.carriers.path {
         true => path::split(path),
@@ -269,7 +270,7 @@ fn split<'a>(app: &AppState, path: &'a str) -> Result<path::Split<'a>, path::NoK
     }
 }
 
-/// Where a path leads; nowhere if there is no such server.
+/// Target of a path; `None` if there is no such server.
 fn target(app: &AppState, path: &str) -> Option<Target> {
     if path == "/mcp" {
         return Some(Target::All);
@@ -277,12 +278,12 @@ fn target(app: &AppState, path: &str) -> Option<Target> {
     server(app, path.strip_prefix("/mcp/")?)
 }
 
-/// One server; nothing if there is none of this name.
+/// Target of one server; `None` if no server has this name.
 pub(super) fn server(app: &AppState, name: &str) -> Option<Target> {
     app.servers.get(name).map(|server| Target::Server(server.shared_name()))
 }
 
-/// Counts a request that is answered with a status that says no.
+/// Counts a request whose status is a refusal.
 fn count_refusal(app: &AppState, status: StatusCode) {
     let why = match status {
         StatusCode::BAD_REQUEST => "malformed",
@@ -300,13 +301,14 @@ fn count_refusal(app: &AppState, status: StatusCode) {
     app.metrics.refused(why);
 }
 
-/// A page of somebody else, open in a browser on this machine, must not reach us by a name of its own.
+/// Refuses a foreign `Host` or `Origin`. Without this check, a web page in a browser on this machine could reach the
+/// gateway through a domain name of its own (DNS rebinding).
 fn foreign(rules: &RequestRules, head: &Head) -> Option<Response<Reply>> {
     fn text(value: &HeaderValue) -> &str {
         value.to_str().unwrap_or("?")
     }
     let host = head.headers.get(header::HOST).map(text).unwrap_or_default();
-    // A path that is a whole URL says it, too.
+    // A request target in absolute form names the host, too.
     let hosts = [Some(host), head.uri.authority().map(http::uri::Authority::as_str)];
     let allowed =
         |host: &&str| is_local(host) || rules.allowed_hosts.iter().any(|allowed| allowed == host);
@@ -328,17 +330,17 @@ fn foreign(rules: &RequestRules, head: &Head) -> Option<Response<Reply>> {
 fn is_local(host: &str) -> bool {
     let names = ["localhost", "127.0.0.1", "[::1]"];
     let Some(rest) = names.iter().find_map(|name| host.strip_prefix(name)) else { return false };
-    // What follows is a port and nothing else.
+    // The rest may only be a port.
     rest.is_empty() || rest.strip_prefix(':').is_some_and(|port| port.parse::<u16>().is_ok())
 }
 
-/// A server that was there before the configuration was read anew: who is still connected to it is told.
+/// Returns a server that the last reload removed. Clients that are still connected to it get an explanation.
 fn removed(app: &AppState, path: &str) -> Option<Target> {
     let name = app.removed.get(path.strip_prefix("/mcp/")?)?;
     Some(Target::Server(name.as_str().into()))
 }
 
-/// The connection that a request names; what to answer if it names none that is known.
+/// Returns the connection that a request names, or the refusal if it names no known connection.
 pub(super) async fn named(
     app: &Arc<AppState>,
     at: &At,
@@ -362,7 +364,7 @@ pub(super) async fn named(
             return Err(reply::unavailable(&error.to_string()));
         }
     };
-    // On another path it is as good as unknown.
+    // On another path the connection counts as unknown.
     found.filter(|it| it.target == at.target).ok_or_else(unknown)
 }
 
@@ -378,11 +380,11 @@ async fn get(app: &Arc<AppState>, at: &At, headers: &HeaderMap) -> Response<Repl
     let place = last.and_then(|id| app.ids.open(&connection.owner, connection.session, id).ok());
     if let Some((topic, number)) = place
         && let Some(stream) = connection.streams.get(topic.stream)
-        // What a server said that is not there for the client any more cannot be taken up.
+        // A stream of a server that the client may no longer use cannot be resumed.
         && stream.server().is_none_or(|server| app.leads_to(server, &at.principal))
     {
-        let ear = connection.ear().is_some_and(|ear| Arc::ptr_eq(&ear, &stream));
-        if !ear {
+        let listening = connection.ear().is_some_and(|ear| Arc::ptr_eq(&ear, &stream));
+        if !listening {
             return reply::stream(stream.read_after(number, &app.ids));
         }
         if !stream.has_ended() {
@@ -406,7 +408,7 @@ async fn delete(app: &Arc<AppState>, at: &At, headers: &HeaderMap) -> Response<R
     let Some(name) = cookie::connection(app, headers) else {
         return reply::status(StatusCode::NOT_FOUND);
     };
-    // In a task of its own: a client that does not wait for the answer has said goodbye all the same.
+    // Runs in its own task, so that the connection also ends when the client does not wait for the answer.
     let (leaving, owner) = (app.clone(), at.principal.owner.clone());
     let left = tokio::runtime::Handle::current()
         .spawn(async move { leaving.disconnect(&owner, &name).await });

@@ -1,7 +1,7 @@
-//! A client over lines: standard input and output, or a socket that stands for them.
+//! Client that sends one message per line, over standard input and output or over a socket that stands for them.
 //!
-//! The process is the connection, in either era. Its session is made with it, and ends with it unless
-//! it has a key.
+//! The process is the connection, in either era. Its session is created with it and ends with it, unless the session
+//! has a key.
 
 use std::{
     collections::HashMap,
@@ -41,22 +41,22 @@ use crate::{
     state::AppState,
 };
 
-/// How many lines are taken in ahead of what is being done, so that the end of the input is noticed.
+/// Number of lines that are read ahead of the one in progress, so that the end of the input is noticed.
 const AHEAD: usize = 16;
 
-/// Who comes, and what for.
+/// Identity of a stdio client and the target that it wants.
 pub(crate) struct StdioClient {
     pub(crate) app: Arc<AppState>,
     pub(crate) target: Target,
-    /// The secret name of the connection, which is told to no client.
+    /// Secret name of the connection. It is never sent to a client.
     pub(crate) name: Handle,
-    /// What its session is found by when it comes again.
+    /// Key that finds the session when the client comes back.
     pub(crate) key: Option<Key>,
-    /// It was here before, and nobody remembers: whatever it had is lost.
+    /// The client was connected before, but its connection is not known any more: all of its state is lost.
     pub(crate) forgotten: bool,
 }
 
-/// A client from its first line to its last.
+/// Conversation with one client, from its first line to its last.
 pub(crate) struct StdioConversation {
     guest: StdioClient,
     principal: Principal,
@@ -67,13 +67,13 @@ pub(crate) struct StdioConversation {
 #[derive(Default)]
 struct State {
     connection: Option<Arc<Connection>>,
-    /// It was made by `initialize`, not by a request that came without one.
+    /// The connection was made by `initialize`, not by a request that came without one.
     greeted: bool,
-    /// While the client is there, its session does not idle.
+    /// Keeps the session from going idle while the client is connected.
     kept: Option<ActiveSession>,
-    /// What is being done for it.
+    /// Tasks that answer requests of this client.
     tasks: JoinSet<()>,
-    /// Requests of the modern era, by the client's id as it was written: to stop one is to cancel it.
+    /// Requests of the modern era, by the client's id as it was written. Aborting the task cancels the request.
     modern: HashMap<Box<str>, AbortHandle>,
 }
 
@@ -83,7 +83,7 @@ impl StdioConversation {
         Arc::new(Self { guest, principal, line, state: Mutex::default() })
     }
 
-    /// Goes on with a connection of an earlier process.
+    /// Continues with a connection of an earlier process.
     pub(crate) async fn resume(&self, connection: Arc<Connection>) {
         connection.speak_on(self.line.clone(), &self.principal);
         self.hold(&connection).await;
@@ -95,19 +95,20 @@ impl StdioConversation {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The house it came to. What differs from one to the next is looked for in [`StdioConversation::present`].
+    /// Application state at the time the client connected. Use [`StdioConversation::present`] for what a reload can
+    /// change.
     fn app(&self) -> &Arc<AppState> {
         &self.guest.app
     }
 
-    /// The house as it is furnished now.
+    /// Application state of the current configuration.
     fn present(&self) -> Arc<AppState> {
         self.guest.app.now()
     }
 
-    /// Takes in lines and answers them, until either side closes, or until `stop`: then what is under
-    /// way is answered to its end, which the house tells, and the client can come back. Says whether it
-    /// was the client that left.
+    /// Reads lines and answers them until either side closes, or until `stop`. After `stop`, calls in flight are
+    /// answered to their end, which the application state announces, and the client can reconnect. Returns whether
+    /// the client left.
     pub(crate) async fn run<R, W>(
         self: &Arc<Self>,
         mut lines: Lines<R>,
@@ -126,9 +127,9 @@ impl StdioConversation {
                 }
             }
         };
-        let heeding = async {
+        let handling = async {
             while let Some(line) = line.recv().await {
-                // Who does not read what it is told does not get to say more.
+                // A client that does not read its answers cannot send more requests.
                 self.line.room().await;
                 match line {
                     Ok(text) => self.take(text.into()).await,
@@ -141,7 +142,7 @@ impl StdioConversation {
         tokio::pin!(writing);
         tokio::select! {
             () = reading => return true,
-            () = heeding => return true,
+            () = handling => return true,
             () = &mut writing => return true,
             () = stop => {}
         }
@@ -152,8 +153,8 @@ impl StdioConversation {
         false
     }
 
-    /// The client is gone: what is in flight is cancelled, and its session ends, unless something else
-    /// leads to it.
+    /// Ends the connection of a client that left: cancels the calls in flight and ends the session, unless something
+    /// else leads to it.
     pub(crate) async fn leave(&self) {
         let State { connection, kept, mut tasks, .. } = std::mem::take(&mut *self.state());
         tasks.abort_all();
@@ -161,7 +162,7 @@ impl StdioConversation {
         drop(kept);
         let (app, Some(connection)) = (self.app(), connection) else { return };
         if let Err(error) = app.disconnect(&self.principal.owner, &self.guest.name).await {
-            // What the store still has of it idles out; what runs here ends now.
+            // The record in the store expires by itself; what runs in this process ends now.
             let session = connection.default_session();
             app.log.warn(&format!("the end of session {session} was not kept: {error}"));
             connection.close();
@@ -175,7 +176,7 @@ impl StdioConversation {
         self.line.push(text.into());
     }
 
-    /// One line of the client.
+    /// Handles one line of the client.
     async fn take(self: &Arc<Self>, text: Bytes) {
         if !Batch::is_batch(&text) {
             return self.heed(text).await;
@@ -195,7 +196,7 @@ impl StdioConversation {
         }
     }
 
-    /// One message of the client. What takes long goes on by itself.
+    /// Handles one message of the client. A slow request continues in its own task.
     async fn heed(self: &Arc<Self>, text: Bytes) {
         let message = match Message::parse(&text) {
             Ok(message) => message,
@@ -216,7 +217,7 @@ impl StdioConversation {
                 let answer = self.greet(id, &message).await;
                 return self.say(answer);
             }
-            // To ask whether somebody is there makes no session.
+            // A `ping` does not create a session.
             Some("ping") if !modern => return self.say(reply::result(id, "{}")),
             _ => {}
         }
@@ -245,7 +246,8 @@ impl StdioConversation {
         }
     }
 
-    /// Begins something at once, so that what comes after it finds it begun, and lets it go on by itself.
+    /// Polls a task once before the next message is read, so that later messages find it started. If it is not
+    /// finished, spawns it and returns its handle.
     async fn begin(&self, task: impl Future<Output = ()> + Send + 'static) -> Option<AbortHandle> {
         let mut task = Box::pin(task);
         let begun = std::future::poll_fn(|cx| std::task::Poll::Ready(task.as_mut().poll(cx))).await;
@@ -256,7 +258,7 @@ impl StdioConversation {
         })
     }
 
-    /// What the client says without asking.
+    /// Handles a notification or a response of the client.
     fn listen(&self, message: &Message<'_>, modern: bool) {
         let (connection, running) = {
             let state = self.state();
@@ -268,7 +270,7 @@ impl StdioConversation {
         };
         match (running, connection) {
             (Some(running), _) => running.abort(),
-            // What a modern client tells concerns no server.
+            // Notifications of a modern client concern no server.
             (None, Some(connection)) if !modern => heed(&self.present(), &connection, message),
             _ => {}
         }
@@ -281,7 +283,7 @@ impl StdioConversation {
         let along =
             RequestParts { principal, headers: &headers, path_key: None, streams: true, stdio };
         let outcome = route::answer(&self.present(), &connection, &message, along).await;
-        // A stream is the line itself: the answer comes there by itself.
+        // A streamed answer is already written to the line.
         if let CallOutcome::Done(done) = outcome {
             self.line.room().await;
             self.line.push_then(done.text, done.then);
@@ -318,7 +320,7 @@ impl StdioConversation {
         self.hold(&connection).await;
     }
 
-    /// Keeps the session of the connection from idling, whichever it is now.
+    /// Keeps the current session of the connection from going idle.
     async fn hold(&self, connection: &Connection) {
         let session = connection.default_session();
         if self.state().kept.as_ref().is_some_and(|kept| kept.id() == session) {
@@ -329,17 +331,17 @@ impl StdioConversation {
         drop(before);
     }
 
-    /// The session that the client comes for, new or found by its key.
+    /// Opens the session of the client: a new one, or the one that its key finds.
     async fn session(&self) -> Result<(ActiveSession, UnclaimedSession<'_>), SessionOpenError> {
         let app = self.app();
-        let wish = match &self.guest.key {
+        let opts = match &self.guest.key {
             Some(key) => {
                 OpenOptions::with_key(self.principal.owner.clone(), Agent::none(), key.clone())
             }
             None => OpenOptions::new(self.principal.owner.clone()),
         };
-        let wish = wish.expiry(app.identify.expiry);
-        let OpenedSession { session, origin } = app.open(&wish, self.guest.target.label()).await?;
+        let opts = opts.expiry(app.identify.expiry);
+        let OpenedSession { session, origin } = app.open(&opts, self.guest.target.label()).await?;
         if self.guest.forgotten && origin == Origin::New {
             let lost = |record: &mut stayput_core::Record| {
                 record.generation = record.generation.next();
@@ -353,20 +355,20 @@ impl StdioConversation {
         Ok((session, unclaimed))
     }
 
-    /// The connection. R052: whoever asks for something before `initialize` has one by that.
+    /// Returns the connection. R052: a request before `initialize` creates one.
     async fn connection(&self) -> Result<Arc<Connection>, SessionOpenError> {
         let known = self.state().connection.clone();
         if let Some(connection) = known {
             return Ok(connection);
         }
         let (session, unclaimed) = self.session().await?;
-        let said = (Version::LATEST_LEGACY, Hello::default());
-        let connection = self.connect(&session, said, false).await?;
+        let hello = (Version::LATEST_LEGACY, Hello::default());
+        let connection = self.connect(&session, hello, false).await?;
         unclaimed.claim();
         Ok(connection)
     }
 
-    /// A connection that leads to this session takes the place of the one there was.
+    /// Makes a connection to this session and replaces the previous one.
     async fn connect(
         &self,
         session: &ActiveSession,
@@ -389,7 +391,7 @@ impl StdioConversation {
         Ok(connection)
     }
 
-    /// `initialize`. R053: a second one begins anew.
+    /// Answers `initialize`. R053: a second one starts over.
     async fn greet(&self, id: &str, message: &Message<'_>) -> String {
         let said = match initialize::said(message) {
             Ok(said) => said,
@@ -406,32 +408,33 @@ impl StdioConversation {
 
     async fn greeted(&self, (version, hello): (Version, Hello)) -> Result<String, String> {
         let (app, target) = (self.app(), &self.guest.target);
-        let told = |error: SessionOpenError| error.to_string();
+        let to_text = |error: SessionOpenError| error.to_string();
         let (before, greeted) = {
             let state = self.state();
             (state.connection.clone(), state.greeted)
         };
         let (session, unclaimed) = match before {
-            // What was made in passing is what is greeted now.
+            // A request before `initialize` created the connection and its session: `initialize` takes over that
+            // session.
             Some(before) if !greeted => {
                 let session = app.session(&self.principal.owner, before.default_session()).await;
-                (session.map_err(told)?, UnclaimedSession::kept(app, &self.guest.target))
+                (session.map_err(to_text)?, UnclaimedSession::kept(app, &self.guest.target))
             }
             Some(before) => {
-                self.begin_anew(&before).await.map_err(told)?;
-                self.session().await.map_err(told)?
+                self.begin_anew(&before).await.map_err(to_text)?;
+                self.session().await.map_err(to_text)?
             }
-            None => self.session().await.map_err(told)?,
+            None => self.session().await.map_err(to_text)?,
         };
         let place = Place::new(self.principal.owner.clone(), session.id());
         let present = self.present();
         let greeting = initialize::greeting(&present, target, &place, (&version, &hello)).await?;
-        self.connect(&session, (version, hello), true).await.map_err(told)?;
+        self.connect(&session, (version, hello), true).await.map_err(to_text)?;
         unclaimed.claim();
         Ok(greeting)
     }
 
-    /// What there was ends, as if the client had left and come again.
+    /// Ends the previous connection, as if the client had left and come back.
     async fn begin_anew(&self, before: &Connection) -> Result<(), SessionOpenError> {
         before.fall_silent();
         let State { kept, .. } = std::mem::take(&mut *self.state());
@@ -440,12 +443,12 @@ impl StdioConversation {
     }
 }
 
-/// What is answered to a line that was too long to be read.
+/// Error for a line that was too long to read.
 pub(crate) fn unread(sentence: &str) -> String {
     reply::error("null", Code::PARSE_ERROR, sentence)
 }
 
-/// Writes lines until there are none, or nobody takes them.
+/// Writes lines until the stream ends or the output is closed.
 async fn write(mut lines: StreamReader, mut output: impl AsyncWrite + Unpin) {
     while let Some(line) = std::future::poll_fn(|cx| lines.next(cx)).await {
         if output.write_all(&line).await.is_err() || output.flush().await.is_err() {

@@ -1,5 +1,5 @@
-//! The socket of whoever holds the sessions: `stayput stdio` comes in here with its lines, and whoever runs
-//! the gateway with HTTP.
+//! Unix socket of the process that holds the sessions. `stayput stdio` connects to it with lines, the local user's
+//! tools with HTTP.
 
 use std::{
     fs, io,
@@ -31,16 +31,17 @@ use crate::{
     state::{AppState, ServerSet},
 };
 
-/// What it is called in the data folder.
+/// Name of the socket in the data folder.
 const NAME: &str = "socket";
 
-/// The longest path that an address of a socket has room for everywhere.
+/// Longest path that a socket address can hold on every system.
 const PATH_LIMIT: usize = 100;
 
-/// How long the first line may take.
+/// Time limit for the first line.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Where the socket is. A path that is too long is gone around by the folder, which is held open.
+/// Address of the socket. A path that is too long is replaced by one through the file descriptor of the open data
+/// folder.
 struct Address {
     path: PathBuf,
     _folder: Option<fs::File>,
@@ -58,17 +59,17 @@ impl Address {
     }
 }
 
-/// Reaches whoever holds the sessions in this folder.
+/// Connects to the process that holds the sessions in this folder.
 ///
 /// # Errors
-/// If nobody does, or somebody else than this user.
+/// If no process does, or the process belongs to another user.
 pub(crate) async fn connect(data: &Path) -> io::Result<UnixStream> {
     let stream = UnixStream::connect(&Address::of(data)?.path).await?;
     check(&stream)?;
     Ok(stream)
 }
 
-/// Nobody but this user is spoken to, whatever the permissions of the file are.
+/// Refuses a peer of another user, whatever the permissions of the file are.
 fn check(stream: &UnixStream) -> io::Result<()> {
     if stream.peer_cred()?.uid() == rustix::process::geteuid().as_raw() {
         return Ok(());
@@ -77,15 +78,15 @@ fn check(stream: &UnixStream) -> io::Result<()> {
     Err(io::Error::new(io::ErrorKind::PermissionDenied, sentence))
 }
 
-/// The process that holds the sessions in this folder, if it takes anybody in.
+/// Process id of the holder of the sessions in this folder, if it accepts connections.
 pub(crate) fn holder(data: &Path) -> Option<i32> {
     let stream = std::os::unix::net::UnixStream::connect(Address::of(data).ok()?.path).ok()?;
     let peer = rustix::net::sockopt::socket_peercred(&stream).ok()?;
     Some(peer.pid.as_raw_nonzero().get())
 }
 
-/// A socket that is listened on. Whoever has it holds the sessions, so that what is there is left over
-/// from one who does not any more.
+/// Listening socket. Only the process that holds the sessions binds it, so an existing socket file is left over from
+/// an earlier holder.
 #[derive(Debug)]
 pub(crate) struct Socket {
     listener: UnixListener,
@@ -100,18 +101,18 @@ impl Socket {
             _ => {}
         }
         let listener = UnixListener::bind(&address.path)?;
-        // The folder is closed to others, so that nobody has come in between.
+        // The folder is closed to other users, so none of them could connect before this.
         fs::set_permissions(&path, fs::Permissions::from_mode(0o600))?;
         Ok(Self { listener, path })
     }
 
-    /// The next one who comes.
+    /// Accepts the next connection of this user.
     pub(crate) async fn accept(&self) -> UnixStream {
         loop {
             match self.listener.accept().await {
                 Ok((stream, _)) if check(&stream).is_ok() => return stream,
                 Ok(_) => {}
-                // Too many open files, most likely: they come back.
+                // Most likely too many open files; wait until some are closed.
                 Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
             }
         }
@@ -124,8 +125,8 @@ impl Drop for Socket {
     }
 }
 
-/// Speaks with one client until it leaves, or until `stopped`. `lasting`: this holder is likely to come
-/// back when it is gone.
+/// Serves one client until it disconnects, or until `stopped`. `lasting` means that this holder is likely to come
+/// back after it stops.
 pub(crate) async fn serve(
     app: Arc<AppState>,
     stream: UnixStream,
@@ -145,7 +146,8 @@ pub(crate) async fn serve(
             let welcome = Welcome { stayput: FORM, known, lasting, refused: None };
             (Some(talk), welcome)
         }
-        // Who comes back too early is told nothing, and tries again: the next holder knows better.
+        // A client that reconnects while this holder stops gets no answer and tries again: the next holder can serve
+        // it.
         Err(_) if *stopped.borrow() => return,
         Err(sentence) => (None, Welcome::refusing(sentence)),
     };
@@ -160,7 +162,7 @@ pub(crate) async fn serve(
     }
 }
 
-/// Lets somebody in: what is said to it from now on, and whether its connection is known from before.
+/// Performs the handshake. Returns the conversation, and whether its connection is known from before.
 async fn enter(
     app: &Arc<AppState>,
     first: &[u8],
@@ -198,7 +200,7 @@ async fn enter(
     Ok((talk, known))
 }
 
-/// The connection of before, as it was kept.
+/// Loads the earlier connection from the store.
 async fn kept(app: &AppState, name: &Handle) -> Result<Option<Arc<Connection>>, String> {
     let owner = Principal::local().owner;
     if app.connections.has(&name.hash(&owner)) {

@@ -1,4 +1,4 @@
-//! Where a client that was turned away finds out whom to ask for a token (RFC 9728).
+//! OAuth protected resource metadata (RFC 9728): tells a client that was refused where to get a token.
 
 use http::Response;
 use serde_json::json;
@@ -10,26 +10,25 @@ use crate::{
 
 const PATH: &str = "/.well-known/oauth-protected-resource";
 
-/// What is told of what is at a path; nothing if the path asks for something else, or there is nothing to
-/// tell. Anybody may know it.
+/// Metadata document for a path; `None` if the path is another one, or there is no metadata. The document is public.
 pub(super) fn of(app: &AppState, path: &str) -> Option<Response<Reply>> {
     let resource = path.strip_prefix(PATH)?;
     if !resource.is_empty() && !resource.starts_with('/') {
         return None;
     }
     let (jwt, url) = (app.owners.jwt.as_ref()?, app.rules.public_url.as_ref()?);
-    let said = json!({
+    let metadata = json!({
         "resource": format!("{url}{resource}"),
         "authorization_servers": [jwt.issuer],
         "bearer_methods_supported": ["header"],
     });
-    Some(reply::message(said.to_string()))
+    Some(reply::message(metadata.to_string()))
 }
 
-/// The URL of what [`of`] tells.
+/// URL of the document that [`of`] returns.
 pub(super) fn url(app: &AppState, path: &str) -> Option<String> {
     app.owners.jwt.as_ref()?;
-    // What has no place in a header is left out of it.
+    // A path with characters that a header cannot hold is left out.
     let plain = path.bytes().all(|byte| byte.is_ascii_graphic() && !b"\"\\".contains(&byte));
     let path = if plain && path != "/" { path } else { "" };
     app.rules.public_url.as_ref().map(|url| format!("{url}{PATH}{path}"))

@@ -1,4 +1,4 @@
-//! The threads on which clients over HTTP are served.
+//! Worker threads that serve HTTP clients.
 
 use std::{
     cell::RefCell,
@@ -18,16 +18,17 @@ use tokio::{
 
 use crate::state::AppState;
 
-/// More are not needed: before they are, whatever stands behind them has no processor left.
+/// Largest number of workers. More are not needed: the servers behind the gateway run out of processors first.
 const MOST: usize = 16;
 
 thread_local! {
-    /// Houses, and the copies of them that are used on this thread.
+    /// Application states, with the copies of them that this thread uses.
     static OWN: RefCell<Vec<(Weak<AppState>, Weak<AppState>)>> = const { RefCell::new(Vec::new()) };
 }
 
-/// The house as this thread has it for itself, for as long as anybody uses it here. Every call counts itself in and
-/// out of the house that it is in: of one that all share, the processors would take the count from each other.
+/// Returns this thread's copy of the application state, which lives as long as something on this thread uses it.
+/// Every call increments and decrements the reference count of the state. With one shared count, the processors would
+/// contend for its cache line.
 pub(super) fn own(app: &Arc<AppState>) -> Arc<AppState> {
     OWN.with_borrow_mut(|own| {
         own.retain(|(of, copy)| of.strong_count() > 0 && copy.strong_count() > 0);
@@ -41,18 +42,18 @@ pub(super) fn own(app: &Arc<AppState>) -> Arc<AppState> {
     })
 }
 
-/// A thread for each processor, and each with a runtime of its own: a connection stays where it came in, and so
-/// does what its calls need. Where threads share their work, every call wakes some of them.
+/// One thread per processor, each with its own current-thread runtime. A connection and the calls on it stay on the
+/// thread that accepted it. With a work-stealing runtime, every call would wake several threads.
 #[derive(Debug)]
 pub(crate) struct Workers {
     all: Vec<Handle>,
     next: AtomicUsize,
-    /// Dropped, they end.
+    /// Dropping the senders ends the threads.
     _going: Vec<oneshot::Sender<()>>,
 }
 
 impl Workers {
-    /// Starts them.
+    /// Starts the threads.
     pub(crate) fn start() -> io::Result<Self> {
         let count = thread::available_parallelism().map_or(1, usize::from).min(MOST);
         let (mut all, mut going) = (Vec::new(), Vec::new());
@@ -64,14 +65,14 @@ impl Workers {
             thread::Builder::new().name(format!("lane {number}")).spawn(move || {
                 Lane::new(number, runtime.handle().clone()).begin();
                 let _: Result<(), _> = runtime.block_on(ends);
-                // What does not end by itself is not waited for.
+                // Do not wait for tasks that do not end by themselves.
                 runtime.shutdown_background();
             })?;
         }
         Ok(Self { all, next: AtomicUsize::new(0), _going: going })
     }
 
-    /// The one whose turn it is.
+    /// Returns the next worker in turn.
     pub(crate) fn next(&self) -> Handle {
         let turn = self.next.fetch_add(1, Ordering::Relaxed) % self.all.len().max(1);
         self.all.get(turn).cloned().unwrap_or_else(Handle::current)

@@ -1,4 +1,4 @@
-//! The calls of a client that are in flight, by the ids that it gave them.
+//! Calls of a client in flight, by the client's ids.
 
 use std::sync::Arc;
 
@@ -6,19 +6,19 @@ use stayput_upstream::Canceller;
 
 use super::{Connection, UnderWay};
 
-/// A call from the moment its id is taken.
+/// Call in flight, registered before it is sent.
 pub(super) struct Flight {
     number: u64,
-    /// The client's id as it was written.
+    /// Id of the client, as it was written.
     id: Arc<str>,
-    /// Once it was sent.
+    /// Set after the call was sent.
     pub(super) call: Option<Canceller>,
-    /// Taken back before it was.
+    /// The client cancelled the call before it was sent.
     cancelled: bool,
 }
 
 impl Connection {
-    /// Takes an id for a call that is about to be made. `None` if one with this id is in flight.
+    /// Registers the id of a call before the call is made. `None` if a call with this id is in flight.
     pub(crate) fn begin(self: &Arc<Self>, id: &Arc<str>) -> Option<InFlight> {
         let mut under_way = self.under_way();
         if under_way.calls.iter().any(|flight| flight.id == *id) {
@@ -26,14 +26,14 @@ impl Connection {
         }
         under_way.flights += 1;
         let number = under_way.flights;
-        // One call at a time needs no room for more.
+        // Reserve one place only: most clients have one call at a time.
         let few = under_way.calls.capacity() == 0;
         under_way.calls.reserve_exact(usize::from(few));
         under_way.calls.push(Flight { number, id: id.clone(), call: None, cancelled: false });
         Some(InFlight { connection: self.clone(), number })
     }
 
-    /// The client takes a call back.
+    /// Cancels a call of the client.
     pub(crate) fn cancel(&self, id: &str) {
         let mut under_way = self.under_way();
         let flight = under_way.calls.iter_mut().find(|flight| *flight.id == *id);
@@ -49,13 +49,13 @@ impl Connection {
 }
 
 impl UnderWay {
-    /// A call by its number, unless the connection was closed meanwhile.
+    /// Finds a call by its number; `None` after the connection was closed.
     fn flight(&mut self, number: u64) -> Option<&mut Flight> {
         self.calls.iter_mut().find(|flight| flight.number == number)
     }
 }
 
-/// A call in flight, for as long as this lives.
+/// Guard of a call in flight; removes the call when it is dropped.
 #[derive(Debug)]
 pub(crate) struct InFlight {
     connection: Arc<Connection>,
@@ -63,13 +63,13 @@ pub(crate) struct InFlight {
 }
 
 impl InFlight {
-    /// Whether the client took it back.
+    /// Whether the client cancelled the call, or the connection was closed.
     pub(crate) fn is_cancelled(&self) -> bool {
         let mut under_way = self.connection.under_way();
         under_way.flight(self.number).is_none_or(|flight| flight.cancelled)
     }
 
-    /// It was sent. If the client took it back meanwhile, so is the call.
+    /// Records that the call was sent. Cancels it at once if the client cancelled it meanwhile.
     pub(crate) fn sent(&self, call: &Canceller) {
         let cancelled = {
             let mut under_way = self.connection.under_way();
@@ -93,7 +93,7 @@ impl Drop for InFlight {
         let mut under_way = self.connection.under_way();
         let at = under_way.calls.iter().position(|flight| flight.number == self.number);
         let over = at.map(|at| under_way.calls.swap_remove(at));
-        // An idle connection has no list.
+        // An idle connection keeps no list.
         let list = under_way.calls.is_empty().then(|| std::mem::take(&mut under_way.calls));
         drop(under_way);
         drop((over, list));

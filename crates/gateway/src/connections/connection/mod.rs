@@ -1,4 +1,4 @@
-//! One client that is connected: what it said of itself, and what is under way for it.
+//! Connection of one client: its `initialize` data, and its calls, streams and subscriptions.
 
 mod in_flight;
 mod preferences;
@@ -38,90 +38,90 @@ use crate::{
     },
 };
 
-/// A client that shook hands. `Mcp-Session-Id` names it; the session is another thing.
-#[repr(C)] // What every call asks lies together, in as few lines of the cache as can be.
+/// Client that has completed `initialize`. `Mcp-Session-Id` names the connection, not the session.
+#[repr(C)] // Fields that every call reads are adjacent, to touch few cache lines.
 pub(crate) struct Connection {
-    /// What it is found by.
+    /// Hash of the name, by which the connection is found.
     hash: HandleHash,
-    /// Whether it was used since the store was told so.
+    /// Whether the connection was used since the store last recorded its use.
     used: AtomicBool,
-    /// Whether it is over standard input and output, which is no conversation.
+    /// Whether the client uses standard input and output, which is not a conversation.
     pub(crate) stdio: bool,
-    /// What the client can be asked, as it said in its hello: each call carries it.
+    /// Capabilities that the client declared in `initialize`; every call carries them.
     pub(crate) declares: Declares,
     pub(crate) target: Target,
     under_way: Mutex<UnderWay>,
-    /// Which other sessions it has to do with.
+    /// Other sessions that the connection uses.
     reach: Mutex<Reach>,
     pub(crate) owner: Owner,
-    /// The session that it was made with, or led to before a restart.
+    /// Session that the connection was created with, or that it led to before a restart.
     pub(crate) session: SessionId,
     pub(crate) version: Version,
     pub(crate) hello: Hello,
     pub(crate) streams: ConnectionStreams,
-    /// The one stream of a client of 2024-11-05: all that it hears comes there.
+    /// Single stream of a client that has only one, such as one of 2024-11-05: every message to it goes there.
     line: OnceLock<Arc<EventStream>>,
     next_ask: AtomicU64,
-    /// The secret that the client shows.
+    /// Secret that the client sends.
     name: Handle,
-    /// When the store was told of its use, if it was since it is known here.
+    /// Time at which the store last recorded the use; `None` if it has not since the connection was loaded.
     noted: Mutex<Option<Instant>>,
 }
 
-/// The most sessions that a connection is known to have to do with.
+/// Largest number of sessions that are remembered per connection.
 const SESSIONS: usize = 256;
 
-/// The sessions that a connection has to do with, beside the one that it was made with.
+/// Sessions that the connection uses, besides the one that it was created with.
 #[derive(Default)]
-#[repr(C)] // As above.
+#[repr(C)] // Same reason as for `Connection`.
 struct Reach {
-    /// The one that calls go to which name none, once one has.
+    /// Default session of the connection, cached after its first use.
     own: Weak<Session>,
-    /// The one that calls go to which name none, if it is another one now.
+    /// Id of the default session, if it is not the original one any more.
     led: Option<SessionId>,
-    /// Those that calls have named, the latest last.
+    /// Sessions that calls have named, the latest last.
     used: VecDeque<SessionId>,
 }
 
 #[derive(Default)]
-#[repr(C)] // As above.
+#[repr(C)] // Same reason as for `Connection`.
 struct UnderWay {
-    /// Calls in flight. A list and no table: most clients have one call at a time, and few have many.
+    /// Calls in flight. A list, not a map: most clients have one call at a time, and few have many.
     calls: Vec<Flight>,
-    /// Counts calls: an id may be used again.
+    /// Counter that numbers the calls, because a client may reuse an id.
     flights: u64,
-    /// The place of the link that met the client last. Most clients have one.
+    /// Pool entry and generation of the link that the client used last. Most clients use one link.
     met: Option<(u64, Generation)>,
-    /// The stream that the client listens on.
+    /// Stream that the client listens on.
     ear: Option<Ear>,
-    /// In a box, because few clients have any of it.
+    /// Boxed, because few clients need any of it.
     rare: Option<Box<Rare>>,
 }
 
-/// Where a client listens, and what is known of who does.
+/// Stream that a client listens on, with the principal that opened it.
 struct Ear {
     stream: Arc<EventStream>,
     principal: Principal,
 }
 
-/// What few clients have.
+/// State that few clients need.
 #[derive(Default)]
 struct Rare {
-    /// What servers asked, and over which link, by the id that the client was given.
+    /// Pending requests of servers, each with its link, by the id that the client was given.
     asked: BTreeMap<u64, (LinkKey, Asked)>,
-    /// What the client wants to hear, as it was asked for.
+    /// Log level and subscriptions that the client asked for.
     wishes: ClientPreferences,
-    /// The resources that the client subscribed to, with the place of the link.
+    /// Resources that the client subscribed to, with the pool entry of the link.
     subscribed: BTreeSet<(u64, String)>,
-    /// The places of the other links that know of the client, the latest last.
+    /// Pool entries of the other links that the client has used, the latest last.
     met: Vec<(u64, Generation)>,
-    /// Who passes on what servers say outside of calls, for each link.
+    /// Tasks that deliver messages which servers send outside of calls, one per link.
     hearing: Vec<(LinkKey, AbortHandle)>,
-    /// What servers listed to this client after something had changed.
+    /// Lists that servers sent to this client after a change.
     seen: ClientLists,
 }
 
-/// What is kept of a connection.
+/// Stored form of a connection.
 #[derive(Serialize, Deserialize)]
 struct Kept {
     server: String,
@@ -147,7 +147,7 @@ impl Kept {
     }
 
     fn to_bytes(&self) -> Vec<u8> {
-        // Texts: there is always JSON for them.
+        // All fields are text, so serialization does not fail.
         serde_json::to_vec(self).unwrap_or_default()
     }
 }
@@ -159,7 +159,7 @@ impl Reach {
 }
 
 impl Connection {
-    /// A new one of `owner`, by the name that the client shows.
+    /// Creates a connection of `owner` with the name that the client sends.
     pub(crate) fn new(
         (owner, name): (Owner, Handle),
         session: SessionId,
@@ -186,18 +186,19 @@ impl Connection {
         }
     }
 
-    /// As it is kept by a store.
+    /// Serializes the connection for the store.
     pub(crate) fn to_bytes(&self) -> Vec<u8> {
         let kept = Kept::new(&self.target, (&self.version, &self.hello));
         Kept { stdio: self.stdio, wishes: self.wishes(), ..kept }.to_bytes()
     }
 
-    /// The same of a new one over HTTP, whose session is not there yet.
+    /// Serializes a new HTTP connection whose session does not exist yet.
     pub(crate) fn new_bytes(target: &Target, said: (&Version, &Hello)) -> Vec<u8> {
         Kept::new(target, said).to_bytes()
     }
 
-    /// As a store kept it; `None` if it cannot be read. It may have been used long ago, and be forgotten here soon.
+    /// Restores a stored connection; `None` if it cannot be read. Its last use may be long ago, so it may soon be
+    /// dropped from memory again.
     pub(crate) fn from_bytes(
         named: (Owner, Handle),
         session: SessionId,
@@ -214,30 +215,30 @@ impl Connection {
         Some(Self { stdio: kept.stdio, noted: Mutex::default(), ..restored })
     }
 
-    /// The same over standard input and output.
+    /// Marks the connection as one over standard input and output.
     pub(crate) fn over_stdio(self) -> Self {
         Self { stdio: true, ..self }
     }
 
-    /// The secret that the client shows, by which it is kept.
+    /// Secret that the client sends; the store finds the connection by it.
     pub(crate) fn name(&self) -> &Handle {
         &self.name
     }
 
-    /// What it is found by.
+    /// Hash by which the connection is found in memory.
     pub(crate) fn name_hash(&self) -> &HandleHash {
         &self.hash
     }
 
-    /// Somebody uses it.
+    /// Marks the connection as used.
     pub(crate) fn note_use(&self) {
-        // Most find it said: who only looks does not get in the way of others.
+        // The flag is usually set already. A read without a write keeps the cache line shared.
         if !self.used.load(Ordering::Relaxed) {
             self.used.store(true, Ordering::Relaxed);
         }
     }
 
-    /// Whether the store is to be told that it is used. Whoever listens uses it, too.
+    /// Whether the store should record a use of the connection. An open stream counts as a use.
     pub(crate) fn is_due(self: &Arc<Self>, now: Instant) -> bool {
         let used = self.used.load(Ordering::Relaxed) || Arc::strong_count(self) > 1;
         used && self
@@ -245,7 +246,7 @@ impl Connection {
             .is_none_or(|noted| now.duration_since(noted) >= InStore::TOUCH_INTERVAL)
     }
 
-    /// The store was told of its use.
+    /// Marks the use as recorded in the store.
     pub(crate) fn set_noted(&self, now: Instant) {
         self.used.store(false, Ordering::Relaxed);
         *self.noted() = Some(now);
@@ -255,7 +256,7 @@ impl Connection {
         self.noted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// For whom servers are asked.
+    /// Owner and default session, for requests to servers.
     pub(crate) fn place(&self) -> Place {
         Place::new(self.owner.clone(), self.default_session())
     }
@@ -264,18 +265,19 @@ impl Connection {
         self.reach.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The session that calls go to which name none.
+    /// Session of calls that name none.
     pub(crate) fn default_session(&self) -> SessionId {
         self.reach().led.unwrap_or(self.session)
     }
 
-    /// The same in use, if it was used before and nothing has to be waited for: nothing is looked up.
+    /// Returns the default session in use, if it is cached and still valid. Needs no lookup and no waiting.
     pub(crate) fn again(&self, sessions: &Sessions) -> Option<ActiveSession> {
         let own = self.reach().own.upgrade()?;
         sessions.reenter(own)
     }
 
-    /// A call that named none goes to this one. Of one that is over, whoever comes next learns by its name.
+    /// Caches the default session after a call has used it. The cache is weak: after the session has ended, the next
+    /// call looks it up by its id and learns of the end.
     pub(crate) fn went_to(&self, session: &Arc<Session>) {
         let mut reach = self.reach();
         if reach.led.unwrap_or(self.session) == session.id() {
@@ -283,13 +285,13 @@ impl Connection {
         }
     }
 
-    /// Calls that name no session go to this one from now on.
+    /// Makes this session the default session.
     pub(crate) fn lead(&self, session: SessionId) {
         self.reach().leads_to(session);
     }
 
-    /// The session that calls go to was ended, and this one takes its place, unless another one has. Gives the one
-    /// that calls go to now.
+    /// Replaces an ended default session, unless another session has replaced it already. Returns the current default
+    /// session.
     pub(crate) fn succeed(&self, ended: SessionId, next: SessionId) -> SessionId {
         let mut reach = self.reach();
         let now = reach.led.unwrap_or(self.session);
@@ -300,7 +302,7 @@ impl Connection {
         next
     }
 
-    /// A call named this session.
+    /// Records that a call named this session.
     pub(crate) fn uses(&self, session: SessionId) {
         let mut reach = self.reach();
         if reach.used.back() == Some(&session) {
@@ -313,7 +315,7 @@ impl Connection {
         }
     }
 
-    /// All sessions that it has to do with.
+    /// Returns all sessions that the connection uses.
     pub(crate) fn sessions(&self) -> Vec<SessionId> {
         let own = self.default_session();
         let reach = self.reach();
@@ -325,14 +327,14 @@ impl Connection {
         self.under_way.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether nothing is under way, so that it can be forgotten while the store knows it.
+    /// Whether nothing is in flight, so that the connection can be dropped from memory while the store keeps it.
     pub(crate) fn is_idle(&self) -> bool {
         let under_way = self.under_way();
         let listens = under_way.ear.as_ref().is_some_and(|ear| ear.stream.is_read());
         under_way.calls.is_empty() && !listens
     }
 
-    /// Whether nothing is under way and nothing is known of it but what is kept.
+    /// Whether nothing is in flight and the stored form holds the whole state.
     pub(crate) fn is_as_kept(&self) -> bool {
         let led = self.reach().led.is_some();
         self.is_idle() && !led && self.under_way().rare.is_none() && self.streams.is_empty()
@@ -343,38 +345,38 @@ impl Connection {
         !self.under_way().calls.is_empty()
     }
 
-    /// Who passes on what is said over a link from now on; who did it before stops.
+    /// Registers the task that delivers messages of a link, and aborts the previous one of that link.
     pub(crate) fn hear(&self, link: LinkKey, task: AbortHandle) {
         let mut under_way = self.under_way();
-        let hearing = &mut under_way.rare().hearing;
-        hearing.retain(|(_, task)| !task.is_finished());
-        let before = hearing.iter().position(|(known, _)| *known == link);
-        let before = before.map(|at| hearing.swap_remove(at));
-        hearing.push((link, task));
+        let tasks = &mut under_way.rare().hearing;
+        tasks.retain(|(_, task)| !task.is_finished());
+        let before = tasks.iter().position(|(known, _)| *known == link);
+        let before = before.map(|at| tasks.swap_remove(at));
+        tasks.push((link, task));
         drop(under_way);
         if let Some((_, before)) = before {
             before.abort();
         }
     }
 
-    /// Whether the client listens, and what is said over this link was never passed on.
+    /// Whether the client has a stream, but no task delivers the messages of this link yet.
     pub(crate) fn is_deaf_to(&self, link: &LinkKey) -> bool {
         let under_way = self.under_way();
-        let mut hearing = under_way.rare.iter().flat_map(|rare| &rare.hearing);
-        under_way.ear.is_some() && !hearing.any(|(known, _)| known == link)
+        let mut tasks = under_way.rare.iter().flat_map(|rare| &rare.hearing);
+        under_way.ear.is_some() && !tasks.any(|(known, _)| known == link)
     }
 
-    /// What a server listed to this client after something had changed.
+    /// Returns a list that a server sent to this client after a change.
     pub(crate) fn seen(&self, server: &str, list: &List) -> Option<Arc<Index>> {
         self.under_way().rare.as_ref()?.seen.get(server, list)
     }
 
-    /// A server listed something else than before.
+    /// Stores pages of a list that a server sent after a change.
     pub(crate) fn see(&self, server: &str, list: &'static List, pages: &[Page]) {
         self.under_way().rare().seen.add(server, list, pages);
     }
 
-    /// The client listens on this stream from now on; the one before ends.
+    /// Makes this the stream that the client listens on, and ends the previous one.
     pub(crate) fn listen(&self, stream: Arc<EventStream>, principal: &Principal) {
         let before = self.under_way().ear.replace(Ear { stream, principal: principal.clone() });
         if let Some(before) = before {
@@ -382,15 +384,15 @@ impl Connection {
         }
     }
 
-    /// The client listens with this credential from now on.
+    /// Updates the principal of the listening client.
     pub(crate) fn listens_as(&self, principal: &Principal) {
         if let Some(ear) = &mut self.under_way().ear {
             ear.principal = principal.clone();
         }
     }
 
-    /// Checks the access of a listening client again: `authenticate` returns the principal as it is now, and
-    /// `leads_to` says whether a server is still there for it. Messages of other servers are not delivered any more.
+    /// Checks the access of a listening client again. `authenticate` returns the current principal, and `leads_to`
+    /// tells whether it may still use a server. Messages of other servers are not delivered any more.
     pub(crate) fn recheck(
         &self,
         authenticate: impl FnOnce(&Principal) -> Option<Principal>,
@@ -406,7 +408,7 @@ impl Connection {
             principal.as_ref().is_some_and(|principal| leads_to(link.server(), principal))
         };
         if let Some(Rare { hearing, .. }) = under_way.rare.as_deref_mut() {
-            // Removes them too: if the server comes back, its messages are listened to again.
+            // Removed as well as aborted: if the server comes back, its messages are delivered again.
             hearing.extract_if(.., |(link, _)| !leads(link)).for_each(|(_, task)| task.abort());
         }
         if let Some(principal) = principal {
@@ -414,12 +416,12 @@ impl Connection {
         }
     }
 
-    /// What the client listens on.
+    /// Returns the stream that the client listens on.
     pub(crate) fn ear(&self) -> Option<Arc<EventStream>> {
         self.under_way().ear.as_ref().map(|ear| ear.stream.clone())
     }
 
-    /// The same, if who listens is one of these.
+    /// Returns the same stream, if `which` accepts the client.
     pub(crate) fn ear_of(
         &self,
         which: impl Fn(&Owner, &Claims) -> bool,
@@ -430,24 +432,24 @@ impl Connection {
         Some(ear.stream.clone())
     }
 
-    /// All that the client hears comes on this stream from now on.
+    /// Sends every message for the client to this stream from now on.
     pub(crate) fn speak_on(&self, line: Arc<EventStream>, principal: &Principal) {
         let _ = self.line.set(line.clone());
         self.listen(line, principal);
     }
 
-    /// Another connection has the stream of the client now: this one ends without it.
+    /// Detaches the stream, because another connection uses it now. This connection then closes without ending it.
     pub(crate) fn fall_silent(&self) {
         self.under_way().ear = None;
     }
 
-    /// The one stream of the client, if it has but one.
+    /// Returns the single stream of the client, if it has only one.
     pub(crate) fn line(&self) -> Option<&Arc<EventStream>> {
         self.line.get()
     }
 
-    /// Whether the client meets this link for the first time. It is known by its [`place`](stayput_upstream::Held::slot),
-    /// so that every call compares two numbers.
+    /// Whether the client uses this link for the first time in this generation. The link is identified by its
+    /// [`place`](stayput_upstream::Held::slot), so that a call only compares two numbers.
     pub(crate) fn meets(&self, place: u64, generation: Generation) -> bool {
         let mut under_way = self.under_way();
         if let Some((known, at)) = &mut under_way.met
@@ -461,26 +463,26 @@ impl Connection {
         let known = others.iter().rposition(|(known, _)| *known == place);
         let known = known.map(|at| others.remove(at));
         if others.len() >= SESSIONS {
-            // To be introduced twice does no harm.
+            // Introducing the client to a link twice does no harm.
             others.clear();
         }
         others.push(before);
         known.is_none_or(|(_, at)| at != generation)
     }
 
-    /// The client is gone for good: what is in flight is cancelled, and its streams end.
+    /// Closes the connection for good: cancels the calls in flight and ends the streams.
     pub(crate) fn close(&self) {
         let under_way = {
             let mut under_way = self.under_way();
-            // Who is still in flight must not be taken for one that comes after.
+            // The counter goes on, so that a call which is still in flight is not mistaken for a later one.
             let after = UnderWay { flights: under_way.flights, ..UnderWay::default() };
             std::mem::replace(&mut *under_way, after)
         };
         for call in under_way.calls.into_iter().filter_map(|flight| flight.call) {
             call.cancel();
         }
-        for (_, hearing) in under_way.rare.into_iter().flat_map(|rare| rare.hearing) {
-            hearing.abort();
+        for (_, task) in under_way.rare.into_iter().flat_map(|rare| rare.hearing) {
+            task.abort();
         }
         if let Some(ear) = under_way.ear {
             ear.stream.end();
@@ -501,10 +503,11 @@ impl UnderWay {
     }
 }
 
-/// A late answer to a question of an earlier process must not meet one of this.
+/// Random start of the ids of server requests: a late answer to an earlier process must not match a request of this
+/// one.
 fn first_question() -> u64 {
     let mut bytes = [0; 4];
-    // Without randomness they begin at one.
+    // Without randomness the ids begin at one.
     let _ = getrandom::fill(&mut bytes);
     u64::from(u32::from_be_bytes(bytes)) * 1_000 + 1
 }

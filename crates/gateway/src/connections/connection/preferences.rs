@@ -1,4 +1,4 @@
-//! What a client wants to hear from every link.
+//! Log level and subscriptions of a client, which apply to every link.
 
 use std::{borrow::Cow, collections::BTreeMap};
 
@@ -7,31 +7,31 @@ use stayput_wire::{Message, Raw};
 
 use super::Connection;
 
-/// The most subscriptions that are remembered of one client.
+/// Largest number of subscriptions that are remembered per client.
 const SUBSCRIPTIONS: usize = 1_000;
 
-/// The most bytes of all that is remembered of one client: it is kept for as long as its session.
+/// Largest number of bytes of a client's preferences. They are kept as long as the session.
 const BYTES: usize = 256 << 10;
 
-/// What a client asked for that holds for every link it gets. It is kept with the connection.
+/// Preferences of a client that apply to every link. They are stored with the connection.
 #[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct ClientPreferences {
-    /// The parameters of `logging/setLevel`.
+    /// Parameters of `logging/setLevel`.
     #[serde(default)]
     pub(crate) log_level: Option<String>,
-    /// The parameters of `resources/subscribe`, by what is subscribed to.
+    /// Parameters of `resources/subscribe`, by URI.
     #[serde(default)]
     pub(crate) subscriptions: BTreeMap<String, String>,
 }
 
 impl ClientPreferences {
-    /// How many bytes it takes to remember them.
+    /// Number of bytes of all preferences.
     fn size(&self) -> usize {
         let level = self.log_level.as_ref().map_or(0, String::len);
         self.subscriptions.iter().fold(level, |sum, (uri, params)| sum + uri.len() + params.len())
     }
 
-    /// From which level on the client wants to hear log messages, if it said so.
+    /// Lowest level of log messages that the client wants, if it has set one.
     pub(crate) fn level(&self) -> Option<String> {
         let params = Raw::parse(self.log_level.as_deref()?).ok()?;
         params.find(&["level"])?.text().map(Cow::into_owned)
@@ -39,13 +39,14 @@ impl ClientPreferences {
 }
 
 impl Connection {
-    /// Whether the client asked for something that a link has to be told.
+    /// Whether the client has preferences that must be sent to a new link.
     pub(crate) fn has_wishes(&self) -> bool {
         let under_way = self.under_way();
         under_way.rare.as_ref().is_some_and(|rare| rare.wishes != ClientPreferences::default())
     }
 
-    /// Notes what the client asks for in a request that holds for every link; says whether it is one.
+    /// Records the preference in a request that applies to every link. Returns `false` if the request holds none, or
+    /// there is no room for it.
     pub(crate) fn wish(&self, message: &Message<'_>) -> bool {
         let method = message.method();
         let known = ["logging/setLevel", "resources/subscribe", "resources/unsubscribe"];
@@ -77,7 +78,7 @@ impl Connection {
         true
     }
 
-    /// Notes that the client subscribes to a resource over the link in this place, or unsubscribes from it.
+    /// Records that the client subscribes to a resource over the link in this pool entry, or unsubscribes from it.
     pub(crate) fn note_subscription(&self, place: u64, message: &Message<'_>) {
         let uri = || message.params()?.find(&["uri"])?.text().map(Cow::into_owned);
         match message.method() {
@@ -96,8 +97,8 @@ impl Connection {
         }
     }
 
-    /// The client subscribes to this resource over the link in this place. One that has too many is not told of
-    /// more.
+    /// Records a subscription over the link in this pool entry. Beyond the limit, subscriptions are not recorded and
+    /// their updates are not delivered.
     pub(crate) fn subscribe(&self, place: u64, uri: String) {
         let mut under_way = self.under_way();
         let subscribed = &mut under_way.rare().subscribed;
@@ -107,7 +108,7 @@ impl Connection {
         }
     }
 
-    /// Whether the client subscribed to this resource over the link in this place.
+    /// Whether the client subscribed to this resource over the link in this pool entry.
     pub(crate) fn is_subscribed(&self, place: u64, uri: &str) -> bool {
         let under_way = self.under_way();
         let rare = under_way.rare.as_ref();
@@ -129,25 +130,25 @@ mod tests {
     use super::*;
     use crate::config::target::Target;
 
-    /// R062: what is remembered of a client has a limit, however much it says.
+    /// R062: the preferences that are remembered per client are limited.
     #[test]
-    fn wishes_have_a_limit() {
+    fn preferences_have_a_size_limit() {
         let session = SessionId::generate(Timestamp::from_millis(0));
         let named = (Owner::local(), Handle::generate());
-        let said = (Version::LATEST_LEGACY, Hello::default());
-        let connection = Connection::new(named, session, Target::All, said);
-        let wish = |method: &str, uri: &str| {
+        let hello = (Version::LATEST_LEGACY, Hello::default());
+        let connection = Connection::new(named, session, Target::All, hello);
+        let record = |method: &str, uri: &str| {
             let text = format!(
                 r#"{{"jsonrpc":"2.0","id":1,"method":"{method}","params":{{"uri":"{uri}"}}}}"#
             );
             connection.wish(&Message::parse(text.as_bytes()).unwrap())
         };
         let long = |number: usize| format!("{number}{}", "x".repeat(50_000));
-        let noted = (0..10).filter(|it| wish("resources/subscribe", &long(*it))).count();
+        let noted = (0..10).filter(|it| record("resources/subscribe", &long(*it))).count();
         assert_eq!(noted, 2);
-        assert!(!wish("logging/setLevel", &long(0)));
-        assert!(wish("resources/unsubscribe", &long(0)));
-        assert!(wish("resources/subscribe", &long(9)));
+        assert!(!record("logging/setLevel", &long(0)));
+        assert!(record("resources/unsubscribe", &long(0)));
+        assert!(record("resources/subscribe", &long(9)));
         assert!(connection.wishes().size() <= BYTES);
     }
 }

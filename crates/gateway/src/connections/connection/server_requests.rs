@@ -1,4 +1,4 @@
-//! What servers ask a client.
+//! Requests of servers to a client.
 
 use std::sync::atomic::Ordering;
 
@@ -7,12 +7,12 @@ use stayput_wire::Code;
 
 use super::Connection;
 
-/// The most questions that one client has not answered.
+/// Largest number of unanswered requests per client.
 const QUESTIONS: usize = 256;
 
 impl Connection {
-    /// Keeps a question of a server until the client answers it; says under which id. One that comes when
-    /// too many wait is refused.
+    /// Stores a request of a server until the client answers it, and returns its new id. Refuses the request if too
+    /// many are unanswered.
     pub(crate) fn ask(&self, link: &LinkKey, asked: Asked) -> Option<u64> {
         let id = self.next_ask.fetch_add(1, Ordering::Relaxed);
         let mut under_way = self.under_way();
@@ -29,16 +29,16 @@ impl Connection {
         Some(id)
     }
 
-    /// The question that the client answers.
+    /// Removes and returns the request that the client answers.
     pub(crate) fn asked(&self, id: u64) -> Option<Asked> {
         let asked = self.under_way().rare.as_mut()?.asked.remove(&id);
         asked.map(|(_, asked)| asked)
     }
 
-    /// The server took a question back; says under which id the client knows it.
+    /// Removes a request that the server cancelled. Returns the id that the client knows it by.
     pub(crate) fn withdraw(&self, link: &LinkKey, server_id: &str) -> Option<u64> {
         let mut under_way = self.under_way();
-        // Another server, and another process of the same one, may use the same ids.
+        // The link is compared, too: another server, or another process of the same server, may use the same ids.
         let all = &mut under_way.rare.as_mut()?.asked;
         let mut found =
             all.iter().filter(|(_, (by, asked))| by == link && asked.id().as_str() == server_id);

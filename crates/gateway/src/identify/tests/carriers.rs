@@ -1,4 +1,4 @@
-//! Every carrier: new, known, foreign, unknown, expired, and two that disagree.
+//! Tests of every name source: new, known, foreign, unknown and expired names, and two that disagree.
 
 use futures_util::future::join_all;
 use http::HeaderValue;
@@ -13,7 +13,7 @@ fn header(request: &mut Request, name: &'static str, value: &str) {
     request.headers.insert(name, HeaderValue::from_str(value).unwrap());
 }
 
-/// The carriers of explicit names.
+/// Sources of explicit names.
 const NAMES: [Carrier; 4] = [
     ("argument", |it, name| it.params["arguments"]["session_id"] = name.into()),
     ("meta", |it, name| it.params["_meta"]["dev.stayput/session"] = name.into()),
@@ -21,7 +21,7 @@ const NAMES: [Carrier; 4] = [
     ("path", |it, name| it.path = Some(name.to_owned())),
 ];
 
-/// The carriers of conversation ids.
+/// Sources of conversation ids.
 const CONVERSATIONS: [Carrier; 8] = [
     ("header:x-chat", |it, id| header(it, "x-chat", id)),
     ("meta:chat", |it, id| it.params["_meta"]["chat"] = id.into()),
@@ -49,10 +49,10 @@ async fn world() -> World {
     World::with(identify, Handles::Auto).await
 }
 
-/// E30: what is Ann's is looked for as what never was: the store is asked for the same, as often and in the same order, so
-/// that time tells nothing either.
+/// E30: a handle of another owner causes the same store queries as an unknown one, as often and in the same order, so
+/// that the timing reveals nothing either.
 #[tokio::test]
-async fn foreign_is_looked_for_as_unknown_is() {
+async fn foreign_handle_causes_the_same_queries_as_an_unknown_one() {
     let world = world().await;
     let (id, handle) = world.handle(&ann()).await;
     let session = world.app.session(&ann(), id).await.unwrap();
@@ -81,9 +81,9 @@ async fn foreign_is_looked_for_as_unknown_is() {
     assert_eq!(asked[0], ["connection"]);
 }
 
-/// R168, E35: a key makes a session of its owner, finds it again, and says when its state is gone.
+/// R168, E35: a key creates a session for its owner, finds it again, and reports when its state is lost.
 #[tokio::test]
-async fn a_key_is_found_or_made_for_its_owner() {
+async fn key_is_found_or_created_for_its_owner() {
     let world = world().await;
     let names = NAMES.iter().map(|carrier| (carrier, format!("key:{}", carrier.0)));
     let ids = CONVERSATIONS.iter().map(|carrier| (carrier, "7".to_owned()));
@@ -105,17 +105,18 @@ async fn a_key_is_found_or_made_for_its_owner() {
     }
 }
 
-/// Invariant 1, E30, E31: a handle leads its owner to its session; unknown and foreign are answered alike.
+/// Invariant 1, E30, E31: a handle leads only its owner to its session; unknown and foreign handles get the same
+/// answer.
 #[tokio::test]
-async fn a_handle_leads_its_owner_and_nobody_else() {
+async fn handle_leads_only_its_owner_to_the_session() {
     let world = world().await;
     for carrier in &NAMES {
         let (id, handle) = world.handle(&ann()).await;
         let known = world.ask(&with(carrier, &ann(), &handle)).await;
         assert_eq!((known.id(), known.origin()), (id, Origin::Existing), "{carrier:?}");
         let foreign = world.ask(&with(carrier, &eve(), &handle)).await.refusal();
-        let nobodys = Handle::generate();
-        let unknown = world.ask(&with(carrier, &eve(), nobodys.expose())).await.refusal();
+        let never_issued = Handle::generate();
+        let unknown = world.ask(&with(carrier, &eve(), never_issued.expose())).await.refusal();
         assert_eq!(foreign, unknown);
         assert!(foreign.contains("no such session") && foreign.contains("session_start"));
         assert!(!foreign.contains(&handle[..12]), "{foreign}");
@@ -128,13 +129,13 @@ async fn a_handle_leads_its_owner_and_nobody_else() {
     }
 }
 
-/// E31: nothing is taken over from the caller as it is.
+/// E31: a value that the caller made up does not become a session id.
 #[tokio::test]
-async fn what_is_no_name_makes_no_session() {
+async fn invalid_name_creates_no_session() {
     let world = world().await;
     for carrier in &NAMES[1..3] {
-        let told = world.ask(&with(carrier, &ann(), "chat-42")).await.refusal();
-        assert!(told.contains("must be a session id") && told.contains("`key:`"), "{told}");
+        let text = world.ask(&with(carrier, &ann(), "chat-42")).await.refusal();
+        assert!(text.contains("must be a session id") && text.contains("`key:`"), "{text}");
     }
     for carrier in &NAMES {
         let cut = world.ask(&with(carrier, &ann(), "sp_abc")).await.refusal();
@@ -150,17 +151,17 @@ async fn what_is_no_name_makes_no_session() {
     assert_eq!(error["error"]["code"], -32602, "{error}");
 }
 
-/// R161: never a guess.
+/// R161: two different names are an error; none of them is guessed.
 #[tokio::test]
-async fn two_names_that_disagree_are_an_error() {
+async fn conflicting_names_are_an_error() {
     let world = world().await;
     let both = [&NAMES[..], &CONVERSATIONS[..2]].concat();
     for (at, one) in both.iter().enumerate() {
         for other in &both[at + 1..] {
             let mut request = with(one, &ann(), "key:a");
             (other.1)(&mut request, "key:b");
-            let told = world.ask(&request).await.refusal();
-            assert!(told.contains("two different sessions"), "{told}");
+            let text = world.ask(&request).await.refusal();
+            assert!(text.contains("two different sessions"), "{text}");
             (other.1)(&mut request, "key:a");
             world.ask(&request).await.id();
         }
@@ -169,16 +170,16 @@ async fn two_names_that_disagree_are_an_error() {
         for other in &CONVERSATIONS[2..][at + 1..] {
             let mut request = with(one, &ann(), "a");
             (other.1)(&mut request, "b");
-            let told = world.ask(&request).await.refusal();
-            assert!(told.contains("two different conversations"), "{told}");
-            assert!(told.contains(one.0) && told.contains(other.0), "{told}");
+            let text = world.ask(&request).await.refusal();
+            assert!(text.contains("two different conversations"), "{text}");
+            assert!(text.contains(one.0) && text.contains(other.0), "{text}");
         }
     }
 }
 
-/// A handle and a key of one session are no contradiction.
+/// A handle and a key of the same session do not conflict.
 #[tokio::test]
-async fn two_names_of_one_session_agree() {
+async fn handle_and_key_of_one_session_agree() {
     let world = world().await;
     let keyed = with(&NAMES[3], &ann(), "chat");
     let id = world.ask(&keyed).await.id();
@@ -194,7 +195,7 @@ async fn two_names_of_one_session_agree() {
 }
 
 #[tokio::test]
-async fn a_name_goes_before_a_hint() {
+async fn explicit_name_wins_over_a_hint() {
     let world = world().await;
     let hinted = world.ask(&with(&CONVERSATIONS[3], &ann(), "a")).await.id();
     let mut both = with(&CONVERSATIONS[3], &ann(), "a");
@@ -202,9 +203,9 @@ async fn a_name_goes_before_a_hint() {
     assert_ne!(world.ask(&both).await.id(), hinted);
 }
 
-/// R019, invariant 4: parallel first calls of one conversation meet in one session.
+/// R019, invariant 4: parallel first calls of one conversation use one session.
 #[tokio::test]
-async fn parallel_first_calls_of_a_conversation_are_one_session() {
+async fn parallel_first_calls_share_one_session() {
     let world = world().await;
     for carrier in [&NAMES[2], &CONVERSATIONS[0], &CONVERSATIONS[2], &CONVERSATIONS[7]] {
         let request = with(carrier, &ann(), "key:many");
@@ -214,27 +215,27 @@ async fn parallel_first_calls_of_a_conversation_are_one_session() {
     }
 }
 
-/// Each carrier can be switched off, and then says nothing.
+/// Each name source can be disabled, and is ignored then.
 #[tokio::test]
-async fn a_carrier_that_is_off_is_not_looked_at() {
+async fn disabled_name_source_is_ignored() {
     let mut identify = Identify { hints: Hints(Vec::new()), ..Identify::default() };
     identify.carriers.argument = false;
     identify.carriers.meta = false;
     identify.carriers.header = false;
     let world = World::with(identify, Handles::Auto).await;
     for carrier in NAMES[..3].iter().chain(&CONVERSATIONS) {
-        let told = world.ask(&with(carrier, &ann(), "key:a")).await.refusal();
-        assert!(told.contains("nothing says which session"), "{carrier:?}: {told}");
+        let text = world.ask(&with(carrier, &ann(), "key:a")).await.refusal();
+        assert!(text.contains("nothing says which session"), "{carrier:?}: {text}");
     }
-    // As what it is passed on.
+    // The argument is passed on unchanged.
     let never = World::with(Identify::default(), Handles::Never).await;
-    let told = never.ask(&with(&NAMES[0], &ann(), "key:a")).await.refusal();
-    assert!(told.contains("nothing says which session") && told.contains("in `_meta`"), "{told}");
+    let text = never.ask(&with(&NAMES[0], &ann(), "key:a")).await.refusal();
+    assert!(text.contains("nothing says which session") && text.contains("in `_meta`"), "{text}");
 }
 
-/// E39: what named the session goes, and every other byte stays as it was written.
+/// E39: the session name is removed, and every other byte stays as it was written.
 #[tokio::test]
-async fn what_only_named_the_session_is_taken_out() {
+async fn session_name_is_removed_from_the_request() {
     let world = world().await;
     let rest = async |params: &str| {
         let text =
@@ -267,7 +268,7 @@ async fn what_only_named_the_session_is_taken_out() {
             Some(r#"{"name":"t","_meta":{"x":1.0}}"#),
         ),
         (r#"{"name":"t","_meta":{"dev.stayput/session":"key:a"}}"#, Some(r#"{"name":"t"}"#)),
-        // What a model had nothing for.
+        // Empty values that a model filled in.
         (
             r#"{"name":"t","arguments":{"a":1.10,"session_id":""},"_meta":{"threadId":"a"}}"#,
             Some(r#"{"name":"t","arguments":{"a":1.10},"_meta":{"threadId":"a"}}"#),
@@ -276,7 +277,7 @@ async fn what_only_named_the_session_is_taken_out() {
             r#"{"name":"t","arguments":{"session_id":null},"_meta":{"threadId":"a"}}"#,
             Some(r#"{"name":"t","arguments":{},"_meta":{"threadId":"a"}}"#),
         ),
-        // The tool's own: not of the form of a name.
+        // Values of the tool's own argument: they do not have the form of a name.
         (r#"{"name":"t","arguments":{"session_id":"7"},"_meta":{"threadId":"a"}}"#, None),
         (r#"{"name":"t","arguments":{"session_id":7},"_meta":{"threadId":"a"}}"#, None),
         (
@@ -288,9 +289,9 @@ async fn what_only_named_the_session_is_taken_out() {
     }
 }
 
-/// E39: where a tool has its own `session_id`, that one is never ours, whatever it says.
+/// E39: if a tool has its own `session_id`, that argument always belongs to the tool.
 #[tokio::test]
-async fn a_tool_with_its_own_argument_keeps_it() {
+async fn tool_keeps_its_own_session_id_argument() {
     let own = json!({ "type": "object", "properties": { "session_id": { "type": "string" } } });
     let tools = json!([{ "name": "count", "inputSchema": own }]);
     let world = World::of(Identify::default(), Handles::Auto, &tools).await;
@@ -300,13 +301,13 @@ async fn a_tool_with_its_own_argument_keeps_it() {
     let Answer::Session { text: Some(text), .. } = world.ask(&request).await else { panic!() };
     assert!(text.contains("key:theirs") && !text.contains("ours"), "{text}");
     request.params["arguments"] = json!({ "session_id": "key:theirs" });
-    let told = world.ask(&request).await.refusal();
-    assert!(told.contains("`\"stayput_session_id\": \"sp_"), "{told}");
+    let refusal = world.ask(&request).await.refusal();
+    assert!(refusal.contains("`\"stayput_session_id\": \"sp_"), "{refusal}");
 }
 
-/// R044, R045, R047: a cookie names the session of a client without a connection, where that is on.
+/// R044, R045, R047: a cookie names the session of a client without a connection, if cookies are enabled.
 #[tokio::test]
-async fn a_cookie_names_a_session_that_no_model_sees() {
+async fn cookie_names_the_session_of_a_client_without_connection() {
     let mut identify = Identify::default();
     identify.carriers.cookie = true;
     let world = World::with(identify, Handles::Auto).await;
@@ -325,9 +326,9 @@ async fn a_cookie_names_a_session_that_no_model_sees() {
     assert_eq!(again.to_str().unwrap(), line, "set again as it is");
     drop(session);
     let mut foreign = Request { owner: eve(), ..request.clone() };
-    let told = world.ask(&foreign).await.refusal();
+    let text = world.ask(&foreign).await.refusal();
     header(&mut foreign, "cookie", "mcp_session_id=sp_nobody");
-    assert_eq!(world.ask(&foreign).await.refusal(), told, "unknown and foreign are the same");
+    assert_eq!(world.ask(&foreign).await.refusal(), text, "unknown and foreign are the same");
     let gone = cookie::given(&world.app, &foreign.headers, None).await.unwrap();
     assert!(gone.to_str().unwrap().starts_with("mcp_session_id=;"), "{gone:?}");
     world.pass(31).await;

@@ -1,4 +1,4 @@
-//! Which session a request of a client without a connection means, carrier by carrier.
+//! Tests of identification for requests of a client without a connection, by name source.
 
 mod carriers;
 mod policies;
@@ -31,17 +31,17 @@ use crate::{
     state::{aggregate::Aggregate, health::Health, identify_rules::IdentifyRules},
 };
 
-/// A gateway in memory, with one server that is known and never started.
+/// Gateway in memory, with one server whose profile is known and which is never started.
 pub(crate) struct World {
     pub(crate) app: Arc<AppState>,
     pub(crate) clock: Arc<ManualClock>,
     pub(crate) server: Server,
-    /// What it was asked is known.
+    /// Store that records its queries.
     pub(crate) store: Arc<Faulty>,
     _folder: tempfile::TempDir,
 }
 
-/// What a request brings along.
+/// Parts of a request.
 #[derive(Clone, Debug)]
 pub(crate) struct Request {
     pub(crate) owner: Owner,
@@ -53,7 +53,7 @@ pub(crate) struct Request {
 }
 
 impl Request {
-    /// A call of a tool that names no session.
+    /// Creates a tool call that names no session.
     pub(crate) fn call(owner: &Owner) -> Self {
         Self {
             owner: owner.clone(),
@@ -71,7 +71,7 @@ impl Request {
     }
 }
 
-/// What became of it.
+/// Result of a request.
 #[derive(Debug)]
 pub(crate) enum Answer {
     Session {
@@ -99,7 +99,7 @@ impl Answer {
         }
     }
 
-    /// The words of a tool error.
+    /// Text of a tool error.
     pub(crate) fn refusal(&self) -> String {
         let Self::Refused(value) = self else { panic!("{self:?}") };
         assert_eq!(value["result"]["isError"], true, "{value}");
@@ -116,7 +116,7 @@ pub(crate) fn eve() -> Owner {
     Owner::verified("https://id.example.com", "eve").unwrap()
 }
 
-/// The tools of a server, in the form of a profile.
+/// Creates a profile with these tools.
 pub(crate) fn profile(tools: &Value) -> Profile {
     let text = json!({
         "way": "legacy", "version": "2025-11-25", "greeting": { "capabilities": { "tools": {} } },
@@ -216,15 +216,15 @@ impl World {
         }
     }
 
-    /// A handle of a new session of `owner`.
+    /// Creates a session of `owner` and returns its id and a handle.
     pub(crate) async fn handle(&self, owner: &Owner) -> (SessionId, String) {
-        let wish = stayput_core::OpenOptions::new(owner.clone());
-        let opened = self.app.sessions.open(&wish).await.unwrap();
+        let options = stayput_core::OpenOptions::new(owner.clone());
+        let opened = self.app.sessions.open(&options).await.unwrap();
         let handle = self.app.sessions.issue_handle(&opened.session).await.unwrap();
         (opened.session.id(), handle.expose().to_owned())
     }
 
-    /// Time goes by, and what is over ends.
+    /// Advances the clock and ends the expired sessions.
     pub(crate) async fn pass(&self, minutes: u64) {
         self.clock.advance(Duration::from_secs(minutes * 60));
         let _ = self.app.sessions.sweep().await;

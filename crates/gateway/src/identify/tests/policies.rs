@@ -1,4 +1,4 @@
-//! What becomes of requests that name no session.
+//! Tests of the policies for requests that name no session.
 
 use super::*;
 use crate::config::Unidentified;
@@ -11,9 +11,9 @@ fn reading() -> Request {
     Request { method: "resources/read", params: json!({ "uri": "x:y" }), ..Request::call(&ann()) }
 }
 
-/// R156, E29: nothing runs, nothing starts, and the answer says how to go on.
+/// R156, E29: nothing runs, nothing starts, and the answer tells how to continue.
 #[tokio::test]
-async fn an_offer_carries_a_handle_that_works() {
+async fn offer_carries_a_working_handle() {
     let world = world(Unidentified::Offer).await;
     let Answer::Refused(offer) = world.ask(&Request::call(&ann())).await else { panic!() };
     assert_eq!((&offer["id"], &offer["result"]["isError"]), (&json!(7), &json!(true)));
@@ -31,9 +31,9 @@ async fn an_offer_carries_a_handle_that_works() {
     assert!(world.ask(&foreign).await.refusal().contains("no such session"));
 }
 
-/// E40: whoever forgets every handle costs little.
+/// E40: a client that forgets every handle costs little.
 #[tokio::test]
-async fn offers_that_nobody_takes_up_are_few_and_short() {
+async fn unused_offers_are_few_and_expire_soon() {
     let world = world(Unidentified::Offer).await;
     for _ in 0..30 {
         world.ask(&Request::call(&ann())).await.refusal();
@@ -45,7 +45,7 @@ async fn offers_that_nobody_takes_up_are_few_and_short() {
 }
 
 #[tokio::test]
-async fn mint_runs_the_call_and_gives_the_handle() {
+async fn mint_runs_the_call_and_returns_a_handle() {
     let world = world(Unidentified::Mint).await;
     let answer = world.ask(&Request::call(&ann())).await;
     let Answer::Session { id, given: Some(given), fleeting: false, .. } = answer else {
@@ -58,7 +58,7 @@ async fn mint_runs_the_call_and_gives_the_handle() {
 }
 
 #[tokio::test]
-async fn owner_is_one_session_for_each_owner() {
+async fn owner_policy_uses_one_session_per_owner() {
     let world = world(Unidentified::Owner).await;
     let id = world.ask(&Request::call(&ann())).await.id();
     assert_eq!(world.ask(&Request::call(&ann())).await.id(), id);
@@ -70,21 +70,21 @@ async fn owner_is_one_session_for_each_owner() {
 }
 
 #[tokio::test]
-async fn refuse_runs_nothing_and_makes_nothing() {
+async fn refuse_policy_runs_nothing_and_creates_no_session() {
     let world = world(Unidentified::Refuse).await;
-    let told = world.ask(&Request::call(&ann())).await.refusal();
+    let text = world.ask(&Request::call(&ann())).await.refusal();
     assert!(
-        told.contains("nothing says which session") && told.contains("session_start"),
-        "{told}"
+        text.contains("nothing says which session") && text.contains("session_start"),
+        "{text}"
     );
     let Answer::Refused(error) = world.ask(&reading()).await else { panic!() };
     assert_eq!(error["error"]["code"], -32602);
     assert!(world.app.sessions.held_sessions().is_empty());
 }
 
-/// What has no argument for a handle runs on a session of its own, which ends with the call.
+/// A method without an argument for a handle runs in its own session, which ends with the call.
 #[tokio::test]
-async fn what_cannot_carry_a_handle_runs_on_a_fleeting_session() {
+async fn method_without_a_handle_runs_in_an_ephemeral_session() {
     for policy in [Unidentified::Offer, Unidentified::Mint] {
         let world = world(policy).await;
         for method in ["resources/read", "prompts/get", "completion/complete", "resources/list"] {

@@ -1,4 +1,4 @@
-//! Our own tools, for a client without a connection.
+//! Tests of the session tools, for a client without a connection.
 
 use super::*;
 use crate::{config::SessionTools, session_tools};
@@ -38,9 +38,9 @@ fn all() -> Identify {
     Identify { session_tools: SessionTools::All, ..Identify::default() }
 }
 
-/// R148, R151, R156: started, used, looked at, ended; after that it leads nowhere.
+/// R148, R151, R156: a session is started, used, inspected and ended; after that its handle is refused.
 #[tokio::test]
-async fn a_session_is_started_used_and_ended() {
+async fn ended_session_is_refused_with_a_hint() {
     let world = World::new().await;
     let started = ok(&world, "session_start", json!({})).await;
     let other = ok(&world, "session_start", json!({})).await;
@@ -57,29 +57,29 @@ async fn a_session_is_started_used_and_ended() {
     assert_eq!((&again["session_id"], &again["session"]), (handle, &started["session"]));
     let ended = ok(&world, "session_end", json!({ "session_id": handle })).await;
     assert_eq!(ended["ended"], true);
-    let told = world.ask(&call).await.refusal();
-    assert!(told.contains("was ended") && told.contains("session_start"), "{told}");
+    let text = world.ask(&call).await.refusal();
+    assert!(text.contains("was ended") && text.contains("session_start"), "{text}");
     assert!(refused(&world, &ann(), "session_info", json!({})).await.contains("session_start"));
 }
 
-/// R149: an unknown id is told, and nothing is made for it.
+/// R149: an unknown id is reported, and no session is created for it.
 #[tokio::test]
-async fn an_unknown_session_is_not_made_by_starting_it() {
+async fn unknown_session_is_not_created_by_session_start() {
     let world = World::new().await;
-    let nobodys = Handle::generate();
-    let arguments = json!({ "session_id": nobodys.expose() });
-    let told = refused(&world, &ann(), "session_start", arguments).await;
-    assert!(told.contains("no such session"), "{told}");
+    let never_issued = Handle::generate();
+    let arguments = json!({ "session_id": never_issued.expose() });
+    let unknown = refused(&world, &ann(), "session_start", arguments).await;
+    assert!(unknown.contains("no such session"), "{unknown}");
     let (_, handle) = world.handle(&eve()).await;
     for tool in ["session_start", "session_info", "session_end"] {
         let foreign = refused(&world, &ann(), tool, json!({ "session_id": handle })).await;
-        assert_eq!(foreign, told);
+        assert_eq!(foreign, unknown);
     }
 }
 
-/// Compaction: a handle that was lost comes back by the session's name, and only to its owner.
+/// Compaction: a client that lost its handle gets a new one by the session's name. Only the owner can do that.
 #[tokio::test]
-async fn a_lost_handle_comes_back_by_name() {
+async fn lost_handle_is_reissued_by_name() {
     let world = World::new().await;
     let first = ok(&world, "session_start", json!({ "name": "task 7" })).await;
     let again = ok(&world, "session_start", json!({ "name": "task 7" })).await;
@@ -92,7 +92,7 @@ async fn a_lost_handle_comes_back_by_name() {
     }
     let hers = called(&world, &eve(), "session_start", json!({ "name": "task 7" })).await.unwrap();
     assert_ne!(hers["structuredContent"]["session"], first["session"]);
-    // By the other carriers it is the same name; under an agent or in a project it is another.
+    // Other name sources reach the same session by this name; another agent or project has its own.
     let mut named = Request::call(&ann());
     named.path = Some("task 7".to_owned());
     assert_eq!(world.ask(&named).await.id().to_string(), first["session"]);
@@ -113,26 +113,26 @@ async fn a_lost_handle_comes_back_by_name() {
     assert!(!seen.contains(&shifted["session"]));
 }
 
-/// Invariant 3: a name whose session expired says so, once.
+/// Invariant 3: a name whose session expired reports the loss once.
 #[tokio::test]
-async fn a_name_whose_session_expired_tells_the_loss() {
+async fn name_of_an_expired_session_reports_the_loss() {
     let world = World::new().await;
     ok(&world, "session_start", json!({ "name": "a" })).await;
     world.pass(31).await;
     let result = called(&world, &ann(), "session_start", json!({ "name": "a" })).await.unwrap();
     assert_eq!(result["structuredContent"]["state"], "lost", "{result}");
     assert!(result["content"][0]["text"].as_str().unwrap().contains("was lost"), "{result}");
-    let told = async {
+    let acknowledged = async {
         while ok(&world, "session_start", json!({ "name": "a" })).await["state"] != "kept" {
             tokio::task::yield_now().await;
         }
     };
-    tokio::time::timeout(Duration::from_secs(30), told).await.unwrap();
+    tokio::time::timeout(Duration::from_secs(30), acknowledged).await.unwrap();
 }
 
-/// R157: a conversation that its host names has a session already.
+/// R157: a conversation with a hint of its host already has a session.
 #[tokio::test]
-async fn a_conversation_with_a_hint_starts_its_own_session() {
+async fn session_start_returns_the_session_of_the_hint() {
     let world = World::new().await;
     let mut request = Request::call(&ann());
     request.params["_meta"]["threadId"] = "t".into();
@@ -145,7 +145,7 @@ async fn a_conversation_with_a_hint_starts_its_own_session() {
     assert_eq!(answer["result"]["structuredContent"]["session"], id.to_string());
 }
 
-/// R153: ids, names and ages; a handle only for whom it is certain who they are.
+/// R153: ids, names and ages are listed; a handle is issued only to an authenticated owner.
 #[tokio::test]
 async fn sessions_are_listed_for_their_owner() {
     let world = World::with(all(), Handles::Auto).await;
@@ -167,13 +167,13 @@ async fn sessions_are_listed_for_their_owner() {
     let asking = json!({ "session": mine["session"] });
     let foreign = refused(&world, &eve(), "session_list", asking.clone()).await;
     assert!(foreign.contains("no such session"), "{foreign}");
-    let anybody = refused(&world, &Owner::anonymous(), "session_list", asking).await;
-    assert!(anybody.contains("authenticated"), "{anybody}");
+    let anonymous = refused(&world, &Owner::anonymous(), "session_list", asking).await;
+    assert!(anonymous.contains("authenticated"), "{anonymous}");
 }
 
-/// R150, R155: what a model sees: an argument in each tool, ours beside them once, and how long it lives.
+/// R150, R155: a model sees the argument in each tool, the session tools once beside them, and the lifetime.
 #[tokio::test]
-async fn tools_are_shown_with_ours_beside_them() {
+async fn tool_list_includes_the_session_tools_once() {
     let world = World::new().await;
     let page = r#"{"tools":[{"name":"count","inputSchema":{"type":"object"}}],"n":1.10}"#;
     let shown = async |world: &World, cursor: Value| {
@@ -202,16 +202,16 @@ async fn tools_are_shown_with_ours_beside_them() {
     assert!(called(&off, &ann(), "session_start", json!({})).await.is_none());
 }
 
-/// A server with a tool of that name keeps it; ours have a prefix, all of them.
+/// A server keeps its tool with a clashing name; all session tools get a prefix.
 #[tokio::test]
-async fn tools_that_are_called_like_ours_are_not_hidden() {
+async fn clashing_server_tools_stay_visible() {
     let tools = json!([{ "name": "session_info", "inputSchema": { "type": "object" } }]);
     let world = World::of(Identify::default(), Handles::Auto, &tools).await;
     assert!(called(&world, &ann(), "session_info", json!({})).await.is_none(), "the server's");
     assert!(called(&world, &ann(), "session_start", json!({})).await.is_none());
     ok(&world, "stayput_session_start", json!({})).await;
-    let told = refused(&world, &ann(), "stayput_session_info", json!({})).await;
-    assert!(told.contains("`stayput_session_start`"), "{told}");
+    let text = refused(&world, &ann(), "stayput_session_info", json!({})).await;
+    assert!(text.contains("`stayput_session_start`"), "{text}");
     let other = World::new().await;
     assert!(called(&other, &ann(), "stayput_session_start", json!({})).await.is_none());
     assert!(called(&other, &ann(), "session_switch", json!({})).await.is_none());

@@ -1,4 +1,4 @@
-//! An answer on its way to the client.
+//! Writes an HTTP response to the client.
 
 use std::{
     cell::RefCell,
@@ -20,28 +20,28 @@ use crate::{
     reply::{AfterWrite, Reply},
 };
 
-/// A body up to this size goes out in one piece with its head.
+/// Largest body, in bytes, that is written together with its head in one call.
 const SMALL: usize = 16 << 10;
 
-/// How much of a stream is written at once.
+/// Number of bytes of a stream that are buffered for one write.
 const PIECE: usize = 64 << 10;
 
-/// How long a client may take nothing of what it is sent.
+/// Time after which a client that reads nothing is disconnected.
 const STALLED: Duration = Duration::from_secs(120);
 
 thread_local! {
-    /// What is written is put together here. One buffer for all connections of a thread.
+    /// Write buffer, shared by all connections of a thread.
     static SCRATCH: RefCell<Vec<u8>> = RefCell::new(Vec::with_capacity(SMALL + 1024));
 }
 
-/// How an answer is to be written.
+/// Options for writing one response.
 #[derive(Clone, Copy)]
 pub(super) struct Manner {
     /// Whether the connection is used again.
     pub(super) keep: bool,
-    /// Whether the client speaks HTTP/1.1.
+    /// Whether the client uses HTTP/1.1.
     pub(super) modern: bool,
-    /// Whether only the head was asked for.
+    /// Whether this answers a HEAD request.
     pub(super) head_only: bool,
 }
 
@@ -50,18 +50,18 @@ impl Manner {
         Self { keep, modern: head.modern, head_only: head.method == Method::HEAD }
     }
 
-    /// For whoever could not be understood.
+    /// Last response on a connection whose request could not be parsed.
     pub(super) const LAST: Self = Self { keep: false, modern: true, head_only: false };
 }
 
-/// Writes an answer to its end. Says whether another request may follow.
+/// Writes a response to its end. Returns whether another request may follow.
 pub(super) async fn write(
     line: &mut Conn<impl Socket>,
     response: Response<Reply>,
     manner: Manner,
 ) -> io::Result<bool> {
     let (parts, body) = response.into_parts();
-    // Where the end of a stream is the end of the connection, nothing can follow.
+    // In HTTP/1.0 the end of a stream is the end of the connection, so nothing can follow.
     let endless = !manner.modern && !matches!(body, Reply::Whole(..));
     let manner = Manner { keep: manner.keep && !endless && !closes(&parts.headers), ..manner };
     match body {
@@ -82,8 +82,8 @@ async fn whole(
     (body, then): (Bytes, Option<AfterWrite>),
     manner: Manner,
 ) -> io::Result<()> {
-    // Before: the next request of the client may come by another connection, as soon as it has read this. But
-    // whoever is gone is told nothing, and hears of it the next time.
+    // Called before the write, because the client may send its next request on another connection as soon as it has
+    // read this response. A client that has disconnected gets nothing here; it is notified on its next call.
     if let Some(then) = then {
         if poll_fn(|cx| Poll::Ready(line.poll_hang_up(cx).is_ready())).await {
             return Err(io::ErrorKind::ConnectionAborted.into());
@@ -98,14 +98,14 @@ async fn whole(
     Ok(())
 }
 
-/// What is left to be written of an answer.
+/// Unwritten rest of a response.
 struct Rest {
     head: Bytes,
     body: Bytes,
 }
 
 impl Rest {
-    /// Writes what the connection takes at once, which mostly is all.
+    /// Writes as much as the connection takes at once, which is usually everything.
     async fn begin(
         line: &mut Conn<impl Socket>,
         parts: &Parts,
@@ -163,7 +163,7 @@ impl Rest {
     }
 }
 
-/// Writes what is said on a stream, as it is said, until it ends or the client hangs up.
+/// Writes a stream as its data arrives, until it ends or the client disconnects.
 async fn stream(
     line: &mut Conn<impl Socket>,
     parts: &Parts,
@@ -179,11 +179,11 @@ async fn stream(
     poll_fn(|cx| saying.poll(line, cx)).await
 }
 
-/// A stream and what is written of it at the moment.
+/// Stream with its write buffer.
 struct Saying {
     body: Reply,
     out: Vec<u8>,
-    /// How much of that is written.
+    /// Number of bytes of `out` that are written.
     at: usize,
     chunked: bool,
     ended: bool,
@@ -212,7 +212,7 @@ impl Saying {
             }
             match line.poll_write([&self.out[self.at..], &[]], cx) {
                 Poll::Ready(written) => self.at += written?,
-                // What it did not read in time is not kept for it.
+                // A client without access gets no time to read the rest.
                 Poll::Pending if self.lost => {
                     return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
                 }
@@ -223,14 +223,13 @@ impl Saying {
             }
             line.give(STALLED);
             if self.at == self.out.len() {
-                // A silent stream has no buffer.
+                // An idle stream keeps no buffer.
                 (self.out, self.at) = (Vec::new(), 0);
             }
         }
     }
 
-    /// Nothing more is taken in. What is behind the stream is let go of at once: a client that reads slowly does
-    /// not keep a call.
+    /// Stops reading the body and drops it at once, so that a slow client does not keep a call alive.
     fn end(&mut self) {
         self.ended = true;
         self.body = Reply::Whole(Bytes::new(), None);
@@ -239,14 +238,14 @@ impl Saying {
         }
     }
 
-    /// Takes in what is said, up to a measure.
+    /// Reads frames of the body into the buffer, up to `PIECE` bytes.
     fn take_in(&mut self, cx: &mut Context<'_>) {
         while !self.ended && self.out.len() - self.at < PIECE {
-            let Poll::Ready(said) = Pin::new(&mut self.body).poll_frame(cx) else { return };
-            let Some(Ok(frame)) = said else { return self.end() };
+            let Poll::Ready(next) = Pin::new(&mut self.body).poll_frame(cx) else { return };
+            let Some(Ok(frame)) = next else { return self.end() };
             let Ok(data) = frame.into_data() else { continue };
             if data.is_empty() {
-                // It would be the end.
+                // An empty chunk would end the body.
                 continue;
             }
             if self.chunked {
@@ -261,7 +260,7 @@ impl Saying {
     }
 }
 
-/// How the end of a body is told.
+/// Framing of a body: the way its end is marked.
 enum End {
     Length(usize),
     Chunks,
@@ -319,20 +318,20 @@ mod tests {
     use super::*;
     use crate::reply;
 
-    /// E11: what follows when something was told does not follow when its client is gone.
+    /// E11: the action after a write does not run when the client is gone.
     #[tokio::test]
-    async fn who_is_gone_is_told_nothing() {
+    async fn disconnected_client_does_not_trigger_the_after_write_action() {
         for stays in [true, false] {
             let (client, socket) = tokio::io::duplex(1 << 10);
             let client = stays.then_some(client);
-            let told = Arc::new(AtomicBool::new(false));
-            let telling = told.clone();
-            let then: AfterWrite = Box::new(move || telling.store(true, Ordering::Relaxed));
+            let ran = Arc::new(AtomicBool::new(false));
+            let flag = ran.clone();
+            let then: AfterWrite = Box::new(move || flag.store(true, Ordering::Relaxed));
             let answer = reply::message_then("{}", Some(then));
-            let mut line = Conn::new(socket, STALLED, SMALL);
+            let mut conn = Conn::new(socket, STALLED, SMALL);
             let manner = Manner { keep: true, modern: true, head_only: false };
-            assert_eq!(write(&mut line, answer, manner).await.is_ok(), stays);
-            assert_eq!(told.load(Ordering::Relaxed), stays);
+            assert_eq!(write(&mut conn, answer, manner).await.is_ok(), stays);
+            assert_eq!(ran.load(Ordering::Relaxed), stays);
             drop(client);
         }
     }

@@ -1,4 +1,4 @@
-//! The body of a request.
+//! Body of a request.
 
 use std::{
     future::poll_fn,
@@ -13,39 +13,39 @@ use tokio::time::Instant;
 use super::head::{Head, Length};
 use crate::listen::http1::conn::{Conn, Socket};
 
-/// How much of a body that nobody wants is read so that the connection can be used again, and for how long.
+/// Largest unread rest of a body that is skipped to reuse the connection, and the longest time for it.
 const UNWANTED: usize = 64 << 10;
 const UNWANTED_PAUSE: Duration = Duration::from_secs(1);
 
-/// The least speed of a body, in bytes per second: one that is slower has twice the longest pause in all.
+/// Minimum transfer rate of a body, in bytes per second. A slower body has twice the longest pause in total.
 pub(in crate::listen) const SLOWEST: usize = 4 << 10;
 
 const GO_ON: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
 
-/// A body on its way.
+/// Body that is being received.
 pub(super) struct Body {
     left: Left,
-    /// The client waits for a word before it sends it.
+    /// The client sent `Expect: 100-continue` and waits for the interim response.
     expects: bool,
 }
 
-/// What is to come of it.
+/// Part of the body that is still to come.
 enum Left {
     Bytes(u64),
     Chunks(Chunks),
     Nothing,
 }
 
-/// Why a body is not there.
+/// Reason why a body could not be read.
 #[derive(Debug, PartialEq, Eq)]
 pub(in crate::listen) enum NoBody {
-    /// It has more bytes than it may.
+    /// The body has more bytes than the limit.
     TooLarge,
-    /// Nothing more of it came for too long, or too little.
+    /// The client paused for too long, or sent below the minimum rate.
     Late,
-    /// It is not in chunks, though it should be.
+    /// The chunked encoding is invalid.
     Broken,
-    /// The client hung up.
+    /// The client disconnected.
     Gone,
 }
 
@@ -59,9 +59,9 @@ impl Body {
         Self { left, expects: head.expects }
     }
 
-    /// All of it, of which nothing may be missing for as long as `pause`, nor come much slower than it must. Of one
-    /// that is too large some more is read and dropped: a client that is still sending would see its connection
-    /// break instead of the answer.
+    /// Reads the whole body. Fails after a pause of `pause`, or when the transfer rate is too low. A body over the
+    /// limit is read and dropped up to twice the limit: otherwise a client that is still sending would see a
+    /// connection reset instead of the answer.
     pub(super) async fn collect(
         &mut self,
         line: &mut Conn<impl Socket>,
@@ -79,7 +79,7 @@ impl Body {
         line.give(pause);
         while let Some(piece) = self.next(line).await? {
             size = size.saturating_add(piece.len());
-            // A drop now and then does not hold the connection for ever.
+            // A client that sends a few bytes now and then must not hold the connection forever.
             let earned = Duration::from_secs((size / SLOWEST) as u64);
             let time = pause.saturating_mul(2).saturating_add(earned);
             let left = time.checked_sub(begun.elapsed()).ok_or(NoBody::Late)?;
@@ -96,7 +96,7 @@ impl Body {
         if size > limit { Err(NoBody::TooLarge) } else { Ok(all.freeze()) }
     }
 
-    /// All of it, if all of it came, as it mostly does.
+    /// Returns the whole body if it is already in the buffer, which is the usual case.
     fn whole(&mut self, line: &mut Conn<impl Socket>) -> Option<Bytes> {
         let length = match self.left {
             Left::Nothing => return Some(Bytes::new()),
@@ -115,12 +115,12 @@ impl Body {
         Some(whole)
     }
 
-    /// Nobody wants it. Says whether what comes behind it can be read.
+    /// Discards the body. Returns whether the next request can be read from the connection.
     pub(super) async fn skip(&mut self, line: &mut Conn<impl Socket>) -> bool {
         if self.whole(line).is_some() {
             return true;
         }
-        // Nobody is told to send what nobody wants.
+        // Do not send `100 Continue` for a body that is discarded.
         let large = matches!(self.left, Left::Bytes(length) if length > UNWANTED as u64);
         if large || (self.expects && line.came.is_empty()) {
             return false;
@@ -149,7 +149,7 @@ impl Body {
         poll_fn(|cx| self.poll_next(line, cx)).await
     }
 
-    /// The next piece, nothing at the end.
+    /// Reads the next part of the body; `None` at its end.
     fn poll_next(
         &mut self,
         line: &mut Conn<impl Socket>,

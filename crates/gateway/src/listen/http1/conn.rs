@@ -1,4 +1,4 @@
-//! The connection of a client: what comes on it, until when, and whether the client is still there.
+//! Connection of a client: read buffer, deadline, and detection of a disconnect.
 
 use std::{
     cell::RefCell,
@@ -18,67 +18,67 @@ use tokio::{
 use super::head::{self, Bad, Head};
 use crate::call::stream_after::watched;
 
-/// How much is taken in of what comes behind a request that is not answered yet.
+/// Number of bytes that are read ahead while a request is not answered yet.
 const AHEAD: usize = 64 << 10;
 
 thread_local! {
-    /// What is read lands here first. One buffer for all connections of a thread: an idle one has none.
+    /// Read buffer, shared by all connections of a thread: an idle connection has none.
     static SCRATCH: RefCell<Vec<u8>> = RefCell::new(vec![0; 64 << 10]);
 }
 
-/// What a client can be connected by.
+/// Stream socket of a client.
 pub(in crate::listen) trait Socket: AsyncRead + AsyncWrite + Unpin {}
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Socket for S {}
 
-/// One connection of a client.
+/// Connection of one client.
 pub(super) struct Conn<S> {
     socket: S,
-    /// What came and was not taken yet.
+    /// Bytes that were received and not consumed yet.
     pub(super) came: BytesMut,
     alarm: Alarm,
-    /// The largest head of a request.
+    /// Largest head of a request, in bytes.
     limit: usize,
-    /// The head of the request before, once that is answered.
+    /// Head of the previous request, after it was answered.
     last: Option<Box<Head>>,
 }
 
-/// What comes instead of a request.
+/// Reason why no further request can be read.
 pub(super) enum Over {
-    /// The client hung up, or sent nothing for too long.
+    /// The client disconnected, or sent nothing for too long.
     Gone,
     Bad(Bad),
 }
 
 impl<S: Socket> Conn<S> {
-    /// The first request has to begin within `first`, and its head may have `limit` bytes.
+    /// Wraps a socket. The first request has to begin within `first`; a head may have `limit` bytes.
     pub(super) fn new(socket: S, first: Duration, limit: usize) -> Self {
         Self { socket, came: BytesMut::new(), alarm: Alarm::new(first), limit, last: None }
     }
 
-    /// The next request may have the head of this one.
+    /// Keeps a head to compare the next request with.
     pub(super) fn keep(&mut self, head: Box<Head>) {
         self.last = Some(head).filter(|head| head.is_small());
     }
 
-    /// The client has so long for what it has to do next.
+    /// Sets the deadline of the client's next action.
     pub(super) fn give(&mut self, time: Duration) {
         self.alarm.set(time);
     }
 
-    /// Ready when the time that was given is over.
+    /// Ready when the deadline has passed.
     pub(super) fn poll_late(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         self.alarm.poll(cx)
     }
 
-    /// The head of the next request. `begun` is how long it may take from its first byte on.
+    /// Reads the head of the next request. `begun` is the time limit from its first byte on.
     pub(super) fn poll_head(
         &mut self,
         begun: Duration,
         cx: &mut Context<'_>,
     ) -> Poll<Result<Box<Head>, Over>> {
         if !self.came.is_empty() {
-            // It came behind the request before.
+            // These bytes were received together with the previous request.
             if let Some(head) = self.take_head()? {
                 return Poll::Ready(Ok(head));
             }
@@ -88,7 +88,7 @@ impl<S: Socket> Conn<S> {
             let Self { socket, came, limit, last, .. } = self;
             let read = poll_read(socket, cx, |new| {
                 if came.is_empty() {
-                    // As it nearly always is: all of it at once, and the body behind it.
+                    // The usual case: the whole head arrives at once, with the body behind it.
                     let read = head::read_next(new, *limit, last)?;
                     let used = read.as_ref().map_or(0, |(_, used)| *used);
                     came.extend_from_slice(&new[used..]);
@@ -126,13 +126,13 @@ impl<S: Socket> Conn<S> {
         }))
     }
 
-    /// Reads once into [`Conn::came`]. Says whether there was anything: else the client hung up.
+    /// Reads once into [`Conn::came`]. Returns `false` if the client disconnected.
     pub(super) fn poll_more(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<bool>> {
         let Self { socket, came, .. } = self;
         poll_read(socket, cx, |new| came.extend_from_slice(new)).map_ok(|some| some.is_some())
     }
 
-    /// Ready when the client hung up. What it sends meanwhile is for later, and not taken in without end.
+    /// Ready when the client disconnects. Bytes that arrive meanwhile are buffered, up to `AHEAD`.
     pub(super) fn poll_hang_up(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         while self.came.len() < AHEAD {
             match std::task::ready!(self.poll_more(cx)) {
@@ -143,9 +143,9 @@ impl<S: Socket> Conn<S> {
         Poll::Pending
     }
 
-    /// Does something for as long as the client is there. `None` if it hung up first. After `patience` it is told
-    /// that it takes long.
-    /// What is done stays where it is: it is large, and would be copied.
+    /// Runs a future while the client stays connected. Returns `None` if the client disconnects first. After
+    /// `patience`, its next poll runs with the deadline passed, so that the answer becomes a stream. The future is
+    /// pinned by the caller, because it is large and would be copied.
     pub(super) async fn beside<T>(
         &mut self,
         patience: Duration,
@@ -169,7 +169,7 @@ impl<S: Socket> Conn<S> {
         .await
     }
 
-    /// Writes some of these bytes, or those behind them. Fails if the client takes none for too long.
+    /// Writes some bytes of the two slices. Fails if the client takes none before the deadline.
     pub(super) fn poll_write(
         &mut self,
         parts: [&[u8]; 2],
@@ -189,8 +189,8 @@ impl<S: Socket> Conn<S> {
         }
     }
 
-    /// Says that nothing more comes, and waits a little until the client has read what came before: else
-    /// that would be thrown away with what was not read of the client.
+    /// Shuts down the write side and waits a little until the client has read the response. If unread bytes of the
+    /// client were left at the close, the system would discard the response.
     pub(super) async fn part(mut self, patience: Duration) {
         self.give(patience);
         let parted = poll_fn(|cx| Pin::new(&mut self.socket).poll_shutdown(cx)).await;
@@ -211,7 +211,7 @@ impl<S: Socket> Conn<S> {
     }
 }
 
-/// Reads once. `None` at the end of what there is.
+/// Reads once. `None` at the end of the input.
 fn poll_read<T>(
     socket: &mut (impl Socket + ?Sized),
     cx: &mut Context<'_>,
@@ -225,13 +225,13 @@ fn poll_read<T>(
     })
 }
 
-/// When something has to have come. A call moves it without setting a timer: that is looked at when it is
-/// due, and set again if the moment was moved.
+/// Deadline of a client's next action. Moving it later does not touch the timer: when the timer fires, it is set
+/// again if the deadline was moved.
 struct Alarm {
     due: Instant,
     set: Instant,
     sleep: Pin<Box<Sleep>>,
-    /// It knows whom to wake.
+    /// Whether the waker is registered.
     known: bool,
 }
 
@@ -255,7 +255,7 @@ impl Alarm {
 
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         loop {
-            // A connection is one task, so who was to be woken before still is.
+            // A connection is one task, so the waker that was registered before is still the right one.
             if self.known && !self.sleep.is_elapsed() {
                 return Poll::Pending;
             }

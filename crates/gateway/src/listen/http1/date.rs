@@ -1,4 +1,4 @@
-//! The date that every answer carries.
+//! `Date` header of every response.
 
 use std::cell::RefCell;
 
@@ -7,11 +7,11 @@ use stayput_core::{Clock as _, SystemClock};
 use crate::observe::time_format;
 
 thread_local! {
-    /// The line as it was written last, and the second that it was written for.
+    /// Header line that was formatted last, and the second that it is valid for.
     static LAST: RefCell<(u64, String)> = RefCell::default();
 }
 
-/// Writes the line with the date of now. It is made once a second.
+/// Writes the `Date` header. The line is formatted once per second.
 pub(super) fn write(out: &mut Vec<u8>) {
     let now = SystemClock.now();
     let second = now.as_millis() / 1_000;

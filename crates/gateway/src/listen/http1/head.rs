@@ -1,4 +1,4 @@
-//! The head of a request.
+//! Head of a request: request line and headers.
 
 use std::{borrow::Cow, mem::MaybeUninit, ops::Range};
 
@@ -7,13 +7,13 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, header::
 
 use crate::identify::header_names;
 
-/// The most headers.
+/// Largest number of headers.
 const MOST: usize = 100;
 
-/// The longest path and query.
+/// Longest path and query, in bytes.
 const TARGET: usize = 16 << 10;
 
-/// The head of a request.
+/// Parsed head of a request.
 #[derive(Debug)]
 pub(in crate::listen) struct Head {
     pub(in crate::listen) method: Method,
@@ -22,24 +22,25 @@ pub(in crate::listen) struct Head {
     pub(super) length: Length,
     /// Whether the client wants to use the connection again.
     pub(super) keep: bool,
-    /// Whether it is of HTTP/1.1.
+    /// Whether the request is HTTP/1.1.
     pub(super) modern: bool,
-    /// Whether the client waits for a word before it sends the body.
+    /// Whether the client waits for `100 Continue` before it sends the body.
     pub(super) expects: bool,
-    /// As it came, and where the digits of its length stand in it; at its end if there are none.
+    /// Raw bytes, and the range of the digits of `Content-Length` in them. The range is empty and at the end if there
+    /// are none.
     said: Bytes,
     digits: Range<usize>,
 }
 
-/// How long the body is.
+/// Length of the body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Length {
     Known(u64),
-    /// It comes in chunks.
+    /// The body uses the chunked transfer coding.
     Chunked,
 }
 
-/// Why there is no request: what is answered, and a sentence.
+/// Refusal of an invalid head: status and message.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Bad(pub(super) StatusCode, pub(super) Cow<'static, str>);
 
@@ -59,11 +60,11 @@ fn bad(what: &'static str) -> Bad {
     Bad(StatusCode::BAD_REQUEST, Cow::Borrowed(what))
 }
 
-/// A larger head is not kept for the next request.
+/// Largest head, in bytes, that is kept for the next request.
 const KEPT: usize = 4 << 10;
 
-/// The same as [`read`] of a client whose `last` head is known: most say the same each time but for the length, and
-/// such a one is not read once more.
+/// Does the same as [`read`], but reuses the `last` head of the connection. Most clients repeat the same head except
+/// for the length, and such a head is not parsed again.
 pub(super) fn read_next(
     bytes: &[u8],
     limit: usize,
@@ -81,12 +82,13 @@ pub(super) fn read_next(
 }
 
 impl Head {
-    /// Whether it is worth to be kept for the next request.
+    /// Whether the head is small enough to be kept for the next request.
     pub(super) fn is_small(&self) -> bool {
         self.said.len() <= KEPT
     }
 
-    /// How long the body is and how many bytes the head has, if `bytes` begin with this one but for its length.
+    /// Returns the length of the body and the size of the head, if `bytes` repeat this head except for
+    /// `Content-Length`.
     fn repeated(&self, bytes: &[u8]) -> Option<(Length, usize)> {
         let Range { start, end } = self.digits;
         let (before, behind) = (self.said.get(..start)?, self.said.get(end..)?);
@@ -102,12 +104,12 @@ impl Head {
     }
 }
 
-/// The head that `bytes` begin with, and how many bytes it has; nothing if it is not whole yet. What could
-/// be read in two ways is refused: whoever stands between the client and us may read it in the other.
+/// Parses the head at the start of `bytes` and returns its size; `None` if it is incomplete. An ambiguous head is
+/// refused, because a proxy in front of the gateway may read it differently (request smuggling).
 fn read(bytes: &[u8], limit: usize) -> Result<Option<(Head, usize)>, Bad> {
-    let mut room = [const { MaybeUninit::uninit() }; MOST];
+    let mut buffer = [const { MaybeUninit::uninit() }; MOST];
     let mut request = httparse::Request::new(&mut []);
-    let size = match request.parse_with_uninit_headers(bytes, &mut room) {
+    let size = match request.parse_with_uninit_headers(bytes, &mut buffer) {
         Ok(httparse::Status::Complete(size)) if size <= limit => size,
         Ok(httparse::Status::Partial) if bytes.len() < limit => return Ok(None),
         Ok(_) if request.path.is_none_or(|it| it.len() > TARGET) => return Err(TOO_LONG),
@@ -123,7 +125,7 @@ fn read(bytes: &[u8], limit: usize) -> Result<Option<(Head, usize)>, Bad> {
     if path.len() > TARGET {
         return Err(TOO_LONG);
     }
-    // One copy for all that outlives what was read.
+    // One copy backs everything that outlives the read buffer.
     let copy = Copy { at: bytes.as_ptr() as usize, bytes: Bytes::copy_from_slice(whole) };
     let method = Method::from_bytes(request.method.unwrap_or_default().as_bytes());
     let method = method.map_err(|_| bad("the method is none"))?;
@@ -143,7 +145,7 @@ fn read(bytes: &[u8], limit: usize) -> Result<Option<(Head, usize)>, Bad> {
     Ok(Some((Head { method, uri, headers, length, keep, modern, expects, said, digits }, size)))
 }
 
-/// Whether a line ends without its carriage return. It looks at all of them whatever it finds: so it is a few wide
+/// Whether a line ends without its carriage return. The loop does not stop early, so that the compiler can use vector
 /// comparisons.
 fn has_half_break(head: &[u8]) -> bool {
     let pairs = head.iter().zip(head.iter().skip(1));
@@ -153,15 +155,15 @@ fn has_half_break(head: &[u8]) -> bool {
     half != 0 || head.first() == Some(&b'\n')
 }
 
-/// What was read, in memory of its own.
+/// Copy of the bytes that were parsed.
 struct Copy {
-    /// Where it was.
+    /// Address of the original bytes.
     at: usize,
     bytes: Bytes,
 }
 
 impl Copy {
-    /// A part of it.
+    /// Returns the copy of a part of the original.
     fn of(&self, part: &[u8]) -> Bytes {
         if part.is_empty() {
             return Bytes::new();
@@ -169,31 +171,31 @@ impl Copy {
         self.bytes.slice(self.place(part))
     }
 
-    /// Where a part of it stands.
+    /// Returns the range of a part of the original.
     fn place(&self, part: &[u8]) -> Range<usize> {
         let at = (part.as_ptr() as usize).saturating_sub(self.at);
         at..at + part.len()
     }
 }
 
-/// What concerns the connection alone: nobody behind it is told of it.
+/// Headers that concern only this connection; they are not passed on.
 const OURS: [&str; 4] = [LENGTH, CODING, CONNECTION, EXPECT];
 const LENGTH: &str = "content-length";
 const CODING: &str = "transfer-encoding";
 const CONNECTION: &str = "connection";
 const EXPECT: &str = "expect";
 
-/// The headers of a request, where they were read.
+/// Headers of a request, borrowed from the read buffer.
 struct Said<'a>(&'a [httparse::Header<'a>]);
 
 impl<'a> Said<'a> {
-    /// All values of one header.
+    /// Returns all values of one header.
     fn all(&self, name: &'static str) -> impl Iterator<Item = &'a [u8]> + use<'a> {
         let named = move |header: &&httparse::Header<'_>| is(header, name);
         self.0.iter().filter(named).map(|header| header.value)
     }
 
-    /// Those that are for whoever answers.
+    /// Returns the headers that are passed on.
     fn rest(&self, copy: &Copy) -> Result<HeaderMap, Bad> {
         let ours = |header: &&httparse::Header<'_>| !OURS.iter().any(|ours| is(header, ours));
         let mut headers = HeaderMap::with_capacity(self.0.len());
@@ -210,7 +212,7 @@ fn is(header: &httparse::Header<'_>, name: &str) -> bool {
     header.name.eq_ignore_ascii_case(name)
 }
 
-/// Those that come with every call take no memory.
+/// Parses a header name. The names that come with every call are not allocated.
 fn name(said: &str) -> Option<HeaderName> {
     let own = [&header_names::SESSION_ID, &header_names::PROTOCOL_VERSION, &header_names::METHOD];
     match own.into_iter().find(|own| own.as_str().eq_ignore_ascii_case(said)) {
@@ -219,7 +221,7 @@ fn name(said: &str) -> Option<HeaderName> {
     }
 }
 
-/// Where the body ends (RFC 9112, section 6.3, and stricter).
+/// Determines the framing of the body (RFC 9112, section 6.3, but stricter).
 fn length(said: &Said<'_>, modern: bool) -> Result<Length, Bad> {
     let mut lengths = said.all(LENGTH);
     let length = lengths.next();
@@ -243,7 +245,7 @@ fn length(said: &Said<'_>, modern: bool) -> Result<Length, Bad> {
     Ok(Length::Chunked)
 }
 
-/// Whether the client lets the connection be used again.
+/// Whether the client allows the connection to be used again.
 fn stays_open(said: &Said<'_>, modern: bool) -> bool {
     let says = |what: &[u8]| {
         let mut all = said.all(CONNECTION).flat_map(|value| value.split(|byte| *byte == b','));
@@ -259,18 +261,18 @@ mod tests {
 
     use super::*;
 
-    /// The largest head here.
+    /// Largest head in these tests.
     const LIMIT: usize = 64 << 10;
 
     fn whole(text: &str) -> Result<Head, Bad> {
-        let said = format!("{text}\r\n\r\n");
-        let (head, size) = read(said.as_bytes(), LIMIT)?.unwrap();
-        assert_eq!(size, said.len());
+        let request = format!("{text}\r\n\r\n");
+        let (head, size) = read(request.as_bytes(), LIMIT)?.unwrap();
+        assert_eq!(size, request.len());
         Ok(head)
     }
 
     #[test]
-    fn a_body_ends_where_the_head_says() {
+    fn head_determines_the_length_of_the_body() {
         for (said, length, keep) in [
             ("GET / HTTP/1.1", Length::Known(0), true),
             ("POST / HTTP/1.1\r\nContent-Length: 5", Length::Known(5), true),
@@ -288,9 +290,9 @@ mod tests {
         }
     }
 
-    /// E40: what somebody in between could read in another way than we do is not read at all.
+    /// E40: a head that a proxy could read differently is refused.
     #[test]
-    fn what_could_be_read_in_two_ways_is_refused() {
+    fn ambiguous_head_is_refused() {
         for said in [
             "POST / HTTP/1.1\r\nContent-Length: 5\r\nTransfer-Encoding: chunked",
             "POST / HTTP/1.1\r\nContent-Length: 5\r\nContent-Length: 5",
@@ -323,9 +325,9 @@ mod tests {
         }
     }
 
-    /// E40: wherever half a line break stands, also at the beginning and at the end.
+    /// E40: a line feed without a carriage return is found at every position, also at the start and at the end.
     #[test]
-    fn half_a_line_break_is_seen_anywhere() {
+    fn bare_line_feed_is_found_at_every_position() {
         let whole = b"POST / HTTP/1.1\r\nHost: localhost\r\nX-Y: 0123456789\r\n\r\n";
         assert!(!has_half_break(whole) && !has_half_break(b""));
         assert!(has_half_break(b"\n") && !has_half_break(b"\r\n") && !has_half_break(b"\r"));
@@ -337,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_much_is_said_to_be() {
+    fn oversized_head_is_refused_with_the_limit() {
         let long = "x".repeat(TARGET);
         assert_eq!(whole(&format!("GET /{long} HTTP/1.1")).unwrap_err(), TOO_LONG);
         let endless = "x".repeat(LIMIT);
@@ -353,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_come_in_several_forms() {
+    fn request_target_is_parsed_in_every_form() {
         for (said, path) in [
             ("/mcp/a?b=c", "/mcp/a"),
             ("http://localhost:1/mcp/a", "/mcp/a"),
@@ -365,9 +367,9 @@ mod tests {
         }
     }
 
-    /// What a client says once more is read as what it says for the first time, whatever came before.
+    /// A repeated head gives the same result as a new one, whatever head came before.
     #[test]
-    fn a_head_that_is_known_is_read_as_any_other() {
+    fn repeated_head_equals_a_parsed_head() {
         let heads = [
             "POST /a HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\nX: y\r\n\r\n",
             "POST /a HTTP/1.1\r\nHost: a\r\nContent-Length: 12345\r\nX: y\r\n\r\n",
@@ -381,7 +383,7 @@ mod tests {
             "GET /a HTTP/1.1\r\nHost: a\r\n\r\n55",
             "GET /a HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n",
             "\r\nGET /a HTTP/1.1\r\nHost: a\r\n\r\n",
-            // These are none, or not whole.
+            // These heads are invalid or incomplete.
             "POST /a HTTP/1.1\r\nHost: a\r\nContent-Length: 99999999999999999999\r\nX: y\r\n\r\n",
             "POST /a HTTP/1.1\r\nHost: a\r\nContent-Length: \r\nX: y\r\n\r\n",
             "POST /a HTTP/1.1\r\nHost: a\r\nContent-Length: 5, 5\r\nX: y\r\n\r\n",
@@ -409,7 +411,7 @@ mod tests {
                 );
             }
         }
-        // The limit holds for what is known, too.
+        // The limit applies to a repeated head, too.
         let mut last = read(heads[0].as_bytes(), LIMIT).unwrap().map(|(head, _)| Box::new(head));
         let refused = read_next(heads[1].as_bytes(), heads[0].len() + 2, &mut last);
         assert_eq!(refused.unwrap_err(), too_large(heads[0].len() + 2));
@@ -419,9 +421,9 @@ mod tests {
                            Expect: 100-continue\r\nContent-Length: 2\r\n\r\n{}";
 
     proptest! {
-        /// However a head is cut on its way, it is the same, and not before it is whole.
+        /// A head that arrives in parts parses to the same result, and only when it is complete.
         #[test]
-        fn a_cut_changes_nothing(cut in 0..REQUEST.len()) {
+        fn split_head_parses_only_when_complete(cut in 0..REQUEST.len()) {
             let size = REQUEST.len() - 2;
             let (head, used) = read(REQUEST.as_bytes(), LIMIT).unwrap().unwrap();
             prop_assert_eq!((used, head.headers.len(), head.expects), (size, 3, true));
@@ -430,7 +432,7 @@ mod tests {
         }
 
         #[test]
-        fn rubbish_is_refused_or_waited_for(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+        fn random_bytes_do_not_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
             let _ = read(&bytes, LIMIT);
         }
     }

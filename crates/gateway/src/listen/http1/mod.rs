@@ -1,16 +1,16 @@
-//! HTTP/1.1 as clients speak it to us, over TCP or the socket in the data folder, and without encryption.
+//! HTTP/1.1 server for clients, over TCP or the Unix socket in the data folder, without encryption.
 //!
-//! A connection is one task, which reads a request, lets it be answered, and writes the answer: what comes in
-//! one piece is read in one piece, and an answer goes out in one. There is no queue, no lock and no timer on
-//! that way, and a connection that is idle has no buffer. Of what came, it keeps the last head: most clients say the
-//! same each time, and that is not read once more.
+//! Each connection is one task. It reads a request, has it answered, and writes the answer. A request that arrives in
+//! one piece is read in one call, and an answer is written in one call. This path has no queue, no lock and no timer,
+//! and an idle connection has no buffer. The connection keeps the last head: most clients repeat it, and a repeated
+//! head is not parsed again.
 //!
-//! | file | what it is about |
+//! | file | content |
 //! |---|---|
-//! | `line.rs` | the connection: what comes on it, until when, and whether the client is still there |
-//! | `head.rs` | the head of a request |
-//! | `body.rs` | its body |
-//! | `answer.rs`, `date.rs` | the answer, and the date that it carries |
+//! | `conn.rs` | connection: read buffer, deadline, detection of a disconnect |
+//! | `head.rs` | head of a request |
+//! | `body.rs` | body of a request |
+//! | `answer.rs`, `date.rs` | response, and its `Date` header |
 
 mod answer;
 mod body;
@@ -44,21 +44,21 @@ use crate::{
     state::AppState,
 };
 
-/// How long a connection is kept for the next request.
+/// Time that an idle connection is kept open for the next request.
 const IDLE: Duration = Duration::from_secs(120);
 
-/// How long a client that was told something has to read it, if it did not read to the end of what it sent.
+/// Time that a client has to read the last response, if its request was not read to the end.
 const PARTING: Duration = Duration::from_secs(2);
 
-/// Serves one connection of TCP until it ends, or until `stop`.
+/// Serves one TCP connection until it ends, or until `stop`.
 pub(super) async fn serve(app: Arc<AppState>, socket: TcpStream, stop: impl Future<Output = ()>) {
     let Ok(from) = socket.peer_addr() else { return };
-    // Small answers wait for nobody.
+    // Send small responses at once.
     let _ = socket.set_nodelay(true);
     speak(app, (socket, Whence::Address(from.ip())), stop).await;
 }
 
-/// Answers whoever is at the other end, until it leaves or until `stop`.
+/// Serves one connection until the client disconnects or until `stop`.
 pub(super) async fn speak(
     app: Arc<AppState>,
     (socket, whence): (impl Socket, Whence),
@@ -88,7 +88,8 @@ pub(super) async fn speak(
         let read = body.skip(&mut line).await;
         let keep = head.keep && read && !poll_fn(|cx| Poll::Ready(stop.is_due(cx))).await;
         let manner = Manner::of(&head, keep);
-        // Nobody comes after one who leaves, and what follows on a stream is far away.
+        // The head is kept only if another request can follow soon: the connection stays open and the response is no
+        // stream.
         if keep && matches!(response.body(), Reply::Whole(..)) {
             line.keep(head);
         } else {
@@ -102,7 +103,7 @@ pub(super) async fn speak(
     }
 }
 
-/// The answer to a request; none if the client hung up.
+/// Answers a request; `None` if the client disconnected.
 async fn take(
     app: &Arc<AppState>,
     whence: Whence,
@@ -125,11 +126,12 @@ async fn take(
     }
 }
 
-/// The moment from which on nobody is served any more.
+/// Shutdown signal, after which no further request is served.
 struct Stop<'a, S> {
     app: &'a AppState,
     stop: Pin<&'a mut S>,
-    /// It knows whom to wake. From then on it is left alone until it is time: all connections share it.
+    /// Whether the waker is registered. After that, the future is not polled again until the gateway stops, because
+    /// all connections share it.
     known: bool,
     due: bool,
 }
@@ -143,7 +145,7 @@ impl<S: Future<Output = ()>> Stop<'_, S> {
         self.due
     }
 
-    /// The head of the next request, if it begins before it is time.
+    /// Reads the head of the next request, if the request begins before the shutdown.
     fn poll_head(
         &mut self,
         line: &mut Conn<impl Socket>,
