@@ -1,4 +1,4 @@
-//! Keeps in a session's record what is needed to come back to its servers.
+//! Stores attachments in a session's record, by which its links are resumed.
 
 use std::{fmt, sync::Arc};
 
@@ -8,7 +8,7 @@ use stayput_upstream::{Attachment, KeepError, Keeper};
 
 use crate::state::AppState;
 
-/// The keeper of one session's link to one server.
+/// Attachment storage of one session's link to one server.
 pub(crate) struct RecordKeeper {
     pub(crate) app: Arc<AppState>,
     pub(crate) session: Arc<Session>,
@@ -19,14 +19,14 @@ pub(crate) struct RecordKeeper {
 impl Keeper for RecordKeeper {
     async fn load(&self) -> Result<Option<Attachment>, KeepError> {
         let record = self.session.record();
-        let Some(kept) = record.attachments.get(&self.server) else { return Ok(None) };
-        // What cannot be read, because the key is another one, is as good as nothing: the server's
-        // session cannot be gone on with, and that is told as a loss.
-        let attachment = Attachment::open(kept, &self.app.seal).ok();
+        let Some(entry) = record.attachments.get(&self.server) else { return Ok(None) };
+        // An attachment that was sealed with an unknown key counts as absent: the server's session cannot be resumed,
+        // and that is reported as a loss.
+        let attachment = Attachment::open(entry, &self.app.seal).ok();
         if let Some(attachment) = &attachment
-            && Attachment::is_outdated(kept, &self.app.seal)
+            && Attachment::is_outdated(entry, &self.app.seal)
         {
-            // If this fails it is tried again with the next link: the older key still opens it.
+            // If this fails, the next link tries again: the older key still opens it.
             let _ = self.save(attachment).await;
         }
         Ok(attachment)

@@ -12,22 +12,22 @@ use crate::{
     observe::call_record::CallStart,
 };
 
-/// What came along with a message.
+/// Parts of a request besides its message.
 #[derive(Clone, Copy)]
 pub(crate) struct RequestParts<'a> {
-    /// Who it is from.
+    /// Authenticated sender.
     pub(crate) principal: &'a Principal,
     pub(crate) headers: &'a HeaderMap,
-    /// The session in the path.
+    /// Session key in the path.
     pub(crate) path_key: Option<&'a str>,
-    /// Whether the client reads streams.
+    /// Whether the client reads event streams.
     pub(crate) streams: bool,
-    /// The connection of a client over standard input and output, which has one in either era.
+    /// Connection of a stdio client, which has one in either era.
     pub(crate) stdio: Option<&'a Arc<Connection>>,
 }
 
 impl<'a> RequestParts<'a> {
-    /// What says which session a message of this connection means, for one server or for all.
+    /// Builds the context that identifies the session of a message. `server` is `None` for the aggregate.
     pub(crate) fn claim(
         self,
         connection: &'a Arc<Connection>,
@@ -40,7 +40,7 @@ impl<'a> RequestParts<'a> {
         RequestContext { owner, claims, server, headers, path_key, message, connection }
     }
 
-    /// A call of a session that is about to be made.
+    /// Builds the call record's start data for a call of a session.
     pub(crate) fn begun(
         self,
         session: &'a Session,

@@ -1,4 +1,5 @@
-//! A request on its way to a server, and what comes back.
+//! Call pipeline for legacy clients: identifies the session, opens its link, sends the request and returns the
+//! answer.
 
 pub(crate) mod attachment_sink;
 pub(crate) mod context;
@@ -28,39 +29,41 @@ use crate::{
     state::AppState,
 };
 
-/// How long a server may take for what a client asked for before there was a link.
+/// Timeout for the log level and subscriptions that a new link takes over from its client.
 const GREETING: Duration = Duration::from_secs(5);
 
-/// Who asks, and for what: everything that is needed to the end of the call.
+/// Call of a legacy client, with everything that is needed until the call ends.
 pub(crate) struct ClientCall {
     visit: SessionLink,
     connection: Arc<Connection>,
-    /// The client's id as it was written.
+    /// Request id, as the client wrote it.
     id: Arc<str>,
     method: Cow<'static, str>,
     account: CallRecord,
-    /// The request, if it is to be sent once more should it be lost before it ran.
+    /// Request text for a second attempt, if the server is configured to restart and the first attempt was lost
+    /// before it ran.
     again: Option<Bytes>,
-    /// The loss that its answer has to tell of.
+    /// Generation of a loss that the answer has to report.
     lost: Option<Generation>,
-    /// A handle that the answer gives out.
+    /// New handle that the answer returns to the client.
     given: Option<Handle>,
-    /// Ends a session that was for this call alone. Behind the visit, which uses it.
+    /// Ends a session that exists for this call only. Declared after `visit`, which uses the session, so that it is
+    /// dropped later.
     _fleeting: Option<EphemeralSession>,
 }
 
-/// What a request has come to.
+/// Outcome of a request.
 pub(crate) enum CallOutcome {
-    /// An answer.
+    /// Complete answer.
     Done(ReplyText),
-    /// A stream on which it will come.
+    /// Event stream that will carry the answer.
     Stream(Arc<EventStream>),
-    /// The client took it back: there is no answer.
+    /// The client cancelled the request, so there is no answer.
     Cancelled,
 }
 
 impl ClientCall {
-    /// Sends a request of a connection to a server, on the session that it means.
+    /// Sends a request of a connection to a server, on the session that the request identifies.
     pub(crate) async fn run(
         app: &Arc<AppState>,
         connection: &Arc<Connection>,
@@ -70,8 +73,8 @@ impl ClientCall {
     ) -> CallOutcome {
         let id: Arc<str> = message.id().map(|id| id.as_str()).unwrap_or_default().into();
         let method = known(message.method().unwrap_or_default());
-        let asked = RequestRef { id: &id, method: &method };
-        // From here on the id is taken, and the request can be taken back.
+        let request = RequestRef { id: &id, method: &method };
+        // Reserves the id. From here on the client can cancel the request.
         let Some(in_flight) = connection.begin(&id) else {
             app.metrics.refused("duplicate_id");
             let sentence = "a request with this id is in flight; each needs an id of its own";
@@ -95,13 +98,13 @@ impl ClientCall {
         let account = CallRecord::begin(app.watch.as_ref(), along.begun(&session, server, message));
         let visit = visit(app, server, session);
         let failed = |sentence: &str| {
-            CallOutcome::Done(ReplyText::new(reply::failure(asked, Era::Legacy, sentence)))
+            CallOutcome::Done(ReplyText::new(reply::failure(request, Era::Legacy, sentence)))
         };
         if let Some(sentence) = visit.busy() {
             account.came_to(CallEnd::Denied);
             return failed(&sentence);
         }
-        let link = match reach(&visit, connection, asked).await {
+        let link = match reach(&visit, connection, request).await {
             Ok(link) => link,
             Err(sentence) => {
                 app.metrics.refused("no_link");
@@ -110,25 +113,25 @@ impl ClientCall {
             }
         };
         let mut lost = None;
-        if let Some(told) = visit.pending_loss(&link, asked) {
+        if let Some(report) = visit.pending_loss(&link, request) {
             if !visit.restarts() {
                 account.came_to(CallEnd::Lost);
-                return CallOutcome::Done(told);
+                return CallOutcome::Done(report);
             }
             lost = visit.session.unacknowledged_loss_on(server.name());
         }
         if in_flight.is_cancelled() {
             return CallOutcome::Cancelled;
         }
-        let sent = text.as_ref().map_or(message.text(), RequestEdit::text);
+        let outgoing = text.as_ref().map_or(message.text(), RequestEdit::text);
         let again = (visit.restarts() && loss::depends_on_state(&method))
-            .then(|| Bytes::copy_from_slice(sent.as_bytes()));
+            .then(|| Bytes::copy_from_slice(outgoing.as_bytes()));
         let (connection, _fleeting) = (connection.clone(), fleeting);
-        let errand = Self { visit, connection, id, method, account, again, lost, given, _fleeting };
+        let call = Self { visit, connection, id, method, account, again, lost, given, _fleeting };
         match text.as_ref().map(|rest| rest.message(message)) {
-            None => errand.send(link, message, in_flight, along.streams).await,
-            Some(Ok(rest)) => errand.send(link, &rest, in_flight, along.streams).await,
-            // It was a message before something was taken out of it, so it still is.
+            None => call.send(link, message, in_flight, along.streams).await,
+            Some(Ok(rest)) => call.send(link, &rest, in_flight, along.streams).await,
+            // The text parsed before the session name was removed, so this does not happen.
             Some(Err(error)) => CallOutcome::Done(ReplyText::new(error.answer())),
         }
     }
@@ -149,7 +152,7 @@ impl ClientCall {
         let traced = self.account.traced(message);
         let traced = traced.as_deref().and_then(|text| Message::parse(text.as_bytes()).ok());
         let message = traced.as_ref().unwrap_or(message);
-        // Before the server can tell of it.
+        // Registers the subscription before the server can send a notification for it.
         self.connection.note_subscription(link.slot(), message);
         let (link, call) = match link.send(message, options).await {
             Ok(call) => (link, call),
@@ -172,7 +175,8 @@ impl ClientCall {
         .await
     }
 
-    /// Sends the request once more after a loss, if it surely did not run and its server is configured so.
+    /// Sends the request a second time after a loss, if it certainly did not run and its server is configured to
+    /// restart.
     async fn once_more(&mut self, error: &CallError, in_flight: &InFlight) -> Option<(Held, Call)> {
         let loss = error.loss()?;
         if error.delivery().may_have_run() || loss.reason() == LossReason::Released {
@@ -188,13 +192,13 @@ impl ClientCall {
         Some((link, call))
     }
 
-    /// The answer, with the handle that it gives out.
+    /// Returns the answer, with the new handle added if there is one.
     fn giving(&self, answer: Bytes) -> ReplyText {
-        let given = self.given.as_ref().and_then(|handle| {
+        let edited = self.given.as_ref().and_then(|handle| {
             let answer = str::from_utf8(&answer).ok()?;
             identify::give(answer, handle)
         });
-        ReplyText::new(given.map_or(answer, Bytes::from))
+        ReplyText::new(edited.map_or(answer, Bytes::from))
     }
 
     fn ended(
@@ -214,7 +218,7 @@ impl ClientCall {
     }
 }
 
-/// A method, without a copy of what nearly every request is.
+/// Returns the method name. `tools/call`, by far the most frequent one, is not copied.
 fn known(method: &str) -> Cow<'static, str> {
     match method {
         "tools/call" => Cow::Borrowed("tools/call"),
@@ -226,18 +230,19 @@ fn visit(app: &Arc<AppState>, server: &Server, session: ActiveSession) -> Sessio
     SessionLink { app: app.clone(), server: server.clone(), session, era: Era::Legacy }
 }
 
-/// The link of a connection to a server, opened if need be, for something that is no call of the client.
+/// Returns the link of a connection to a server for a request of the gateway itself. Opens the link if there is none.
 pub(crate) async fn link_of(
     app: &Arc<AppState>,
     connection: &Arc<Connection>,
     server: &Server,
 ) -> Option<Held> {
     let session = app.session(&connection.owner, connection.default_session()).await.ok()?;
-    let asked = RequestRef { id: "null", method: "" };
-    reach(&visit(app, server, session), connection, asked).await.ok()
+    let request = RequestRef { id: "null", method: "" };
+    reach(&visit(app, server, session), connection, request).await.ok()
 }
 
-/// The link, found or opened. Whoever meets it for the first time is introduced.
+/// Finds or opens the link. A connection that uses the link for the first time applies its preferences and starts to
+/// listen there.
 async fn reach(
     visit: &SessionLink,
     connection: &Arc<Connection>,
@@ -245,15 +250,15 @@ async fn reach(
 ) -> Result<Held, String> {
     let (link, opened) = match visit.found() {
         Some(link) => (link, false),
-        // In a box, as all that is rare: every call would have to be as large.
+        // Boxed, like every rare path: otherwise the future of every call would have its size.
         None => (Box::pin(visit.open(&connection.hello)).await?, true),
     };
-    let deaf = connection.is_deaf_to(link.key());
-    if !(connection.meets(link.slot(), link.generation()) || opened || deaf) {
+    let not_listening = connection.is_deaf_to(link.key());
+    if !(connection.meets(link.slot(), link.generation()) || opened || not_listening) {
         visit.depend(&link, asked).await?;
         return Ok(link);
     }
-    // In a box, too.
+    // Boxed for the same reason.
     let link = match connection.has_wishes() {
         true => {
             let app = visit.app.clone();
@@ -268,23 +273,24 @@ async fn reach(
     Ok(link)
 }
 
-/// Introduces a client to a link, whether the client waits for that or not: it is done once.
+/// Applies the preferences of a client to a link in its own task, so that this completes exactly once even if the
+/// client disconnects.
 async fn introduced(
     app: Arc<AppState>,
     connection: Arc<Connection>,
     link: Held,
     opened: bool,
 ) -> Result<Held, String> {
-    let introducing = tokio::runtime::Handle::current().spawn(async move {
+    let task = tokio::runtime::Handle::current().spawn(async move {
         introduce(&connection, &link, opened).await;
         crate::messages::listen_stream::start(&app, &connection, &link).await;
         link
     });
-    introducing.await.map_err(|_| "the gateway is stopping; try again in a moment".to_owned())
+    task.await.map_err(|_| "the gateway is stopping; try again in a moment".to_owned())
 }
 
-/// What a client asked for before it met this link holds here, too. How much is logged is for whoever opened it
-/// to say.
+/// Applies to a new link the log level and subscriptions that the client requested before. Only the connection that
+/// opened the link sets the log level.
 async fn introduce(connection: &Arc<Connection>, link: &Held, opened: bool) {
     let ClientPreferences { log_level, subscriptions } = connection.wishes();
     let level = log_level
@@ -294,17 +300,17 @@ async fn introduce(connection: &Arc<Connection>, link: &Held, opened: bool) {
         connection.subscribe(link.slot(), uri.clone());
     }
     let subscriptions = subscriptions.into_values().map(|it| ("resources/subscribe", it));
-    let asking = async {
+    let requests = async {
         for (method, params) in level.into_iter().chain(subscriptions) {
             if let Ok(call) = link.call(method, Some(&params), CallOptions::default()).await {
                 let _ = call.answer().await;
             }
         }
     };
-    let _ = tokio::time::timeout(GREETING, asking).await;
+    let _ = tokio::time::timeout(GREETING, requests).await;
 }
 
-/// Tells a server which log messages the client wants.
+/// Sends the log level of the client to a server.
 pub(crate) async fn tell_level(connection: &Connection, link: &Held) {
     let options = CallOptions { limit: Some(GREETING), ..CallOptions::default() };
     if let Some(level) = connection.wishes().log_level
@@ -315,8 +321,8 @@ pub(crate) async fn tell_level(connection: &Connection, link: &Held) {
     }
 }
 
-/// A call that is waited for. Dropped before its end, because the client went away, it goes on in the
-/// background: to go away is not to cancel.
+/// Future that waits for a call. If it is dropped before the call ends, because the client disconnected, the call
+/// continues in the background: a disconnect is not a cancellation.
 struct CallFuture {
     errand: Option<ClientCall>,
     call: Option<Call>,
@@ -326,20 +332,21 @@ struct CallFuture {
 
 impl CallFuture {
     async fn wait(mut self, streams: bool) -> CallOutcome {
-        let patience = self.errand.as_ref().map(|errand| errand.visit.app.rules.patience);
-        let mut patience = StreamDeadline::new(patience.unwrap_or_default());
+        let stream_after = self.errand.as_ref().map(|errand| errand.visit.app.rules.patience);
+        let mut deadline = StreamDeadline::new(stream_after.unwrap_or_default());
         loop {
             let Some(call) = &mut self.call else { return CallOutcome::Cancelled };
             let first = tokio::select! {
                 biased;
                 incoming = call.next() => incoming,
-                () = &mut patience, if streams => return self.detach(None, true),
+                () = &mut deadline, if streams => return self.detach(None, true),
             };
             let end = match first {
                 Some(Incoming::Answer(end)) => end,
                 None => return CallOutcome::Cancelled,
                 first if streams => return self.detach(first, true),
-                // Who reads no streams hears nothing but answers; questions are refused.
+                // A client that reads no streams gets only the answer. Notifications are dropped, server requests are
+                // refused.
                 _ => continue,
             };
             if !self.goes_on(&end).await {
@@ -348,7 +355,7 @@ impl CallFuture {
         }
     }
 
-    /// Whether there is another attempt to follow.
+    /// Sends the request again after a loss if that is allowed. Returns whether a second attempt is in flight.
     async fn goes_on(&mut self, end: &Result<stayput_upstream::Answer, CallError>) -> bool {
         let (Err(error), Some(errand), Some(in_flight)) = (end, &mut self.errand, &self.in_flight)
         else {
@@ -370,17 +377,17 @@ impl CallFuture {
         done.map_or(CallOutcome::Cancelled, CallOutcome::Done)
     }
 
-    /// Goes on in a task of its own, on a stream that can be taken up again.
+    /// Continues the call in its own task, which writes to a resumable stream.
     fn detach(&mut self, first: Option<Incoming>, keep: bool) -> CallOutcome {
-        let taken = (self.errand.take(), self.call.take(), self.link.take(), self.in_flight.take());
-        let (Some(errand), Some(call), Some(link), Some(in_flight)) = taken else {
+        let parts = (self.errand.take(), self.call.take(), self.link.take(), self.in_flight.take());
+        let (Some(errand), Some(call), Some(link), Some(in_flight)) = parts else {
             return CallOutcome::Cancelled;
         };
         let line = errand.connection.line().cloned();
         let server = errand.visit.server.shared_name();
         let stream = line.unwrap_or_else(|| new_stream(&errand.connection, Some(server), keep));
-        let pursuit = DetachedCall { errand, call, link, in_flight, stream: stream.clone() };
-        tokio::runtime::Handle::current().spawn(pursuit.run(first));
+        let task = DetachedCall { errand, call, link, in_flight, stream: stream.clone() };
+        tokio::runtime::Handle::current().spawn(task.run(first));
         CallOutcome::Stream(stream)
     }
 }
@@ -388,13 +395,13 @@ impl CallFuture {
 impl Drop for CallFuture {
     fn drop(&mut self) {
         if self.call.is_some() && self.errand.is_some() {
-            // Nobody knows of this stream, so nobody can take it up.
+            // The client has no id of this stream and cannot resume it, so it is not kept.
             self.detach(None, false);
         }
     }
 }
 
-/// A call whose answer goes to a stream, whoever reads it.
+/// Call that writes its answer to a stream, whether or not a client reads it.
 struct DetachedCall {
     errand: ClientCall,
     call: Call,
@@ -434,20 +441,20 @@ impl DetachedCall {
             }
             break;
         }
-        // The one stream of a client goes on after a call.
+        // The only stream of a connection stays open after a call.
         if self.errand.connection.line().is_none() {
             self.stream.end();
             self.errand.connection.streams.tidy();
             self.errand.visit.app.shelf.put(&self.stream);
         }
-        // Nobody waits for answers to what was asked during the call.
+        // Removes the server requests of this call. The server no longer waits for answers to them.
         for number in questions {
             drop(self.errand.connection.asked(number));
         }
     }
 }
 
-/// An outcome as an answer of HTTP.
+/// Converts an outcome to an HTTP response.
 pub(crate) fn respond(app: &AppState, outcome: CallOutcome) -> Response<Reply> {
     match outcome {
         CallOutcome::Done(ReplyText { text, then }) => reply::message_then(text, then),

@@ -1,4 +1,4 @@
-//! A session at one server: the link between them, and what was lost of it.
+//! Session at one server: its link, and the state that was lost there.
 
 use std::sync::Arc;
 
@@ -20,12 +20,12 @@ use crate::{
     state::AppState,
 };
 
-/// A session that has to do with a server, for as long as a call takes.
+/// Session in use at one server, for the duration of a call.
 pub(crate) struct SessionLink {
     pub(crate) app: Arc<AppState>,
     pub(crate) server: Server,
     pub(crate) session: ActiveSession,
-    /// How the client is spoken to.
+    /// Protocol era of the client, which determines the form of errors.
     pub(crate) era: Era,
 }
 
@@ -34,7 +34,7 @@ impl SessionLink {
         Place::new(self.session.session().owner().clone(), self.session.id())
     }
 
-    /// Why there is no room for one more call on the session.
+    /// Returns the error message if the session is at its limit of concurrent calls.
     pub(crate) fn busy(&self) -> Option<String> {
         let limit = self.app.rules.calls;
         (self.session.users_at_start() > limit).then(|| {
@@ -46,7 +46,8 @@ impl SessionLink {
         })
     }
 
-    /// The link, if there is one. Nearly always it is the one that was used before, and nothing is looked up.
+    /// Returns the link if it exists. Tries the link of the previous call first, which nearly always saves the
+    /// lookup.
     pub(crate) fn found(&self) -> Option<Held> {
         let usage = SessionStats::of(&self.session);
         if let Some(link) = usage.and_then(|usage| usage.link(&self.server)) {
@@ -60,19 +61,19 @@ impl SessionLink {
         Some(link)
     }
 
-    /// Opens the link. The server is told this of the client.
+    /// Opens the link. `hello` is the client information that the server gets.
     pub(crate) async fn open(&self, hello: &Hello) -> Result<Held, String> {
         let (place, server) = (self.place(), self.app.present(&self.server)?);
         let asking = self.asking(&server, &place, hello.clone()).await?;
-        let held = self.app.links.open(&server, &place, &asking).await;
-        held.map_err(|error| self.blame(&error))
+        let link = self.app.links.open(&server, &place, &asking).await;
+        link.map_err(|error| self.blame(&error))
     }
 
-    /// Why there is no link, in words for a client; whoever runs the gateway is told more.
+    /// Returns the reason why there is no link, in words for a client. Details are recorded for the operator.
     fn blame(&self, error: &OpenError) -> String {
-        let whole = error.to_string();
-        let message = OpenError::without_output(&whole);
-        self.note_failure(message.to_owned(), &whole[message.len()..]);
+        let text = error.to_string();
+        let message = OpenError::without_output(&text);
+        self.note_failure(message.to_owned(), &text[message.len()..]);
         self.app.blame(error)
     }
 
@@ -84,22 +85,22 @@ impl SessionLink {
 
     async fn asking(&self, server: &Server, place: &Place, hello: Hello) -> Result<Asking, String> {
         let record = self.session.record();
-        let kept = record.attachments.get(server.name());
-        let kept = kept.map(|kept| Attachment::open(kept, &self.app.seal));
-        // What is kept tells how the server is spoken to, without a word to it.
-        let way = match &kept {
-            Some(Ok(kept)) => kept.way,
+        let attachment = record.attachments.get(server.name());
+        let attachment = attachment.map(|sealed| Attachment::open(sealed, &self.app.seal));
+        // The stored attachment names the protocol, so the server need not be asked.
+        let way = match &attachment {
+            Some(Ok(attachment)) => attachment.way,
             _ => {
                 let way = self.app.links.way(server, place).await;
                 way.map_err(|error| self.blame(&error))?
             }
         };
         if server.isolation(way.era()) != Isolation::PerSession {
-            // What several sessions share is in the record of none.
+            // A shared link is stored in no session's record.
             return Ok(Asking { hello, ..Asking::default() });
         }
-        // What cannot be read leads nowhere: whatever it led to is lost.
-        let unreadable = matches!(kept, Some(Err(_)));
+        // An unreadable attachment cannot be resumed, so the state behind it counts as lost.
+        let unreadable = matches!(attachment, Some(Err(_)));
         let generation = if unreadable { record.generation.next() } else { record.generation };
         let keeper = RecordKeeper {
             app: self.app.clone(),
@@ -109,23 +110,23 @@ impl SessionLink {
         Ok(Asking { hello, keeper: Some(Arc::new(keeper)), generation })
     }
 
-    /// Notes which state of a link that several share the session depends on from now on. If it depended
-    /// on another one, that is lost, and has to be told.
+    /// Records which state of a shared link the session depends on from now on. If it depended on an earlier state,
+    /// that one is lost and has to be reported.
     pub(crate) async fn depend(&self, link: &Held, asked: RequestRef<'_>) -> Result<(), String> {
         let server = self.server.name();
-        let seen = Shared::now(&self.app.life, link);
-        let Some(seen) = seen.filter(|_| loss::depends_on_state(asked.method)) else {
+        let state = Shared::now(&self.app.life, link);
+        let Some(state) = state.filter(|_| loss::depends_on_state(asked.method)) else {
             return Ok(());
         };
-        if seen.seen_by(&self.session.record(), server).is_some() {
+        if state.seen_by(&self.session.record(), server).is_some() {
             return Ok(());
         }
         let session = self.session.session();
-        let noted = self.app.sessions.change(session, |record| seen.note(record, server));
-        Box::pin(noted).await.map_err(|error| error.to_string())
+        let change = self.app.sessions.change(session, |record| state.note(record, server));
+        Box::pin(change).await.map_err(|error| error.to_string())
     }
 
-    /// A loss that the client has not been told of comes before everything that depends on state.
+    /// Returns the report of an unacknowledged loss. It is the answer to the next request that depends on state.
     pub(crate) fn pending_loss(&self, link: &Held, asked: RequestRef<'_>) -> Option<ReplyText> {
         let generation = self.session.unacknowledged_loss_on(self.server.name())?;
         let server = self.server.name();
@@ -139,8 +140,8 @@ impl SessionLink {
         let why = format!("state was lost: {}", loss::reason(reason));
         self.note_failure(why, loss.as_ref().map_or("", Loss::detail));
         let done = self.told(asked, generation, reason, Delivery::NotSent);
-        let beside = LossNotices::of(link.greeting(), server, reason);
-        Some(ReplyText { then: Some(self.noting(generation, loss, None, beside)), ..done })
+        let notices = LossNotices::of(link.greeting(), server, reason);
+        Some(ReplyText { then: Some(self.noting(generation, loss, None, notices)), ..done })
     }
 
     fn told(
@@ -150,18 +151,18 @@ impl SessionLink {
         reason: Option<LossReason>,
         delivery: Delivery,
     ) -> ReplyText {
-        let told = LossReport {
+        let report = LossReport {
             server: self.server.name(),
             session: Some(self.session.id().to_string()),
             generation,
             reason: loss::reason(reason),
             delivery,
         };
-        ReplyText::new(told.answer(asked, self.era))
+        ReplyText::new(report.answer(asked, self.era))
     }
 
-    /// Notes that a loss was told, when the answer that tells it is written. `next` is what is behind a link
-    /// that several share after it.
+    /// Acknowledges a loss when the answer that reports it is written. `next` is the state behind a shared link after
+    /// the loss.
     fn noting(
         &self,
         generation: Generation,
@@ -172,33 +173,33 @@ impl SessionLink {
         let (app, session) = (self.app.clone(), self.session.session().clone());
         let (runtime, server) = (tokio::runtime::Handle::current(), self.server.clone());
         Box::new(move || {
-            // Several calls may tell of one loss.
+            // Several concurrent calls may report the same loss.
             let known = session.record().is_loss_acknowledged(server.name(), generation);
             let first = app.telling.begin(session.id(), server.name(), generation);
             if first && !known {
                 let (reason, detail) =
                     (loss.as_ref().map(Loss::reason), loss.as_ref().map(Loss::detail));
                 let detail = detail.unwrap_or_default();
-                let lost = Event::Lost { server: server.name(), reason, generation, detail };
-                app.note(session.id(), lost);
+                let event = Event::Lost { server: server.name(), reason, generation, detail };
+                app.note(session.id(), event);
                 app.connections.tell_loss(session.id(), server.name(), &beside);
             }
             runtime.spawn(async move {
-                // Not noted, it is told once more, which does no harm.
-                let noted = app.sessions.change(&session, |record| {
+                // If the store fails, the loss is reported once more, which is harmless.
+                let change = app.sessions.change(&session, |record| {
                     if let Some(next) = &next {
                         next.note(record, server.name());
                     }
                     record.acknowledge_loss(server.name(), generation);
                 });
-                let _ = noted.await;
+                let _ = change.await;
                 app.telling.end(session.id(), server.name(), generation);
             });
         })
     }
 
-    /// An answer that came after a loss, marked with it. An error has no place for that: the loss is told by
-    /// the next one.
+    /// Adds a loss to the result that came after it. An error response has no `_meta`, so the next result reports the
+    /// loss.
     pub(crate) fn marked(&self, text: Bytes, generation: Generation) -> ReplyText {
         let marked = Message::parse(&text).ok().and_then(|answer| {
             answer.result()?;
@@ -210,29 +211,29 @@ impl SessionLink {
         match marked {
             Some(text) => {
                 let link = self.found();
-                let beside =
+                let notices =
                     link.map(|it| LossNotices::of(it.greeting(), self.server.name(), None));
-                let then = self.noting(generation, None, None, beside.unwrap_or_default());
+                let then = self.noting(generation, None, None, notices.unwrap_or_default());
                 ReplyText { text, then: Some(then) }
             }
             None => ReplyText::new(text),
         }
     }
 
-    /// Whether a call that surely did not run is sent once more after a loss.
+    /// Returns whether a call that certainly did not run is sent again after a loss.
     pub(crate) fn restarts(&self) -> bool {
         self.app.restarting.contains(self.server.name())
     }
 
-    /// What is answered to a call that failed.
+    /// Returns the answer to a call that failed.
     pub(crate) fn failed(
         &self,
         link: &Held,
         asked: RequestRef<'_>,
         error: &CallError,
     ) -> ReplyText {
-        // What does not depend on state says nothing about it: the next one that does will be told. And
-        // what we only let go of may still be there.
+        // A request that does not depend on state does not report the loss; the next one that does will. State behind
+        // a link that the gateway only released may still exist.
         if let Some(loss) = error.loss()
             && loss::depends_on_state(asked.method)
             && loss.reason() != LossReason::Released
@@ -240,14 +241,14 @@ impl SessionLink {
             let reason = Some(loss.reason());
             let next = Shared::next(&self.app.life, link);
             let generation = match next {
-                // The session counts its own losses on what it shares.
+                // On a shared link, each session counts its own losses.
                 Some(_) => self.session.record().generation.next(),
                 None => link.generation().next(),
             };
             let done = self.told(asked, generation, reason, error.delivery());
-            let beside = LossNotices::of(link.greeting(), self.server.name(), reason);
+            let notices = LossNotices::of(link.greeting(), self.server.name(), reason);
             return ReplyText {
-                then: Some(self.noting(generation, Some(loss.clone()), next, beside)),
+                then: Some(self.noting(generation, Some(loss.clone()), next, notices)),
                 ..done
             };
         }

@@ -1,4 +1,4 @@
-//! A place for what belongs to no session.
+//! Placeholder owner of links and requests that belong to no session.
 
 use std::sync::{Arc, OnceLock};
 
@@ -7,8 +7,8 @@ use stayput_upstream::{Asking, Isolation, OpenError, Place, Profile, Server};
 
 use crate::state::AppState;
 
-/// Stands where a session has to be named and none is meant. What was made for one that is `alone` ends
-/// with it.
+/// Link owner for a request without a session. If it is `alone`, everything that was made for it ends when it is
+/// dropped.
 pub(crate) struct Sessionless {
     app: Arc<AppState>,
     place: Place,
@@ -16,9 +16,10 @@ pub(crate) struct Sessionless {
 }
 
 impl Sessionless {
-    /// `alone`: something may be made in its name, a folder or a link, that nobody else uses.
+    /// Creates an owner. With `alone` it gets its own session id, because a folder or link may be made for it that is
+    /// not shared.
     pub(crate) fn new(app: &Arc<AppState>, owner: &Owner, alone: bool) -> Self {
-        /// Where nothing is made in its name, one does for all.
+        /// Session id for all owners for which nothing is made.
         static COMMON: OnceLock<SessionId> = OnceLock::new();
         let fresh = || SessionId::generate(Timestamp::from_millis(0));
         let session = if alone { fresh() } else { *COMMON.get_or_init(fresh) };
@@ -31,8 +32,8 @@ impl Sessionless {
 }
 
 impl AppState {
-    /// What is known of a server. If nothing is, it is asked in nobody's name, and what is made for that, such
-    /// as a folder, goes again.
+    /// Returns the profile of a server. If it is unknown, the server is asked without a session, and resources made
+    /// for that, such as a folder, are removed afterwards.
     pub(crate) async fn profile(
         self: &Arc<Self>,
         server: &Server,
@@ -42,12 +43,12 @@ impl AppState {
         if let Some(known) = self.links.known_profile(server, common.place()).await {
             return Ok(known);
         }
-        let nobody = Sessionless::new(self, owner, server.depends_on_session());
-        self.links.profile(server, nobody.place()).await
+        let sessionless = Sessionless::new(self, owner, server.depends_on_session());
+        self.links.profile(server, sessionless.place()).await
     }
 
-    /// The same, with a list as it is now: if the server said on any link that one changed, it is asked there. If it
-    /// could not be had before, the server is asked on a link that is thrown away.
+    /// Returns the profile with an up-to-date list. If the server announced a change on any link, it is asked there.
+    /// If the list was not available before, the server is asked on a temporary link.
     pub(crate) async fn current(
         self: &Arc<Self>,
         server: &Server,
@@ -59,13 +60,13 @@ impl AppState {
         let current = self.links.current_profile(server, common.place()).await;
         let profile = current.unwrap_or(profile);
         let isolation = server.isolation(profile.way().era());
-        // What all share is shown as it is, so it is simply asked.
+        // On a shared link the list need not be learned here: the request itself goes to the server.
         if !profile.lacks(list) || isolation == Isolation::Shared {
             return Ok(profile);
         }
-        let nobody = Sessionless::new(self, owner, isolation == Isolation::PerSession);
-        let link = self.links.open(server, nobody.place(), &Asking::default()).await?;
-        Ok(self.links.relearn(server, nobody.place(), &link).await.unwrap_or(profile))
+        let sessionless = Sessionless::new(self, owner, isolation == Isolation::PerSession);
+        let link = self.links.open(server, sessionless.place(), &Asking::default()).await?;
+        Ok(self.links.relearn(server, sessionless.place(), &link).await.unwrap_or(profile))
     }
 }
 

@@ -1,4 +1,4 @@
-//! How long a call is waited for before its answer becomes a stream.
+//! Time after which the answer to a call becomes a stream.
 
 use std::{
     cell::Cell,
@@ -13,17 +13,17 @@ thread_local! {
     static WATCH: Cell<Watch> = const { Cell::new(Watch::Nobody) };
 }
 
-/// Who looks at the clock for what is polled here.
+/// Source of the deadline for the future that is polled on this thread.
 #[derive(Clone, Copy)]
 enum Watch {
     Nobody,
-    /// Whoever polls, and it is not time yet.
+    /// The caller has a timer, which has not fired yet.
     Waits,
     Over,
 }
 
-/// Polls something for which the caller looks at the clock: a connection has one timer for all its calls.
-/// `over` says that it is time. It is polled once more then.
+/// Polls a future whose deadline is tracked by the caller: a connection has one timer for all its calls. `over` says
+/// that the timer has fired; the caller polls once more then.
 pub(crate) fn watched<T>(over: bool, poll: impl FnOnce() -> T) -> T {
     struct Before(Watch);
     impl Drop for Before {
@@ -36,7 +36,7 @@ pub(crate) fn watched<T>(over: bool, poll: impl FnOnce() -> T) -> T {
     poll()
 }
 
-/// Ready when patience is over. Where nobody looks at the clock it has a timer of its own.
+/// Future that is ready at the deadline. Outside of [`watched`] it uses its own timer.
 #[derive(Debug)]
 pub(crate) struct StreamDeadline {
     time: Duration,
@@ -44,7 +44,7 @@ pub(crate) struct StreamDeadline {
 }
 
 impl StreamDeadline {
-    /// For as long as this, unless the caller knows better.
+    /// Creates a deadline after this time, unless the caller tracks it.
     pub(crate) fn new(time: Duration) -> Self {
         Self { time, own: None }
     }
@@ -73,12 +73,12 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn whoever_polls_may_look_at_the_clock() {
-        let mut patience = pin!(StreamDeadline::new(Duration::from_millis(1)));
+    async fn deadline_follows_the_timer_of_the_caller() {
+        let mut deadline = pin!(StreamDeadline::new(Duration::from_millis(1)));
         let mut poll = async |over| {
-            poll_fn(|cx| Poll::Ready(watched(over, || patience.as_mut().poll(cx).is_ready()))).await
+            poll_fn(|cx| Poll::Ready(watched(over, || deadline.as_mut().poll(cx).is_ready()))).await
         };
         assert!(!poll(false).await && poll(true).await && !poll(false).await);
-        patience.await;
+        deadline.await;
     }
 }

@@ -5,14 +5,14 @@ use stayput_core::{Handle, Owner, Session, SessionId, SessionOpenError};
 use crate::{connections::connection::Connection, messages::subscriptions, state::AppState};
 
 impl AppState {
-    /// Ends a connection, and the session that was made with it, if nothing else ever named that.
+    /// Ends a connection, and the session that was made with it, unless something else ever named that session.
     pub(crate) async fn disconnect(
         &self,
         owner: &Owner,
         name: &Handle,
     ) -> Result<bool, SessionOpenError> {
         let Some(connection) = self.connection(owner, name).await? else { return Ok(false) };
-        // The sessions first: whatever happens after that, nothing of them lives on.
+        // Ends the sessions first: if a later step fails, none of them lives on.
         let mut own = vec![connection.session, connection.default_session()];
         own.dedup();
         let mut ended = Vec::new();
@@ -23,17 +23,17 @@ impl AppState {
         }
         self.sessions.disconnect(owner, name).await?;
         self.connections.remove(connection.name_hash());
-        let wishes = connection.wishes();
+        let preferences = connection.wishes();
         connection.close();
         for session in ended {
             let _ = self.links.end(session).await;
         }
-        // At those links that others go on with.
-        subscriptions::give_up(self, &connection, &wishes);
+        // Unsubscribes on links that other clients continue to use.
+        subscriptions::give_up(self, &connection, &preferences);
         Ok(true)
     }
 
-    /// Ends a session of a connection; says whether it is over.
+    /// Ends a session of a connection unless others know it. Returns whether the session is over.
     async fn end_unless_known(
         &self,
         connection: &Connection,
@@ -53,7 +53,7 @@ impl AppState {
     }
 }
 
-/// Whether somebody beside the connection it was made with may count on a session.
+/// Returns whether a client other than the session's first connection may depend on it.
 fn is_known_elsewhere(session: &Session) -> bool {
     let record = session.record();
     record.key.is_some() || record.handle_used

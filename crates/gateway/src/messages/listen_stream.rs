@@ -1,4 +1,4 @@
-//! What servers say outside any call, to a client that listens.
+//! Server messages outside of calls, for clients that listen.
 
 use std::{collections::HashSet, sync::Arc};
 
@@ -14,11 +14,11 @@ use crate::{
     state::AppState,
 };
 
-/// What a modern server is asked to tell.
+/// Notifications that a modern server is asked to send.
 const INTEREST: &str =
     r#"{"toolsListChanged":true,"promptsListChanged":true,"resourcesListChanged":true}"#;
 
-/// The client listens from now on.
+/// Opens the listen stream of a client.
 pub(crate) async fn open(
     app: &Arc<AppState>,
     connection: &Arc<Connection>,
@@ -30,14 +30,14 @@ pub(crate) async fn open(
     stream
 }
 
-/// The client listens again, or for the first time: every link that is there is heard.
+/// Starts to forward messages from every existing link of a client, when it listens for the first time or again.
 pub(crate) async fn resume(app: &Arc<AppState>, connection: &Arc<Connection>) {
     for link in links(app, connection) {
         start(app, connection, &link).await;
     }
 }
 
-/// The links that are there, of all sessions that a client has to do with.
+/// Returns the existing links of all sessions that a connection uses.
 pub(crate) fn links(app: &AppState, connection: &Connection) -> Vec<Held> {
     let servers = app.servers.values().filter(|server| connection.target.has(server.name()));
     let servers: Vec<_> = servers.collect();
@@ -45,22 +45,22 @@ pub(crate) fn links(app: &AppState, connection: &Connection) -> Vec<Held> {
     for session in connection.sessions() {
         let place = Place::new(connection.owner.clone(), session);
         let found = servers.iter().filter_map(|server| app.links.find(server, &place));
-        // Several sessions may share one.
+        // Several sessions may share a link.
         links.extend(found.filter(|link| known.insert(link.key().clone())));
     }
     links
 }
 
-/// Passes on what comes over this link, while the client listens.
+/// Forwards messages from this link, while the client listens.
 pub(crate) async fn start(app: &AppState, connection: &Arc<Connection>, link: &Held) {
     let Some(stream) = connection.ear() else { return };
     let declares = connection.declares;
     let Ok(listener) = link.listen(INTEREST, declares).await else { return };
     let from = (link.key().clone(), link.slot(), link.is_shared());
-    let hearing = hear(connection.clone(), from, stream, listener);
-    let task = tokio::runtime::Handle::current().spawn(hearing);
+    let forward = hear(connection.clone(), from, stream, listener);
+    let task = tokio::runtime::Handle::current().spawn(forward);
     connection.hear(link.key().clone(), task.abort_handle());
-    // A configuration that was read meanwhile did not find this one when it took servers away.
+    // A configuration that was loaded in the meantime did not see this task when it removed servers.
     if let Some(newer) = app.newer() {
         newer.recheck_listener(connection);
     }
@@ -85,7 +85,7 @@ async fn hear(
                     say(&connection, over, &speaker, incoming);
                 }
             },
-            // Nobody reads any more: the server need not speak.
+            // No client reads the stream any more, so the server need not send.
             () = &mut abandoned => return,
         }
     }

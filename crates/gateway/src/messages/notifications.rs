@@ -1,4 +1,4 @@
-//! What a client says without asking for an answer.
+//! Notifications and responses of clients.
 
 use std::collections::HashSet;
 
@@ -7,10 +7,10 @@ use stayput_wire::{Message, MessageKind};
 
 use crate::{connections::connection::Connection, state::AppState};
 
-/// Prefix of everything that a client may say without an id.
+/// Prefix of all methods that a client may send without an id.
 pub(crate) const NOTIFICATIONS: &str = "notifications/";
 
-/// Takes in an answer or a notification of a client.
+/// Handles a response or a notification of a client.
 pub(crate) fn heed(app: &AppState, connection: &Connection, message: &Message<'_>) {
     match message.kind() {
         MessageKind::Response { id, .. } | MessageKind::Error { id: Some(id), .. } => {
@@ -27,24 +27,24 @@ pub(crate) fn heed(app: &AppState, connection: &Connection, message: &Message<'_
                 }
             }
             method if method.starts_with(NOTIFICATIONS) => pass_on(app, connection, message),
-            // A call without an id would pass the list of allowed tools and the audit.
+            // A call without an id would bypass the tool filter and the audit log.
             _ => {}
         },
         _ => {}
     }
 }
 
-/// Other notifications go to the server, over every link that the connection has to do with: a child is not
-/// started for one.
+/// Passes other notifications on to the servers, on every existing link of the connection. No child process is
+/// started for a notification.
 fn pass_on(app: &AppState, connection: &Connection, message: &Message<'_>) {
     let servers = app.servers.values().filter(|server| connection.target.has(server.name()));
     let servers: Vec<_> = servers.collect();
-    let mut told = HashSet::new();
+    let mut keys = HashSet::new();
     for session in connection.sessions() {
         let place = Place::new(connection.owner.clone(), session);
         for link in servers.iter().filter_map(|server| app.links.find(server, &place)) {
-            // Several sessions may share one.
-            if told.insert(link.key().clone()) {
+            // Several sessions may share a link.
+            if keys.insert(link.key().clone()) {
                 let _ = link.tell(message);
             }
         }

@@ -1,6 +1,7 @@
-//! What clients subscribed to, over links that several of them use.
+//! Subscriptions of clients to resources, on links that several clients use.
 //!
-//! A server knows its link and not who is behind it: it tells of a resource for as long as one of them wants it.
+//! A server knows its link and not the clients behind it. It sends updates for a resource as long as one client is
+//! subscribed.
 
 use std::{sync::Arc, time::Duration};
 
@@ -13,10 +14,10 @@ use crate::{
     state::AppState,
 };
 
-/// How long a server has to answer.
+/// Timeout for an answer of a server.
 const ANSWER: Duration = Duration::from_secs(5);
 
-/// A client is gone for good: its servers need not tell of what nobody else wants to hear of.
+/// Unsubscribes a client that has disconnected for good from resources to which no other client is subscribed.
 pub(crate) fn give_up(app: &AppState, connection: &Connection, wishes: &ClientPreferences) {
     if wishes.subscriptions.is_empty() {
         return;
@@ -25,7 +26,7 @@ pub(crate) fn give_up(app: &AppState, connection: &Connection, wishes: &ClientPr
         let wanted = |uri: &str| is_wanted(app, link.slot(), uri);
         let unwanted = wishes.subscriptions.keys().filter(|uri| !wanted(uri));
         let unwanted: Vec<_> = unwanted.map(|uri| params(uri)).collect();
-        // Nobody waits for that.
+        // Runs in the background, because no request waits for it.
         tokio::runtime::Handle::current().spawn(async move {
             for params in unwanted {
                 tell(&link, "resources/unsubscribe", &params).await;
@@ -34,7 +35,7 @@ pub(crate) fn give_up(app: &AppState, connection: &Connection, wishes: &ClientPr
     }
 }
 
-/// A client has told its server that it does not want to hear of something any more. Others may.
+/// Subscribes again after a client has unsubscribed, if other clients on the link are still subscribed.
 pub(crate) async fn renew(app: &AppState, connection: &Connection, message: &Message<'_>) {
     let uri = message.params().and_then(|params| params.find(&["uri"])?.text());
     let Some(uri) = uri else { return };
@@ -45,7 +46,7 @@ pub(crate) async fn renew(app: &AppState, connection: &Connection, message: &Mes
     }
 }
 
-/// Whether somebody is subscribed to this over the link in this place.
+/// Returns whether a client is subscribed to this URI on the link with this entry id.
 fn is_wanted(app: &AppState, place: u64, uri: &str) -> bool {
     let known = app.connections.all();
     known.iter().any(|it: &Arc<Connection>| it.is_subscribed(place, uri))

@@ -2,7 +2,7 @@
 
 use http::{HeaderMap, header};
 
-/// Says whether a client accepts this media type. Parameters and weights are not looked at.
+/// Returns whether a client accepts this media type. Parameters and weights are ignored.
 pub(crate) fn accepts(headers: &HeaderMap, kind: &str) -> bool {
     let said = headers.get_all(header::ACCEPT);
     said.iter()

@@ -1,4 +1,4 @@
-//! Telling a client that what it remembers is not true any more.
+//! Reports of lost state to clients.
 
 use std::{
     collections::HashMap,
@@ -12,8 +12,8 @@ use stayput_wire::{Code, Era, json, meta};
 
 use crate::reply::{self, RequestRef};
 
-/// Losses that clients were told of, while that is being noted in the store: who calls meanwhile is not
-/// told again.
+/// Losses that were reported to clients and are being acknowledged in the store. Calls in the meantime do not report
+/// them again.
 #[derive(Debug, Default)]
 pub(crate) struct LossAcknowledgements(Mutex<HashMap<(SessionId, String), Generation>>);
 
@@ -22,44 +22,44 @@ impl LossAcknowledgements {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// An answer that tells is being written. Says whether it is the first one.
+    /// Adds a loss whose report is being written. Returns whether it is the first report.
     pub(crate) fn begin(&self, session: SessionId, server: &str, generation: Generation) -> bool {
         let mut all = self.lock();
-        let told = all.entry((session, server.to_owned())).or_default();
-        let first = *told < generation;
-        *told = generation.max(*told);
+        let latest = all.entry((session, server.to_owned())).or_default();
+        let first = *latest < generation;
+        *latest = generation.max(*latest);
         first
     }
 
-    /// It is noted, or cannot be.
+    /// Removes a loss when its acknowledgement is stored, or has failed.
     pub(crate) fn end(&self, session: SessionId, server: &str, generation: Generation) {
         let mut all = self.lock();
         let key = (session, server.to_owned());
-        if all.get(&key).is_some_and(|told| *told <= generation) {
+        if all.get(&key).is_some_and(|latest| *latest <= generation) {
             all.remove(&key);
         }
     }
 
-    /// Whether a client was just told of this loss.
+    /// Returns whether this loss has just been reported.
     pub(crate) fn has(&self, session: SessionId, server: &str, generation: Generation) -> bool {
-        let told = self.lock().get(&(session, server.to_owned())).copied();
-        told.is_some_and(|told| told >= generation)
+        let latest = self.lock().get(&(session, server.to_owned())).copied();
+        latest.is_some_and(|latest| latest >= generation)
     }
 }
 
-/// A loss, as a client is told of it.
+/// Loss of state, as it is reported to a client.
 pub(crate) struct LossReport<'a> {
     pub(crate) server: &'a str,
-    /// Whose it was, if it was one session's alone.
+    /// Session that lost its state. `None` for shared state.
     pub(crate) session: Option<String>,
     pub(crate) generation: Generation,
     pub(crate) reason: &'a str,
-    /// Whether the call that gets this answer can have run.
+    /// Whether the call that gets this answer may have run.
     pub(crate) delivery: Delivery,
 }
 
 impl LossReport<'_> {
-    /// The answer to a call.
+    /// Builds the answer to a call.
     pub(crate) fn answer(&self, RequestRef { id, method }: RequestRef<'_>, era: Era) -> String {
         let state = state(self.session.as_deref(), self.generation);
         if method == "tools/call" {
@@ -97,8 +97,8 @@ impl LossReport<'_> {
     }
 }
 
-/// What clients with a handshake hear beside the answer that tells of a loss: what they know of the server's lists may
-/// not be true any more, and whoever reads logs is warned.
+/// Notifications that legacy clients get besides the loss report: the server's lists may have changed, and a warning
+/// in the log.
 #[derive(Debug, Default)]
 pub(crate) struct LossNotices {
     changed: Vec<&'static str>,
@@ -106,7 +106,8 @@ pub(crate) struct LossNotices {
 }
 
 impl LossNotices {
-    /// For a loss on a server that said this of itself. Who does not log is not heard to log.
+    /// Builds the notifications for a loss on a server with these capabilities. For a server without `logging` there
+    /// is no warning.
     pub(crate) fn of(greeting: &Greeting, server: &str, why: Option<LossReason>) -> Self {
         let changed = LISTS_CHANGED.iter().filter(|(kind, _)| greeting.has(kind));
         let warning = greeting.has("logging").then(|| {
@@ -119,7 +120,7 @@ impl LossNotices {
         Self { changed: changed.map(|(_, text)| *text).collect(), warning }
     }
 
-    /// All of it, for a client that wants to hear log messages from this level on.
+    /// Returns the notifications for a client with this log level.
     pub(crate) fn messages(&self, level: Option<&str>) -> impl Iterator<Item = Bytes> {
         let quiet = level.is_some_and(|it| LOUDER.contains(&it));
         let warning = self.warning.as_ref().filter(|_| !quiet);
@@ -128,23 +129,23 @@ impl LossNotices {
     }
 }
 
-/// The levels of logging above a warning.
+/// Log levels above `warning`.
 const LOUDER: [&str; 4] = ["error", "critical", "alert", "emergency"];
 
-/// What clients are told that lists of this kind changed with.
+/// Notifications that a list has changed, by capability.
 pub(crate) const LISTS_CHANGED: [(&str, &str); 3] = [
     ("tools", r#"{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}"#),
     ("prompts", r#"{"jsonrpc":"2.0","method":"notifications/prompts/list_changed"}"#),
     ("resources", r#"{"jsonrpc":"2.0","method":"notifications/resources/list_changed"}"#),
 ];
 
-/// What became of a session's state, for programs.
+/// Returns the lost state as JSON, for programs.
 pub(crate) fn state(session: Option<&str>, generation: Generation) -> String {
     let session = session.map_or("null".to_owned(), json::quote);
     format!(r#"{{"session":{session},"state":"lost","generation":{generation}}}"#)
 }
 
-/// Why, in a few words for a model. No link is known of which something was lost if the session was over.
+/// Returns the reason in a few words for a model. If the session was over, no link with a reason is known.
 pub(crate) fn reason(reason: Option<LossReason>) -> &'static str {
     match reason {
         Some(LossReason::Exited(_)) => "its process ended",
@@ -158,12 +159,12 @@ pub(crate) fn reason(reason: Option<LossReason>) -> &'static str {
     }
 }
 
-/// The same in one word for programs.
+/// Returns the reason as one word, for programs.
 pub(crate) fn word(reason: Option<LossReason>) -> &'static str {
     reason.map_or("expired", LossReason::as_str)
 }
 
-/// Whether a call of this method depends on state, and so has to hear of its loss first.
+/// Returns whether a method depends on state, so that a loss has to be reported first.
 pub(crate) fn depends_on_state(method: &str) -> bool {
     matches!(method, "tools/call" | "prompts/get" | "resources/read")
 }

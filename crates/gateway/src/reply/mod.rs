@@ -1,4 +1,4 @@
-//! What goes back to a client.
+//! Responses to clients.
 
 pub(crate) mod accept;
 pub(crate) mod loss;
@@ -17,19 +17,19 @@ use http::{HeaderValue, Response, StatusCode, header};
 use hyper::body::{Body, Frame, SizeHint};
 use stayput_wire::{Code, Era, header as mcp, json};
 
-/// What is to be done when an answer has been written.
+/// Action to run when an answer has been written.
 pub(crate) type AfterWrite = Box<dyn FnOnce() + Send>;
 
-/// The body of an answer.
+/// Body of a response.
 pub(crate) enum Reply {
-    /// All of it, and what follows when it is taken to be written. Where no header says what it is, it is a message
-    /// of JSON-RPC: nearly all are, and need no headers of their own.
+    /// Complete body, and an action to run when it is taken for writing. Without a content type it is a JSON-RPC
+    /// message: nearly all are, and need no headers of their own.
     Whole(Bytes, Option<AfterWrite>),
     /// Events of a stream that can be resumed.
     Stream(Box<dyn EventBody>),
     /// Messages of a call. Dropping the body cancels the call.
     Call(Box<dyn MessageBody>),
-    /// A stream that ends when its client loses access.
+    /// Stream that ends when its client loses access.
     Guarded(Box<Guarded>),
 }
 
@@ -57,15 +57,15 @@ pub(crate) struct Guarded {
     pub(crate) access: Box<dyn Access>,
 }
 
-/// The request that an answer is for.
+/// Request that an answer is for.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RequestRef<'a> {
-    /// Its id as it was written.
+    /// Request id, as the client wrote it.
     pub(crate) id: &'a str,
     pub(crate) method: &'a str,
 }
 
-/// How a request ended, before it has become bytes.
+/// Text of an answer, and an action to run when it has been written.
 pub(crate) struct ReplyText {
     pub(crate) text: Bytes,
     pub(crate) then: Option<AfterWrite>,
@@ -130,22 +130,22 @@ impl fmt::Debug for Reply {
     }
 }
 
-/// A message of JSON-RPC.
+/// Builds a JSON-RPC response.
 pub(crate) fn message(text: impl Into<Bytes>) -> Response<Reply> {
     message_then(text, None)
 }
 
-/// A message of JSON-RPC, and what follows when it has been written.
+/// Builds a JSON-RPC response with an action to run when it has been written.
 pub(crate) fn message_then(text: impl Into<Bytes>, then: Option<AfterWrite>) -> Response<Reply> {
     Response::new(Reply::Whole(text.into(), then))
 }
 
-/// A stream of events that can be taken up again.
+/// Builds a resumable event stream.
 pub(crate) fn stream(body: impl EventBody + 'static) -> Response<Reply> {
     events(Reply::Stream(Box::new(body)))
 }
 
-/// A stream of events.
+/// Builds an event stream.
 pub(crate) fn events(body: Reply) -> Response<Reply> {
     let mut response = Response::new(body);
     let headers = response.headers_mut();
@@ -155,21 +155,21 @@ pub(crate) fn events(body: Reply) -> Response<Reply> {
     response
 }
 
-/// Nothing but a status.
+/// Builds a response that has only a status.
 pub(crate) fn status(status: StatusCode) -> Response<Reply> {
     let mut response = Response::new(Reply::Whole(Bytes::new(), None));
     *response.status_mut() = status;
     response
 }
 
-/// A status and a sentence.
+/// Builds a plain-text response.
 pub(crate) fn text(status: StatusCode, sentence: &str) -> Response<Reply> {
     let mut response = plain(format!("{sentence}\n"), "text/plain; charset=utf-8");
     *response.status_mut() = status;
     response
 }
 
-/// A page of numbers for Prometheus.
+/// Builds a page of Prometheus metrics.
 pub(crate) fn metrics(page: String) -> Response<Reply> {
     plain(page, "text/plain; version=0.0.4; charset=utf-8")
 }
@@ -180,7 +180,7 @@ fn plain(body: String, kind: &'static str) -> Response<Reply> {
     response
 }
 
-/// A status with an error of JSON-RPC that belongs to no request, or to the one with this id.
+/// Builds a JSON-RPC error with an HTTP status, for the request with this id or for none.
 pub(crate) fn refusal(
     status: StatusCode,
     id: Option<&str>,
@@ -192,15 +192,15 @@ pub(crate) fn refusal(
     response
 }
 
-/// Something of ours is away for a moment.
+/// Builds the response while a part of the gateway is unavailable.
 pub(crate) fn unavailable(sentence: &str) -> Response<Reply> {
     later(refusal(StatusCode::SERVICE_UNAVAILABLE, None, Code::INTERNAL_ERROR, sentence), AWHILE)
 }
 
-/// When to try again what cannot be had now.
+/// Retry time for services that are unavailable.
 pub(crate) const AWHILE: Duration = Duration::from_secs(5);
 
-/// An owner asks faster than it may.
+/// Builds the response for an owner over its rate limit.
 pub(crate) fn too_fast(wait: Duration) -> Response<Reply> {
     let seconds = whole_seconds(wait);
     let sentence = format!(
@@ -211,29 +211,29 @@ pub(crate) fn too_fast(wait: Duration) -> Response<Reply> {
     later(refusal(status, None, Code::INTERNAL_ERROR, &sentence), wait)
 }
 
-/// An answer that asks to try again when this time is over.
+/// Adds `Retry-After` to a response.
 pub(crate) fn later(mut response: Response<Reply>, wait: Duration) -> Response<Reply> {
     response.headers_mut().insert(header::RETRY_AFTER, whole_seconds(wait).into());
     response
 }
 
-/// Seconds, of which a part counts as a whole one.
+/// Rounds up to whole seconds.
 pub(crate) fn whole_seconds(wait: Duration) -> u64 {
     wait.as_secs() + u64::from(wait.subsec_nanos() > 0)
 }
 
-/// An error of JSON-RPC.
+/// Builds a JSON-RPC error.
 pub(crate) fn error(id: &str, code: Code, sentence: &str) -> String {
     let message = json::quote(sentence);
     format!(r#"{{"jsonrpc":"2.0","id":{id},"error":{{"code":{},"message":{message}}}}}"#, code.0)
 }
 
-/// A result of JSON-RPC.
+/// Builds a JSON-RPC result.
 pub(crate) fn result(id: &str, result: &str) -> String {
     format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{result}}}"#)
 }
 
-/// A failure that a model can read, for a tool; an error for everything else.
+/// Builds a tool error, which a model can read, for `tools/call`, and a JSON-RPC error for every other method.
 pub(crate) fn failure(
     RequestRef { id, method }: RequestRef<'_>,
     era: Era,
@@ -248,7 +248,7 @@ pub(crate) fn failure(
     error(id, Code::INTERNAL_ERROR, sentence)
 }
 
-/// What a result begins with: the modern era says of each what kind it is.
+/// Returns the first member of a result: the modern era requires `resultType`.
 pub(crate) fn kind_of_result(era: Era) -> &'static str {
     match era {
         Era::Legacy => "",

@@ -1,7 +1,7 @@
-//! Messages of clients that are not passed on, because the server may read them in another way than the gateway.
+//! Admission check: refuses messages that a server may parse in another way than the gateway.
 //!
-//! The method and the name in a request decide whether it is allowed and what the audit says. So what is called has to
-//! be a request, and its method and its name have to be texts that every reader compares in the same way.
+//! The method and the name in a request decide whether it is allowed and what the audit log says. So a call must be a
+//! request, and its method and name must be strings that every parser compares in the same way.
 
 use http::{HeaderMap, Response, StatusCode};
 use stayput_core::Owner;
@@ -18,13 +18,13 @@ use crate::{
 /// Defect of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Defect {
-    /// It has no id, and is no notification.
+    /// No id, though the method is not a notification.
     NoId,
-    /// Its method has control characters, or white space around it.
+    /// Control characters in the method, or white space around it.
     Method,
-    /// The same holds for the tool or prompt that it names.
+    /// Control characters in the name of the tool or prompt, or white space around it.
     Name,
-    /// Readers can find different names in it.
+    /// Name that parsers can read differently.
     AmbiguousName,
 }
 
@@ -48,16 +48,16 @@ impl Defect {
     }
 }
 
-/// Refusal of a message, noted already.
+/// Refusal of a message, which is already counted and recorded.
 #[derive(Debug)]
 pub(crate) struct Refusal {
     code: Code,
-    /// The error that answers it.
+    /// JSON-RPC error for the client.
     pub(crate) text: String,
 }
 
 impl Refusal {
-    /// The refusal as the answer to a POST.
+    /// Converts the refusal to the response to a POST.
     pub(crate) fn response(self) -> Response<Reply> {
         let status = self.code.http_status(Era::Legacy);
         let mut response = reply::message(self.text);
@@ -66,10 +66,10 @@ impl Refusal {
     }
 }
 
-/// Refuses a message that must not reach a server: counts it, and writes it to the audit.
+/// Refuses a message that must not reach a server: counts it, and writes it to the audit log.
 ///
 /// # Errors
-/// If it has a defect.
+/// If the message has a defect.
 pub(crate) fn admit(
     app: &AppState,
     (owner, target): (&Owner, &Target),
@@ -107,12 +107,12 @@ fn find_defect(message: &Message<'_>) -> Option<Defect> {
     if message.has_ambiguous_name() {
         return Some(Defect::AmbiguousName);
     }
-    // What is no string at all names no tool: the server says so, or the list of allowed tools.
+    // A name that is not a string names no tool: the server or the tool filter refuses it.
     let name = message.name().filter(|name| name.as_str().starts_with('"'))?;
     (!name.text().is_some_and(|name| is_plain(&name))).then_some(Defect::Name)
 }
 
-/// Whether nobody reads a text as another one by cutting it at a control character or trimming it.
+/// Returns whether a string stays the same for parsers that cut at control characters or trim white space.
 fn is_plain(text: &str) -> bool {
     // JavaScript trims the byte order mark.
     let is_blank = |c: char| c.is_whitespace() || c == '\u{feff}';
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn what_every_reader_reads_alike_has_no_defect() {
+    fn unambiguous_message_has_no_defect() {
         for rest in [
             r#""method":"notifications/progress""#,
             r#""id":1,"method":"tools/call","params":{"name":"a tool é-\ud83d\ude00"}"#,
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_server_may_read_otherwise_has_a_defect() {
+    fn ambiguous_message_has_a_defect() {
         for method in [
             "tools/call",
             "t\\u006fols\\/call",

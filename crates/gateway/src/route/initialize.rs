@@ -1,4 +1,4 @@
-//! A client's `initialize`.
+//! `initialize` requests of clients.
 
 use std::sync::Arc;
 
@@ -17,12 +17,12 @@ use crate::{
     state::{AppState, snapshot},
 };
 
-/// How a client was greeted.
+/// Result of an `initialize` request.
 pub(crate) struct Greeted {
     pub(crate) answer: String,
-    /// The secret name of the new connection, if there is one.
+    /// Secret name of the new connection, if one was opened.
     pub(crate) name: Option<Handle>,
-    /// It can be tried again: where sessions are kept is away for a moment, or the owner has too many.
+    /// HTTP status if the client can try again: the session store is unavailable, or the owner has too many sessions.
     pub(crate) later: Option<StatusCode>,
 }
 
@@ -32,11 +32,11 @@ impl Greeted {
     }
 }
 
-/// Why nobody can be greeted.
+/// Reason why an `initialize` request fails.
 enum HandshakeError {
-    /// What the client says of its session leads nowhere.
+    /// The session that the client names cannot be used.
     Named(Refusal),
-    /// It cannot be had here, or not now.
+    /// The server or the session is unavailable, permanently or for now.
     Here { sentence: String, later: Option<StatusCode> },
 }
 
@@ -59,8 +59,8 @@ impl From<String> for HandshakeError {
     }
 }
 
-/// Shakes hands: a new connection, and behind it a new session or the one that the client names. Both are
-/// kept before the answer leaves.
+/// Opens a new connection, with a new session or the one that the client names. Both are stored before the answer is
+/// sent.
 pub(crate) async fn initialize(
     app: &Arc<AppState>,
     owner: &Owner,
@@ -69,8 +69,8 @@ pub(crate) async fn initialize(
     along: RequestParts<'_>,
 ) -> Greeted {
     let id = message.id().map_or("null".to_owned(), |id| id.as_str().to_owned());
-    let said = match said(message) {
-        Ok(said) => said,
+    let client = match said(message) {
+        Ok(client) => client,
         Err(sentence) => {
             return Greeted::refused(reply::error(&id, Code::INVALID_PARAMS, &sentence));
         }
@@ -83,7 +83,7 @@ pub(crate) async fn initialize(
     let claims = &*principal.claims;
     let claim =
         RequestContext { owner, claims, server, headers, path_key, message, connection: None };
-    match open(app, (target, &claim), said).await {
+    match open(app, (target, &claim), client).await {
         Ok((name, greeting)) => {
             let answer = reply::result(&id, &greeting);
             Greeted { answer, name: Some(name), later: None }
@@ -101,13 +101,14 @@ pub(crate) async fn initialize(
     }
 }
 
-/// The most bytes that a client may say of itself: it is remembered for as long as the connection.
+/// Size limit of `clientInfo` and `capabilities` in bytes: they are kept for as long as the connection.
 const HELLO: usize = 64 << 10;
 
-/// What a client is taken for that says nothing of itself.
+/// Client information of a client that sends none.
 pub(crate) const NOBODY: &str = r#"{"name":"unknown","version":"0"}"#;
 
-/// What a client says of itself, and what is spoken with it; or what is wrong with that.
+/// Parses the protocol version and client information of an `initialize` request. Returns the error message if they
+/// are invalid.
 pub(crate) fn said(message: &Message<'_>) -> Result<(Version, Hello), String> {
     let params = message.params();
     let find = |name: &str| params.and_then(|params| params.find(&[name]));
@@ -123,7 +124,7 @@ pub(crate) fn said(message: &Message<'_>) -> Result<(Version, Hello), String> {
     Ok((spoken(&said), hello))
 }
 
-/// What is spoken with a client that asks for this version.
+/// Returns the protocol version to use with a client that asks for this one.
 fn spoken(said: &str) -> Version {
     let version = Version::from(said);
     if version.is_known() && version.era() == Era::Legacy {
@@ -145,17 +146,17 @@ async fn open(
         Some(found) => (found.session, UnclaimedSession::kept(app, target)),
         None => {
             let bytes = Connection::new_bytes(target, (&version, &hello));
-            let wish = OpenOptions::new(owner.clone()).connection(handle.clone(), bytes);
-            let session = app.open(&wish, target.label()).await?.session;
+            let options = OpenOptions::new(owner.clone()).connection(handle.clone(), bytes);
+            let session = app.open(&options, target.label()).await?.session;
             let unclaimed = UnclaimedSession::of(app, target, &session);
             (session, unclaimed)
         }
     };
-    let named = (owner.clone(), handle.clone());
-    let connection = Connection::new(named, session.id(), target.clone(), (version, hello));
+    let identity = (owner.clone(), handle.clone());
+    let connection = Connection::new(identity, session.id(), target.clone(), (version, hello));
     let place = Place::new(owner.clone(), session.id());
-    let said = (&connection.version, &connection.hello);
-    let greeting = greeting(app, target, &place, said).await?;
+    let client = (&connection.version, &connection.hello);
+    let greeting = greeting(app, target, &place, client).await?;
     if !is_new {
         app.sessions.connect(&session, &handle, &connection.to_bytes()).await?;
     }
@@ -164,7 +165,7 @@ async fn open(
     Ok((handle, greeting))
 }
 
-/// What is behind a path says of itself.
+/// Builds the `initialize` result of the server or the aggregate behind a path.
 pub(crate) async fn greeting(
     app: &Arc<AppState>,
     target: &Target,
@@ -180,8 +181,8 @@ pub(crate) async fn greeting(
     Ok(lists::greeting(&profile, version))
 }
 
-/// A session that no client knows of yet. Dropped, because its client went away or its server cannot be asked, it
-/// ends, and nothing of it is kept.
+/// Guard of a new session that its client does not know yet. If it is dropped, because the client disconnected or the
+/// server cannot be asked, the session ends and nothing of it is stored.
 pub(crate) struct UnclaimedSession<'a> {
     app: &'a Arc<AppState>,
     target: &'a Target,
@@ -189,12 +190,12 @@ pub(crate) struct UnclaimedSession<'a> {
 }
 
 impl<'a> UnclaimedSession<'a> {
-    /// For a session that was made just now.
+    /// Guards a session that was just created.
     pub(crate) fn of(app: &'a Arc<AppState>, target: &'a Target, session: &ActiveSession) -> Self {
         Self { app, target, session: Some(session.session().clone()) }
     }
 
-    /// For one that is kept, whatever comes of it.
+    /// Creates an empty guard, for a session that existed before and is always kept.
     pub(crate) fn kept(app: &'a Arc<AppState>, target: &'a Target) -> Self {
         Self { app, target, session: None }
     }
@@ -209,7 +210,7 @@ impl Drop for UnclaimedSession<'_> {
         let Some(session) = self.session.take() else { return };
         let (app, target) = (self.app.clone(), self.target.clone());
         tokio::runtime::Handle::current().spawn(async move {
-            // If this fails, it idles out, or is forgotten later.
+            // If this fails, the session becomes idle and expires, or is removed later.
             let _ = app.forget(&session, target.label()).await;
         });
     }
@@ -227,7 +228,7 @@ mod tests {
     use super::*;
     use crate::identify::tests::{Request, World, ann};
 
-    /// Ann's `initialize` at a server.
+    /// Sends an `initialize` request of owner Ann to a server.
     async fn opened(
         world: &World,
         app: &Arc<AppState>,
@@ -242,7 +243,7 @@ mod tests {
         opened.map(|(name, _)| name)
     }
 
-    /// Waits until nothing is held, and looks whether anything of any session is left.
+    /// Waits until no session is held, and asserts that the store contains no trace of any session.
     async fn leaves_nothing(world: &World) {
         for _ in 0..1_000 {
             tokio::task::yield_now().await;
@@ -257,10 +258,9 @@ mod tests {
         assert_eq!(store.purge(far, 9).await.unwrap(), 0, "a tombstone is left");
     }
 
-    /// Invariant 6: an `initialize` whose client goes away while the store is asked leaves no session and no
-    /// connection.
+    /// Invariant 6: an `initialize` that is cancelled during a store operation leaves no session and no connection.
     #[tokio::test]
-    async fn a_cancelled_initialize_leaves_nothing() {
+    async fn cancelled_initialize_leaves_no_session() {
         let world = World::new().await;
         for steps in 1..100 {
             let opening = opened(&world, &world.app, "test");
@@ -275,9 +275,9 @@ mod tests {
         panic!("it never ends");
     }
 
-    /// The same while the server is asked, which does not answer.
+    /// The same while the gateway waits for a server that does not answer.
     #[tokio::test]
-    async fn an_initialize_that_waits_for_its_server_leaves_nothing() {
+    async fn initialize_cancelled_while_the_server_starts_leaves_no_session() {
         let world = World::new().await;
         let server = Server::new("slow", Stdio::new("sleep").args(["60"])).unwrap();
         let servers = [("slow".to_owned(), server)].into();
@@ -296,19 +296,19 @@ mod tests {
         let _closed = app.links.close(Duration::from_secs(5)).await;
     }
 
-    /// A server that cannot be asked leaves nothing of the session that was made for it.
+    /// A server that cannot be asked leaves nothing of the session that was created for it.
     #[tokio::test]
-    async fn a_refused_initialize_leaves_nothing() {
+    async fn refused_initialize_leaves_no_session() {
         let world = World::new().await;
         let refused = opened(&world, &world.app, "gone").await;
         assert!(matches!(refused, Err(HandshakeError::Here { .. })));
         leaves_nothing(&world).await;
     }
 
-    /// A new session and the connection that leads to it are one step of the store: it is the longest part of an
+    /// A new session and its connection are one write to the store, because the store is the slowest part of an
     /// `initialize`.
     #[tokio::test]
-    async fn an_initialize_is_one_step_of_the_store() {
+    async fn initialize_writes_to_the_store_once() {
         let world = World::new().await;
         world.store.asked();
         let name = opened(&world, &world.app, "test").await.map_err(drop).unwrap();

@@ -1,4 +1,4 @@
-//! What is answered out of a server's profile, without a link.
+//! Answers from a server's profile, without a link.
 
 use std::time::Duration;
 
@@ -8,14 +8,14 @@ use stayput_wire::{Edits, Era, Message, Raw, Version, json, meta};
 
 use crate::{connections::connection::Connection, state::AppState};
 
-/// How long a modern server says that a result may be kept, in milliseconds.
+/// Returns the cache lifetime of a result of a modern server, in milliseconds.
 pub(crate) fn ttl(result: Raw<'_>) -> u64 {
     let ttl = result.find(&["ttlMs"]).and_then(Raw::integer);
     ttl.and_then(|ttl| u64::try_from(ttl).ok()).unwrap_or_default()
 }
 
-/// Whether what a server once said may still be passed on to who does not keep it longer than it may. A modern
-/// server that can be asked on a link that is there anyway says itself for how long.
+/// Returns whether a cached result may still be sent to a client that observes its lifetime. The lifetime only counts
+/// for a modern server that can be asked on an existing link.
 pub(crate) fn is_fresh(server: &Server, profile: &Profile, result: &str) -> bool {
     let era = profile.way().era();
     if era == Era::Legacy || server.isolation(era) == Isolation::PerSession {
@@ -25,19 +25,19 @@ pub(crate) fn is_fresh(server: &Server, profile: &Profile, result: &str) -> bool
     profile.age().is_some_and(|age| age < Duration::from_millis(ttl))
 }
 
-/// The result of `initialize` for a client that speaks `version`.
+/// Builds the `initialize` result for a client that speaks `version`.
 pub(crate) fn greeting(profile: &Profile, version: &Version) -> String {
-    let said = profile.greeting().result();
+    let result = profile.greeting().result();
     let version = json::quote(version.as_str());
     if profile.way() == Way::Modern {
-        return of_discovery(said, &version);
+        return of_discovery(result, &version);
     }
-    let mut edits = Edits::new(said);
+    let mut edits = Edits::new(result);
     edits.set(&["protocolVersion"], &version);
-    edits.apply().map_or_else(|_| said.to_owned(), std::borrow::Cow::into_owned)
+    edits.apply().map_or_else(|_| result.to_owned(), std::borrow::Cow::into_owned)
 }
 
-/// A modern server says the same in other places.
+/// Builds an `initialize` result from a `server/discover` result, which has the same data in other fields.
 fn of_discovery(said: &str, version: &str) -> String {
     let raw = Raw::parse(said).ok();
     let find = |path: &[&str]| raw.and_then(|raw| raw.find(path)).map(Raw::as_str);
@@ -55,11 +55,11 @@ fn of_discovery(said: &str, version: &str) -> String {
     result
 }
 
-/// How long a server may take for a list that it said had changed.
+/// Timeout for a list that the server announced as changed.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The page of a list that a request asks for, as far as no link has to be opened for it. What a server lists is
-/// known until it says that it changed; from then on whoever has a link is told there.
+/// Returns the requested page of a list, if no link has to be opened for it. A list is cached until the server
+/// announces a change; after that, clients with a link get it from the server.
 pub(crate) async fn known(
     app: &AppState,
     server: &Server,
@@ -81,11 +81,11 @@ pub(crate) async fn known(
     page(&profile, method, message.params()).map(str::to_owned)
 }
 
-/// The link by which a client can be told what a server lists for it: one on which something changed, or else that
-/// of its own session, or the one it used last.
+/// Returns the link on which a client can ask for its lists: one on which a list changed, else that of its default
+/// session, else the one it used last.
 pub(crate) fn linked(app: &AppState, server: &Server, connection: &Connection) -> Option<Held> {
     let mut sessions = connection.sessions();
-    // Its own stands first, then those that were named, the latest last.
+    // The default session comes first, then the named sessions, the latest last.
     if let Some(named) = sessions.get_mut(1..) {
         named.reverse();
     }
@@ -95,7 +95,7 @@ pub(crate) fn linked(app: &AppState, server: &Server, connection: &Connection) -
     (!links.is_empty()).then(|| links.swap_remove(changed))
 }
 
-/// The page that the server itself gives, on a link that is there.
+/// Requests a page from the server, on an existing link.
 async fn asked(link: &Held, message: &Message<'_>) -> Option<String> {
     let method = message.method()?;
     let options = CallOptions { limit: Some(PATIENCE), ..CallOptions::default() };
@@ -108,7 +108,7 @@ async fn asked(link: &Held, message: &Message<'_>) -> Option<String> {
     Some(result.to_owned())
 }
 
-/// The page of a list that a request asks for; `None` if it has to be asked for.
+/// Returns the requested page of a cached list, or `None` if the server has to be asked.
 pub(crate) fn page<'a>(
     profile: &'a Profile,
     method: &str,
@@ -123,7 +123,7 @@ pub(crate) fn page<'a>(
     str::from_utf8(pages.get(at?)?).ok()
 }
 
-/// Which of these pages is asked for with `cursor`.
+/// Returns the index of the page that `cursor` leads to.
 pub(crate) fn position(pages: &[Bytes], cursor: Option<&str>) -> Option<usize> {
     let Some(cursor) = cursor else { return (!pages.is_empty()).then_some(0) };
     let leads = |page: &Bytes| {

@@ -1,4 +1,4 @@
-//! What becomes of a client's request.
+//! Routing of client requests.
 
 pub(crate) mod admission;
 pub(crate) mod aggregate;
@@ -19,7 +19,7 @@ use crate::{
     state::AppState,
 };
 
-/// One request of a client that shook hands.
+/// Answers a request of a client that has sent `initialize`.
 pub(crate) async fn answer(
     app: &Arc<AppState>,
     connection: &Arc<Connection>,

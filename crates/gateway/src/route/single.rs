@@ -1,4 +1,4 @@
-//! Requests to one server, whose names and results pass as they are.
+//! Requests to one server, whose names and results pass unchanged.
 
 use std::{borrow::Cow, collections::HashMap, sync::Arc};
 
@@ -19,7 +19,7 @@ use crate::{
 };
 use futures_util::future::join_all;
 
-/// One request of a client, to its server.
+/// Answers a request of a client to its server.
 pub(crate) async fn request(
     app: &Arc<AppState>,
     connection: &Arc<Connection>,
@@ -35,7 +35,7 @@ pub(crate) async fn request(
         return CallOutcome::Done(ReplyText::new(reply::failure(asked, Era::Legacy, &sentence)));
     };
     let claim = along.claim(connection, Some(server), message);
-    // In a box, as all that is rare: every call would have to be as large.
+    // Boxed, like every rare path: otherwise the future of every call would have its size.
     if session_tools::may_be(&claim)
         && let Some(done) = Box::pin(session_tools::call(app, claim)).await
     {
@@ -47,7 +47,7 @@ pub(crate) async fn request(
     {
         app.metrics.refused("denied_tool");
         CallRecord::denied(app.watch.as_ref(), claim.begun());
-        // As for one that is not there.
+        // Same error as for an unknown tool.
         let sentence = "Unknown tool";
         return CallOutcome::Done(ReplyText::new(reply::error(id, Code::INVALID_PARAMS, sentence)));
     }
@@ -70,13 +70,13 @@ pub(crate) async fn request(
         }
         return outcome;
     }
-    // At once and not on a stream, so that it can be looked through.
-    let whole = RequestParts { streams: false, ..along };
-    let listed = Box::pin(ClientCall::run(app, connection, server, message, whole)).await;
-    Box::pin(edited(app, claim, tools, listed)).await
+    // Requests a complete answer instead of a stream, because the list has to be filtered.
+    let parts = RequestParts { streams: false, ..along };
+    let result = Box::pin(ClientCall::run(app, connection, server, message, parts)).await;
+    Box::pin(edited(app, claim, tools, result)).await
 }
 
-/// A list as it is known, and as it is to be shown.
+/// Returns a cached list, as this client sees it.
 async fn known(
     app: &Arc<AppState>,
     connection: &Connection,
@@ -90,7 +90,7 @@ async fn known(
     })
 }
 
-/// Keeps what a client wants from every link, before it is told that it will get it.
+/// Stores the preferences of a client that apply to every link, before the client gets its answer.
 pub(crate) async fn wish(app: &AppState, connection: &Connection, message: &Message<'_>) {
     if connection.wish(message) {
         keep_wish(app, connection).await;
@@ -103,7 +103,7 @@ async fn keep_wish(app: &AppState, connection: &Connection) {
     }
 }
 
-/// A page of tools without those that are not passed on, and with what we add.
+/// Filters a page of tools, and adds the session tools and the session argument.
 async fn shown<'a>(
     app: &Arc<AppState>,
     claim: RequestContext<'_>,
@@ -114,8 +114,7 @@ async fn shown<'a>(
     app.shown(&claim, &page).await.map_or(page, Cow::Owned)
 }
 
-/// The level holds for every session of the connection. Where there is no link yet, it is told when
-/// there is one.
+/// Sets the log level for every session of the connection. A link that is opened later gets the level then.
 async fn set_level(
     app: &Arc<AppState>,
     connection: &Arc<Connection>,
@@ -126,7 +125,7 @@ async fn set_level(
     let own = connection.default_session();
     let find = |session| app.links.find(server, &Place::new(connection.owner.clone(), session));
     let others = connection.sessions().into_iter().filter(|it| *it != own).filter_map(find);
-    // Several sessions may share one.
+    // Several sessions may share a link.
     let others: HashMap<_, _> = others.map(|link| (link.key().clone(), link)).collect();
     join_all(others.values().map(|link| call::tell_level(connection, link))).await;
     if find(own).is_some() {
@@ -136,13 +135,13 @@ async fn set_level(
     CallOutcome::Done(ReplyText::new(reply::result(id, "{}")))
 }
 
-/// The tool that a call names; none if it names two.
+/// Returns the tool that a call names, or `None` if the name is missing or occurs twice.
 fn named_tool(message: &Message<'_>) -> Option<String> {
     let name = message.params()?.find_unique(&["name"]).ok()??;
     name.text().map(Cow::into_owned)
 }
 
-/// An answer to `tools/list` as it is to be shown.
+/// Converts an answer to `tools/list` to what this client sees.
 async fn edited(
     app: &Arc<AppState>,
     claim: RequestContext<'_>,

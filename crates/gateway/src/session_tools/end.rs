@@ -11,7 +11,7 @@ use crate::{
     state::AppState,
 };
 
-/// Ends the session of a call, and what it has on servers.
+/// Ends the session of a call, and its state on servers.
 pub(super) async fn call(
     app: &Arc<AppState>,
     claim: &RequestContext<'_>,
@@ -19,14 +19,14 @@ pub(super) async fn call(
     let found = identify::current(app, claim).await?;
     let session = found.session.session().clone();
     drop(found);
-    let ended = app.end(&session, Some(claim.label())).await;
-    ended.map_err(|error: SessionOpenError| Refusal::of(&error, "Try again."))?;
+    let result = app.end(&session, Some(claim.label())).await;
+    result.map_err(|error: SessionOpenError| Refusal::of(&error, "Try again."))?;
     let id = session.id();
     if let Err(error) = replace(app, claim, id).await {
-        // The next call tries again.
+        // The next call tries again to open a session.
         app.log.warn(&format!("there is no session yet after session {id}: {error}"));
     }
-    // A child that takes its time keeps nobody waiting.
+    // Ends the links in the background: a slow child process does not delay the answer.
     let links = app.links.clone();
     tokio::runtime::Handle::current().spawn(async move { links.end(id).await });
     let text =
@@ -34,8 +34,8 @@ pub(super) async fn call(
     Ok(ToolReply::new(text, json!({ "session": id.to_string(), "ended": true })))
 }
 
-/// A connection always has a session: if its own one has ended, it gets another. Not before, so that there is room
-/// for it.
+/// Opens a new default session if the one that ended was the connection's. A connection always has one. This runs
+/// after the end, so that the new session does not exceed the limit.
 async fn replace(
     app: &Arc<AppState>,
     claim: &RequestContext<'_>,

@@ -8,7 +8,7 @@ use crate::{
     state::AppState,
 };
 
-/// What there is to say of the session of a call.
+/// Describes the session of a call.
 pub(super) async fn call(
     app: &Arc<AppState>,
     claim: &RequestContext<'_>,

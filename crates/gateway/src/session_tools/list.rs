@@ -13,10 +13,10 @@ use crate::{
     state::{AppState, identify_rules::Front},
 };
 
-/// The most sessions that are told at once.
+/// Maximum number of sessions in one answer.
 const PAGE: usize = 100;
 
-/// The sessions of the owner, or a new handle for one of them.
+/// Lists the sessions of the owner, or issues a new handle for one of them.
 pub(super) async fn call(
     app: &Arc<AppState>,
     claim: &RequestContext<'_>,
@@ -28,7 +28,7 @@ pub(super) async fn call(
     let page = app.sessions.list(claim.owner, after, PAGE).await;
     let page = page.map_err(|error| Refusal::of(&error, "Try again later."))?;
     let more = page.len() == PAGE;
-    // Nobody has asked for a provisional one yet.
+    // No client has asked for a provisional session yet.
     let shown: Vec<&Record> = page.iter().filter(|record| !record.provisional).collect();
     let lines: Vec<String> = shown.iter().map(|record| line(record)).collect();
     let mut text = match lines.is_empty() {
@@ -68,7 +68,8 @@ fn structure(record: &Record) -> Value {
     })
 }
 
-/// Whoever comes without credentials is anybody: ids are no secrets, so they get no handle for one.
+/// Issues a handle for a session id. Session ids are not secret, and clients without credentials cannot be
+/// distinguished, so only an authenticated owner or a stdio client gets a handle.
 async fn issue(
     app: &Arc<AppState>,
     claim: &RequestContext<'_>,

@@ -1,4 +1,4 @@
-//! Tools of our own beside those of a server: to start, look at, list, switch and end sessions.
+//! Session tools: tools of Stayput, listed with those of a server, that start, show, list, switch and end sessions.
 
 mod end;
 mod info;
@@ -24,7 +24,7 @@ use crate::{
     state::{AppState, identify_rules::Front},
 };
 
-/// One of our tools.
+/// Session tool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Tool {
     Start,
@@ -34,7 +34,7 @@ enum Tool {
     Switch,
 }
 
-/// All of them, as they are called where nobody else is called so.
+/// All session tools, by their names without prefix.
 const TOOLS: [(&str, Tool); 5] = [
     ("session_start", Tool::Start),
     ("session_info", Tool::Info),
@@ -44,23 +44,23 @@ const TOOLS: [(&str, Tool); 5] = [
 ];
 
 impl Tool {
-    /// Whether this client has it.
+    /// Returns whether this client has the tool.
     fn is_for(self, chosen: SessionTools, front: Front) -> bool {
         match self {
             Self::Start | Self::Info | Self::End => chosen != SessionTools::Off,
             Self::List => chosen == SessionTools::All,
-            // Without a connection there is nothing that could be switched.
+            // Without a connection there is no default session to switch.
             Self::Switch => chosen == SessionTools::All && front != Front::Modern,
         }
     }
 }
 
-/// Whether a request may be a call of one of our tools: most are not, and nothing has to be asked for that.
+/// Returns whether a request may be a call of a session tool. This is false for most requests, and needs no lookup.
 pub(crate) fn may_be(claim: &RequestContext<'_>) -> bool {
     claim.asked().method == "tools/call" && named(claim).is_some()
 }
 
-/// The tool of ours that a call names, as we may be the ones to be called, and whether by the longer name.
+/// Returns the session tool that a call may mean, and whether its name has the prefix.
 fn named(claim: &RequestContext<'_>) -> Option<(Tool, bool)> {
     let said = claim.message.name()?.text()?;
     let (prefixed, plain) = match said.strip_prefix(PREFIX) {
@@ -71,11 +71,11 @@ fn named(claim: &RequestContext<'_>) -> Option<(Tool, bool)> {
     Some((tool, prefixed))
 }
 
-/// The answer to a call of one of our tools; `None` if it is none of them.
+/// Answers a call of a session tool. `None` if it is not one.
 pub(crate) async fn call(app: &Arc<AppState>, claim: RequestContext<'_>) -> Option<ReplyText> {
     let tool = called(app, &claim).await?;
-    let nowhere = CallStart { server: None, ..claim.begun() };
-    let mut account = CallRecord::begin(app.watch.as_ref(), nowhere);
+    let call_start = CallStart { server: None, ..claim.begun() };
+    let mut record = CallRecord::begin(app.watch.as_ref(), call_start);
     let done = match tool {
         Tool::Start => start::call(app, &claim).await,
         Tool::Info => info::call(app, &claim).await,
@@ -84,35 +84,35 @@ pub(crate) async fn call(app: &Arc<AppState>, claim: RequestContext<'_>) -> Opti
         Tool::Switch => switch::call(app, &claim).await,
     };
     Some(match done {
-        Ok(told) => {
-            told.session().into_iter().for_each(|id| account.was_of(id));
-            account.came_to(CallEnd::Ok);
-            told.done(&claim)
+        Ok(reply) => {
+            reply.session().into_iter().for_each(|id| record.was_of(id));
+            record.came_to(CallEnd::Ok);
+            reply.done(&claim)
         }
         Err(refusal) => {
-            account.came_to(CallEnd::ToolError);
+            record.came_to(CallEnd::ToolError);
             ReplyText::new(refusal.answer(claim.asked(), claim.era()))
         }
     })
 }
 
-/// Which of our tools is called, if one is.
+/// Returns the session tool that is called.
 async fn called(app: &Arc<AppState>, claim: &RequestContext<'_>) -> Option<Tool> {
     if claim.asked().method != "tools/call" {
         return None;
     }
     let (tool, prefixed) = named(claim)?;
-    // What another reader could read as another tool is for the server to refuse.
+    // If parsers can read the name differently, the server has to refuse it.
     claim.message.params()?.find_unique(&["name"]).ok()?;
     let chosen = app.identify.configured.session_tools;
     if !app.shows_tools(claim) || !tool.is_for(chosen, claim.front()) {
         return None;
     }
-    let sight = app.sight(claim).await?;
-    (sight.kept && sight.prefixed == prefixed).then_some(tool)
+    let view = app.sight(claim).await?;
+    (view.kept && view.prefixed == prefixed).then_some(tool)
 }
 
-/// What an argument of a call says; nothing if it is not there or empty.
+/// Returns a string argument of a call, or `None` if it is absent or empty.
 fn argument(claim: &RequestContext<'_>, name: &str) -> Result<Option<String>, Refusal> {
     let said = claim.message.params().and_then(|params| params.find(&["arguments", name]));
     let Some(said) = said.filter(|said| !said.is_null()) else { return Ok(None) };

@@ -1,4 +1,4 @@
-//! Tools of a server as its client sees them: with an argument for the session, beside Stayput's own tools.
+//! Presentation of a server's tools to clients: with a session argument, and with the session tools.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use crate::{
 };
 
 impl AppState {
-    /// A result of `tools/list` as this client sees it; `None` if it stays as it is. Our own tools stand
+    /// Returns a `tools/list` result as this client sees it, or `None` if it stays unchanged. The session tools are
     /// on the first page, which every client reads.
     pub(crate) async fn shown(
         self: &Arc<Self>,

@@ -1,4 +1,4 @@
-//! What one of our tools answers.
+//! Results of session tools.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::{
     state::AppState,
 };
 
-/// A result: the same for a model to read and for a program.
+/// Result with the same content as text for a model and as JSON for a program.
 pub(super) struct ToolReply {
     pub(super) text: String,
     pub(super) structure: Value,
@@ -24,12 +24,12 @@ impl ToolReply {
         Self { text, structure, then: None }
     }
 
-    /// The session that it is about, if it is about one.
+    /// Returns the session that the result describes, if there is one.
     pub(super) fn session(&self) -> Option<SessionId> {
         self.structure["session"].as_str()?.parse().ok()
     }
 
-    /// As the answer to a call.
+    /// Builds the answer to a call.
     pub(super) fn done(self, claim: &RequestContext<'_>) -> ReplyText {
         let kind = reply::kind_of_result(claim.era());
         let content = json!([{ "type": "text", "text": self.text }]);
@@ -39,7 +39,7 @@ impl ToolReply {
     }
 }
 
-/// What there is to say of a session that somebody uses.
+/// Describes a session in use, as JSON.
 pub(super) fn session(session: &Session, origin: Origin) -> Value {
     let record = session.record();
     let (state, generation) = match origin {
@@ -61,14 +61,14 @@ pub(super) fn session(session: &Session, origin: Origin) -> Value {
     told
 }
 
-/// The name that somebody chose for a session. What a host calls it stays between the host and us.
+/// Returns the chosen name of a session (a `name` or `project` key). A key that comes from the host is not shown.
 pub(super) fn name(record: &Record) -> Option<&str> {
     let key = record.key.as_ref()?;
     matches!(key.source(), "name" | "project").then(|| key.value())
 }
 
-/// Whether what a client remembers of a session can still be true on what its request is for. What another
-/// server lost is told there.
+/// Returns whether the state that a client remembers can still be valid on the server of its request. A loss on
+/// another server is reported there.
 pub(super) fn origin(claim: &RequestContext<'_>, found: &FoundSession) -> Origin {
     let lost = match claim.server {
         Some(server) => found.session.unacknowledged_loss_on(server.name()),
@@ -81,8 +81,7 @@ pub(super) fn origin(claim: &RequestContext<'_>, found: &FoundSession) -> Origin
     }
 }
 
-/// Notes that a loss was told, once the answer that tells it was written: on the server that the request was for, or
-/// on all.
+/// Acknowledges a loss when the answer that reports it has been written: on the server of the request, or on all.
 pub(super) fn told(
     app: &Arc<AppState>,
     claim: &RequestContext<'_>,
@@ -102,12 +101,12 @@ pub(super) fn told(
             app.telling.begin(session.id(), server, *generation);
         }
         runtime.spawn(async move {
-            // Not noted, it is told once more, which does no harm.
-            let noted = app.sessions.change(&session, |record| {
+            // If the store fails, the loss is reported once more, which is harmless.
+            let change = app.sessions.change(&session, |record| {
                 lost.iter()
                     .for_each(|(generation, server)| record.acknowledge_loss(server, *generation));
             });
-            let _ = noted.await;
+            let _ = change.await;
             for (generation, server) in &lost {
                 app.telling.end(session.id(), server, *generation);
             }

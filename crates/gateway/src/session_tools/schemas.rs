@@ -1,4 +1,4 @@
-//! Our tools, as `tools/list` tells them.
+//! Definitions of the session tools for `tools/list`.
 
 use serde_json::{Value, json};
 
@@ -8,7 +8,7 @@ use crate::{
     state::identify_rules::IdentifyRules,
 };
 
-/// The tools that this client has, as JSON with commas in between.
+/// Returns the session tools of this client, as JSON separated by commas.
 pub(crate) fn listed(rules: &IdentifyRules, claim: &RequestContext<'_>, prefixed: bool) -> String {
     let chosen = rules.configured.session_tools;
     let own = TOOLS.into_iter().filter(|(_, tool)| tool.is_for(chosen, claim.front()));
@@ -40,7 +40,7 @@ fn described(rules: &IdentifyRules, tool: Tool, name: &str) -> Value {
     })
 }
 
-/// How long a session lives stands here, because it is the only text that a model reads.
+/// Describes `session_start`. It includes the lifetime of a session, because a model reads no other text about it.
 fn start(rules: &IdentifyRules) -> String {
     format!(
         "Starts a session on this server, a state of its own for one conversation, and returns its \

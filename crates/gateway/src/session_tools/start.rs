@@ -12,13 +12,13 @@ use crate::{
     state::{AppState, identify_rules::Front},
 };
 
-/// The session that is asked for, and a handle for it.
+/// Returns the requested session, and a handle for it.
 pub(super) async fn call(
     app: &Arc<AppState>,
     claim: &RequestContext<'_>,
 ) -> Result<ToolReply, Refusal> {
     let found = match argument(claim, "name")? {
-        // A session that is named in another way is not looked for: a name is a wish.
+        // With `name` and without `session_id`, other name sources are ignored: the name is an explicit request.
         Some(name) if argument(claim, ARGUMENT)?.is_none() => by_name(app, claim, &name).await?,
         _ => match identify::named(app, claim, true).await?.found {
             Some(found) => found,
@@ -43,13 +43,13 @@ pub(super) async fn call(
     Ok(ToolReply { then, ..ToolReply::new(text, structure) })
 }
 
-/// R148, E31: an id is minted here and never taken over from the caller.
+/// R148, E31: the id is generated here and never taken from the caller.
 async fn fresh(app: &Arc<AppState>, claim: &RequestContext<'_>) -> Result<FoundSession, Refusal> {
     let opened = app.open(&OpenOptions::new(claim.owner.clone()), claim.label()).await;
     found(opened)
 }
 
-/// The session of a name: whoever lost a handle, and is its owner, gets it back by that.
+/// Opens the session with this name. An owner who lost a handle gets the session back by its name.
 async fn by_name(
     app: &Arc<AppState>,
     claim: &RequestContext<'_>,
@@ -68,7 +68,7 @@ async fn by_name(
     let key = match argument(claim, "project")? {
         None => Key::named(name).map_err(|_| wrong("name"))?,
         Some(project) => {
-            // So that the first slash is the one in between.
+            // Escapes the project, so that the first slash is the separator.
             let plain = project.replace('%', "%25").replace('/', "%2F");
             let key = Key::new("project", &format!("{plain}/{name}"));
             key.map_err(|_| wrong("project"))?
@@ -98,10 +98,10 @@ async fn text(
              has started afresh. Set up again what you need."
         }
     };
-    let sight = app.sight(claim).await;
-    let prefixed = sight.as_ref().is_some_and(|sight| sight.prefixed);
+    let view = app.sight(claim).await;
+    let prefixed = view.as_ref().is_some_and(|view| view.prefixed);
     let how = if app.takes_argument(claim) {
-        let argument = sight.map_or(ARGUMENT, |sight| sight.argument.name());
+        let argument = view.map_or(ARGUMENT, |view| view.argument.name());
         format!("Pass it as `{argument}` in every later call of this conversation")
     } else if claim.front() == Front::Modern {
         "It goes into `_meta[\"dev.stayput/session\"]` of every later call".to_owned()

@@ -10,7 +10,7 @@ use crate::{
     state::AppState,
 };
 
-/// Leads the connection to another session. It is kept before the answer leaves.
+/// Changes the default session of the connection. The change is stored before the answer is sent.
 pub(super) async fn call(
     app: &Arc<AppState>,
     claim: &RequestContext<'_>,
@@ -21,8 +21,8 @@ pub(super) async fn call(
     };
     argument(claim, ARGUMENT)?.ok_or_else(missing)?;
     let found = identify::named(app, claim, true).await?.found.ok_or_else(missing)?;
-    let led = identify::lead(app, claim, &found.session).await;
-    led.map_err(|error| Refusal::of(&error, "Try again."))?;
+    let change = identify::lead(app, claim, &found.session).await;
+    change.map_err(|error| Refusal::of(&error, "Try again."))?;
     let structure = result::session(&found.session, result::origin(claim, &found));
     let text = format!(
         "Calls on this connection that name no session go to session {} now.",

@@ -1,4 +1,4 @@
-//! The answer of a server, as a modern client gets it.
+//! Conversion of server answers for modern clients.
 
 use std::borrow::Cow;
 
@@ -13,12 +13,12 @@ use crate::{
     reply::{self, RequestRef},
 };
 
-/// What is done to the answer to a request. What a modern server answers to everybody passes as it is.
+/// Edits for the answer to a request. Answers of a modern server without session state pass unchanged.
 pub(crate) struct Finish<'a> {
     asked: RequestRef<'a>,
     profile: &'a Profile,
     tools: Option<&'a ToolFilter>,
-    /// Of the session that it comes from, as JSON.
+    /// State of the session, as JSON.
     state: Option<String>,
     given: Option<&'a Handle>,
 }
@@ -28,12 +28,12 @@ impl<'a> Finish<'a> {
         Self { asked, profile, tools: None, state: None, given: None }
     }
 
-    /// Shows only these tools in lists.
+    /// Filters the tools of `tools/list`.
     pub(crate) fn passing(self, tools: Option<&'a ToolFilter>) -> Self {
         Self { tools: tools.filter(|_| self.asked.method == "tools/list"), ..self }
     }
 
-    /// Tells of the session, and gives its handle out.
+    /// Adds the session state, and the new handle if there is one.
     pub(crate) fn telling(self, state: String, given: Option<&'a Handle>) -> Self {
         Self { state: Some(state), given, ..self }
     }
@@ -46,7 +46,7 @@ impl<'a> Finish<'a> {
         self.asked.method == "subscriptions/listen"
     }
 
-    /// The answer, and the code that its status depends on if it is an error.
+    /// Returns the edited answer, and for an error the code that determines the HTTP status.
     pub(crate) fn answer(&self, answer: Answer) -> (Bytes, Option<Code>) {
         if let Some(error) = answer.error() {
             let code = answer.code();
@@ -65,14 +65,14 @@ impl<'a> Finish<'a> {
             return (answer.into_bytes(), None);
         }
         let text = answer.into_bytes();
-        let made = Message::parse(&text).ok().and_then(|message| {
+        let edited_text = Message::parse(&text).ok().and_then(|message| {
             let mut edits = message.edit();
             self.edit(&mut edits, message.result()?);
             Some(Bytes::from(edits.apply().ok()?.into_owned()))
         });
-        match (made, self.tools) {
-            (Some(made), _) => (made, None),
-            // What cannot be looked through is not shown.
+        match (edited_text, self.tools) {
+            (Some(edited_text), _) => (edited_text, None),
+            // A list that cannot be filtered is not shown.
             (None, Some(_)) => {
                 let sentence = "the server's list of tools cannot be read";
                 (reply::error(self.asked.id, Code::INTERNAL_ERROR, sentence).into(), None)
@@ -81,26 +81,26 @@ impl<'a> Finish<'a> {
         }
     }
 
-    /// A result that is known without asking.
+    /// Edits a result that comes from the cache.
     pub(crate) fn result<'r>(&self, result: &'r str) -> Cow<'r, str> {
         let Ok(raw) = Raw::parse(result) else { return result.into() };
         let mut edits = Edits::new(result);
         self.edit(&mut edits, raw);
-        let shown = |_| match self.tools {
+        let fallback = |_| match self.tools {
             Some(_) => r#"{"resultType":"complete","tools":[]}"#.into(),
             None => result.into(),
         };
-        edits.apply().unwrap_or_else(shown)
+        edits.apply().unwrap_or_else(fallback)
     }
 
     fn edit(&self, edits: &mut Edits<'_>, result: Raw<'_>) {
         if self.is_legacy() {
             self.translate(edits, result);
         }
-        let told = result.find(&[meta::META, meta::SUBSCRIPTION_ID]);
-        if let Some(told) = told.filter(|_| self.listens()) {
-            // The link listens under a number of its own.
-            edits.replace(told, self.asked.id);
+        let id = result.find(&[meta::META, meta::SUBSCRIPTION_ID]);
+        if let Some(id) = id.filter(|_| self.listens()) {
+            // The link uses its own subscription id; the client gets the id of its request.
+            edits.replace(id, self.asked.id);
         }
         if let Some(state) = &self.state {
             edits.set_in(result, &[meta::META, meta::STATE], state);
@@ -113,7 +113,7 @@ impl<'a> Finish<'a> {
         }
     }
 
-    /// Adds what the modern era wants said.
+    /// Adds the fields that the modern era requires.
     fn translate(&self, edits: &mut Edits<'_>, result: Raw<'_>) {
         if result.find(&["resultType"]).and_then(Raw::text).is_none() {
             edits.set_in(result, &["resultType"], r#""complete""#);
@@ -131,14 +131,15 @@ impl<'a> Finish<'a> {
         }
         let info = Raw::parse(self.profile.greeting().result()).ok();
         let info = info.and_then(|greeting| greeting.find(&["serverInfo"]));
-        let told = result.find(&[meta::META, meta::SERVER_INFO]).is_some();
-        if let Some(info) = info.filter(|_| !told) {
+        let has_info = result.find(&[meta::META, meta::SERVER_INFO]).is_some();
+        if let Some(info) = info.filter(|_| !has_info) {
             edits.set_in(result, &[meta::META, meta::SERVER_INFO], info.as_str());
         }
     }
 }
 
-/// Gives a handle out: to the host in `_meta`, and to the model in the last words of a tool.
+/// Returns a new handle to the client: to the host in `_meta`, to the model in the last content block of a tool
+/// result.
 fn give(edits: &mut Edits<'_>, result: Raw<'_>, given: &Handle) {
     let handle = given.expose();
     edits.set_in(result, &[meta::META, meta::SESSION], &json::quote(handle));
@@ -156,19 +157,19 @@ fn give(edits: &mut Edits<'_>, result: Raw<'_>, given: &Handle) {
     edits.replace(content, &format!(r#"[{said}{comma}{{"type":"text","text":{text}}}]"#));
 }
 
-/// An error of a server, under the code that the client knows for it.
+/// Returns an error of a server with the code that the client expects for it.
 fn recoded(answer: Answer, legacy: Option<Code>) -> (Bytes, Option<Code>) {
     let Some(code) = legacy.and_then(bridge::code) else {
         let code = answer.code();
         return (answer.into_bytes(), code);
     };
     let text = answer.into_bytes();
-    let made = Message::parse(&text).ok().and_then(|message| {
+    let edited = Message::parse(&text).ok().and_then(|message| {
         let mut edits = message.edit();
         edits.set_in(message.error()?, &["code"], &code.0.to_string());
         Some(edits.apply().ok()?.into_owned().into())
     });
-    (made.unwrap_or(text), Some(code))
+    (edited.unwrap_or(text), Some(code))
 }
 
 #[cfg(test)]
@@ -183,21 +184,22 @@ mod tests {
         edits.apply().unwrap().into_owned()
     }
 
-    /// R148: the host finds a handle in `_meta`, the model in the last words; what the server said stays.
+    /// R148: the host finds a handle in `_meta`, the model in the last content block; the server's content is
+    /// unchanged.
     #[test]
-    fn a_handle_is_given_out_behind_what_the_tool_said() {
+    fn new_handle_is_appended_after_the_tool_content() {
         let handle = Handle::generate();
-        let said = r#"{"content":[{"type":"text","text":"a","n":1.10} , {"x":2}],"_meta":{"y":1}}"#;
-        let made = given(said, &handle);
-        let value: serde_json::Value = serde_json::from_str(&made).unwrap();
-        assert!(made.starts_with(r#"{"content":[{"type":"text","text":"a","n":1.10},{"x":2},"#));
+        let text = r#"{"content":[{"type":"text","text":"a","n":1.10} , {"x":2}],"_meta":{"y":1}}"#;
+        let edited = given(text, &handle);
+        let value: serde_json::Value = serde_json::from_str(&edited).unwrap();
+        assert!(edited.starts_with(r#"{"content":[{"type":"text","text":"a","n":1.10},{"x":2},"#));
         assert!(value["content"][2]["text"].as_str().unwrap().contains(handle.expose()));
         assert_eq!(value["_meta"][meta::SESSION], handle.expose());
         assert_eq!(value["_meta"]["y"], 1);
         let value: serde_json::Value =
             serde_json::from_str(&given(r#"{"content":[ ]}"#, &handle)).unwrap();
         assert_eq!(value["content"].as_array().unwrap().len(), 1);
-        // What is no answer of a tool has no words to add to.
+        // A result that is not of a tool has no content to append to.
         let value: serde_json::Value =
             serde_json::from_str(&given(r#"{"contents":[]}"#, &handle)).unwrap();
         assert!(value["content"].is_null() && value["_meta"][meta::SESSION].is_string());

@@ -1,55 +1,56 @@
-//! Between a modern client and a legacy server.
+//! Translation between modern clients and legacy servers.
 
 use std::borrow::Cow;
 
 use stayput_upstream::Hello;
 use stayput_wire::{Code, Message, Raw, json, meta};
 
-/// What the keys of `_meta` begin with that only the modern era has.
+/// Prefix of `_meta` keys that exist in the modern era only.
 const PREFIX: &str = "io.modelcontextprotocol/";
 
-/// How loud log messages are, the quietest first.
+/// Log levels, the least severe first.
 const LEVELS: [&str; 8] =
     ["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"];
 
-/// A request as a legacy server knows it: without what the modern era says of the hop.
+/// Returns a request for a legacy server, without the `_meta` keys of the modern era.
 pub(crate) fn outward<'a>(message: &Message<'a>) -> Cow<'a, str> {
     let unchanged = Cow::Borrowed(message.text());
     let Some(params) = message.params() else { return unchanged };
-    let Some(said) = params.find(&[meta::META]).filter(|meta| meta.is_object()) else {
+    let Some(fields) = params.find(&[meta::META]).filter(|meta| meta.is_object()) else {
         return unchanged;
     };
     let modern = |key: &Raw<'_>| key.text().is_some_and(|key| key.starts_with(PREFIX));
-    let (gone, stay): (Vec<_>, Vec<_>) = said.members().map(|(key, _)| key).partition(modern);
+    let (remove, keep): (Vec<_>, Vec<_>) = fields.members().map(|(key, _)| key).partition(modern);
     let mut edits = message.edit();
-    if stay.is_empty() {
+    if keep.is_empty() {
         edits.remove_in(params, &[meta::META]);
     } else {
-        for key in gone.iter().filter_map(|key| key.text()) {
-            edits.remove_in(said, &[&key]);
+        for key in remove.iter().filter_map(|key| key.text()) {
+            edits.remove_in(fields, &[&key]);
         }
     }
-    // The validation has seen that nothing stands there twice, so there is nothing to fail.
+    // Validation has refused duplicate keys, so this does not fail.
     edits.apply().unwrap_or(unchanged)
 }
 
-/// What a legacy server is told of a modern client. It declares nothing: there is no way yet to ask it.
+/// Builds the client information for a legacy server. It has no capabilities: the gateway cannot yet pass server
+/// requests to a modern client.
 pub(crate) fn hello(message: &Message<'_>) -> Hello {
     let info = message.params().and_then(|it| it.find(&[meta::META, meta::CLIENT_INFO]));
     info.and_then(|info| Hello::new(info.as_str(), "{}").ok()).unwrap_or_default()
 }
 
-/// The code that a modern client knows for an error of a legacy server; nothing if it stays.
+/// Returns the modern code for an error of a legacy server, or `None` if the code stays.
 pub(crate) fn code(code: Code) -> Option<Code> {
     match code {
         Code::RESOURCE_NOT_FOUND => Some(Code::INVALID_PARAMS),
-        // It would be read as what only this era means by it.
+        // A modern client would read the code with its modern meaning.
         code if Code::SPECIFIED.contains(&code.0) => Some(Code::INTERNAL_ERROR),
         _ => None,
     }
 }
 
-/// What a model is told when the user has to visit a page first, which nobody can be asked for yet.
+/// Builds the text for a model when the user has to open a URL first. URL elicitation cannot be passed on yet.
 pub(crate) fn visit_first(error: &str) -> String {
     let error = Raw::parse(error).ok();
     let find = |path: &[&str]| error.and_then(|error| error.find(path));
@@ -64,13 +65,13 @@ pub(crate) fn visit_first(error: &str) -> String {
     )
 }
 
-/// A tool error as a result.
+/// Builds a tool error as a result.
 pub(crate) fn tool_error(sentence: &str) -> String {
     let text = json::quote(sentence);
     format!(r#"{{"content":[{{"type":"text","text":{text}}}],"isError":true}}"#)
 }
 
-/// Whether a log message is loud enough for who wants to hear from `wanted` on.
+/// Returns whether a log message has at least the level `wanted`.
 pub(crate) fn is_heard(message: &Message<'_>, wanted: &str) -> bool {
     let loudness = |level: &str| LEVELS.iter().position(|known| *known == level);
     let level = message.params().and_then(|params| params.find(&["level"])?.text());
@@ -88,7 +89,7 @@ mod tests {
 
     /// Invariant 10: every other byte stays.
     #[test]
-    fn what_only_the_modern_era_says_is_taken_out() {
+    fn modern_meta_keys_are_removed() {
         assert_eq!(
             sent(
                 r#"{"jsonrpc":"2.0", "id":"a","method":"m","params":{"_meta":{"io.modelcontextprotocol/protocolVersion":"v",
@@ -110,9 +111,9 @@ mod tests {
         }
     }
 
-    /// Invariant 9: no code of the legacy era, and none of the modern one by chance.
+    /// Invariant 9: no code of the legacy era reaches the client, and no legacy code is read as a modern one.
     #[test]
-    fn codes_are_those_of_the_modern_era() {
+    fn legacy_error_codes_become_modern_codes() {
         assert_eq!(code(Code(-32002)), Some(Code(-32602)));
         assert_eq!(code(Code(-32020)), Some(Code(-32603)));
         assert_eq!(code(Code(-32042)), Some(Code(-32603)));
@@ -122,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_to_visit_is_named() {
+    fn url_elicitation_error_names_the_page() {
         let said = visit_first(
             r#"{"code":-32042,"message":"log in","data":{"elicitations":[{"mode":"url","url":"https://a.example/x"}]}}"#,
         );
@@ -130,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_loud_enough_is_heard() {
+    fn log_message_below_the_wanted_level_is_dropped() {
         let text = r#"{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"warning","data":1}}"#;
         let message = Message::parse(text.as_bytes()).unwrap();
         for (wanted, heard) in [("debug", true), ("warning", true), ("error", false), ("?", false)]

@@ -1,4 +1,4 @@
-//! A call that a client waits for. To go away is to cancel it.
+//! Call of a modern client as a response body. A disconnect of the client cancels the call.
 
 use std::{
     convert::Infallible,
@@ -24,19 +24,18 @@ use crate::{
     reply::{self, EventBody, MessageBody, Reply, ReplyText},
 };
 
-/// How long nothing is written before a sign of life. Whoever stands between gives up on silence; so an
-/// answer that takes that long becomes a stream.
+/// Interval of keep-alive comments. Proxies close connections without traffic, so an answer that takes longer than
+/// this becomes a stream.
 const SIGN_OF_LIFE: Duration = Duration::from_secs(15);
 
-/// A call and what came of it so far: the answer itself, or the body of a stream. Dropped, it cancels the
-/// call.
+/// Call in flight, as the body of an event stream. Dropping it cancels the call.
 pub(crate) struct ModernCallStream {
     errand: ModernCall,
-    /// Until it has ended.
+    /// `None` after the call has ended.
     call: Option<Call>,
     first: Option<Bytes>,
     timer: Option<Pin<Box<Sleep>>>,
-    /// Ready when the gateway closes, for who listens until then.
+    /// Ready when the gateway closes. Set for `subscriptions/listen` only.
     closing: Option<Closing>,
 }
 
@@ -48,17 +47,17 @@ impl ModernCallStream {
         Self { errand, call: Some(call), first: None, timer: None, closing }
     }
 
-    /// Waits for what comes first: the answer goes out alone, everything else begins a stream.
+    /// Waits for the first message: an answer becomes a JSON response, everything else starts an event stream.
     pub(crate) async fn begin(mut self) -> Response<Reply> {
-        let patience = tokio::time::sleep(SIGN_OF_LIFE);
-        tokio::pin!(patience);
+        let keep_alive = tokio::time::sleep(SIGN_OF_LIFE);
+        tokio::pin!(keep_alive);
         loop {
             let incoming = match &mut self.call {
                 None => Some(Incoming::Answer(Err(CallError::Cancelled))),
                 Some(call) => tokio::select! {
                     biased;
                     incoming = call.next() => incoming,
-                    () = &mut patience => return reply::events(Reply::Call(Box::new(self))),
+                    () = &mut keep_alive => return reply::events(Reply::Call(Box::new(self))),
                 },
             };
             match incoming {
@@ -75,7 +74,7 @@ impl ModernCallStream {
                     *response.status_mut() = code.map(validate::status).unwrap_or_default();
                     return response;
                 }
-                // Dropped, a question is refused: nobody can be asked.
+                // Dropping a server request refuses it: a modern client cannot be asked.
                 Some(_) => {}
                 None => self.call = None,
             }
@@ -105,7 +104,7 @@ impl MessageBody for ModernCallStream {
             && closing.as_mut().poll(cx).is_ready()
         {
             self.closing = None;
-            // With the call the server is let go of.
+            // Dropping the call ends the subscription at the server.
             if self.call.take().is_some() {
                 return Poll::Ready(Some(self.errand.farewell()));
             }

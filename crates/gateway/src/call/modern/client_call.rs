@@ -1,4 +1,4 @@
-//! A request on its way to a server, and what becomes of its answer.
+//! Calls of modern clients: sends the request to a server and converts its answer.
 
 use std::{pin::Pin, sync::Arc, time::Duration};
 
@@ -32,10 +32,10 @@ use crate::{
     state::AppState,
 };
 
-/// How clients ask to hear what happens.
+/// Method by which clients subscribe to notifications.
 const LISTEN: &str = "subscriptions/listen";
 
-/// Everything that is needed to the end of a call.
+/// Call of a modern client, with everything that is needed until the call ends.
 pub(crate) struct ModernCall {
     pub(crate) behind: CallOwner,
     link: Held,
@@ -43,56 +43,56 @@ pub(crate) struct ModernCall {
     id: String,
     method: String,
     tools: Option<ToolFilter>,
-    /// The log messages that the client wants to hear of this call.
+    /// Lowest level of log messages that the client wants during this call.
     level: Option<String>,
     server: String,
-    /// Who listens may do so for hours, and is not timed.
+    /// Record of the call. A `subscriptions/listen` request is not timed, because it may last for hours.
     account: CallRecord,
     app: Arc<AppState>,
 }
 
-/// Whose call it is.
+/// Owner of a call: a session, or none.
 pub(crate) enum CallOwner {
-    /// No session's. What was made for it goes with it.
+    /// Call without a session. Resources that were made for it end with it.
     Sessionless { nobody: Sessionless, _turn: CallPermit },
-    /// A session's, which does not idle meanwhile.
+    /// Call of a session. The session does not become idle during the call.
     Session(Box<OfSession>),
 }
 
-/// A call of a session.
+/// Session part of a call.
 pub(crate) struct OfSession {
     pub(crate) visit: SessionLink,
     pub(crate) origin: Origin,
-    /// A handle that the answer gives out.
+    /// New handle that the answer returns to the client.
     pub(crate) given: Option<Handle>,
     #[allow(dead_code, reason = "it does its work when it is dropped")]
     pub(crate) fleeting: Option<EphemeralSession>,
 }
 
-/// How a call ended.
+/// End of a call.
 pub(crate) struct Ended {
     pub(crate) done: ReplyText,
-    /// The code that the status depends on, if a server answered with an error.
+    /// Error code that determines the HTTP status, if the server answered with an error.
     pub(crate) code: Option<Code>,
 }
 
-/// Asks a server something that concerns no session, on the link that all share. A server that has a link
-/// for each session is asked on one that is thrown away.
+/// Sends a request that belongs to no session, on the shared link. A server with one link per session gets a
+/// temporary link.
 pub(crate) async fn ask(
     request: &ModernRequest<'_>,
     profile: &Arc<Profile>,
     link: Option<Held>,
 ) -> Response<Reply> {
-    let Some(turn) = request.turn() else {
+    let Some(permit) = request.turn() else {
         request.note(None, Denied);
         return request.failed(&request.crowded());
     };
-    let alone = request.server.isolation(profile.way().era()) == Isolation::PerSession;
-    let nobody = Sessionless::new(request.app, &request.owner, alone);
+    let per_session = request.server.isolation(profile.way().era()) == Isolation::PerSession;
+    let nobody = Sessionless::new(request.app, &request.owner, per_session);
     let links = &request.app.links;
     let link = match link {
         Some(link) => link,
-        // Of those who share it, none is named to the server.
+        // No client is named to the server, because several share the link.
         None => {
             let server = match request.app.present(request.server) {
                 Ok(server) => server,
@@ -104,27 +104,27 @@ pub(crate) async fn ask(
             }
         }
     };
-    if let Some(told) = shared_loss(request, profile, &link) {
+    if let Some(report) = shared_loss(request, profile, &link) {
         request.note(None, Lost);
-        return reply::message_then(told.text, told.then);
+        return reply::message_then(report.text, report.then);
     }
-    let errand =
-        ModernCall::new(request, profile, link, CallOwner::Sessionless { nobody, _turn: turn });
+    let call =
+        ModernCall::new(request, profile, link, CallOwner::Sessionless { nobody, _turn: permit });
     match unnamed(request.message).as_deref().map(|text| Message::parse(text.as_bytes())) {
-        Some(Ok(message)) => errand.send(&message).await,
-        _ => errand.send(request.message).await,
+        Some(Ok(message)) => call.send(&message).await,
+        _ => call.send(request.message).await,
     }
 }
 
 impl ModernRequest<'_> {
-    /// Room for one more call that belongs to no session.
+    /// Takes a permit for one more call without a session. `None` if the limit is reached.
     fn turn(&self) -> Option<CallPermit> {
         let (owner, server) = (self.owner.clone(), self.server.shared_name());
         let at = At { owner, server, listens: self.method == LISTEN };
         self.app.crowd.enter(at, self.app.rules.calls)
     }
 
-    /// Why there is no room for one more.
+    /// Returns the error message for a call over the limit.
     fn crowded(&self) -> String {
         self.app.metrics.refused("busy");
         let (limit, server) = (self.app.rules.calls, self.server.name());
@@ -134,15 +134,15 @@ impl ModernRequest<'_> {
         )
     }
 
-    /// There is no link, for this reason.
+    /// Answers that there is no link, for this reason.
     fn unlinked(&self, sentence: &str) -> Response<Reply> {
         self.note(None, NoLink);
         self.failed(sentence)
     }
 }
 
-/// What is told first if the state behind a link that several share was lost since this owner last called. Who
-/// of several that come without a name is told is not known: every answer says which generation it is of.
+/// Returns the loss report if the state behind a shared link was lost since the last call of this owner. It is not
+/// known which of several clients without a session gets the report, so every answer carries its generation.
 fn shared_loss(request: &ModernRequest<'_>, profile: &Profile, link: &Held) -> Option<ReplyText> {
     let ModernRequest { app, server, owner, .. } = request;
     let keeps = profile.way().era() == Era::Legacy && link.keeps_state();
@@ -150,21 +150,21 @@ fn shared_loss(request: &ModernRequest<'_>, profile: &Profile, link: &Held) -> O
         return None;
     }
     let generation = link.generation();
-    let behind = (link.slot(), generation);
-    app.generations.lost(owner, server.name(), behind).then(|| {
+    let entry = (link.slot(), generation);
+    app.generations.lost(owner, server.name(), entry).then(|| {
         let reason = loss::reason(link.loss().map(|loss| loss.reason()));
         let (server, delivery) = (server.name(), Delivery::NotSent);
-        let told = LossReport { server, session: None, generation, reason, delivery };
-        let text = told.answer(request.asked(), Era::Modern);
+        let report = LossReport { server, session: None, generation, reason, delivery };
+        let text = report.answer(request.asked(), Era::Modern);
         let (app, owner, server) = ((*app).clone(), owner.clone(), server.to_owned());
         let note: reply::AfterWrite =
-            Box::new(move || app.generations.tell(&owner, &server, behind));
+            Box::new(move || app.generations.tell(&owner, &server, entry));
         ReplyText { text: text.into(), then: Some(note) }
     })
 }
 
-/// The message without the session that it names, which is a secret of the client's and ours; `None` if it
-/// names none.
+/// Returns the message without its session name, or `None` if it has none. The name is a secret between the client
+/// and the gateway.
 fn unnamed(message: &Message<'_>) -> Option<String> {
     message.params()?.find(&[meta::META, meta::SESSION])?;
     let mut edits = message.edit();
@@ -217,7 +217,7 @@ impl ModernCall {
         self.method == LISTEN
     }
 
-    /// Sends it, and waits for what comes first.
+    /// Sends the request and waits for the first message of the server.
     pub(crate) async fn send(mut self, message: &Message<'_>) -> Response<Reply> {
         if !self.listens() {
             self.account.sent(&self.app.metrics, &self.server);
@@ -225,7 +225,7 @@ impl ModernCall {
         let traced = self.account.traced(message);
         let traced = traced.as_deref().and_then(|text| Message::parse(text.as_bytes()).ok());
         let message = traced.as_ref().unwrap_or(message);
-        // Who listens may hear nothing for hours.
+        // No timeout for `subscriptions/listen`: it may receive nothing for hours.
         let limit = self.listens().then_some(Duration::MAX);
         let options = CallOptions { limit, ..CallOptions::default() };
         let sent = match self.era() {
@@ -247,23 +247,24 @@ impl ModernCall {
         }
     }
 
-    /// Ready when nothing more will come to who listens. What is called ends by itself.
+    /// Returns a future that is ready when the gateway closes, for `subscriptions/listen` only. Other calls end by
+    /// themselves.
     pub(crate) fn closing(&self) -> Option<Pin<Box<dyn Future<Output = ()> + Send + Sync>>> {
         let mut closing = self.app.closing.clone();
-        let closed = async move {
+        let wait = async move {
             let _ = closing.wait_for(|closing| *closing).await;
         };
-        self.listens().then(|| Box::pin(closed) as _)
+        self.listens().then(|| Box::pin(wait) as _)
     }
 
-    /// The last words to who listens.
+    /// Returns the final result of a `subscriptions/listen` request.
     pub(crate) fn farewell(&self) -> Bytes {
         let (meta, tag, id) = (meta::META, meta::SUBSCRIPTION_ID, &self.id);
         let result = format!(r#"{{"resultType":"complete","{meta}":{{"{tag}":{id}}}}}"#);
         reply::result(&self.id, &result).into()
     }
 
-    /// What of that which a server says before its answer concerns the client.
+    /// Filters messages that the server sends before its answer. Returns those that the client should get.
     pub(crate) fn heard(&self, text: Bytes) -> Option<Bytes> {
         let message = Message::parse(&text).ok()?;
         let legacy = self.era() == Era::Legacy;
@@ -278,7 +279,7 @@ impl ModernCall {
         concerns.then_some(text)
     }
 
-    /// The session that the call is of, if it is of one.
+    /// Returns the session of the call, if it has one.
     fn session(&self) -> Option<&Session> {
         match &self.behind {
             CallOwner::Session(of) => Some(&of.visit.session),
@@ -316,8 +317,8 @@ impl ModernCall {
         if let CallOwner::Session(of) = &self.behind {
             return of.visit.failed(&self.link, self.asked(), error);
         }
-        // What several share is lost to all of them, and nobody notes who was told. A modern server
-        // keeps nothing between calls.
+        // Shared state is lost for all its users. The report is recorded for the owner, not for a session. A modern
+        // server keeps no state between calls.
         let loss = error.loss().filter(|loss| {
             let depends = loss::depends_on_state(&self.method) && self.era() == Era::Legacy;
             depends && loss.reason() != LossReason::Released
@@ -327,12 +328,12 @@ impl ModernCall {
                 let generation = self.link.generation().next();
                 let (server, delivery) = (&self.server, error.delivery());
                 let reason = loss::reason(Some(loss.reason()));
-                let told = LossReport { server, session: None, generation, reason, delivery };
+                let report = LossReport { server, session: None, generation, reason, delivery };
                 if let CallOwner::Sessionless { nobody, .. } = &self.behind {
-                    let behind = (self.link.slot(), generation);
-                    self.app.generations.tell(&nobody.place().owner, server, behind);
+                    let entry = (self.link.slot(), generation);
+                    self.app.generations.tell(&nobody.place().owner, server, entry);
                 }
-                told.answer(self.asked(), Era::Modern)
+                report.answer(self.asked(), Era::Modern)
             }
             None => reply::failure(self.asked(), Era::Modern, &error.brief()),
         };
@@ -340,7 +341,7 @@ impl ModernCall {
     }
 }
 
-/// The code of an answer that is an error.
+/// Returns the error code of an answer.
 pub(crate) fn code(text: &str) -> Option<Code> {
     let message = Message::parse(text.as_bytes()).ok()?;
     message.error()?.find(&["code"]).and_then(Raw::integer).map(Code)

@@ -1,4 +1,4 @@
-//! One request of a client that speaks 2026-07-28.
+//! Request of a modern client.
 
 use std::sync::Arc;
 
@@ -21,19 +21,19 @@ use crate::{
     state::AppState,
 };
 
-/// One request, and what it came with.
+/// Request to one server, with its headers and sender.
 pub(crate) struct ModernRequest<'a> {
     pub(crate) app: &'a Arc<AppState>,
     pub(crate) server: &'a Server,
     pub(crate) headers: &'a HeaderMap,
-    /// The session in the path.
+    /// Session key in the path.
     pub(crate) path_key: Option<&'a str>,
-    /// The connection, which a client over standard input and output has.
+    /// Connection of a stdio client.
     pub(crate) stdio: Option<&'a Arc<Connection>>,
     pub(crate) message: &'a Message<'a>,
     pub(crate) owner: Owner,
     pub(crate) claims: &'a Claims,
-    /// The client's id as it was written.
+    /// Request id, as the client wrote it.
     pub(crate) id: &'a str,
     pub(crate) method: &'a str,
 }
@@ -43,7 +43,7 @@ impl ModernRequest<'_> {
         RequestRef { id: self.id, method: self.method }
     }
 
-    /// What says which session is meant.
+    /// Builds the context that identifies the session.
     pub(crate) fn claim(&self) -> RequestContext<'_> {
         RequestContext {
             owner: &self.owner,
@@ -56,12 +56,12 @@ impl ModernRequest<'_> {
         }
     }
 
-    /// Which tools of the server are passed on, if not all are.
+    /// Returns the tool filter of the server, if it hides any tool.
     pub(crate) fn tools(&self) -> Option<&ToolFilter> {
         self.app.tools.get(self.server.name()).filter(|tools| !tools.passes_all())
     }
 
-    /// Notes that a call, of a session if one is meant, was not made.
+    /// Records a call that was not sent, with its session if it has one.
     pub(crate) fn note(&self, session: Option<&Session>, outcome: CallEnd) {
         CallRecord::begin(self.app.watch.as_ref(), self.begun(session)).came_to(outcome);
     }

@@ -1,4 +1,4 @@
-//! Calls to a server whose state is kept: first of all, which session is meant.
+//! Modern calls to a server that keeps state, which first have to identify their session.
 
 use std::sync::Arc;
 
@@ -22,11 +22,11 @@ use crate::{
     reply::{self, Reply, loss},
 };
 
-/// A request that depends on the state of a session. Where cookies count, its answer sets one.
+/// Runs a request that depends on the state of a session. If cookies are enabled, the response sets one.
 pub(crate) async fn call(request: &ModernRequest<'_>, profile: &Arc<Profile>) -> Response<Reply> {
     let (app, headers) = (request.app, request.headers);
-    let which = identify::which(app, request.claim()).await;
-    let (mut response, cookie) = match which {
+    let choice = identify::which(app, request.claim()).await;
+    let (mut response, cookie) = match choice {
         SessionChoice::Answer(text) => {
             request.note(None, CallEnd::NoSession);
             let status = client_call::code(&text).map(validate::status).unwrap_or_default();
@@ -46,7 +46,7 @@ pub(crate) async fn call(request: &ModernRequest<'_>, profile: &Arc<Profile>) ->
     response
 }
 
-/// The session that a request means, see [`SessionChoice::Session`].
+/// Session of a request, see [`SessionChoice::Session`].
 struct Meant {
     session: ActiveSession,
     origin: Origin,
@@ -80,19 +80,20 @@ async fn run(request: &ModernRequest<'_>, profile: &Arc<Profile>, meant: Meant) 
         note(CallEnd::NoLink);
         return request.failed(&sentence);
     }
-    if let Some(told) = visit.pending_loss(&link, request.asked()) {
+    if let Some(report) = visit.pending_loss(&link, request.asked()) {
         note(CallEnd::Lost);
-        return reply::message_then(told.text, told.then);
+        return reply::message_then(report.text, report.then);
     }
-    // What was lost was told, or else the call would not be made, though that may not be noted yet.
-    let told = loss::depends_on_state(request.method) && matches!(origin, Origin::Lost(_));
-    let origin = if told { Origin::Existing } else { origin };
-    let behind = CallOwner::Session(Box::new(OfSession { visit, origin, given, fleeting }));
-    let errand = ModernCall::new(request, profile, link, behind);
+    // A lost state was reported before this call, or the call would not be sent, though the store may not show that
+    // yet.
+    let is_reported = loss::depends_on_state(request.method) && matches!(origin, Origin::Lost(_));
+    let origin = if is_reported { Origin::Existing } else { origin };
+    let owner = CallOwner::Session(Box::new(OfSession { visit, origin, given, fleeting }));
+    let call = ModernCall::new(request, profile, link, owner);
     match text {
-        None => errand.send(message).await,
+        None => call.send(message).await,
         Some(rest) => match rest.message(message) {
-            Ok(message) => errand.send(&message).await,
+            Ok(message) => call.send(&message).await,
             Err(error) => request.failed(&error.to_string()),
         },
     }

@@ -1,11 +1,11 @@
-//! What a modern client is told of the session that its answer comes from.
+//! Session state in answers to modern clients.
 
 use stayput_core::{Clock as _, Generation, Origin, Session, SystemClock};
 use stayput_wire::json;
 
 use crate::observe::time_format;
 
-/// Whether what an agent remembers of a session is still true, as JSON.
+/// Returns as JSON whether the state that an agent remembers of a session is still valid.
 pub(crate) fn told(session: &Session, origin: Origin, generation: Generation) -> String {
     let state = match origin {
         Origin::New => "fresh",
@@ -13,7 +13,7 @@ pub(crate) fn told(session: &Session, origin: Origin, generation: Generation) ->
         Origin::Lost(_) => "lost",
     };
     let record = session.record();
-    // The idle clock starts when this call has ended, which is now.
+    // The idle time starts at the end of this call, which is now.
     let expires = record.expiry.deadline(record.created, SystemClock.now());
     let expires = expires.map_or("null".to_owned(), |at| json::quote(&time_format::text(at)));
     format!(
@@ -22,7 +22,7 @@ pub(crate) fn told(session: &Session, origin: Origin, generation: Generation) ->
     )
 }
 
-/// The same of a state that all share, which belongs to no session.
+/// Returns the same JSON for shared state, which belongs to no session.
 pub(crate) fn shared(generation: Generation) -> String {
     format!(r#"{{"session":null,"state":"kept","generation":{generation},"expires":null}}"#)
 }

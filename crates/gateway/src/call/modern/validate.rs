@@ -1,4 +1,4 @@
-//! What a request of the modern era has to say, and to say twice.
+//! Validation of modern requests: required fields, and headers that repeat fields of the body.
 
 use std::borrow::Cow;
 
@@ -7,18 +7,18 @@ use stayput_wire::{Code, Era, Message, ParamHeaders, Raw, Version, header as mcp
 
 use crate::reply::{self, Reply, accept::accepts};
 
-/// A request that is not let in.
+/// Request that fails validation.
 #[derive(Debug)]
 pub(crate) struct InvalidRequest {
     status: StatusCode,
     code: Code,
     sentence: String,
-    /// As JSON.
+    /// Error data, as JSON.
     data: Option<String>,
 }
 
 impl InvalidRequest {
-    /// With the status that its code asks for.
+    /// Creates an error with the HTTP status of its code.
     pub(crate) fn new(code: Code, sentence: &str) -> Self {
         let (sentence, data) = (sentence.to_owned(), None);
         Self { status: status(code), code, sentence, data }
@@ -32,7 +32,7 @@ impl InvalidRequest {
         Self::new(Code::HEADER_MISMATCH, &format!("the header {header} {what}"))
     }
 
-    /// The answer to the request with this id.
+    /// Builds the response to the request with this id.
     pub(crate) fn response(self, id: Option<&str>) -> Response<Reply> {
         let (id, code) = (id.unwrap_or("null"), self.code.0);
         let data = self.data.map(|data| format!(r#","data":{data}"#)).unwrap_or_default();
@@ -45,17 +45,17 @@ impl InvalidRequest {
     }
 }
 
-/// The status that an error with this code goes out with.
+/// Returns the HTTP status for an error code.
 pub(crate) fn status(code: Code) -> StatusCode {
     StatusCode::from_u16(code.http_status(Era::Modern)).unwrap_or_default()
 }
 
-/// Whether a request says what every request has to say, in its headers as in its body.
+/// Validates the headers of a request, its required fields, and that both agree.
 pub(crate) fn request(headers: &HeaderMap, message: &Message<'_>) -> Result<(), InvalidRequest> {
     if ![mcp::JSON, mcp::EVENT_STREAM].iter().all(|kind| accepts(headers, kind)) {
         let sentence = "Accept has to list both application/json and text/event-stream";
-        let refused = InvalidRequest::new(Code::INVALID_REQUEST, sentence);
-        return Err(InvalidRequest { status: StatusCode::NOT_ACCEPTABLE, ..refused });
+        let error = InvalidRequest::new(Code::INVALID_REQUEST, sentence);
+        return Err(InvalidRequest { status: StatusCode::NOT_ACCEPTABLE, ..error });
     }
     let version = required(message)?;
     same(headers, mcp::PROTOCOL_VERSION, Some(&version))?;
@@ -67,21 +67,21 @@ pub(crate) fn request(headers: &HeaderMap, message: &Message<'_>) -> Result<(), 
     same(headers, mcp::NAME, name.as_deref())
 }
 
-/// Whether a request says what every request has to say, where there are no headers.
+/// Validates the required fields of a request that has no headers.
 pub(crate) fn body(message: &Message<'_>) -> Result<(), InvalidRequest> {
     supported(&required(message)?)
 }
 
-/// Whether a version is one of those that are spoken in this way.
+/// Checks that a version is known and of the modern era.
 fn supported(version: &str) -> Result<(), InvalidRequest> {
-    let spoken = Version::from(version);
-    match spoken.is_known() && spoken.era() == Era::Modern {
+    let candidate = Version::from(version);
+    match candidate.is_known() && candidate.era() == Era::Modern {
         true => Ok(()),
         false => Err(unsupported(version)),
     }
 }
 
-/// Whether the arguments of a tool that travel as headers say there what they say in the body.
+/// Checks that tool arguments sent as headers equal those in the body.
 pub(crate) fn params(
     headers: &HeaderMap,
     marks: &ParamHeaders,
@@ -93,7 +93,7 @@ pub(crate) fn params(
     checked.map_err(|wrong| InvalidRequest::new(Code::HEADER_MISMATCH, &wrong.to_string()))
 }
 
-/// The version that a request names, if it has all that it needs in `_meta`.
+/// Returns the protocol version of a request whose `_meta` has all required fields.
 fn required<'a>(message: &Message<'a>) -> Result<Cow<'a, str>, InvalidRequest> {
     let missing = |key: &str, what: &str| {
         InvalidRequest::bad(Code::INVALID_PARAMS, &format!("`_meta` needs `{key}`, {what}"))
@@ -115,24 +115,24 @@ fn required<'a>(message: &Message<'a>) -> Result<Cow<'a, str>, InvalidRequest> {
     }
 }
 
-/// What stands there twice says one thing to us and another to the server.
+/// Error for a duplicate field. The gateway and the server could each read another of its values.
 fn twice(name: &str) -> InvalidRequest {
     InvalidRequest::bad(Code::INVALID_PARAMS, &format!("`{name}` stands there twice; send it once"))
 }
 
-/// Whether a header says what the body says. What the body does not say, no header says.
+/// Checks that a header equals a field of the body. If the field is absent, the header must be absent, too.
 fn same(headers: &HeaderMap, name: &'static str, body: Option<&str>) -> Result<(), InvalidRequest> {
     let mut all = headers.get_all(name).iter();
-    let said = match (all.next(), all.next()) {
+    let value = match (all.next(), all.next()) {
         (None, _) => None,
-        (Some(said), None) => Some(mcp::decode(said.as_bytes())),
+        (Some(value), None) => Some(mcp::decode(value.as_bytes())),
         (Some(_), Some(_)) => return Err(InvalidRequest::mismatch(name, "stands there twice")),
     };
-    let said =
-        said.transpose().map_err(|error| InvalidRequest::mismatch(name, &error.to_string()))?;
-    match (said, body) {
+    let value =
+        value.transpose().map_err(|error| InvalidRequest::mismatch(name, &error.to_string()))?;
+    match (value, body) {
         (None, Some(_)) => Err(InvalidRequest::mismatch(name, "is missing")),
-        (said, body) if said.as_deref() == body => Ok(()),
+        (value, body) if value.as_deref() == body => Ok(()),
         _ => Err(InvalidRequest::mismatch(name, "does not say what the body says")),
     }
 }
@@ -144,7 +144,7 @@ fn unsupported(requested: &str) -> InvalidRequest {
     InvalidRequest { data: Some(data), ..InvalidRequest::new(Code::UNSUPPORTED_VERSION, sentence) }
 }
 
-/// All versions that are spoken here, the newest first, as members of a JSON array.
+/// Returns all supported versions, the newest first, as members of a JSON array.
 pub(crate) fn versions() -> String {
     let all: Vec<_> = Version::KNOWN.iter().rev().map(|it| json::quote(it.as_str())).collect();
     all.join(",")

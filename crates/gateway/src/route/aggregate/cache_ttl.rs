@@ -1,4 +1,4 @@
-//! How long a list of all servers may be kept.
+//! Cache lifetime of merged lists.
 
 use stayput_wire::{Era, Raw};
 
@@ -8,26 +8,26 @@ use crate::{
     state::{AppState, roster::Roster},
 };
 
-/// How long a list may be kept while a server is not there, in milliseconds.
+/// Cache lifetime while a server is unavailable, in milliseconds.
 const SOON: u64 = 5_000;
 
-/// How long a list of all may be kept, and by whom: as the most careful of the servers wants it.
+/// Cache lifetime and scope of a merged list: the shortest and narrowest of all servers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct CacheTtl {
-    /// In milliseconds.
+    /// Lifetime in milliseconds.
     ttl: u64,
-    /// By the client alone.
+    /// Whether only the client itself may cache the list.
     private: bool,
 }
 
 impl CacheTtl {
-    /// What may be kept of these servers without asking them.
+    /// Returns the default for these servers.
     pub(crate) fn new(roll: &Roster) -> Self {
         let ttl = if roll.absent.is_empty() { crate::catalog::list::TTL } else { SOON };
         Self { ttl, private: false }
     }
 
-    /// The same for a list that the servers said themselves how long to keep.
+    /// Returns the limits of a list, from those that modern servers sent with their pages.
     pub(super) fn of(app: &AppState, roll: &Roster, list: &List) -> Self {
         let modern = roll.present.iter().filter(|it| it.profile.way().era() == Era::Modern);
         let shared = modern.filter(|it| app.servers.contains_key(&it.name));
@@ -36,14 +36,14 @@ impl CacheTtl {
         pages.fold(Self::new(roll), Self::and)
     }
 
-    /// As this page wants it, too.
+    /// Applies the limits of one more page.
     fn and(self, page: Raw<'_>) -> Self {
         let private =
             page.find(&["cacheScope"]).and_then(Raw::text).is_some_and(|it| it == "private");
         Self { ttl: self.ttl.min(lists::ttl(page)), private: self.private || private }
     }
 
-    /// As members of a result, each with a comma behind it.
+    /// Returns the limits as members of a result, each followed by a comma.
     pub(crate) fn members(self) -> String {
         let scope = if self.private { "private" } else { "public" };
         format!(r#""ttlMs":{},"cacheScope":"{scope}","#, self.ttl)
@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_most_careful_server_decides() {
+    fn shortest_lifetime_and_narrowest_scope_win() {
         let page = |text| Raw::parse(text).unwrap();
         let all = CacheTtl::new(&Roster::default());
         assert_eq!(all.members(), r#""ttlMs":60000,"cacheScope":"public","#);

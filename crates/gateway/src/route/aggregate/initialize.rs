@@ -1,4 +1,4 @@
-//! What all servers together say of themselves.
+//! Merged `initialize` result of all servers.
 
 use std::fmt::Write as _;
 
@@ -9,7 +9,7 @@ use crate::{
     state::roster::{Present, Roster},
 };
 
-/// The result of `initialize`, for a client that speaks `version`.
+/// Builds the `initialize` result for a client that speaks `version`.
 pub(crate) fn result(version: &Version, roll: &Roster, names: &Names) -> String {
     format!(
         r#"{{"protocolVersion":{},"capabilities":{},"serverInfo":{{"name":"stayput","version":{}}},"instructions":{}}}"#,
@@ -20,8 +20,8 @@ pub(crate) fn result(version: &Version, roll: &Roster, names: &Names) -> String 
     )
 }
 
-/// What any of the servers can do. What a server can do that is not there yet is not known; so that it
-/// is not missed when it comes, lists are promised, and that they may change.
+/// Returns the union of the servers' capabilities. Those of an unavailable server are unknown. While one is
+/// unavailable, all lists and `listChanged` are declared, so that clients notice when it becomes available.
 pub(crate) fn capabilities(roll: &Roster) -> String {
     let open = !roll.absent.is_empty();
     let mut all = Vec::new();
@@ -56,7 +56,8 @@ fn is_able(present: &Present, path: &[&str]) -> bool {
     found == Some(true)
 }
 
-/// What a model has to know: how names are made, what each server says, and which are not there.
+/// Returns the instructions for a model: how names are built, the instructions of each server, and which servers are
+/// unavailable.
 pub(crate) fn instructions(roll: &Roster, names: &Names) -> String {
     let mut text = format!(
         "Several servers are behind this one. What a tool or prompt is called begins with its server: \
@@ -80,7 +81,7 @@ pub(crate) fn instructions(roll: &Roster, names: &Names) -> String {
     text
 }
 
-/// A server, and what its names begin with if that is something else.
+/// Returns the name of a server, with the prefix of its tool names if that differs.
 fn heading(server: &str, names: &Names) -> String {
     match names.prefix(server) {
         prefix if prefix == server => server.to_owned(),
@@ -114,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn all_can_do_what_any_can() {
+    fn aggregate_capabilities_are_the_union_of_all_servers() {
         let capabilities: Value = serde_json::from_str(&capabilities(&roll())).unwrap();
         let expected = json!({ "tools": { "listChanged": true }, "prompts": {},
             "resources": { "subscribe": true }, "logging": {} });
@@ -123,25 +124,25 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_is_not_there_is_named_and_waited_for() {
-        let mut roll = roll();
+    fn unavailable_server_is_named_and_list_changes_are_declared() {
+        let mut roster = roll();
         let reason = "the server `b.d` could not be started: no such program".to_owned();
-        roll.absent.push(Absent { name: "b.d".to_owned(), reason });
+        roster.absent.push(Absent { name: "b.d".to_owned(), reason });
         let names = Names::new(["one", "t.wo", "b.d"]);
-        let result = result(&Version::V2025_06_18, &roll, &names);
+        let result = result(&Version::V2025_06_18, &roster, &names);
         let result: Value = serde_json::from_str(&result).unwrap();
         assert_eq!(result["protocolVersion"], "2025-06-18");
         assert_eq!(result["serverInfo"]["name"], "stayput");
         assert_eq!(result["capabilities"]["prompts"]["listChanged"], true);
-        let said = result["instructions"].as_str().unwrap();
-        assert!(said.contains("# one\n\nBe \"kind\"."), "{said}");
-        assert!(!said.contains("t.wo"), "{said}");
+        let instructions = result["instructions"].as_str().unwrap();
+        assert!(instructions.contains("# one\n\nBe \"kind\"."), "{instructions}");
+        assert!(!instructions.contains("t.wo"), "{instructions}");
         assert!(
-            said.ends_with(
+            instructions.ends_with(
                 "# b.d (b_d__…)\n\nThis server is not available now, so what it has \
              is not listed: the server `b.d` could not be started: no such program."
             ),
-            "{said}"
+            "{instructions}"
         );
     }
 }

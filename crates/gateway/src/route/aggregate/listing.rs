@@ -1,4 +1,4 @@
-//! Lists of all servers as one.
+//! Merged lists of all servers.
 
 use std::{borrow::Cow, sync::Arc, time::Duration};
 
@@ -24,35 +24,35 @@ use crate::{
 };
 use futures_util::future::join_all;
 
-/// About how long a page may be. Many clients read the first one only, so all should fit on it.
+/// Approximate size limit of a page in bytes. Many clients read only the first page, so everything should fit on it.
 const PAGE: usize = 1 << 20;
 
-/// How long servers whose lists changed are waited for, each for all its pages.
+/// Timeout for a server whose lists changed, for all its pages together.
 const PATIENCE: Duration = Duration::from_secs(4);
 
-/// The most pages of one server that are asked for at once.
+/// Maximum number of pages that are requested from one server at once.
 const PAGES: usize = 100;
 
-/// A list that a client of all servers asked for.
+/// List request of an aggregate client.
 pub(super) struct Listing<'a> {
     pub(super) app: &'a Arc<AppState>,
     pub(super) claim: &'a RequestContext<'a>,
     pub(super) list: &'static List,
 }
 
-/// One page of the list of all servers.
+/// Page of the merged list.
 pub(crate) struct Listed {
     list: &'static List,
-    /// With commas in between.
+    /// Entries as JSON, separated by commas.
     entries: String,
-    /// Where it goes on, sealed.
+    /// Sealed cursor of the next page.
     next: Option<String>,
-    /// How long it may be kept, in milliseconds, and whether by anybody. Only the modern era asks.
+    /// Cache lifetime and scope. Only the modern era uses them.
     pub(crate) kept: CacheTtl,
 }
 
 impl Listed {
-    /// As a result, which begins with `head`.
+    /// Builds the result, which begins with `head`.
     pub(crate) fn result(&self, head: &str) -> String {
         let Self { list, entries, next, .. } = self;
         let next = next.as_ref().map(|next| format!(r#","nextCursor":{}"#, json::quote(next)));
@@ -61,12 +61,12 @@ impl Listed {
 }
 
 impl Listing<'_> {
-    /// The page that a request asks for.
+    /// Returns the requested page.
     pub(super) async fn page(&self) -> Result<Listed, Refusal> {
         let cursor = self.cursor()?;
         let place = self.claim.place();
-        let roll = Roster::call(self.app, self.claim.owner, place.clone()).await;
-        let parts = roll.present.iter().filter_map(|present| {
+        let roster = Roster::call(self.app, self.claim.owner, place.clone()).await;
+        let parts = roster.present.iter().filter_map(|present| {
             let inner = match &cursor {
                 Some(cursor) if present.name < cursor.server => return None,
                 Some(cursor) if present.name == cursor.server => cursor.inner.clone(),
@@ -76,7 +76,7 @@ impl Listing<'_> {
             has.then(|| self.part(present, inner))
         });
         let parts = join_all(parts).await;
-        let indexes = self.indexes(&roll);
+        let indexes = self.indexes(&roster);
         let show = |server: &str, entry| self.show(&indexes, server, entry);
         let mut merged = list::merge(self.list, &parts, PAGE, show);
         if cursor.is_none() && *self.list == TOOLS {
@@ -87,11 +87,11 @@ impl Listing<'_> {
             sealed.ok_or_else(|| Refusal::internal("this machine cannot seal a cursor"))
         };
         let next = merged.next.map(seal).transpose()?;
-        let kept = CacheTtl::of(self.app, &roll, self.list);
+        let kept = CacheTtl::of(self.app, &roster, self.list);
         Ok(Listed { list: self.list, entries: merged.entries, next, kept })
     }
 
-    /// Our own tools stand once beside those of all servers, on the first page, which every client reads.
+    /// Adds the session tools once for all servers, on the first page, which every client reads.
     async fn add_own(&self, entries: &mut String) {
         let (app, claim) = (self.app, self.claim);
         if !app.shows_tools(claim) || !app.keeps(claim).await {
@@ -105,12 +105,12 @@ impl Listing<'_> {
     }
 
     fn cursor(&self) -> Result<Option<Cursor>, Refusal> {
-        let said = self.claim.message.params().and_then(|params| params.find(&["cursor"]));
-        let Some(said) = said.filter(|said| !said.is_null()) else { return Ok(None) };
-        let open = |said: Cow<'_, str>| {
-            Cursor::open(&self.app.seal, self.claim.owner, self.list.method, &said)
+        let value = self.claim.message.params().and_then(|params| params.find(&["cursor"]));
+        let Some(value) = value.filter(|value| !value.is_null()) else { return Ok(None) };
+        let open = |value: Cow<'_, str>| {
+            Cursor::open(&self.app.seal, self.claim.owner, self.list.method, &value)
         };
-        said.text().and_then(open).map(Some).ok_or_else(|| {
+        value.text().and_then(open).map(Some).ok_or_else(|| {
             let method = self.list.method;
             Refusal::invalid(format!(
                 "this cursor was not given out for `{method}`; ask again without one for the first page"
@@ -118,7 +118,7 @@ impl Listing<'_> {
         })
     }
 
-    /// What each server lists as far as it is known, in their order.
+    /// Returns the known entries of each server, in the order of the servers.
     fn indexes(&self, roll: &Roster) -> Vec<(String, Indexed)> {
         if self.list.is_named() {
             return Vec::new();
@@ -128,7 +128,8 @@ impl Listing<'_> {
         roll.present.iter().map(index).collect()
     }
 
-    /// An entry as it is shown. What is denied is not, nor what leads to another server.
+    /// Returns an entry as clients see it. Skips denied tools, and URIs that an earlier server lists, because
+    /// requests for them go to that server.
     fn show<'a>(
         &self,
         indexes: &[(String, Indexed)],
@@ -147,31 +148,32 @@ impl Listing<'_> {
         self.list.shown(&self.app.aggregate.names, server, entry)
     }
 
-    /// What one server gives, as this client sees it.
+    /// Returns the entries of one server, as this client sees them.
     async fn part(&self, present: &Present, inner: Option<String>) -> Part {
         let Some(server) = self.app.servers.get(&present.name) else { return Part::default() };
         let profile = self.current(server, &present.profile).await;
         let mut part = self.told(server, &profile, inner).await;
         let takes = self.app.identify.takes_argument(server.name(), self.claim.front());
-        let sight = self.app.sight_of(server, self.claim.owner, &profile);
-        if *self.list == TOOLS && takes && sight.kept {
+        let view = self.app.sight_of(server, self.claim.owner, &profile);
+        if *self.list == TOOLS && takes && view.kept {
             for page in &mut part.pages {
                 let Ok(text) = str::from_utf8(&page.text) else { continue };
-                let shown = tool_argument::listed(text, &sight.argument).into_owned();
+                let shown = tool_argument::listed(text, &view.argument).into_owned();
                 page.text = shown.into();
             }
         }
         part
     }
 
-    /// What is known of a server, its lists as they are now; as they were if that takes too long.
+    /// Returns the profile with up-to-date lists, or the known one if that takes too long.
     async fn current(&self, server: &Server, known: &Arc<Profile>) -> Arc<Profile> {
         let current = self.app.current(server, self.claim.owner, self.list.method);
         let current = tokio::time::timeout(PATIENCE, current).await;
         current.ok().and_then(Result::ok).unwrap_or_else(|| known.clone())
     }
 
-    /// What one server lists: out of its profile, or as it tells whoever has a link once something changed.
+    /// Returns the list of one server: from its profile, or from the server itself if the list changed and the client
+    /// has a link.
     async fn told(&self, server: &Server, profile: &Profile, inner: Option<String>) -> Part {
         let link = self.link(server);
         let changed = |link: &Held| link.lists_changed() > 0 || profile.is_relearned();
@@ -183,7 +185,7 @@ impl Listing<'_> {
         if !changed && at.is_some() && fresh() {
             return known(at).unwrap_or_default();
         }
-        // For a list that the server may not even have, nothing is started.
+        // A server is not started for a list that it may not have.
         if link.is_none() && inner.is_none() && at.is_none() && *self.list != TOOLS {
             return Part::default();
         }
@@ -194,29 +196,29 @@ impl Listing<'_> {
             }
             return asked;
         }
-        // What was known before is better than nothing.
+        // Falls back to the pages that were known before.
         known(at).unwrap_or_default()
     }
 
-    /// The link that the client can be told by: that of a session of its own, or one that all share.
+    /// Returns the link on which the client can ask: of one of its sessions, or the shared one.
     fn link(&self, server: &Server) -> Option<Held> {
         match self.claim.connection {
             Some(connection) => lists::linked(self.app, server, connection),
             None => {
-                let nobody = Sessionless::new(self.app, self.claim.owner, false);
-                self.app.links.find(server, nobody.place())
+                let sessionless = Sessionless::new(self.app, self.claim.owner, false);
+                self.app.links.find(server, sessionless.place())
             }
         }
     }
 
-    /// Whether all pages of a server may still be passed on to a client that keeps them no longer than it may.
+    /// Returns whether all cached pages of a server are still fresh.
     fn is_fresh(&self, server: &Server, profile: &Profile) -> bool {
         let pages = profile.pages(self.list.method).iter();
         let mut pages = pages.filter_map(|page| str::from_utf8(page).ok());
         pages.all(|page| lists::is_fresh(server, profile, page))
     }
 
-    /// What the server itself gives.
+    /// Requests the list from the server.
     async fn asked(
         &self,
         (server, profile): (&Server, &Profile),
@@ -225,14 +227,14 @@ impl Listing<'_> {
     ) -> Part {
         let mut part = Part { server: server.name().to_owned(), pages: Vec::new(), rest: inner };
         let alone = server.isolation(profile.way().era()) == Isolation::PerSession;
-        let nobody = Sessionless::new(self.app, self.claim.owner, alone && link.is_none());
+        let sessionless = Sessionless::new(self.app, self.claim.owner, alone && link.is_none());
         let asking = async {
             let link = match (link, self.claim.connection) {
                 (Some(link), _) => Some(link),
                 (None, Some(connection)) => call::link_of(self.app, connection, server).await,
                 (None, None) => {
                     let asking = Asking::default();
-                    self.app.links.open(server, nobody.place(), &asking).await.ok()
+                    self.app.links.open(server, sessionless.place(), &asking).await.ok()
                 }
             };
             if let Some(link) = link {
@@ -247,7 +249,7 @@ impl Listing<'_> {
     }
 }
 
-/// Asks for page after page. Whenever it stops, the part says where it goes on.
+/// Requests page after page. Wherever it stops, `part` has the cursor of the next page.
 async fn drain(link: &Held, list: &List, part: &mut Part) {
     while part.pages.len() < PAGES {
         let asked = part.rest.clone();
@@ -269,7 +271,7 @@ async fn drain(link: &Held, list: &List, part: &mut Part) {
     }
 }
 
-/// The known pages of a server, the first of which was asked for with `inner`.
+/// Converts the known pages of a server. The first of them was requested with `inner`.
 fn known(server: &str, pages: &[bytes::Bytes], inner: Option<String>) -> Option<Part> {
     let mut part = Part { server: server.to_owned(), pages: Vec::new(), rest: inner };
     for text in pages {
@@ -280,7 +282,7 @@ fn known(server: &str, pages: &[bytes::Bytes], inner: Option<String>) -> Option<
     Some(part)
 }
 
-/// The cursor of the page behind this one.
+/// Returns the cursor of the page after this one.
 fn next(page: &str) -> Option<String> {
     let next = Raw::parse(page).ok()?.find(&["nextCursor"])?.text()?;
     Some(next.into_owned())

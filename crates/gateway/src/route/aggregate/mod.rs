@@ -1,9 +1,11 @@
-//! All servers behind one path.
+//! Aggregate: all servers behind one path.
 //!
-//! What tools and prompts are called begins with their server ([`names`]), URIs lead to the server that
-//! lists them ([`index`]), and lists are put together from what is known of each ([`list`]). A server
-//! that is not there is left out and named ([`roll`]); it holds up nobody. Behind a client is one
-//! session, which has a link to each server that it used.
+//! Names of tools and prompts begin with their server ([`names`](crate::catalog::names)). URIs are routed to the
+//! server
+//! that lists them ([`index`](crate::catalog::index)). Lists are merged from the profiles of the servers
+//! ([`list`](crate::catalog::list)). An unavailable server is left out and named ([`roster`](crate::state::roster));
+//! it
+//! does not delay the others. Each client has one session, which has a link to each server that it used.
 
 pub(crate) mod cache_ttl;
 pub(crate) mod initialize;
@@ -36,15 +38,15 @@ use crate::{
     },
 };
 
-/// How long each server may take to take in a log level.
+/// Timeout for `logging/setLevel` at each server.
 const LEVEL: Duration = Duration::from_secs(5);
 
-/// The levels of RFC 5424, as the protocol calls them.
+/// Log levels of RFC 5424, by their names in MCP.
 const LEVELS: [&str; 8] =
     ["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"];
 
 impl Aggregate {
-    /// A list of a server, to be looked up.
+    /// Returns the index of a list of one server.
     fn indexed(
         &self,
         claim: &RequestContext<'_>,
@@ -57,7 +59,7 @@ impl Aggregate {
     }
 }
 
-/// Why a request is not carried out.
+/// Error for a request that is not passed on.
 #[derive(Debug)]
 pub(crate) struct Refusal {
     code: Code,
@@ -74,7 +76,7 @@ impl Refusal {
         Self { code: Code::INTERNAL_ERROR, sentence: sentence.to_owned(), data: None }
     }
 
-    /// Of a resource that no server has.
+    /// Error for a URI that no server has.
     fn no_resource(uri: &str) -> Self {
         let sentence = "Resource not found: no server lists it, and it is made from no template; \
                         `resources/list` has those that are there";
@@ -83,7 +85,7 @@ impl Refusal {
     }
 
     pub(crate) fn answer(&self, id: &str, era: Era) -> String {
-        // This code is of the legacy era alone.
+        // This code exists in the legacy era only.
         let modern = era == Era::Modern && self.code == Code::RESOURCE_NOT_FOUND;
         let code = if modern { Code::INVALID_PARAMS } else { self.code };
         let Some(data) = &self.data else { return reply::error(id, code, &self.sentence) };
@@ -94,13 +96,13 @@ impl Refusal {
     }
 }
 
-/// The result of `initialize` for a client of all servers. It never fails: who is not there is named.
+/// Builds the `initialize` result of the aggregate. It never fails: unavailable servers are named in it.
 pub(crate) async fn greet(app: &Arc<AppState>, place: &Place, version: &Version) -> String {
-    let roll = Roster::call(app, &place.owner, Some(place.clone())).await;
-    initialize::result(version, &roll, &app.aggregate.names)
+    let roster = Roster::call(app, &place.owner, Some(place.clone())).await;
+    initialize::result(version, &roster, &app.aggregate.names)
 }
 
-/// One request of a client of all servers.
+/// Answers a request of an aggregate client.
 pub(crate) async fn request(
     app: &Arc<AppState>,
     connection: &Arc<Connection>,
@@ -115,8 +117,8 @@ pub(crate) async fn request(
     let routed = match route(app, &claim).await {
         Some(routed) => routed,
         None => {
-            let answered = here(app, connection, &claim).await;
-            return CallOutcome::Done(ReplyText::new(match answered {
+            let answer = here(app, connection, &claim).await;
+            return CallOutcome::Done(ReplyText::new(match answer {
                 Ok(result) => reply::result(id, &result),
                 Err(refusal) => refusal.answer(id, Era::Legacy),
             }));
@@ -135,7 +137,7 @@ pub(crate) async fn request(
     }
 }
 
-/// Where a request goes that is for one of the servers; nothing if it is for none of them alone.
+/// Returns the server for a request to one of the servers, or `None` if the method is not for a single server.
 pub(crate) async fn route<'a>(
     app: &'a Arc<AppState>,
     claim: &'a RequestContext<'a>,
@@ -152,7 +154,7 @@ pub(crate) async fn route<'a>(
     })
 }
 
-/// One page of a list of all servers; nothing if the request asks for no list.
+/// Returns one page of a merged list, or `None` if the request is for no list.
 pub(crate) async fn listed(
     app: &Arc<AppState>,
     claim: &RequestContext<'_>,
@@ -161,7 +163,7 @@ pub(crate) async fn listed(
     Some(Listing { app, claim, list }.page().await)
 }
 
-/// What is answered without being passed on to one server.
+/// Answers a request that is not passed on to a single server.
 async fn here(
     app: &Arc<AppState>,
     connection: &Arc<Connection>,
@@ -178,7 +180,7 @@ async fn here(
 }
 
 impl Refusal {
-    /// Of a method that names no server.
+    /// Error for a method that names no server.
     pub(crate) fn elsewhere(method: &str) -> Self {
         let sentence = format!(
             "`{method}` is not known here, where all servers are at once; on /mcp/NAME it is passed on to \
@@ -188,7 +190,7 @@ impl Refusal {
     }
 }
 
-/// Tells every server that there is a link to; those that come later are told then.
+/// Sends the log level to every server that has a link. Links that are opened later get it then.
 async fn set_log_level(
     app: &AppState,
     connection: &Connection,
@@ -205,12 +207,12 @@ async fn set_log_level(
     let place = connection.place();
     let links = app.servers.values().filter_map(|server| app.links.find(server, &place));
     let links = links.filter(|link| link.greeting().has("logging"));
-    let told = links.map(|link| async move {
+    let requests = links.map(|link| async move {
         let options = CallOptions { limit: Some(LEVEL), ..CallOptions::default() };
         if let Ok(call) = link.call("logging/setLevel", Some(params.as_str()), options).await {
             let _ = call.answer().await;
         }
     });
-    join_all(told).await;
+    join_all(requests).await;
     Ok("{}".to_owned())
 }

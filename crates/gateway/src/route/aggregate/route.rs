@@ -1,4 +1,4 @@
-//! Which server a request to all is for.
+//! Choice of the server for a request to the aggregate.
 
 use std::sync::Arc;
 
@@ -19,39 +19,39 @@ use crate::{
     },
 };
 
-/// The most servers that a sentence names.
+/// Maximum number of servers that an error message names.
 const NAMED: usize = 20;
 
-/// A request that has to go to one of all servers.
+/// Request that has to go to one of the servers.
 pub(super) struct Route<'a> {
     pub(super) app: &'a Arc<AppState>,
     pub(super) claim: &'a RequestContext<'a>,
 }
 
-/// Where a request goes, and as what if it has to be changed on the way.
+/// Server for a request, and the edited text if the request has to be changed.
 pub(crate) struct Routed<'a> {
     pub(crate) server: &'a Server,
     pub(crate) text: Option<String>,
 }
 
 impl<'a> Route<'a> {
-    /// A request that names a tool.
+    /// Routes a request that names a tool.
     pub(super) async fn tool(&self, message: &Message<'_>) -> Result<Routed<'a>, Refusal> {
         self.named(message, &TOOLS, &["name"]).await
     }
 
-    /// A request that names a prompt.
+    /// Routes a request that names a prompt.
     pub(super) async fn prompt(&self, message: &Message<'_>) -> Result<Routed<'a>, Refusal> {
         self.named(message, &PROMPTS, &["name"]).await
     }
 
-    /// A request that names a resource.
+    /// Routes a request that names a resource.
     pub(super) async fn resource(&self, message: &Message<'_>) -> Result<Routed<'a>, Refusal> {
         let uri = text(message, &["uri"])?;
         Ok(Routed { server: self.owner(&uri).await?, text: None })
     }
 
-    /// A request for what an argument of a prompt or of a template can be.
+    /// Routes a completion request for an argument of a prompt or a resource template.
     pub(super) async fn completion(&self, message: &Message<'_>) -> Result<Routed<'a>, Refusal> {
         match &*text(message, &["ref", "type"])? {
             "ref/prompt" => self.named(message, &PROMPTS, &["ref", "name"]).await,
@@ -63,7 +63,7 @@ impl<'a> Route<'a> {
         }
     }
 
-    /// By what stands at `path`, which is called otherwise on the server.
+    /// Routes by the name at `path`, and replaces it by the name that the server uses.
     async fn named(
         &self,
         message: &Message<'_>,
@@ -83,23 +83,23 @@ impl<'a> Route<'a> {
         let allowed = app.tools.get(server.name()).is_none_or(|tools| tools.allows(&inner));
         if *list == TOOLS && !allowed {
             self.denied(server, &edited);
-            // As for one that is not there.
+            // Same error as for an unknown tool.
             return Err(self.unknown(list, &outer));
         }
         Ok(Routed { server, text: Some(edited.into_owned()) })
     }
 
-    /// Notes that a tool is not passed on, under the name that it has on its server.
+    /// Records a denied tool call, under the name that the tool has on its server.
     fn denied(&self, server: &Server, call: &str) {
         self.app.metrics.refused("denied_tool");
         if let Ok(message) = Message::parse(call.as_bytes()) {
-            let begun = CallStart { server: Some(server), message: &message, ..self.claim.begun() };
-            CallRecord::denied(self.app.watch.as_ref(), begun);
+            let start = CallStart { server: Some(server), message: &message, ..self.claim.begun() };
+            CallRecord::denied(self.app.watch.as_ref(), start);
         }
     }
 
-    /// What the server calls it. With a link the server judges for itself whether it has it; for what it
-    /// does not list, none is opened.
+    /// Returns the name that the server uses. If there is a link, the server itself decides whether the name exists.
+    /// No link is opened for a name that the server does not list.
     async fn inner(
         &self,
         server: &Server,
@@ -111,7 +111,7 @@ impl<'a> Route<'a> {
         if !cut && self.link(server).is_some() {
             return Ok(inner.to_owned());
         }
-        // Of a server that is not there, the call itself tells why.
+        // If the server is unavailable, the call itself reports the reason.
         let Ok(profile) = roster::ask(self.app, self.claim.owner, self.claim.place(), server).await
         else {
             return Ok(inner.to_owned());
@@ -119,7 +119,7 @@ impl<'a> Route<'a> {
         if !profile.greeting().has(list.capability) {
             return Err(self.unknown(list, outer));
         }
-        // A server that could not tell what it has may have it.
+        // A server whose list is not available may still have the name.
         if profile.pages(list.method).is_empty() {
             return Ok(inner.to_owned());
         }
@@ -136,7 +136,7 @@ impl<'a> Route<'a> {
         if has { Ok(inner.to_owned()) } else { Err(self.unknown(list, outer)) }
     }
 
-    /// Whether the server has it now, though it was not there when it was first asked.
+    /// Returns whether the server has the name now, though its earlier list did not have it.
     async fn has_now(&self, server: &Server, list: &'static List, inner: &str) -> bool {
         let current = self.app.current(server, self.claim.owner, list.method);
         let Ok(profile) = current.await else { return false };
@@ -144,7 +144,7 @@ impl<'a> Route<'a> {
         self.app.aggregate.indexed(self.claim, &present, list).has(inner)
     }
 
-    /// The link of the client's own session.
+    /// Returns the link of the client's own session.
     fn link(&self, server: &Server) -> Option<Held> {
         self.app.links.find(server, &self.claim.place()?)
     }
@@ -166,34 +166,34 @@ impl<'a> Route<'a> {
         ))
     }
 
-    /// The server that has a URI: the first that lists it, or the one whose template is closest, or the
-    /// only one that has resources at all.
+    /// Returns the server for a URI: the first that lists it, else the one with the closest template, else the only
+    /// one that has resources.
     async fn owner(&self, uri: &str) -> Result<&'a Server, Refusal> {
         let app: &'a AppState = self.app;
-        let mut roll = Roster::call(self.app, self.claim.owner, self.claim.place()).await;
-        roll.present.retain(|present| present.profile.greeting().has(RESOURCES.capability));
+        let mut roster = Roster::call(self.app, self.claim.owner, self.claim.place()).await;
+        roster.present.retain(|present| present.profile.greeting().has(RESOURCES.capability));
         let index = |present: &Present, list| app.aggregate.indexed(self.claim, present, list);
-        let listed = roll.present.iter().find(|it| index(it, &RESOURCES).has(uri));
-        let written = || roll.present.iter().find(|it| index(it, &TEMPLATES).has(uri));
-        let made = || {
+        let in_list = roster.present.iter().find(|it| index(it, &RESOURCES).has(uri));
+        let in_templates = || roster.present.iter().find(|it| index(it, &TEMPLATES).has(uri));
+        let by_template = || {
             let close = |it: &Present| index(it, &TEMPLATES).closest(uri);
             let mut closest: Option<(usize, &Present)> = None;
-            for (close, present) in roll.present.iter().filter_map(|it| Some((close(it)?, it))) {
-                // Of two that are as close, the first.
+            for (close, present) in roster.present.iter().filter_map(|it| Some((close(it)?, it))) {
+                // If two templates are equally close, the first server wins.
                 if closest.is_none_or(|(other, _)| close > other) {
                     closest = Some((close, present));
                 }
             }
             closest.map(|(_, present)| present)
         };
-        let only = || roll.present.first().filter(|_| roll.present.len() == 1);
-        let found = listed.or_else(written).or_else(made).or_else(only);
+        let only = || roster.present.first().filter(|_| roster.present.len() == 1);
+        let found = in_list.or_else(in_templates).or_else(by_template).or_else(only);
         let server = found.and_then(|present| app.servers.get(&present.name));
         server.ok_or_else(|| Refusal::no_resource(uri))
     }
 }
 
-/// A text among the parameters that no reader can take for another one.
+/// Returns a string of the parameters that occurs only once, so that every reader finds the same one.
 fn text(message: &Message<'_>, path: &[&str]) -> Result<String, Refusal> {
     let found = message.params().map(|params| params.find_unique(path));
     let found = found.and_then(Result::ok).flatten().and_then(Raw::text);

@@ -1,4 +1,4 @@
-//! All servers at once, for clients of the modern era.
+//! Aggregate for clients of the modern era.
 
 use std::sync::Arc;
 
@@ -22,18 +22,18 @@ use crate::{
     state::{AppState, roster::Roster},
 };
 
-/// One request to all servers, and what it came with.
+/// Request to the aggregate, with its headers and sender.
 pub(crate) struct ToAll<'a> {
     pub(crate) app: &'a Arc<AppState>,
     pub(crate) owner: Owner,
     pub(crate) claims: &'a Claims,
     pub(crate) headers: &'a HeaderMap,
-    /// The session in the path.
+    /// Session key in the path.
     pub(crate) path_key: Option<&'a str>,
-    /// The connection of a client that has one, because it speaks over standard input and output.
+    /// Connection of a stdio client.
     pub(crate) stdio: Option<&'a Arc<Connection>>,
     pub(crate) message: &'a Message<'a>,
-    /// The client's id as it was written.
+    /// Request id, as the client wrote it.
     pub(crate) id: &'a str,
     pub(crate) method: &'a str,
 }
@@ -56,9 +56,9 @@ impl ToAll<'_> {
             connection,
         };
         if self.method == "server/discover" {
-            let roll = Roster::call(app, owner, None).await;
-            let said = discover::of_all(&roll, &app.aggregate.names);
-            return reply::message(reply::result(self.id, &said));
+            let roster = Roster::call(app, owner, None).await;
+            let result = discover::of_all(&roster, &app.aggregate.names);
+            return reply::message(reply::result(self.id, &result));
         }
         if let Some(listed) = aggregate::listed(app, &claim).await {
             return match listed {
@@ -89,7 +89,7 @@ impl ToAll<'_> {
         response
     }
 
-    /// Passes it on to its server, under the name that it has there.
+    /// Passes the request on to its server, under the name that the server uses.
     async fn pass(&self, Routed { server, text }: Routed<'_>) -> Response<Reply> {
         let Self { app, claims, headers, path_key, stdio, id, method, .. } = *self;
         let inner = text.as_deref().map(|text| Message::parse(text.as_bytes()));

@@ -1,4 +1,4 @@
-//! What a server can do, for clients of the modern era.
+//! Answers to `server/discover`.
 
 use std::borrow::Cow;
 
@@ -14,13 +14,13 @@ use crate::{
     state::roster::Roster,
 };
 
-/// What of a legacy server works for a modern client without a bridge between the eras.
+/// Capabilities of a legacy server that work for a modern client without translation.
 const WORKS: [&str; 4] = ["tools", "prompts", "resources", "completions"];
 
-/// What of it does not: the client would wait for something that never comes.
+/// Flags in them that do not work: the client would wait for notifications that never come.
 const WAITS: [&str; 2] = ["listChanged", "subscribe"];
 
-/// Whether a legacy server offers this method to a modern client.
+/// Returns whether a legacy server offers this method to a modern client.
 pub(crate) fn advertises(profile: &Profile, method: &str) -> bool {
     let capability = match method {
         "server/discover" => return true,
@@ -33,8 +33,8 @@ pub(crate) fn advertises(profile: &Profile, method: &str) -> bool {
     profile.greeting().has(capability)
 }
 
-/// The answer to `server/discover` as far as it is known: what the server itself said, or what follows from
-/// its handshake.
+/// Builds the answer to `server/discover` if it is known: the result of the server itself, or one built from its
+/// `initialize` result.
 pub(crate) fn known(request: &ModernRequest<'_>, profile: &Profile) -> Option<Response<Reply>> {
     let said = match profile.way().era() {
         Era::Legacy => Cow::Owned(built(profile)),
@@ -44,7 +44,7 @@ pub(crate) fn known(request: &ModernRequest<'_>, profile: &Profile) -> Option<Re
     fresh.then(|| reply::message(reply::result(request.id, &said)))
 }
 
-/// The answer to `server/discover` of all servers at once.
+/// Builds the `server/discover` result of the aggregate.
 pub(crate) fn of_all(roll: &Roster, names: &Names) -> String {
     let said = initialize::capabilities(roll);
     let capabilities = Raw::parse(&said).map(capabilities).unwrap_or_default();
@@ -56,13 +56,13 @@ pub(crate) fn of_all(roll: &Roster, names: &Names) -> String {
     )
 }
 
-/// Who answers for all servers, as the member of a result.
+/// Returns the server information of Stayput, as the member of a result.
 pub(crate) fn of_stayput() -> String {
     let (meta, key, version) = (meta::META, meta::SERVER_INFO, env!("CARGO_PKG_VERSION"));
     format!(r#""{meta}":{{"{key}":{{"name":"stayput","version":"{version}"}}}}"#)
 }
 
-/// What a legacy server said of itself, as a modern one says it.
+/// Converts the `initialize` result of a legacy server to a `server/discover` result.
 fn built(profile: &Profile) -> String {
     let greeting = Raw::parse(profile.greeting().result()).ok();
     let find = |name: &str| greeting.and_then(|it| it.find(&[name])).filter(|it| !it.is_null());
@@ -84,7 +84,7 @@ fn built(profile: &Profile) -> String {
     result
 }
 
-/// The capabilities that stay, without braces.
+/// Returns the supported capabilities, without braces.
 fn capabilities(said: Raw<'_>) -> String {
     let works = |name: Raw<'_>| name.text().is_some_and(|name| WORKS.contains(&&*name));
     let stay = said.members().filter(|(name, value)| works(*name) && value.is_object());
@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_needs_a_bridge_is_not_offered() {
+    fn capabilities_that_need_translation_are_not_offered() {
         let said = r#"{"tools":{"listChanged":true,"x":1.0},"logging":{},"tasks":{},
             "resources":{"subscribe":true,"listChanged":false},"prompts":{}, "completions": {}}"#;
         assert_eq!(

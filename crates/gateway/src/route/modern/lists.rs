@@ -1,4 +1,4 @@
-//! Lists, which never vary by conversation.
+//! Lists, which do not depend on the session.
 
 use http::Response;
 use stayput_upstream::{Isolation, Profile};
@@ -10,8 +10,8 @@ use crate::{
     route::lists,
 };
 
-/// One page of a list, as far as it is known. Who has a link for each session is not asked for a page that
-/// it did not announce: that would take a link.
+/// Returns one page of a list, if it is known. A server with one link per session is not asked for an unknown cursor,
+/// because that would need a link.
 pub(crate) async fn known(
     request: &ModernRequest<'_>,
     profile: &Profile,

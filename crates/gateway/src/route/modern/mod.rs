@@ -1,4 +1,4 @@
-//! Clients of the modern era: each request stands for itself, on the same paths as everybody else's.
+//! Routing for clients of the modern era: each request is self-contained, on the same paths as legacy requests.
 
 pub(crate) mod aggregate;
 pub(crate) mod discover;
@@ -25,29 +25,29 @@ use crate::{
     state::{AppState, snapshot},
 };
 
-/// What the modern era has no more. Legacy servers still know it, so it is refused here.
+/// Methods that the modern era removed. Legacy servers still have them, so the gateway refuses them.
 const REMOVED: [&str; 5] =
     ["initialize", "ping", "logging/setLevel", "resources/subscribe", "resources/unsubscribe"];
 
-/// Whether a message is spoken in the modern era: its `_meta` says so, or else its version header. What
-/// names a version that nobody knows is of the era that names versions in each message.
+/// Returns whether a message is of the modern era, by its `_meta` or else its version header. A message that names an
+/// unknown version counts as modern, because only the modern era names the version in each message.
 pub(crate) fn is_spoken(headers: &HeaderMap, message: &Message<'_>) -> bool {
-    let said = message.meta().and_then(|meta| meta.find(&[meta::PROTOCOL_VERSION]));
-    let legacy = said.and_then(|said| said.text()).is_some_and(|said| {
-        let version = Version::from(&*said);
+    let value = message.meta().and_then(|meta| meta.find(&[meta::PROTOCOL_VERSION]));
+    let legacy = value.and_then(|value| value.text()).is_some_and(|value| {
+        let version = Version::from(&*value);
         version.is_known() && version.era() == Era::Legacy
     });
-    let by_meta = said.is_some() && !legacy;
+    let by_meta = value.is_some() && !legacy;
     by_meta || (message.method() != Some("initialize") && is_named(headers))
 }
 
-/// Whether the version header names a modern version.
+/// Returns whether the version header names a modern version.
 pub(crate) fn is_named(headers: &HeaderMap) -> bool {
-    let said = headers.get(&header_names::PROTOCOL_VERSION).and_then(|said| said.to_str().ok());
-    said.is_some_and(|said| Version::from(said).era() == Era::Modern)
+    let value = headers.get(&header_names::PROTOCOL_VERSION).and_then(|value| value.to_str().ok());
+    value.is_some_and(|value| Version::from(value).era() == Era::Modern)
 }
 
-/// Takes in a message of a modern client.
+/// Answers a message of a modern client.
 pub(crate) async fn take(
     app: &Arc<AppState>,
     target: &Target,
@@ -56,7 +56,7 @@ pub(crate) async fn take(
 ) -> Response<Reply> {
     let (id, method) = match message.kind() {
         MessageKind::Request { id, method, .. } => (id.as_str(), &**method),
-        // Nothing that a client tells in this era concerns a server; to close a stream is to cancel.
+        // No notification of this era is for a server; clients cancel by closing the stream.
         MessageKind::Notification { .. } => return reply::status(StatusCode::ACCEPTED),
         MessageKind::Response { .. } | MessageKind::Error { .. } => {
             let sentence = "clients of this version send requests, not answers";
@@ -65,7 +65,7 @@ pub(crate) async fn take(
     };
     let valid = match stdio {
         None => crate::call::modern::validate::request(headers, message),
-        // There are no headers.
+        // A stdio client has no headers.
         Some(_) => crate::call::modern::validate::body(message),
     };
     if let Err(refused) = valid {
@@ -98,11 +98,11 @@ impl ModernRequest<'_> {
         self.pass().await
     }
 
-    /// What is no call of one of our tools.
+    /// Answers a request that is not a call of a session tool.
     pub(crate) async fn pass(&self) -> Response<Reply> {
-        let nobody = Sessionless::new(self.app, &self.owner, false);
-        // Only one that several share is found in nobody's name.
-        let link = self.app.links.find(self.server, nobody.place());
+        let sessionless = Sessionless::new(self.app, &self.owner, false);
+        // Without a session, only a shared link can be found.
+        let link = self.app.links.find(self.server, sessionless.place());
         let profile = match self.profile().await {
             Ok(profile) => profile,
             Err(sentence) => return self.failed(&sentence),
@@ -127,8 +127,8 @@ impl ModernRequest<'_> {
         }
     }
 
-    /// What is known of the server. For a list, as it is now, also if the server said on some link that it
-    /// changed, or did not tell it before; nothing else waits for that.
+    /// Returns the profile of the server. For a list request the list is up to date, also if the server announced a
+    /// change on some link or the list was not available before. Other requests do not wait for that.
     pub(crate) async fn profile(&self) -> Result<Arc<Profile>, String> {
         let profile = match crate::catalog::list::is_list(self.method) {
             true => self.app.current(self.server, &self.owner, self.method).await,
@@ -137,8 +137,7 @@ impl ModernRequest<'_> {
         profile.map_err(|error| self.app.blame(&error))
     }
 
-    /// Why a tool is not called: it is not passed on, or its arguments do not travel as headers as they
-    /// should.
+    /// Returns the error for a tool call that is not allowed, or whose header arguments differ from the body.
     pub(crate) fn denied(&self, profile: &Profile, link: Option<&Held>) -> Option<Response<Reply>> {
         if self.method != "tools/call" {
             return None;
@@ -150,11 +149,11 @@ impl ModernRequest<'_> {
         if self.tools().is_some_and(|tools| !allowed(tools)) {
             self.app.metrics.refused("denied_tool");
             CallRecord::denied(self.app.watch.as_ref(), self.begun(None));
-            // As for one that is not there.
+            // Same error as for an unknown tool.
             return Some(self.refused(Code::INVALID_PARAMS, "Unknown tool"));
         }
         let name = name.filter(|_| self.stdio.is_none())?;
-        // A link that lists passed over knows more than what was learned before there was one.
+        // A link that has passed on lists has newer header marks than the profile.
         let checked = match link.filter(|_| profile.way().era() == Era::Modern) {
             Some(link) => crate::call::modern::validate::params(
                 self.headers,
