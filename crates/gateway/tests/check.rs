@@ -176,7 +176,7 @@ async fn a_wrong_configuration_has_a_code_of_its_own() {
     let wrong = "{\"mcpServers\": {},\n \"stayput\": {\"lisen\": 1}}";
     let said = Check::text(wrong).run().await;
     assert_eq!(said.code, Some(2));
-    assert!(said.stderr.contains("stayput.json:2:14: stayput.lisen: there is no such key"));
+    assert!(said.stderr.contains("stayput.json:2:14: stayput.lisen: unknown key"));
     assert!(said.stderr.contains("\"listen\"") && said.stdout.is_empty(), "{}", said.stderr);
     let said = Check::text(wrong).with(&["--json"]).run().await;
     let told: Value = serde_json::from_str(&said.stdout).unwrap();

@@ -304,7 +304,7 @@ proptest! {
         let wrong = format!("{}{}", &key[..=twice], &key[twice..]);
         let text = misspelt(table, &wrong, lines);
         let said = parse(&text).unwrap_err().to_string();
-        let place = format!("/etc/mcp.json:{}:1: {table}.{wrong}: there is no such key", lines + 1);
+        let place = format!("/etc/mcp.json:{}:1: {table}.{wrong}: unknown key", lines + 1);
         prop_assert!(said.starts_with(&place), "{said}");
         prop_assert!(said.ends_with(&format!("is \"{key}\"")), "{said}");
     }
