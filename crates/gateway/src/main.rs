@@ -1,23 +1,19 @@
-//! The program `stayput`: a session for each client, in front of any MCP server.
+//! Program `stayput`: a gateway that keeps a session for each client, in front of any MCP server.
 //!
-//! | room | where |
+//! A request passes the folders in this order:
+//!
+//! | step | folder |
 //! |---|---|
-//! | listen | `front/`: what clients send over HTTP, or a line each |
-//! | identify | `identify.rs`, `identify/`, `handles.rs`, `session_tools/`, `handshake.rs`, `connection.rs`, `connections.rs`: who it is, and which session that leads to |
-//! | open | `app.rs`, `visit.rs`, `shared.rs`, `keeper.rs`: the session, its link, and what is needed to come back to its servers |
-//! | route | `target.rs`, `request.rs`, `transparent.rs`, `aggregate.rs`, `heed.rs`: to which server, under which name |
-//! | send | `forward.rs`, `listening.rs`: to the server, and what comes back |
-//! | modern | `modern/`: the same for clients whose protocol has no session |
-//! | reply | `reply.rs`, `stream.rs`, `streams.rs`, `lists.rs`, `tools.rs`, `sight.rs`, `losses.rs`, `moment.rs`, `patience.rs`: as the client expects it |
+//! | listen | `listen/`: HTTP, stdio and Unix socket |
+//! | authenticate | `auth/`: owner of the request, rate limit, limit of calls |
+//! | route | `route/`: server or aggregate of all servers, `catalog/`: names and tool views |
+//! | identify | `identify/`: session of the request, `session_tools/`: the gateway's own tools |
+//! | open and call | `call/`: link of the session, request to the server |
+//! | reply | `reply/`: answers, `connections/`: connections and event streams, `messages/`: notifications |
 //!
-//! `owners/` finds out who asks, `views.rs` which servers they see, `pace.rs` how much they may ask.
-//! `event.rs`, `metrics.rs`, `health.rs`, `log.rs`, `account.rs` and `watch.rs` tell whoever runs it how it goes.
-//! `reload.rs` furnishes it anew when its configuration changes, and `latest.rs` leads to it then.
-//! `serve.rs` opens and closes the house, `daemon.rs` for as long as somebody needs it, `alone.rs` for one
-//! client, `check.rs` tells whether a configuration will do, `pipe.rs` leads to it from `stayput stdio`, and
-//! `remote.rs` from `stayput sessions` and `stayput call`. `admin.rs` is what these ask. `config.rs` reads what users
-//! write, `demo.rs` is a
-//! small server to try it with, and `story.rs` shows on that server what all of this is for.
+//! `state/` is the application state that all of them share. `app/` starts, reloads and stops the gateway. `config/`
+//! reads the configuration. `observe/` has metrics, the log, the audit log and spans. `admin/` is the admin API. `cli/`
+//! parses the command line, and `commands/` has the subcommands besides `serve`.
 
 mod admin;
 mod app;
@@ -51,7 +47,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 fn main() -> ExitCode {
     let done = match Cli::parse().command {
-        // Before there is a runtime: a warden has one thread.
+        // Runs before a runtime exists, because the warden has one thread only.
         Command::Warden => return stayput_upstream::process::warden_main(),
         Command::Demo(args) => return story(&args),
         Command::Check(args) => return check(&args),
@@ -79,31 +75,31 @@ fn failed(error: &dyn Error) -> ExitCode {
 }
 
 fn story(args: &cli::Demo) -> ExitCode {
-    let told = tokio::runtime::Runtime::new().and_then(|runtime| {
-        let told = runtime.block_on(commands::tour::tell(args.json));
+    let outcome = tokio::runtime::Runtime::new().and_then(|runtime| {
+        let outcome = runtime.block_on(commands::tour::tell(args.json));
         runtime.shutdown_background();
-        told
+        outcome
     });
-    match told {
+    match outcome {
         Ok(Ending::Good) => ExitCode::SUCCESS,
         Ok(Ending::Bad) => ExitCode::FAILURE,
-        // As a shell says it of a program that Ctrl-C ended.
+        // Exit code of a shell for a program that Ctrl-C ended.
         Ok(Ending::Interrupted) => ExitCode::from(130),
         Err(error) => failed(&error),
     }
 }
 
 fn check(args: &cli::Check) -> ExitCode {
-    let checked = tokio::runtime::Runtime::new().and_then(|runtime| {
-        let checked = runtime.block_on(commands::check::run(args));
+    let outcome = tokio::runtime::Runtime::new().and_then(|runtime| {
+        let outcome = runtime.block_on(commands::check::run(args));
         runtime.shutdown_background();
-        checked
+        outcome
     });
-    match checked {
+    match outcome {
         Ok(commands::check::Verdict::Well) => ExitCode::SUCCESS,
         Ok(commands::check::Verdict::Found) => ExitCode::FAILURE,
         Ok(commands::check::Verdict::Unusable) => ExitCode::from(2),
-        // As a shell says it of a program that Ctrl-C ended.
+        // Exit code of a shell for a program that Ctrl-C ended.
         Ok(commands::check::Verdict::Interrupted) => ExitCode::from(130),
         Err(error) => failed(&error),
     }
@@ -114,7 +110,7 @@ type Done = Result<(), Box<dyn Error>>;
 fn demo(args: &cli::DemoServer) -> Done {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let done = runtime.block_on(commands::demo_server::run(args.http, args.state.as_deref()));
-    // A read of standard input cannot be cancelled; whoever waits for it waits for ever.
+    // A read of the standard input cannot be cancelled, so the runtime must not wait for it.
     runtime.shutdown_background();
     Ok(done?)
 }
@@ -124,7 +120,7 @@ fn token(args: &cli::Token) -> Done {
     stayput_core::Owner::verified("token", name)?;
     let token = auth::Token::generate()?;
     let (hash, token) = (token.hash().to_string(), token.expose());
-    // As it goes into the configuration.
+    // Entry as it goes into the configuration.
     let entry = match args.admin {
         true => serde_json::json!({ "hash": hash, "admin": true }),
         false => serde_json::json!(hash),
@@ -139,7 +135,7 @@ fn token(args: &cli::Token) -> Done {
     Ok(())
 }
 
-/// Asks a running gateway, in a small runtime of its own.
+/// Runs a request to a running gateway on a single-threaded runtime.
 fn asking<T>(asked: impl Future<Output = Result<T, Box<dyn Error>>>) -> Result<T, Box<dyn Error>> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let done = runtime.block_on(asked);
@@ -174,7 +170,7 @@ fn stdio(args: cli::Stdio) -> Done {
             runtime.block_on(commands::stdio_proxy::run(definition, args.server, args.session))
         }
     };
-    // A read of standard input cannot be cancelled; whoever waits for it waits for ever.
+    // A read of the standard input cannot be cancelled, so the runtime must not wait for it.
     runtime.shutdown_background();
     done
 }
@@ -212,7 +208,7 @@ fn serve(args: &cli::Serve) -> Done {
         };
         tokio::select! {
             () = gateway.run(stopped) => {}
-            // Twice means now. The warden ends what is left of the children.
+            // A second signal stops at once. The warden ends the remaining child processes.
             () = signals => log.warn("stopped without waiting for calls"),
         }
         Ok(())
@@ -221,8 +217,8 @@ fn serve(args: &cli::Serve) -> Done {
     done
 }
 
-/// Waits until the terminal that it was started in is gone. To a process without one a SIGHUP says nothing
-/// but that its configuration is to be read anew.
+/// Waits until the terminal of the process is closed. Without a terminal a SIGHUP only means a reload of the
+/// configuration.
 async fn hung_up(mut signals: Signal) {
     let on_terminal = || std::io::stdin().is_terminal() || std::io::stderr().is_terminal();
     let begun = on_terminal();
@@ -236,7 +232,7 @@ async fn hung_up(mut signals: Signal) {
     }
 }
 
-/// Waits for the end of the standard input; what comes before it is not for us.
+/// Waits for the end of the standard input, and ignores its content.
 async fn input_ended() {
     let _ = tokio::io::copy(&mut tokio::io::stdin(), &mut tokio::io::sink()).await;
 }
