@@ -55,7 +55,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 fn main() -> ExitCode {
     let done = match Cli::parse().command {
-        // Before there is a runtime: a warden has one thread.
+        // Runs before a runtime exists, because the warden has one thread only.
         Command::Warden => return stayput_upstream::process::warden_main(),
         Command::Demo(args) => return story(&args),
         Command::Check(args) => return check(&args),
@@ -83,31 +83,31 @@ fn failed(error: &dyn Error) -> ExitCode {
 }
 
 fn story(args: &cli::Demo) -> ExitCode {
-    let told = tokio::runtime::Runtime::new().and_then(|runtime| {
-        let told = runtime.block_on(commands::tour::tell(args.json));
+    let outcome = tokio::runtime::Runtime::new().and_then(|runtime| {
+        let outcome = runtime.block_on(commands::tour::tell(args.json));
         runtime.shutdown_background();
-        told
+        outcome
     });
-    match told {
+    match outcome {
         Ok(Ending::Good) => ExitCode::SUCCESS,
         Ok(Ending::Bad) => ExitCode::FAILURE,
-        // As a shell says it of a program that Ctrl-C ended.
+        // Exit code of a shell for a program that Ctrl-C ended.
         Ok(Ending::Interrupted) => ExitCode::from(130),
         Err(error) => failed(&error),
     }
 }
 
 fn check(args: &cli::Check) -> ExitCode {
-    let checked = tokio::runtime::Runtime::new().and_then(|runtime| {
-        let checked = runtime.block_on(commands::check::run(args));
+    let outcome = tokio::runtime::Runtime::new().and_then(|runtime| {
+        let outcome = runtime.block_on(commands::check::run(args));
         runtime.shutdown_background();
-        checked
+        outcome
     });
-    match checked {
+    match outcome {
         Ok(commands::check::Verdict::Well) => ExitCode::SUCCESS,
         Ok(commands::check::Verdict::Found) => ExitCode::FAILURE,
         Ok(commands::check::Verdict::Unusable) => ExitCode::from(2),
-        // As a shell says it of a program that Ctrl-C ended.
+        // Exit code of a shell for a program that Ctrl-C ended.
         Ok(commands::check::Verdict::Interrupted) => ExitCode::from(130),
         Err(error) => failed(&error),
     }
@@ -118,7 +118,7 @@ type Done = Result<(), Box<dyn Error>>;
 fn demo(args: &cli::DemoServer) -> Done {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let done = runtime.block_on(commands::demo_server::run(args.http, args.state.as_deref()));
-    // A read of standard input cannot be cancelled; whoever waits for it waits for ever.
+    // A read of the standard input cannot be cancelled, so the runtime must not wait for it.
     runtime.shutdown_background();
     Ok(done?)
 }
@@ -128,7 +128,7 @@ fn token(args: &cli::Token) -> Done {
     stayput_core::Owner::verified("token", name)?;
     let token = auth::Token::generate()?;
     let (hash, token) = (token.hash().to_string(), token.expose());
-    // As it goes into the configuration.
+    // Entry as it goes into the configuration.
     let entry = match args.admin {
         true => serde_json::json!({ "hash": hash, "admin": true }),
         false => serde_json::json!(hash),
@@ -143,7 +143,7 @@ fn token(args: &cli::Token) -> Done {
     Ok(())
 }
 
-/// Asks a running gateway, in a small runtime of its own.
+/// Runs a request to a running gateway on a single-threaded runtime.
 fn asking<T>(asked: impl Future<Output = Result<T, Box<dyn Error>>>) -> Result<T, Box<dyn Error>> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let done = runtime.block_on(asked);
@@ -178,7 +178,7 @@ fn stdio(args: cli::Stdio) -> Done {
             runtime.block_on(commands::stdio_proxy::run(definition, args.server, args.session))
         }
     };
-    // A read of standard input cannot be cancelled; whoever waits for it waits for ever.
+    // A read of the standard input cannot be cancelled, so the runtime must not wait for it.
     runtime.shutdown_background();
     done
 }
@@ -216,7 +216,7 @@ fn serve(args: &cli::Serve) -> Done {
         };
         tokio::select! {
             () = gateway.run(stopped) => {}
-            // Twice means now. The warden ends what is left of the children.
+            // A second signal stops at once. The warden ends the remaining child processes.
             () = signals => log.warn("stopped without waiting for calls"),
         }
         Ok(())
@@ -225,8 +225,8 @@ fn serve(args: &cli::Serve) -> Done {
     done
 }
 
-/// Waits until the terminal that it was started in is gone. To a process without one a SIGHUP says nothing
-/// but that its configuration is to be read anew.
+/// Waits until the terminal of the process is closed. Without a terminal a SIGHUP only means a reload of the
+/// configuration.
 async fn hung_up(mut signals: Signal) {
     let on_terminal = || std::io::stdin().is_terminal() || std::io::stderr().is_terminal();
     let begun = on_terminal();
@@ -240,7 +240,7 @@ async fn hung_up(mut signals: Signal) {
     }
 }
 
-/// Waits for the end of the standard input; what comes before it is not for us.
+/// Waits for the end of the standard input, and ignores its content.
 async fn input_ended() {
     let _ = tokio::io::copy(&mut tokio::io::stdin(), &mut tokio::io::sink()).await;
 }

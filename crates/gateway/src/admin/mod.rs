@@ -1,5 +1,5 @@
-//! The admin API: what whoever runs the gateway can see and do. It is on the socket of the data folder, and
-//! over HTTP for who has the role `admin`.
+//! Admin API, for operators. It is served on the Unix socket of the data folder, and over HTTP to principals with the
+//! role `admin`.
 //!
 //! | path | file |
 //! |---|---|
@@ -27,10 +27,10 @@ use crate::{
 use query::Query;
 pub(crate) use query::encoded;
 
-/// What all of it is, for programs and for people.
+/// OpenAPI document of the admin API.
 const OPENAPI: &str = include_str!("openapi.json");
 
-/// Why there is no answer but a sentence.
+/// Error answer of the admin API.
 struct Refusal {
     status: StatusCode,
     sentence: String,
@@ -56,12 +56,12 @@ impl From<stayput_core::SessionOpenError> for Refusal {
     }
 }
 
-/// Whether a path is of the admin API.
+/// Whether a path belongs to the admin API.
 pub(crate) fn has(path: &str) -> bool {
     path.strip_prefix("/admin").is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
-/// Answers who runs the gateway, and nobody else.
+/// Answers a request of an administrator. Other principals get 403.
 pub(crate) async fn answer(
     app: &Arc<AppState>,
     principal: &Principal,
@@ -79,7 +79,7 @@ pub(crate) async fn answer(
     }
 }
 
-/// What can be asked for.
+/// Operations of the admin API.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Route {
     ListSessions,
@@ -90,7 +90,7 @@ enum Route {
     ShowDocument,
 }
 
-/// All there is, as `openapi.json` has it.
+/// All operations, as in `openapi.json`.
 const ROUTES: [(Route, Method, &str); 6] = [
     (Route::ListSessions, Method::GET, "/admin/sessions"),
     (Route::ShowSession, Method::GET, "/admin/sessions/{id}"),
@@ -100,7 +100,7 @@ const ROUTES: [(Route, Method, &str); 6] = [
     (Route::ShowDocument, Method::GET, "/admin/openapi.json"),
 ];
 
-/// What stands for `{id}` in a path of this form; empty if the form has none.
+/// Returns the `{id}` in a path of this form. Empty if the form has none, `None` if the path does not match.
 fn id<'p>(form: &str, path: &'p str) -> Option<&'p str> {
     match form.strip_suffix("{id}") {
         Some(before) => path.strip_prefix(before).filter(|id| !id.is_empty() && !id.contains('/')),
@@ -140,7 +140,7 @@ fn only(methods: &str) -> Refusal {
 }
 
 fn json(value: &impl Serialize) -> Response<Reply> {
-    // Maps have text keys, and there is JSON for every number.
+    // Serialisation cannot fail: all map keys are strings, and all numbers have a JSON form.
     reply::message(serde_json::to_vec(value).unwrap_or_default())
 }
 
@@ -150,9 +150,9 @@ mod tests {
 
     use super::*;
 
-    /// Every route is in the document, and nothing else is.
+    /// The document contains exactly the routes.
     #[test]
-    fn the_document_has_the_routes() {
+    fn openapi_document_has_exactly_the_routes() {
         let document: Value = serde_json::from_str(OPENAPI).unwrap();
         assert_eq!(document["openapi"], "3.1.0");
         let mut described: Vec<(String, String)> = Vec::new();
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_is_of_one_form() {
+    fn path_matches_one_form() {
         assert_eq!(id("/admin/sessions/{id}", "/admin/sessions/7"), Some("7"));
         assert_eq!(id("/admin/sessions", "/admin/sessions"), Some(""));
         for path in ["/admin/sessions/", "/admin/sessions/7/8", "/admin/sessions7"] {

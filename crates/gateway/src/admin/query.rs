@@ -1,24 +1,24 @@
-//! What stands behind the question mark.
+//! Query string of a URL.
 
 use http::{StatusCode, Uri};
 use stayput_wire::percent;
 
 use super::Refusal;
 
-/// Names and values, decoded.
+/// Names and values, percent-decoded.
 #[derive(Debug, Default)]
 pub(super) struct Query(Vec<(String, String)>);
 
 impl Query {
-    /// Reads it.
+    /// Parses the query of a URL.
     ///
     /// # Errors
-    /// If it is not text, or says one thing twice.
+    /// If it is not UTF-8, or contains a name twice.
     pub(super) fn of(uri: &Uri) -> Result<Self, Refusal> {
         let mut all = Self::default();
         for pair in uri.query().unwrap_or_default().split('&').filter(|pair| !pair.is_empty()) {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-            // As forms write it.
+            // HTML forms encode a space as `+`.
             let (name, value) = (name.replace('+', " "), value.replace('+', " "));
             let (Some(name), Some(value)) =
                 (percent::decode_text(&name), percent::decode_text(&value))
@@ -37,7 +37,7 @@ impl Query {
         self.0.iter().find(|(known, _)| known == name).map(|(_, value)| &**value)
     }
 
-    /// Refuses what is not known: a filter that was misspelled would let everything through.
+    /// Refuses unknown names: a misspelt filter would match everything.
     pub(super) fn only(&self, known: &[&str]) -> Result<(), Refusal> {
         match self.0.iter().find(|(name, _)| !known.contains(&&**name)) {
             None => Ok(()),
@@ -55,7 +55,7 @@ pub(super) fn bad(sentence: impl Into<String>) -> Refusal {
     Refusal::new(StatusCode::BAD_REQUEST, sentence)
 }
 
-/// A text as it can stand in a URL.
+/// Percent-encodes a text for a URL.
 pub(crate) fn encoded(text: &str) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
     text.bytes()
@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_written_is_read() {
+    fn encoded_query_is_decoded() {
         let owner = "https://id.example.com#ann & bob ü";
         let all = query(&format!("owner={}&limit=3&x", encoded(owner))).unwrap();
         assert_eq!(all.get("owner"), Some(owner));

@@ -1,4 +1,4 @@
-//! `/admin/servers`: what is known of them, and how much of them there is.
+//! `/admin/servers`: profiles of the servers, and their links and processes.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{call::sessionless::Sessionless, state::AppState};
 
-/// All of them.
+/// Answer of `/admin/servers`.
 #[derive(Serialize)]
 struct Servers {
     servers: Vec<ServerView>,
@@ -22,10 +22,10 @@ struct Servers {
 #[derive(Default, Serialize)]
 struct ServerView {
     name: String,
-    /// Whether it stands in the configuration; else a client brought it along.
+    /// Whether it is in the configuration. If not, a client brought it.
     configured: bool,
     transport: Option<&'static str>,
-    /// What was learned of it; nothing if nobody asked for it yet.
+    /// Profile of the server. `None` before its first use.
     profile: Option<ProfileView>,
     state: &'static str,
     links: usize,
@@ -62,7 +62,7 @@ pub(super) async fn list(app: &Arc<AppState>) -> Answer {
         };
         servers.push((view, reports.remove(name).unwrap_or_default()));
     }
-    // Servers that clients of the socket brought along.
+    // Servers that clients of the socket have brought.
     servers.extend(
         reports
             .into_iter()

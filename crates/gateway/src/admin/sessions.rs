@@ -1,4 +1,4 @@
-//! `/admin/sessions`: all of them, one, and the end of one.
+//! `/admin/sessions`: lists sessions, shows one, and ends one.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -14,22 +14,22 @@ use super::{
 };
 use crate::{observe::session_stats::SessionStats, reply, state::AppState};
 
-/// How many are shown if nobody says, and at most.
+/// Default and maximum number of sessions per page.
 const PAGE: usize = 100;
 const MOST: usize = 1_000;
 
-/// How many are read from the store at once.
+/// Number of sessions that are read from the store at once.
 const READ: usize = 500;
 
-/// Some of all sessions, in the order of their ids, which is that of their beginning.
+/// Page of sessions, sorted by id, which is the order of their creation.
 #[derive(Serialize)]
 struct Page {
     sessions: Vec<SessionView>,
-    /// What to ask for the next page with; none after the last one.
+    /// Cursor of the next page. `None` after the last one.
     next: Option<String>,
 }
 
-/// Which are wanted.
+/// Filters of the list.
 struct Wanted<'a> {
     owner: Option<&'a str>,
     server: Option<&'a str>,
@@ -38,7 +38,7 @@ struct Wanted<'a> {
 }
 
 impl Wanted<'_> {
-    /// An owner is wanted by its whole name, or by that at its issuer.
+    /// Whether the owner matches the filter, by its full name or by its subject.
     fn has_owner(&self, owner: &Owner) -> bool {
         let is = |wanted| owner.as_str() == wanted || owner.subject() == Some(wanted);
         self.owner.is_none_or(is)
@@ -50,7 +50,7 @@ impl Wanted<'_> {
     }
 }
 
-/// Links by who uses them.
+/// Links by their users.
 struct Reports {
     of_sessions: HashMap<SessionId, Vec<LinkReport>>,
     shared: Vec<LinkReport>,
@@ -68,14 +68,14 @@ impl Reports {
         Self { of_sessions, shared }
     }
 
-    /// Those that a session uses: its own, and of what several share the one that it called or counts on.
+    /// Returns the links of a session: its own, and shared links to a server that it has called or is attached to.
     fn of(&self, app: &AppState, record: &Record) -> Vec<LinkReport> {
         let held = app.sessions.get_held(record.id);
         let last = held.as_deref().and_then(SessionStats::of).and_then(SessionStats::last_server);
         let uses = |report: &&LinkReport| {
             let server = report.key.server();
             let known = last.as_deref() == Some(server) || record.attachments.get(server).is_some();
-            // Nobody's is everybody's.
+            // A link without an owner is shared by all owners.
             known && report.key.scope().owner().is_none_or(|owner| *owner == record.owner)
         };
         let mut all = self.of_sessions.get(&record.id).cloned().unwrap_or_default();
@@ -85,7 +85,7 @@ impl Reports {
     }
 }
 
-/// All that are wanted, a page of them.
+/// Lists the sessions that match the filters, one page at a time.
 pub(super) async fn list(app: &Arc<AppState>, query: &Query) -> Answer {
     query.only(&["owner", "server", "state", "cursor", "limit", "memory"])?;
     let state = query
@@ -150,7 +150,7 @@ fn seen(app: &AppState, record: &Record, links: &[LinkReport]) -> SessionView {
     SessionView::new(&record, held.as_deref(), links)
 }
 
-/// Adds how much memory is used. That reads many small files, so it is done where it may block.
+/// Adds the memory use. It is read on a blocking thread, because that reads many small files.
 async fn measured(found: Vec<(SessionView, Vec<LinkReport>)>, measured: bool) -> Vec<SessionView> {
     if !measured {
         return found.into_iter().map(|(view, _)| view).collect();
@@ -167,7 +167,7 @@ async fn measured(found: Vec<(SessionView, Vec<LinkReport>)>, measured: bool) ->
     tokio::task::spawn_blocking(measure).await.unwrap_or_default()
 }
 
-/// One session, live or over.
+/// Shows one session, live or ended.
 pub(super) async fn show(app: &Arc<AppState>, id: &str) -> Answer {
     let record = record(app, id).await?;
     let held = app.sessions.get_held(record.id).filter(|_| record.is_live());
@@ -178,7 +178,7 @@ pub(super) async fn show(app: &Arc<AppState>, id: &str) -> Answer {
     Ok(json(&SessionView::new(&record, held.as_deref(), links)))
 }
 
-/// Ends a session for good, with all that it has on servers. What is in flight fails at once.
+/// Ends a session for good, with all its links. Calls in flight fail at once.
 pub(super) async fn end(app: &Arc<AppState>, id: &str) -> Answer {
     let record = record(app, id).await?;
     let session = match app.sessions.find_by_id(&record.owner, record.id).await {
@@ -194,7 +194,7 @@ pub(super) async fn end(app: &Arc<AppState>, id: &str) -> Answer {
     let known = app.connections.server_of(record.id);
     let linked = || record.attachments.keys().next().map(|it| it.as_str());
     app.end(&session, known.as_deref().or_else(linked)).await?;
-    // Told, its processes are on their way out; one that takes its time keeps nobody waiting.
+    // The links end in the background, because a process can take long to exit.
     let (links, ended) = (app.links.clone(), record.id);
     tokio::runtime::Handle::current().spawn(async move { links.end(ended).await });
     Ok(reply::status(StatusCode::NO_CONTENT))

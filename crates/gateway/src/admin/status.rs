@@ -1,4 +1,4 @@
-//! `/admin/status`: the process itself.
+//! `/admin/status`: state of the process.
 
 use http::Response;
 use serde::Serialize;
@@ -13,9 +13,9 @@ struct Status {
     pid: u32,
     started: String,
     uptime_seconds: u64,
-    /// The same as `/readyz`.
+    /// Same as `/readyz`.
     ready: bool,
-    /// Why it is not.
+    /// Reason why it is not ready.
     problem: Option<&'static str>,
     /// Sessions that this process holds.
     sessions: usize,
@@ -23,7 +23,7 @@ struct Status {
     servers: usize,
     links: usize,
     processes: usize,
-    /// Those in line for a place.
+    /// Requests that wait for a free link or process.
     waiting: usize,
     in_flight: usize,
 }

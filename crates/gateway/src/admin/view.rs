@@ -1,4 +1,4 @@
-//! What is shown, in the words of `openapi.json`.
+//! JSON views of the admin API, as described in `openapi.json`.
 
 use serde::Serialize;
 use stayput_core::{Clock as _, EndReason, Record, Session, SystemClock, Timestamp};
@@ -9,15 +9,15 @@ use crate::observe::{
     time_format,
 };
 
-/// A session.
+/// View of a session.
 #[derive(Debug, Serialize)]
 pub(super) struct SessionView {
     id: String,
     owner: String,
     agent: Option<String>,
-    /// With where it comes from: `name:chat-42`.
+    /// Key with its source, such as `name:chat-42`.
     key: Option<String>,
-    /// What named it: the source of its key, a handle, or the connection it was made with.
+    /// Origin of the session: the source of its key, a handle, or a connection.
     source: String,
     pub(super) state: State,
     pub(super) servers: Vec<String>,
@@ -35,14 +35,14 @@ pub(super) struct SessionView {
     ended: Option<EndedView>,
 }
 
-/// Whether a session is used.
+/// Use of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum State {
-    /// A call or a stream is using it.
+    /// A call or a stream uses it.
     Busy,
     Idle,
-    /// It lives, and this process does not hold it.
+    /// It is live, but this process does not hold it.
     Away,
     Ended,
 }
@@ -54,45 +54,45 @@ impl State {
     }
 }
 
-/// Why a call failed.
+/// Failure of a call.
 #[derive(Debug, Serialize)]
 pub(super) struct ErrorView {
     at: Option<String>,
     server: String,
     message: String,
-    /// What the server's process wrote last.
+    /// End of the stderr of the server's process.
     stderr: String,
 }
 
-/// Why a session is over.
+/// End of a session.
 #[derive(Debug, Serialize)]
 struct EndedView {
     at: String,
     reason: &'static str,
 }
 
-/// A link.
+/// View of a link.
 #[derive(Debug, Serialize)]
 pub(super) struct LinkView {
     pub(super) server: String,
-    /// Who else uses it.
+    /// Scope in which the link is shared.
     shared_by: &'static str,
     pub(super) state: &'static str,
     generation: Option<u64>,
     pub(super) in_flight: usize,
     pub(super) pid: Option<u32>,
-    /// Of the process and all that it started.
+    /// Memory of the process and its descendants.
     pub(super) memory_bytes: Option<u64>,
     age_seconds: Option<u64>,
-    /// Why it has no link, or the state of the generation before is gone.
+    /// Reason why the link failed to open, or why the state of the generation before was lost.
     pub(super) trouble: Option<ErrorView>,
-    /// What the process wrote last; of one session alone.
+    /// End of the process's stderr. Only in the view of one session.
     #[serde(skip_serializing_if = "Option::is_none")]
     stderr: Option<String>,
 }
 
 impl SessionView {
-    /// A session by its record, and as this process holds it, if it does.
+    /// Creates the view of a session from its record, and from its state in memory if this process holds it.
     pub(super) fn new(record: &Record, held: Option<&Session>, links: Vec<LinkView>) -> Self {
         let now = SystemClock.now();
         let used = held.map_or(record.last_used, Session::last_used).max(record.last_used);
@@ -137,7 +137,7 @@ fn source(record: &Record) -> String {
     }
 }
 
-/// The servers that a session has to do with.
+/// Returns the servers that a session uses.
 fn servers(record: &Record, usage: Option<&SessionStats>, links: &[LinkView]) -> Vec<String> {
     let attached = record.attachments.keys().map(|name| name.as_str().to_owned());
     let last = usage.and_then(SessionStats::last_server).map(|name| name.to_string());
@@ -174,7 +174,7 @@ impl ErrorView {
 }
 
 impl LinkView {
-    /// A link, with what its process uses if `measured`: that may block.
+    /// Creates the view of a link. With `measured` it includes the memory of its process, which may block.
     pub(super) fn new(report: &LinkReport, measured: bool) -> Self {
         let (state, generation, in_flight) = match &report.standing {
             Standing::Live { generation, in_flight } => ("live", Some(generation.0), *in_flight),
@@ -203,10 +203,10 @@ impl LinkView {
         }
     }
 
-    /// The same with what its process wrote last.
+    /// Creates the view of a link with its memory and the end of its process's stderr.
     pub(super) fn with_words(report: &LinkReport) -> Self {
-        let words = report.last_words();
-        let stderr = report.pid().map(|_| session_stats::tail(&words).to_owned());
+        let stderr_tail = report.last_words();
+        let stderr = report.pid().map(|_| session_stats::tail(&stderr_tail).to_owned());
         Self { stderr, ..Self::new(report, true) }
     }
 }

@@ -1,4 +1,4 @@
-//! What a house is furnished with before anybody comes in.
+//! Builds the application state from a plan.
 
 use std::{path::Path, sync::Arc};
 
@@ -18,7 +18,7 @@ use crate::{
     state::{AppState, ServerSet},
 };
 
-/// A house as it is planned, and who says when it is about to close.
+/// Builds the application state, and the sender that announces the shutdown.
 pub(super) fn app(
     mut plan: Plan,
     (owners, sessions): (Authenticator, Sessions),
@@ -26,8 +26,8 @@ pub(super) fn app(
 ) -> Result<(AppState, watch::Sender<bool>), ServeError> {
     let seal = seal(std::mem::take(&mut plan.seal), &plan.data.join("key"))?;
     let metrics = Metrics::new(plan.servers.iter().map(|it| it.server.name()));
-    let furnishing = ServerSet::new(plan.servers, plan.identify, plan.expiry);
-    let ServerSet { servers, tools, views, restarting, aggregate, identify } = furnishing;
+    let server_set = ServerSet::new(plan.servers, plan.identify, plan.expiry);
+    let ServerSet { servers, tools, views, restarting, aggregate, identify } = server_set;
     let (stopping, closing) = watch::channel(false);
     let app = AppState {
         metrics: metrics.into(),
@@ -62,8 +62,7 @@ pub(super) fn app(
     Ok((app, stopping))
 }
 
-/// Whom a configuration lets in. An issuer is asked for its keys when the first token comes, unless they are
-/// known from `before`.
+/// Builds the authenticator. Keys of an issuer are fetched when the first token arrives, unless `before` has them.
 pub(crate) fn owners(
     auth: Auth,
     before: Option<&Authenticator>,
@@ -84,8 +83,8 @@ pub(crate) fn owners(
     Ok(Authenticator { tokens, jwt, proxy, admin })
 }
 
-/// What seals, and what else opens. The key that was made before one was configured still opens what it
-/// sealed.
+/// Chain of keys: the first one seals, all of them open. The generated key of the data folder still opens what it
+/// sealed before keys were configured.
 fn seal(keys: Vec<SealKey>, own: &Path) -> Result<SealKey, ServeError> {
     let mut keys = keys.into_iter();
     let Some(first) = keys.next() else { return Ok(SealKey::at(own)?) };
@@ -93,10 +92,11 @@ fn seal(keys: Vec<SealKey>, own: &Path) -> Result<SealKey, ServeError> {
     Ok(first.after(keys.chain(own)))
 }
 
-/// Streams are kept in memory, so nothing that was sealed by an earlier process leads anywhere.
+/// Random secret of this process. It is not stored: streams are kept in memory, so ids that an earlier process has
+/// sealed lead nowhere.
 fn secret() -> Result<[u8; 32], ServeError> {
     let mut bytes = [0; 32];
-    // A secret that everybody knows is none.
+    // Without randomness the secret would be known to everyone, so this is an error.
     getrandom::fill(&mut bytes).map_err(|_| stayput_upstream::SealError::NoRandomness)?;
     Ok(bytes)
 }

@@ -1,5 +1,5 @@
-//! `stayput daemon`: holds sessions for `stayput stdio` where nobody runs `stayput serve`. It is started by
-//! the first and goes with the last of them.
+//! `stayput daemon`: holds sessions for `stayput stdio` if no `stayput serve` runs. The first `stayput stdio` starts
+//! it, and it ends after the last one.
 
 use std::{
     error::Error,
@@ -16,26 +16,27 @@ use crate::{
     observe::log::Log,
 };
 
-/// What it says when it can be reached.
+/// Line on the standard output that says that the daemon accepts clients.
 pub(crate) const READY: &str = "ready";
 
-/// How long it stays when nobody is there any more.
+/// Time that the daemon stays after its last client has disconnected and its last session has ended.
 const GRACE: Duration = Duration::from_secs(10);
 
-/// How long it waits for one before it that is about to go.
+/// Time to wait for an earlier daemon that is about to exit.
 const SUCCESSION: Duration = Duration::from_secs(25);
 
-/// Starts it, as a child of nobody: whoever ends the process tree of an IDE does not mean the sessions of all.
+/// Starts the daemon as a detached process: killing the process tree of an IDE must not end the sessions of other
+/// clients.
 pub(crate) fn detach() -> Result<(), Box<dyn Error>> {
     Command::new(std::env::current_exe()?).args(["daemon", "--begun"]).spawn()?;
     Ok(())
 }
 
-/// Holds sessions until nobody needs them. What it is started with comes on the standard input, and that it
-/// can be reached, or why not, is said on the standard output.
+/// Holds sessions until none is needed. Reads its definition from the first line of the standard input, and writes
+/// `READY` or an error to the standard output.
 pub(crate) fn run() -> Result<(), Box<dyn Error>> {
-    // What is sent to a terminal, or to a group, is not for it. In a session of its own it is already if
-    // this fails.
+    // Signals to the terminal or the process group must not reach the daemon. The call fails only if the process leads
+    // a session already.
     let _ = rustix::process::setsid();
     let mut first = String::new();
     std::io::stdin().lock().read_line(&mut first)?;
@@ -82,7 +83,7 @@ async fn start(first: &str) -> Result<Gateway, Box<dyn Error>> {
     }
 }
 
-/// Says a line to whoever started it. Who is gone does not want to know.
+/// Writes a line for the process that started the daemon. A write error is ignored: that process has exited.
 fn tell(line: &str) {
     let mut output = std::io::stdout().lock();
     let _ = writeln!(output, "{line}").and_then(|()| output.flush());

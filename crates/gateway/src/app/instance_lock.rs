@@ -1,4 +1,4 @@
-//! Who holds the sessions of a store on this machine: one process, which others reach at its socket.
+//! Lock of a data folder: one process per machine holds the sessions of a store. Others reach it at its socket.
 
 use std::{
     fs,
@@ -11,7 +11,7 @@ use stayput_core::{Holder, HolderId};
 
 use crate::app::ServeError;
 
-/// Where keys and private folders are: beside a store that is a file, else in the user's data folder.
+/// Folder of keys and private folders: next to a store that is a file, else in the user's data folder.
 pub(crate) fn folder(store: &str) -> Result<PathBuf, ServeError> {
     let file = store.strip_prefix("sqlite:").filter(|path| !path.is_empty());
     if let Some(file) = file {
@@ -24,25 +24,25 @@ pub(crate) fn folder(store: &str) -> Result<PathBuf, ServeError> {
         .map(PathBuf::from)
         .or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".local/share")));
     let home = home.ok_or(ServeError::NoHome)?;
-    // One folder for each store: the name under which sessions are held is in it.
+    // Each store has its own folder, because the folder holds the holder id.
     let digest = stayput_core::content_digest(store.as_bytes()).to_hex();
     Ok(home.join("stayput").join(digest.get(..16).unwrap_or_default()))
 }
 
-/// Makes the folder, for nobody else to look into.
+/// Creates the folder, readable by its owner only.
 pub(crate) fn prepare(folder: &Path) -> io::Result<()> {
     fs::create_dir_all(folder)?;
     fs::set_permissions(folder, fs::Permissions::from_mode(0o700))
 }
 
-/// A file in the folder that one process at a time can lock.
+/// Opens a file in the folder that one process at a time can lock.
 pub(crate) fn lockable(file: &Path) -> io::Result<fs::File> {
     let mut options = fs::OpenOptions::new();
     options.read(true).write(true).create(true).truncate(false).mode(0o600).open(file)
 }
 
-/// The name under which sessions are held, the same after each restart: what an earlier life of this
-/// gateway held is ours at once. The lock makes sure that there is no other one with this name.
+/// Holder id of this gateway, stored in the data folder. It is the same after each restart, so that the sessions of an
+/// earlier process are available at once. The lock ensures that no other process uses the same id.
 pub(crate) struct InstanceLock {
     pub(crate) holder: Holder,
     _lock: fs::File,

@@ -1,4 +1,4 @@
-//! What has to be done from time to time.
+//! Periodic tasks.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::{
     state::AppState,
 };
 
-/// Keeps the lease, whatever else takes long.
+/// Renews the lease, in a task of its own so that no slow work delays it.
 pub(super) async fn renew(app: Arc<AppState>, log: Log) {
     let mut every = tokio::time::interval(LEASE / 3);
     loop {
@@ -23,12 +23,12 @@ pub(super) async fn renew(app: Arc<AppState>, log: Log) {
             Ok(_) if changed => log.info("the store can be reached again"),
             Ok(_) => {}
         }
-        // What was let go of is taken up again by its next call, with the links it has.
+        // A released session is taken over again by its next call, with the links it still has.
         drop(app.sessions.take_released());
     }
 }
 
-/// What has to be done from time to time: write times of use back, end what is over.
+/// Writes times of use to the store, ends expired sessions, and prunes connections.
 pub(super) async fn tick(app: Arc<AppState>, mut stopped: watch::Receiver<bool>) {
     let mut every = tokio::time::interval(LEASE / 3);
     loop {
@@ -42,7 +42,7 @@ pub(super) async fn tick(app: Arc<AppState>, mut stopped: watch::Receiver<bool>)
         let swept = app.sessions.sweep().await;
         let held = |id| app.sessions.get_held(id);
         for record in swept.ended {
-            // It may live again: then what is there belongs to its next life.
+            // The session may have been revived: then its links belong to the new incarnation.
             let again =
                 held(record.id).is_some_and(|it| it.record().incarnation != record.incarnation);
             note_end(&app, &record);
@@ -50,13 +50,13 @@ pub(super) async fn tick(app: Arc<AppState>, mut stopped: watch::Receiver<bool>)
                 end(&app, record.id);
             }
         }
-        // What the store knows need not be remembered here.
+        // Connections can be restored from the store, so idle and surplus ones are dropped here.
         app.connections.forget_idle(|session| held(session).is_some());
         app.connections.forget_surplus(app.sessions.count());
     }
 }
 
-/// Notes that a session ended by itself. Of one that was closed whoever closed it has told.
+/// Records that a session expired. Closed sessions are skipped: the code that closed them has recorded it.
 fn note_end(app: &AppState, record: &Record) {
     let reason = record.ended.map(|ended| ended.reason);
     if let Some(reason) = reason.filter(|reason| *reason != EndReason::Closed) {
@@ -67,7 +67,7 @@ fn note_end(app: &AppState, record: &Record) {
     }
 }
 
-/// Ends the links of a session. A child that takes its time keeps nobody waiting.
+/// Ends the links of a session in a task of its own, because a child process can take long to exit.
 fn end(app: &Arc<AppState>, session: SessionId) {
     app.connections.forget_session(session);
     let app = app.clone();

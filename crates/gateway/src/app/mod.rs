@@ -1,4 +1,4 @@
-//! `stayput serve`: from its settings to its end.
+//! `stayput serve`: starts the gateway, runs it, and drains it at the end.
 
 mod build;
 pub(crate) mod daemon;
@@ -35,29 +35,29 @@ use crate::{
     state::AppState,
 };
 
-/// How long calls may go on after the first signal to stop, if nobody says how long.
+/// Time that calls in flight get after the first signal to stop, unless the configuration sets another one.
 const DRAIN: Duration = Duration::from_secs(10);
 
-/// How long another process has a session after this one was killed. On one machine a restart does not
-/// wait for it: see [`InstanceLock`].
+/// Lease of a session. After this process was killed, another process waits this long for its sessions. A restart on
+/// the same machine does not wait: see [`InstanceLock`].
 const LEASE: Duration = Duration::from_secs(15);
 
-/// A gateway that listens.
+/// Running gateway: application state, listeners and the lock of its data folder.
 pub(crate) struct Gateway {
     app: Arc<AppState>,
-    /// Where to listen over HTTP, and who serves whoever comes.
+    /// HTTP listener and the worker threads that serve its connections. `None` if it does not listen over HTTP.
     listener: Option<(TcpListener, Workers)>,
     socket: Option<Socket>,
-    /// A clone for each who came in by the socket and has not left.
+    /// Reference count of the clients on the Unix socket: each one holds a clone until it disconnects.
     guests: Arc<()>,
     log: Log,
-    /// Its configuration, if that is read anew when it changes.
+    /// Reader of the configuration file. `None` if the configuration is not reloaded.
     reading: Option<ConfigReader>,
     stopping: watch::Sender<bool>,
     _holding: InstanceLock,
 }
 
-/// Why there is no gateway.
+/// Reason why the gateway did not start.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ServeError {
     #[error("cannot listen on {address}: {error}; choose another address with --listen")]
@@ -96,7 +96,7 @@ pub(crate) enum ServeError {
 }
 
 impl Gateway {
-    /// Opens the store, takes the sessions, and listens. Nothing is started yet.
+    /// Opens the store, takes over the sessions, and binds the listeners. No server is started yet.
     pub(crate) async fn start(mut plan: Plan, log: Log) -> Result<Self, ServeError> {
         let owners = owners(std::mem::take(&mut plan.auth), None)?;
         plan::warn_if_exposed(&plan, &owners, log)?;
@@ -123,12 +123,12 @@ impl Gateway {
         Ok(Self { app, listener, socket, guests, log, reading, stopping, _holding: holding })
     }
 
-    /// While it runs, its configuration is read anew when that changes.
+    /// Reloads the configuration whenever it changes while the gateway runs.
     pub(crate) fn reading(self, reading: ConfigReader) -> Self {
         Self { reading: Some(reading), ..self }
     }
 
-    /// Says where it listens, and what to do with that.
+    /// Logs the URLs it listens on and how to configure clients for them.
     pub(crate) fn announce(&self) -> io::Result<()> {
         let Some((listener, _)) = &self.listener else { return Ok(()) };
         let address = listener.local_addr()?;
@@ -151,12 +151,12 @@ impl Gateway {
         Ok(())
     }
 
-    /// The house, for whoever comes in by another door.
+    /// Application state, for a listener outside of this module.
     pub(crate) fn app(&self) -> &Arc<AppState> {
         &self.app
     }
 
-    /// Takes in whoever connects, each until `stopped`.
+    /// Accepts HTTP connections and passes each one to a worker. Each is served until `stopped`.
     async fn accept(&self, door: &Acceptor, stopped: &watch::Receiver<bool>) {
         let Some((listener, lanes)) = &self.listener else { return std::future::pending().await };
         loop {
@@ -164,13 +164,13 @@ impl Gateway {
                 Ok((socket, _)) => {
                     door.enter(&self.app.now(), (socket, &lanes.next()), stopped.clone());
                 }
-                // Too many open files, most likely: they come back.
+                // Most likely too many open files. Some of them are closed after a while.
                 Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
             }
         }
     }
 
-    /// Takes in whoever comes by the socket, each until `stopped`.
+    /// Accepts clients on the Unix socket. Each is served until `stopped`.
     async fn admit(&self, stopped: &watch::Receiver<bool>) {
         let Some(socket) = &self.socket else { return std::future::pending().await };
         loop {
@@ -184,14 +184,14 @@ impl Gateway {
         }
     }
 
-    /// Waits until nobody has been here for as long as this, and no session is left.
+    /// Waits until there was no client on the socket and no session for as long as `grace`.
     pub(crate) fn idle(&self, grace: Duration) -> impl Future<Output = ()> + use<> {
         let (app, guests) = (self.app.clone(), self.guests.clone());
         async move {
             let mut since = Instant::now();
             while since.elapsed() < grace {
                 tokio::time::sleep(Duration::from_millis(250)).await;
-                // One is the gateway's, and one is ours.
+                // One reference is the gateway's, one is this function's.
                 if Arc::strong_count(&guests) > 2 || app.sessions.count() > 0 {
                     since = Instant::now();
                 }
@@ -199,17 +199,17 @@ impl Gateway {
         }
     }
 
-    /// Waits until whoever came by the socket has left, but not for longer than `until`.
+    /// Waits until all clients of the socket have disconnected, at most until `until`.
     async fn farewell(guests: &Arc<()>, until: Instant) {
         while Arc::strong_count(guests) > 1 && Instant::now() < until {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     }
 
-    /// What to put into which client.
+    /// Logs how to configure a client for this URL.
     fn recommend(&self, name: &str, url: &str) {
         if self.log.json {
-            // How clients are set up is for people.
+            // The hints on client setup are for people, not for log processors.
             return;
         }
         self.log.info(&format!(
@@ -218,51 +218,50 @@ impl Gateway {
         self.log.info(&format!("    Claude Code: claude mcp add --transport http {name} {url}"));
     }
 
-    /// Serves until `stop`; then lets what is in flight end within a grace period, and lets go of
-    /// everything.
+    /// Serves until `stop` resolves. Then lets calls in flight end within the drain time, and closes everything.
     pub(crate) async fn run(mut self, stop: impl Future<Output = ()>) {
         let (app, stopped) = (self.app.clone(), self.stopping.subscribe());
         let runtime = Handle::current();
         let renewing = runtime.spawn(maintenance::renew(app.clone(), self.log));
-        let ticking = runtime.spawn(maintenance::tick(app.clone(), stopped.clone()));
-        let (door, reading) = (Acceptor::default(), self.reading.take());
+        let tick_task = runtime.spawn(maintenance::tick(app.clone(), stopped.clone()));
+        let (acceptor, reading) = (Acceptor::default(), self.reading.take());
         tokio::select! {
-            () = self.accept(&door, &stopped) => {}
+            () = self.accept(&acceptor, &stopped) => {}
             () = self.admit(&stopped) => {}
             () = self.reload(reading) => {}
             () = stop => {}
         }
-        // Who comes by the socket waits for whoever holds the sessions next.
+        // With the socket removed, `stayput stdio` waits for the next process that holds the sessions.
         drop(self.socket.take());
         app.health.stops();
         let _ = self.stopping.send(true);
         let end = Instant::now() + app.now().rules.drain.unwrap_or(DRAIN);
-        // Who comes now is told that it stops, and whoever asks for its health, too.
+        // New requests are still accepted and answered that the gateway stops. Health checks get the same answer.
         let late = Acceptor::default();
         let (_going_on, never) = watch::channel(false);
         tokio::select! {
             () = self.accept(&late, &never) => {}
             () = drained(&app, end) => {}
         }
-        // To the end: links live on the lanes.
-        let _lanes = self.listener.take().map(|(_, lanes)| lanes);
-        // Who only listens is told that this is all, and what was answered is written to its end.
+        // Links run on the worker threads, so the workers live until the end.
+        let _workers = self.listener.take().map(|(_, workers)| workers);
+        // Event streams end here. Answers are still written to their end.
         app.connections.hush();
-        door.empty(end).await;
+        acceptor.empty(end).await;
         Self::farewell(&self.guests, end).await;
-        let _ = ticking.await;
+        let _ = tick_task.await;
         let _ = app.sessions.flush().await;
         app.links.close(Duration::from_secs(10)).await;
-        // The lease is kept to the end: what was told late is still noted.
+        // The lease is kept until the end, because losses that are acknowledged late are still written to the store.
         if let Some(watch) = &app.watch {
             watch.close().await;
         }
-        renewing.abort();
+        renew_task.abort();
         let _ = app.sessions.close().await;
         app.latest.clear();
     }
 
-    /// Reads the configuration anew whenever it changes.
+    /// Reloads the configuration whenever it changes. Never returns.
     async fn reload(&self, reading: Option<ConfigReader>) {
         if let Some(reading) = reading
             && let Err(error) = reading.run(&self.app).await
@@ -273,7 +272,7 @@ impl Gateway {
     }
 }
 
-/// Waits for calls in flight, but not for ever.
+/// Waits until no call is in flight, at most until `end`.
 async fn drained(app: &AppState, end: Instant) {
     while Instant::now() < end {
         let answered = app.links.status().iter().all(|link| link.in_flight == 0);
@@ -284,14 +283,14 @@ async fn drained(app: &AppState, end: Instant) {
     }
 }
 
-/// Where clients come in, and the threads on which they are served.
+/// Binds the HTTP listener and starts the threads that serve it.
 async fn bind(address: SocketAddr) -> Result<(TcpListener, Workers), ServeError> {
     let failed = |error| ServeError::Listen { address, error };
     let listener = TcpListener::bind(address).await.map_err(failed)?;
     Ok((listener, Workers::start().map_err(ServeError::Threads)?))
 }
 
-/// The socket, if it is wanted. Who also listens over HTTP can do without.
+/// Binds the Unix socket if the plan has one. If the gateway also listens over HTTP, a failure is only a warning.
 fn socket(plan: &Plan, log: Log) -> Result<Option<Socket>, ServeError> {
     if !plan.socket {
         return Ok(None);
@@ -306,7 +305,7 @@ fn socket(plan: &Plan, log: Log) -> Result<Option<Socket>, ServeError> {
     }
 }
 
-/// Which process has the sessions, if it can be told.
+/// Process that holds the sessions, as part of an error message. Empty if it cannot be found out.
 fn who(data: &Path) -> String {
     unix_socket::holder(data).map(|pid| format!(" (process {pid})")).unwrap_or_default()
 }

@@ -1,4 +1,4 @@
-//! What a gateway is made of.
+//! Settings of a gateway before it starts.
 
 use std::{net::SocketAddr, path::PathBuf};
 
@@ -14,12 +14,12 @@ use crate::{
     state::RequestRules,
 };
 
-/// What a gateway is made of.
+/// Settings of a gateway, from the configuration and the command line.
 #[derive(Debug)]
 pub(crate) struct Plan {
-    /// Where to listen over HTTP, if at all.
+    /// HTTP address to listen on. `None` to not listen over HTTP.
     pub(crate) listen: Option<SocketAddr>,
-    /// Whether `stayput stdio` can come in.
+    /// Whether to listen on the Unix socket, for `stayput stdio`.
     pub(crate) socket: bool,
     pub(crate) store: String,
     pub(crate) servers: Vec<ServerEntry>,
@@ -30,18 +30,18 @@ pub(crate) struct Plan {
     pub(crate) sessions: SessionLimits,
     pub(crate) identify: Identify,
     pub(crate) auth: Auth,
-    /// Whether others may come in although nobody is asked who they are.
+    /// Whether the gateway may listen on a public address without authentication.
     pub(crate) open_to_all: bool,
-    /// Who is told of every call.
+    /// Audit log and spans.
     pub(crate) watch: ObserveRules,
-    /// The keys under which secrets are kept, the one that seals first; if there is none, one is made.
+    /// Keys that seal secrets in the store. The first one seals. If the list is empty, a key is generated.
     pub(crate) seal: Vec<SealKey>,
-    /// Where keys and private folders are.
+    /// Folder of keys and private folders.
     pub(crate) data: PathBuf,
 }
 
 impl Plan {
-    /// What a configuration asks for.
+    /// Builds the plan that a configuration asks for.
     pub(crate) fn of(config: Config) -> Result<Self, ServeError> {
         let rules = RequestRules {
             body_limit: config.limits.body,
@@ -75,10 +75,10 @@ impl Plan {
     }
 }
 
-/// Where others can come in without being asked who they are, if whoever runs it wants that.
+/// Returns the address that other machines can reach without authentication, if there is one and that is allowed.
 ///
 /// # Errors
-/// If it is so, and nobody said that it may be.
+/// If there is such an address, and `open_to_all` is not set.
 pub(crate) fn exposed(
     plan: &Plan,
     owners: &Authenticator,
@@ -90,7 +90,7 @@ pub(crate) fn exposed(
     }
 }
 
-/// Says to whoever runs it that others can come in without being asked who they are.
+/// Logs a warning if other machines can connect without authentication.
 pub(super) fn warn_if_exposed(
     plan: &Plan,
     owners: &Authenticator,

@@ -1,4 +1,4 @@
-//! `stayput stdio --no-daemon`: one client, and all that is done for it, in one process.
+//! `stayput stdio --no-daemon`: serves one client and its servers in one process.
 
 use std::error::Error;
 
@@ -15,7 +15,7 @@ use crate::{
     observe::log::Log,
 };
 
-/// The signals that end a program.
+/// Signals that end a program: SIGTERM and SIGINT.
 pub(crate) struct Signals {
     terminate: Signal,
     interrupt: Signal,
@@ -35,10 +35,10 @@ impl Signals {
     }
 }
 
-/// Speaks with the client at the standard input and output until it leaves, or a signal comes.
+/// Serves the client on the standard input and output until it disconnects or a signal arrives.
 ///
 /// # Errors
-/// If there is no server, or others have the sessions.
+/// If there is no such server, or another process holds the sessions.
 pub(crate) async fn run(
     definition: &Definition,
     server: Option<&str>,

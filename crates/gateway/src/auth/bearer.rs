@@ -1,4 +1,4 @@
-//! Bearer tokens that the configuration knows, by their hashes.
+//! Bearer tokens of the configuration, stored as hashes.
 
 use std::{collections::HashMap, fmt, str::FromStr};
 
@@ -8,46 +8,46 @@ use stayput_core::Owner;
 
 use super::{Claims, Credential, Principal};
 
-/// What our tokens begin with, so that people and scanners of secrets know one when they see it.
+/// Prefix of generated tokens, so that people and secret scanners recognise them.
 pub(super) const MARK: &str = "stp_";
 
-/// Who vouches for the bearers of these tokens.
+/// Issuer of the owners that these tokens authenticate.
 const ISSUER: &str = "token";
 
-/// What a hash begins with.
+/// Prefix of a hash in the configuration.
 const HASHED: &str = "sha256:";
 
-/// A token just made. It is shown once, and kept nowhere.
+/// Newly generated token. It is shown once and not stored.
 pub(crate) struct Token(String);
 
 impl Token {
-    /// A token nobody has seen, of 256 random bits: that many need no slow hash.
+    /// Generates a token with 256 random bits. With that many bits a fast hash is safe.
     ///
     /// # Errors
-    /// If the system has no randomness.
+    /// If the system has no source of randomness.
     pub(crate) fn generate() -> Result<Self, getrandom::Error> {
         let mut bytes = [0; 32];
         getrandom::fill(&mut bytes)?;
         Ok(Self(format!("{MARK}{}", URL_SAFE_NO_PAD.encode(bytes))))
     }
 
-    /// The token itself.
+    /// Returns the token itself.
     pub(crate) fn expose(&self) -> &str {
         &self.0
     }
 
-    /// What the configuration keeps of it.
+    /// Returns the hash, which goes into the configuration.
     pub(crate) fn hash(&self) -> TokenHash {
         TokenHash::of(&self.0)
     }
 }
 
-/// The hash of a token. Whoever reads it cannot come in with it.
+/// Hash of a token. It cannot be used to authenticate.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct TokenHash([u8; 32]);
 
 impl TokenHash {
-    /// The hash of this token.
+    /// Hashes a token.
     pub(super) fn of(token: &str) -> Self {
         let mut hash = [0; 32];
         hash.copy_from_slice(digest(&SHA256, token.as_bytes()).as_ref());
@@ -86,15 +86,15 @@ impl FromStr for TokenHash {
     }
 }
 
-/// What is known of the bearer of a token beside the name.
+/// Properties of the bearer of a token besides the name.
 #[derive(Debug, Default)]
 pub(crate) struct Bearer {
     pub(crate) claims: Claims,
-    /// Whether it runs the gateway.
+    /// Whether the bearer is an administrator of the gateway.
     pub(crate) admin: bool,
 }
 
-/// All tokens that are known.
+/// All configured tokens.
 #[derive(Debug, Default)]
 pub(crate) struct Tokens(HashMap<TokenHash, Principal>);
 
@@ -103,10 +103,10 @@ impl Tokens {
         self.0.is_empty()
     }
 
-    /// Knows the bearer of this token as `name`. Says whether it was not known before.
+    /// Adds a token with the name of its bearer. Returns whether the token was new.
     ///
     /// # Errors
-    /// If nobody can have that name.
+    /// If the name is not a valid subject.
     pub(crate) fn insert(
         &mut self,
         name: &str,
@@ -120,13 +120,13 @@ impl Tokens {
         Ok(self.0.insert(hash, principal).is_none())
     }
 
-    /// Whose token this is. Hashes are looked up, and no token is compared byte by byte: how long that
-    /// takes says nothing of a token.
+    /// Returns the principal of a token. Looks up its hash instead of comparing tokens byte by byte, so that the time
+    /// it takes reveals nothing about a token.
     pub(super) fn principal(&self, token: &str) -> Option<Principal> {
         self.recheck(TokenHash::of(token), token.starts_with(MARK))
     }
 
-    /// The principal of a token with this hash.
+    /// Returns the principal of the token with this hash.
     pub(super) fn recheck(&self, hash: TokenHash, marked: bool) -> Option<Principal> {
         let principal = self.0.get(&hash)?.clone();
         Some(Principal { credential: Credential::Token { hash, marked }, ..principal })

@@ -1,7 +1,8 @@
-//! How many calls of an owner are in flight that belong to no session.
+//! Limit of calls in flight that belong to no session.
 //!
-//! A session counts its own calls. What a server is asked in nobody's name is counted here, by owner and server, and
-//! who listens apart from who calls: whoever only listens keeps no call out. What is at nought is not known.
+//! A session counts its own calls. Calls without a session are counted here, by owner and server. Listening requests
+//! are counted apart from calls, so that they do not use up the limit of calls. Entries with a count of zero are
+//! removed.
 
 use std::{collections::HashMap, fmt, sync::Arc};
 
@@ -9,11 +10,11 @@ use stayput_core::Owner;
 
 use crate::auth::sharded_map::ShardedMap;
 
-/// Who is there, and how often.
+/// Counters of calls in flight.
 #[derive(Default)]
 pub(crate) struct CallLimiter(ShardedMap<HashMap<At, u64>>);
 
-/// Whose calls, and where.
+/// Owner and server whose calls are counted.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub(crate) struct At {
     pub(crate) owner: Owner,
@@ -21,14 +22,14 @@ pub(crate) struct At {
     pub(crate) listens: bool,
 }
 
-/// One call in flight, until it is dropped.
+/// Permit of one call in flight. Dropping it decrements the count.
 pub(crate) struct CallPermit {
     crowd: Arc<CallLimiter>,
     at: At,
 }
 
 impl CallLimiter {
-    /// One more call; none if there are as many as there may be.
+    /// Counts one more call. Returns `None` if the limit is reached.
     pub(crate) fn enter(self: &Arc<Self>, at: At, limit: u64) -> Option<CallPermit> {
         let mut table = self.0.of(&at);
         let count = table.entry(at.clone()).or_default();
@@ -71,21 +72,21 @@ mod tests {
         At { owner: Owner::verified("test", owner).unwrap(), server: server.into(), listens }
     }
 
-    /// R062: one owner takes nothing from another, nor at one server from the next; who leaves makes room and is
-    /// forgotten.
+    /// R062: one owner uses up nothing of another, nor one server of another. Dropping a permit frees its slot, and
+    /// removes the entry when the count is zero.
     #[test]
-    fn each_owner_has_so_many_at_each_server() {
-        let crowd = Arc::<CallLimiter>::default();
+    fn limit_applies_to_each_owner_and_server() {
+        let limiter = Arc::<CallLimiter>::default();
         let mut anns: Vec<_> =
-            (0..5).map_while(|_| crowd.enter(at("ann", "notes", false), 2)).collect();
+            (0..5).map_while(|_| limiter.enter(at("ann", "notes", false), 2)).collect();
         assert_eq!(anns.len(), 2);
         let others =
             [at("bob", "notes", false), at("ann", "files", false), at("ann", "notes", true)];
-        let others = others.map(|at| crowd.enter(at, 1).unwrap());
+        let others = others.map(|at| limiter.enter(at, 1).unwrap());
         drop(anns.pop());
-        anns.push(crowd.enter(at("ann", "notes", false), 2).unwrap());
-        assert!(crowd.enter(at("ann", "notes", false), 2).is_none());
+        anns.push(limiter.enter(at("ann", "notes", false), 2).unwrap());
+        assert!(limiter.enter(at("ann", "notes", false), 2).is_none());
         drop((anns, others));
-        assert_eq!(crowd.known(), 0);
+        assert_eq!(limiter.known(), 0);
     }
 }

@@ -1,27 +1,27 @@
-//! What is said of somebody beside its name.
+//! Claims of a principal.
 
 use serde_json::{Map, Value};
 
-/// The claim that names somebody.
+/// Claim that names the principal.
 const SUBJECT: &str = "sub";
 
-/// What whoever vouches for somebody says of it.
+/// Claims about a principal, from the issuer or the configuration.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Claims(pub(crate) Map<String, Value>);
 
 impl Claims {
-    /// These, and who it is, if they do not say so themselves.
+    /// Adds the subject, unless the claims contain it.
     pub(super) fn of(mut self, subject: &str) -> Self {
         self.0.entry(SUBJECT).or_insert_with(|| subject.into());
         self
     }
 
-    /// The claim of this name, if it is a text.
+    /// Returns the claim of this name if it is a string.
     pub(crate) fn text(&self, name: &str) -> Option<&str> {
         self.0.get(name)?.as_str()
     }
 
-    /// Whether a claim has this value, or is a list that has it. OAuth writes `scope` as one text with spaces.
+    /// Whether a claim has this value, or is a list that contains it. OAuth writes `scope` as one string with spaces.
     pub(crate) fn has(&self, name: &str, value: &str) -> bool {
         match self.0.get(name) {
             Some(Value::String(text)) if name == "scope" => {
@@ -34,7 +34,7 @@ impl Claims {
     }
 }
 
-/// Whether a claim says this. What is no text says what it is written as.
+/// Whether a claim equals this value. Numbers and booleans are compared in their JSON notation.
 fn is(claim: &Value, value: &str) -> bool {
     match claim {
         Value::String(text) => text == value,
@@ -51,12 +51,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_claim_is_one_value_or_a_list_of_them() {
-        let said = json!({
+    fn claim_matches_one_value_or_a_list_entry() {
+        let document = json!({
             "team": ["ops", "dev", 7], "level": 2, "admin": true, "name": "ann", "none": null,
             "scope": "read write", "nested": { "team": "ops" }, "deep": [["ops"]],
         });
-        let claims = Claims(said.as_object().unwrap().clone()).of("ann");
+        let claims = Claims(document.as_object().unwrap().clone()).of("ann");
         for (name, value) in [
             ("team", "dev"),
             ("team", "7"),

@@ -1,23 +1,23 @@
-//! A request that is from nobody known, and what it is told.
+//! Authentication errors and their HTTP answers.
 
 use http::{HeaderValue, Response, StatusCode, header};
 use stayput_wire::Code;
 
 use crate::reply::{self, Reply};
 
-/// Why nobody is behind a request.
+/// Reason why a request is not authenticated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AuthError {
     /// It has no credentials.
     Missing,
-    /// They are no good. The sentence says nothing that its bearer does not know.
+    /// Its credentials are invalid. The sentence reveals nothing that the bearer of the credentials does not know.
     Invalid(&'static str),
-    /// Whether they are good cannot be found out now.
+    /// The credentials cannot be checked now.
     Unsure,
 }
 
 impl AuthError {
-    /// The answer. `metadata` is where a client finds out whom to ask for a token.
+    /// Builds the answer. `metadata` is the URL of the resource metadata, which names the authorization server.
     pub(crate) fn answer(self, metadata: Option<&str>) -> Response<Reply> {
         let (error, sentence) = match self {
             Self::Missing => {

@@ -1,4 +1,4 @@
-//! One public key of an issuer, and what it has signed.
+//! Public key of an issuer (JWK), and the check of its signatures.
 
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use ring::signature::{
@@ -9,7 +9,7 @@ use ring::signature::{
 };
 use serde_json::Value;
 
-/// How a token can be signed. What is not here, `none` and all that is symmetric above all, is not taken.
+/// Signature algorithms that are accepted. All others are refused, above all `none` and the symmetric ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Algorithm {
     Rs256,
@@ -24,7 +24,7 @@ pub(super) enum Algorithm {
 }
 
 impl Algorithm {
-    /// The algorithm of this name (RFC 7518, RFC 8037).
+    /// Returns the algorithm of this name (RFC 7518, RFC 8037).
     pub(super) fn named(name: &str) -> Option<Self> {
         Some(match name {
             "RS256" => Self::Rs256,
@@ -53,16 +53,16 @@ impl Algorithm {
     }
 }
 
-/// A public key (RFC 7517).
+/// Public key (RFC 7517).
 #[derive(Clone, Debug)]
 pub(super) struct Jwk {
     pub(super) kid: Option<String>,
-    /// The one algorithm that it is for, if it says so.
+    /// The only algorithm that the key is for, if the key names one.
     only: Option<Algorithm>,
     material: Material,
 }
 
-/// What a key is made of decides what it can check: what a token says of itself never does.
+/// Key material. It decides which algorithms the key can check. The token has no say in that.
 #[derive(Clone, Debug)]
 enum Material {
     Rsa { n: Vec<u8>, e: Vec<u8> },
@@ -72,7 +72,7 @@ enum Material {
 }
 
 impl Jwk {
-    /// A key of a set; nothing if it is of a kind that we do not take, or not for signatures.
+    /// Reads a key of a set. Returns `None` if its kind is not supported or it is not for signatures.
     pub(super) fn read(key: &Value) -> Option<Self> {
         let text = |name: &str| key.get(name).and_then(Value::as_str);
         let bytes = |name: &str| URL_SAFE_NO_PAD.decode(text(name)?).ok();
@@ -97,7 +97,7 @@ impl Jwk {
         Some(Self { kid: text("kid").map(str::to_owned), only, material })
     }
 
-    /// Whether this key has signed `message` so.
+    /// Whether `signed` is a signature of `message` by this key.
     pub(super) fn has_signed(&self, algorithm: Algorithm, message: &[u8], signed: &[u8]) -> bool {
         if self.only.is_some_and(|only| only != algorithm) {
             return false;

@@ -1,4 +1,4 @@
-//! The public keys of an issuer: fetched, kept, and fetched again when they change.
+//! Key set of an issuer (JWKS): fetched, cached, and fetched again when it changes.
 
 use std::{
     fmt,
@@ -16,44 +16,45 @@ use tokio::time::Instant;
 
 use super::jwk::Jwk;
 
-/// How long keys are used before they are looked at again.
+/// Age after which keys are fetched again.
 const FRESH: Duration = Duration::from_secs(600);
 
-/// How long they are used while nobody can be asked: an issuer that is down for a night locks nobody out.
+/// Maximum age of keys while the issuer cannot be reached, so that an issuer that is down for a night locks out no
+/// client.
 const STALE: Duration = Duration::from_secs(24 * 3600);
 
-/// How often they are asked for at most, whatever tokens say they are signed with.
+/// Minimum interval between two fetches, whatever key ids tokens name.
 const PAUSE: Duration = Duration::from_secs(10);
 
-/// How long an issuer may take.
+/// Timeout of a request to the issuer.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// How large what it says may be.
+/// Maximum size of an answer of the issuer.
 const SIZE: usize = 1 << 20;
 
-/// How many keys of it are taken.
+/// Maximum number of keys that are read.
 const MOST: usize = 100;
 
-/// Where keys are found.
+/// Source of the keys.
 #[derive(Clone, Debug)]
 pub(crate) enum KeySource {
-    /// At this URL.
+    /// URL of the key set.
     Set(Target),
-    /// Where the issuer says, which is asked in the ways of RFC 8414 and of OpenID Connect.
+    /// Issuer whose metadata names the key set (RFC 8414 or OpenID Connect Discovery).
     Issuer(String),
 }
 
-/// The keys of an issuer. A clone is the same.
+/// Keys of an issuer. Clones share the same keys.
 #[derive(Clone)]
 pub(crate) struct Keys(Arc<Inner>);
 
 struct Inner {
-    /// Tells them from the keys of another configuration.
+    /// Distinguishes these keys from those of another configuration.
     number: u64,
     source: KeySource,
     client: Client,
     known: Mutex<Known>,
-    /// Who holds it fetches; the others wait for that.
+    /// Held during a fetch. Other callers wait for it.
     turn: tokio::sync::Mutex<()>,
 }
 
@@ -64,7 +65,7 @@ struct Known {
     tried: Option<Instant>,
 }
 
-/// Nobody can be asked, and nothing is known from before.
+/// The keys cannot be fetched, and none are cached.
 #[derive(Debug)]
 pub(super) struct Away;
 
@@ -76,12 +77,12 @@ impl Keys {
         Self(Arc::new(Inner { number, source, client, known, turn }))
     }
 
-    /// A number that only clones of these keys have.
+    /// Returns a number that only clones of these keys share.
     pub(super) fn number(&self) -> u64 {
         self.0.number
     }
 
-    /// Whether they are found there.
+    /// Whether the keys come from this source.
     pub(crate) fn are_of(&self, source: &KeySource) -> bool {
         match (&self.0.source, source) {
             (KeySource::Set(own), KeySource::Set(other)) => own == other,
@@ -90,13 +91,13 @@ impl Keys {
         }
     }
 
-    /// The keys that a token can be signed with: the one it names, or all if it names none.
+    /// Returns the keys that may have signed a token: the one it names, or all if it names none.
     pub(super) async fn find(&self, kid: Option<&str>) -> Result<Vec<Jwk>, Away> {
         let known = self.0.known();
         let found = known.with(kid);
         if !found.is_empty() && known.is_usable() {
             if !known.is_fresh() && known.may_ask() {
-                // It is checked with what is known, and nobody waits.
+                // The token is checked with the cached keys, so the caller does not wait for the fetch.
                 let inner = self.0.clone();
                 tokio::runtime::Handle::current().spawn(async move { inner.fetch().await });
             }
@@ -138,7 +139,7 @@ impl Inner {
         self.known.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Fetches the keys, unless somebody has just done so.
+    /// Fetches the keys, unless another caller has just done so.
     async fn fetch(&self) {
         let _turn = self.turn.lock().await;
         if !self.known().may_ask() {
@@ -153,25 +154,25 @@ impl Inner {
         }
     }
 
-    /// The keys, from whoever has them; nothing if that cannot be understood.
+    /// Requests the keys. Returns `None` if the answer cannot be parsed.
     async fn ask(&self) -> Option<Vec<Jwk>> {
         let set = match &self.source {
             KeySource::Set(url) => url.clone(),
             KeySource::Issuer(issuer) => self.discover(issuer).await?,
         };
-        let said = self.get(set).await?;
-        let keys = said.get("keys")?.as_array()?;
+        let document = self.get(set).await?;
+        let keys = document.get("keys")?.as_array()?;
         Some(keys.iter().filter_map(Jwk::read).take(MOST).collect())
     }
 
-    /// Where the issuer says that its keys are.
+    /// Reads the URL of the key set from the metadata of the issuer.
     async fn discover(&self, issuer: &str) -> Option<Target> {
         for url in well_known(issuer) {
             let Ok(url) = Target::parse(&url) else { continue };
-            let Some(said) = self.get(url).await else { continue };
-            // Else somebody could pass the keys of another one off as its own.
-            let same = said.get("issuer").and_then(Value::as_str) == Some(issuer);
-            if let Some(url) = said.get("jwks_uri").and_then(Value::as_str).filter(|_| same) {
+            let Some(metadata) = self.get(url).await else { continue };
+            // Without this check an issuer could present the keys of another one as its own.
+            let same = metadata.get("issuer").and_then(Value::as_str) == Some(issuer);
+            if let Some(url) = metadata.get("jwks_uri").and_then(Value::as_str).filter(|_| same) {
                 return key_set(issuer, url);
             }
         }
@@ -193,15 +194,15 @@ impl Inner {
     }
 }
 
-/// Where the keys of an issuer are, as it says. What nobody can change on its way does not lead to what anybody can.
+/// Parses the URL of a key set. An https issuer must not point to a plain-http JWKS.
 fn key_set(issuer: &str, url: &str) -> Option<Target> {
     let url = Target::parse(url).ok()?;
     let as_safe = url.origin().starts_with("https://") || !issuer.starts_with("https://");
     as_safe.then_some(url)
 }
 
-/// Where an issuer describes itself. RFC 8414 puts its words before the path of the issuer, OpenID Connect
-/// behind it.
+/// URLs of the metadata of an issuer. RFC 8414 inserts its path before the path of the issuer, OpenID Connect appends
+/// it.
 fn well_known(issuer: &str) -> [String; 2] {
     let issuer = issuer.trim_end_matches('/');
     let start = issuer.find("://").map_or(0, |at| at + 3);
@@ -217,9 +218,9 @@ fn well_known(issuer: &str) -> [String; 2] {
 mod tests {
     use super::*;
 
-    /// Keys that come in the clear could be anybody's.
+    /// Keys over plain HTTP could be replaced on the way.
     #[test]
-    fn keys_come_as_safely_as_the_issuer_does() {
+    fn https_issuer_must_not_use_a_plain_http_key_set() {
         let (safe, local) = ("https://id.example.com", "http://127.0.0.1:9");
         assert!(key_set(safe, "https://keys.example.com/set").is_some());
         assert!(key_set(safe, "http://id.example.com/set").is_none());
@@ -228,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn an_issuer_is_asked_where_it_answers() {
+    fn well_known_urls_follow_rfc_8414_and_openid_connect() {
         assert_eq!(
             well_known("https://id.example.com/realms/one"),
             [

@@ -1,4 +1,4 @@
-//! Tokens that an issuer of OAuth 2.1 has signed.
+//! JSON Web Tokens of an OAuth 2.1 issuer.
 
 use std::{
     collections::HashMap,
@@ -14,35 +14,34 @@ use stayput_core::{Clock, Owner, Timestamp};
 use super::{AuthError, Claims, Credential, Keys, Principal, jwk::Algorithm};
 use crate::auth::bearer::TokenHash;
 
-/// How long a token that was found good is not checked again. A key that its issuer takes back counts for
-/// so long at most.
+/// Time that a verified token is cached. A key that its issuer revokes is still accepted for this long.
 const TRUSTED: Duration = Duration::from_secs(60);
 
-/// How many of those are remembered.
+/// Maximum number of cached tokens.
 const REMEMBERED: usize = 4096;
 
-/// The largest token that is looked at.
+/// Maximum size of a token.
 const SIZE: usize = 16 << 10;
 
-/// What makes a token of this issuer good for us.
+/// Rules that a token of this issuer must meet.
 pub(crate) struct Jwt {
     pub(crate) issuer: String,
-    /// Whom a token must be made for: one of these.
+    /// Accepted audiences. A token must name one of them.
     pub(crate) audiences: Vec<String>,
-    /// The claim that names its bearer.
+    /// Claim that names the bearer.
     pub(crate) subject: String,
-    /// How far clocks may be apart.
+    /// Tolerated difference between clocks.
     pub(crate) leeway: Duration,
     pub(crate) keys: Keys,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) good: Good,
 }
 
-/// Tokens that were found good, by their hashes, and until when that counts.
+/// Verified tokens by their hashes, with the time until which they are cached.
 #[derive(Default)]
 pub(crate) struct Good(Mutex<HashMap<TokenHash, (Principal, Timestamp)>>);
 
-/// A token in its parts.
+/// Token, split into its parts.
 struct Parts<'a> {
     signed: &'a [u8],
     signature: Vec<u8>,
@@ -52,7 +51,7 @@ struct Parts<'a> {
 }
 
 impl Jwt {
-    /// Whose token this is.
+    /// Verifies a token and returns its principal.
     pub(super) async fn principal(&self, token: &str) -> Result<Principal, AuthError> {
         let (hash, now) = (TokenHash::of(token), self.clock.now());
         if let Some(principal) = self.good.get(hash, now) {
@@ -74,15 +73,15 @@ impl Jwt {
         Ok(principal)
     }
 
-    /// The owner that a token names.
+    /// Returns the owner that a token names.
     fn owner(&self, claims: &Map<String, Value>) -> Result<Owner, AuthError> {
         let nameless = AuthError::Invalid("the token does not say whose it is");
         let subject = claims.get(&self.subject).and_then(Value::as_str).ok_or(nameless)?;
         Owner::verified(&self.issuer, subject).map_err(|_| nameless)
     }
 
-    /// Checks the claims of a token again that was verified with the keys of this number. Under other keys its
-    /// signature would have to be verified again, and the token is not kept for that: it counts as refused.
+    /// Checks the claims again, for a token that was verified with the keys of this number. Under other keys its
+    /// signature would have to be verified again, and the token is not stored for that, so it counts as refused.
     pub(super) fn recheck(
         &self,
         principal: &Principal,
@@ -97,7 +96,7 @@ impl Jwt {
         Some(Principal { owner, until: Some(until), admin: false, ..principal.clone() })
     }
 
-    /// Whether the token is meant for us and for now; until when it is.
+    /// Checks that the token is for this gateway and valid now. Returns its expiry time.
     fn check(&self, claims: &Map<String, Value>, now: Timestamp) -> Result<Timestamp, AuthError> {
         if claims.get("iss").and_then(Value::as_str) != Some(&self.issuer) {
             return Err(AuthError::Invalid("the token is of another issuer"));
@@ -157,7 +156,7 @@ impl Good {
         if good.len() >= REMEMBERED {
             good.retain(|_, (_, until)| now < *until);
         }
-        // Still too many: they are checked each time, which is slower and nothing else.
+        // If the cache is still full, the token is verified each time. That is only slower.
         if good.len() < REMEMBERED {
             good.insert(hash, (principal, until));
         }
@@ -177,7 +176,7 @@ impl<'a> Parts<'a> {
         };
         let head = object(head)?;
         let text = |name: &str| head.get(name).and_then(Value::as_str);
-        // What must be understood and is not (RFC 7515 §4.1.11), or is no token for an API.
+        // Refuses unknown critical headers (RFC 7515 §4.1.11) and tokens that are not for an API.
         let kind = text("typ").unwrap_or("JWT").to_ascii_lowercase();
         let kind = kind.strip_prefix("application/").unwrap_or(&kind);
         if head.contains_key("crit") || !["jwt", "at+jwt"].contains(&kind) {
@@ -193,7 +192,7 @@ impl<'a> Parts<'a> {
     }
 }
 
-/// Seconds since 1970, which may have a fraction.
+/// Parses seconds since 1970, which may have a fraction.
 fn moment(value: &Value) -> Option<Timestamp> {
     let millis = value.as_f64()? * 1_000.0;
     if !(0.0..=9.0e15).contains(&millis) {

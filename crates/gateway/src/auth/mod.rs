@@ -1,14 +1,14 @@
-//! Who a request is from: the owner that its credentials speak for.
+//! Authentication: finds the owner that the credentials of a request stand for.
 //!
-//! | file | who vouches |
+//! | file | source of the identity |
 //! |---|---|
-//! | `tokens.rs` | the configuration, for bearer tokens that were made by `stayput token` |
-//! | `jwt.rs`, `jwk.rs`, `keys.rs` | an issuer of OAuth 2.1, by a signature |
+//! | `bearer.rs` | the configuration, for bearer tokens of `stayput token` |
+//! | `jwt.rs`, `jwk.rs`, `jwks.rs` | an OAuth 2.1 issuer, by a signature |
 //! | `proxy.rs` | a proxy in front of the gateway, by a header |
-//! | `claims.rs` | what is said of somebody beside its name |
+//! | `claims.rs` | claims about a principal besides its name |
 //!
-//! An owner is `(issuer, subject)`, never the bytes of a token: whoever refreshes one keeps its sessions.
-//! Credentials go no further than this room.
+//! An owner is `(issuer, subject)`, never the bytes of a token, so a client that refreshes its token keeps its
+//! sessions. Credentials do not leave this module.
 
 mod bearer;
 pub(crate) mod call_limit;
@@ -41,33 +41,32 @@ pub(crate) use crate::auth::{
     jwks::{KeySource, Keys},
 };
 
-/// Who a request is from.
+/// Authenticated sender of a request.
 #[derive(Clone, Debug)]
 pub(crate) struct Principal {
-    /// Whose sessions it can reach.
+    /// Owner of the sessions that it can reach.
     pub(crate) owner: Owner,
-    /// What else is known.
+    /// Claims besides the name.
     pub(crate) claims: Arc<Claims>,
-    /// Whether it runs the gateway: then it may see and end the sessions of all.
+    /// Whether it is an administrator, who may see and end the sessions of all owners.
     pub(crate) admin: bool,
     credential: Credential,
-    /// The moment at which the credential expires, if it does.
+    /// Time at which the credential expires, if it does.
     pub(crate) until: Option<Timestamp>,
 }
 
-/// The credential of a request, as far as it is needed to check it again under another configuration. It holds
-/// no secret.
+/// Credential of a request, as far as it is needed to check it again under another configuration. It holds no secret.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Credential {
-    /// A connection of the user that runs the gateway, which the system has checked.
+    /// Connection of the user that runs the gateway, checked by the operating system.
     Local,
-    /// None, at a gateway that asks for none.
+    /// No credential, at a gateway without authentication.
     Nothing,
-    /// A token of the configuration; `marked` if it begins with [`crate::auth::bearer::MARK`].
+    /// Token of the configuration; `marked` if it starts with [`crate::auth::bearer::MARK`].
     Token { hash: TokenHash, marked: bool },
-    /// A token of an issuer, verified with the keys of this number.
+    /// Token of an issuer, verified with the keys of this number.
     Jwt { keys: u64 },
-    /// The header of a proxy at this address.
+    /// Header of a proxy at this address.
     Proxy(IpAddr),
 }
 
@@ -81,17 +80,18 @@ impl Principal {
         self.credential == Credential::Local
     }
 
-    /// The same, who also runs the gateway if `admin`.
+    /// Makes the principal an administrator if `admin` is set.
     fn running(self, admin: bool) -> Self {
         Self { admin: self.admin || admin, ..self }
     }
 
-    /// The user of this machine, whom the system has let in: whoever it is could stop the process as well.
+    /// Principal of the user of this machine, authenticated by the operating system. It is an administrator, because
+    /// this user could also stop the process.
     pub(crate) fn local() -> Self {
         Self::new(Owner::local(), Claims::default(), Credential::Local).running(true)
     }
 
-    /// Whoever comes to a gateway that asks nobody for a name.
+    /// Principal of all clients of a gateway without authentication.
     pub(crate) fn anonymous() -> Self {
         static ANONYMOUS: LazyLock<Principal> = LazyLock::new(|| {
             Principal::new(Owner::anonymous(), Claims::default(), Credential::Nothing)
@@ -100,23 +100,23 @@ impl Principal {
     }
 }
 
-/// Whom the gateway lets in.
+/// Authentication methods of the gateway.
 #[derive(Debug, Default)]
 pub(crate) struct Authenticator {
     pub(crate) tokens: Tokens,
     pub(crate) jwt: Option<Jwt>,
     pub(crate) proxy: Option<Proxy>,
-    /// Who runs the gateway, by its claims; nobody, if none are named.
+    /// Claims of administrators. Unrestricted, which is the default, means that no claim makes an administrator.
     pub(crate) admin: ClaimFilter,
 }
 
 impl Authenticator {
-    /// Whether everybody is let in, under no name.
+    /// Whether no authentication is configured: all clients are anonymous.
     pub(crate) fn is_open(&self) -> bool {
         self.tokens.is_empty() && self.jwt.is_none() && self.proxy.is_none()
     }
 
-    /// Who a request is from that came from this address.
+    /// Authenticates a request that came from this address.
     ///
     /// # Errors
     /// [`AuthError`] says what is missing or wrong.
@@ -131,17 +131,17 @@ impl Authenticator {
         Ok(self.ranked(self.vouched(from, headers).await?))
     }
 
-    /// The same principal, who also runs the gateway if its claims say so.
+    /// Makes the principal an administrator if its claims say so.
     fn ranked(&self, principal: Principal) -> Principal {
-        // Nearly always nobody asks for it.
+        // The closure reads the claims only if claims of administrators are configured, which is rare.
         let has = |name: &str, value: &str| principal.claims.has(name, value);
         let admin = !self.admin.is_unrestricted() && self.admin.allows(has);
         principal.running(admin)
     }
 
-    /// Checks the credential of an earlier request again: the principal as it is known now, or nothing if the
-    /// credential would be refused now or names another owner. No signature is verified again, so this takes
-    /// no time that matters for very many open streams.
+    /// Checks the credential of an earlier request again. Returns the principal as it is known now, or `None` if the
+    /// credential would be refused now or names another owner. No signature is verified again, so the check is cheap
+    /// even for very many open streams.
     pub(crate) fn recheck(&self, principal: &Principal, now: Timestamp) -> Option<Principal> {
         let known = match principal.credential {
             Credential::Local => return Some(principal.clone()),
@@ -160,7 +160,7 @@ impl Authenticator {
         known.filter(|known| known.owner == principal.owner).map(|known| self.ranked(known))
     }
 
-    /// Who somebody vouches for.
+    /// Authenticates by the proxy's header or the bearer token.
     async fn vouched(&self, from: IpAddr, headers: &HeaderMap) -> Result<Principal, AuthError> {
         if let Some(proxy) = &self.proxy
             && let Some(principal) = proxy.principal(from, headers)?
@@ -181,12 +181,11 @@ impl Authenticator {
     }
 }
 
-/// The bearer token of a request. It is looked for in the header alone: what stands in a path or a query is
-/// written to logs.
+/// Returns the bearer token of a request. Only the header is read, because paths and queries are written to logs.
 fn bearer(headers: &HeaderMap) -> Result<&str, AuthError> {
-    let mut said = headers.get_all(header::AUTHORIZATION).iter();
-    let value = said.next().ok_or(AuthError::Missing)?;
-    if said.next().is_some() {
+    let mut values = headers.get_all(header::AUTHORIZATION).iter();
+    let value = values.next().ok_or(AuthError::Missing)?;
+    if values.next().is_some() {
         return Err(AuthError::Invalid("there is more than one Authorization header"));
     }
     let text = value.to_str().map_err(|_| AuthError::Invalid("the token is not text"))?;

@@ -1,4 +1,4 @@
-//! A proxy in front of the gateway, which has asked who it is.
+//! Authentication by a proxy in front of the gateway.
 
 use std::{net::IpAddr, str::FromStr};
 
@@ -7,10 +7,10 @@ use stayput_core::Owner;
 
 use super::{AuthError, Claims, Credential, Principal};
 
-/// Who vouches for whom a proxy names.
+/// Issuer of the owners that a proxy names.
 const ISSUER: &str = "proxy";
 
-/// A header that says who a request is from, and from whom that is believed.
+/// Header that names the sender of a request, and the networks from which it is trusted.
 #[derive(Debug)]
 pub(crate) struct Proxy {
     pub(crate) header: HeaderName,
@@ -18,8 +18,8 @@ pub(crate) struct Proxy {
 }
 
 impl Proxy {
-    /// Who the proxy says it is; nothing if the request is from somebody else, whose header counts for
-    /// nothing.
+    /// Returns the principal that the proxy names. `None` if the request is not from the proxy: then the header is
+    /// ignored.
     pub(super) fn principal(
         &self,
         from: IpAddr,
@@ -28,11 +28,10 @@ impl Proxy {
         if !self.is_at(from) {
             return Ok(None);
         }
-        let mut said = headers.get_all(&self.header).iter();
-        let Some(name) = said.next() else { return Ok(None) };
-        // A proxy that adds its header to one of the client's, instead of replacing it, would let anybody
-        // be anybody.
-        if said.next().is_some() {
+        let mut values = headers.get_all(&self.header).iter();
+        let Some(name) = values.next() else { return Ok(None) };
+        // A proxy that adds its header to the client's, instead of replacing it, would let a client take any identity.
+        if values.next().is_some() {
             return Err(AuthError::Invalid("the header that names you is there more than once"));
         }
         let wrong = AuthError::Invalid("the header that names you is no name");
@@ -41,13 +40,13 @@ impl Proxy {
         Ok(Some(Principal::new(owner, Claims::default().of(name), Credential::Proxy(from))))
     }
 
-    /// Whether the proxy can be at this address.
+    /// Whether the proxy can have this address.
     pub(super) fn is_at(&self, from: IpAddr) -> bool {
         self.from.iter().any(|network| network.has(from))
     }
 }
 
-/// Addresses with the same first bits.
+/// Network: addresses with the same first bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Network {
     first: IpAddr,
@@ -55,13 +54,13 @@ pub(crate) struct Network {
 }
 
 impl Network {
-    /// One address.
+    /// Network of one address.
     pub(crate) fn host(first: IpAddr) -> Self {
         Self { first, bits: if first.is_ipv4() { 32 } else { 128 } }
     }
 
     fn has(&self, address: IpAddr) -> bool {
-        // An address of the old kind that came in by a socket of the new one.
+        // An IPv4 client of an IPv6 socket has a mapped address, which is converted first.
         match (self.first, address.to_canonical()) {
             (IpAddr::V4(first), IpAddr::V4(address)) => {
                 let differ = first.to_bits() ^ address.to_bits();

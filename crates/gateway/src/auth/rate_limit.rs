@@ -1,7 +1,7 @@
-//! How many requests an owner may make in a second.
+//! Per-owner request rate limit (GCRA).
 //!
-//! A bucket for each owner, as one number: the moment at which it would be full again. There is no timer, and owners
-//! whose bucket is full are forgotten. Owners meet in one of many tables, so that nobody waits for one who floods.
+//! Each owner has one number: the time at which its bucket is full again. No timer runs. Owners with a full bucket are
+//! dropped from the map. The map is sharded, so that one flooding owner does not block the others.
 
 use std::{collections::HashMap, fmt, time::Duration};
 
@@ -10,43 +10,43 @@ use tokio::time::Instant;
 
 use crate::auth::sharded_map::ShardedMap;
 
-/// How many owners a table has before those with full buckets are looked for.
+/// Number of owners in a shard above which full buckets are pruned.
 const CROWDED: usize = 128;
 
-/// For how long an owner may have saved up requests.
+/// Burst: an owner may save up the requests of this time.
 const BURST: Duration = Duration::from_secs(2);
 
-/// When each owner may go on.
+/// Rate limiter of all owners.
 pub(crate) struct RateLimiter {
-    /// The time that one request takes up; none if there is no limit.
+    /// Time that one request costs. `None` disables the limit.
     each: Option<Duration>,
     tables: ShardedMap<Table>,
 }
 
 #[derive(Default)]
 struct Table {
-    /// When the bucket of each owner is full again.
+    /// Time at which the bucket of each owner is full again.
     full: HashMap<Owner, Instant>,
-    /// At how many owners those that need not be known are looked for again.
+    /// Number of owners at which the shard is pruned next.
     crowded: usize,
 }
 
-/// Too many requests: when the next one is let through.
+/// The owner is over its rate; retry after this time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RateLimited(pub(crate) Duration);
 
 impl RateLimiter {
-    /// So many requests in a second for each owner, if there is a limit.
+    /// Creates a limiter with this many requests per second and owner. `None` disables the limit.
     pub(crate) fn new(per_second: Option<usize>) -> Self {
         let per_second = per_second.map(|count| u32::try_from(count).unwrap_or(u32::MAX).max(1));
         let each = per_second.map(|count| Duration::from_secs(1) / count);
         Self { each, tables: ShardedMap::default() }
     }
 
-    /// Takes one request of an owner out of its bucket, at this moment. Where there is no limit no clock is read.
+    /// Takes one request out of the owner's bucket, at the current time. Without a limit the clock is not read.
     ///
     /// # Errors
-    /// [`RateLimited`] if there is none left.
+    /// [`RateLimited`] if the bucket is empty.
     pub(crate) fn admit_now(&self, owner: &Owner) -> Result<(), RateLimited> {
         match self.each {
             Some(_) => self.admit(owner, Instant::now()),
@@ -54,10 +54,10 @@ impl RateLimiter {
         }
     }
 
-    /// Takes one request of an owner out of its bucket.
+    /// Takes one request out of the owner's bucket.
     ///
     /// # Errors
-    /// [`RateLimited`] if there is none left.
+    /// [`RateLimited`] if the bucket is empty.
     pub(crate) fn admit(&self, owner: &Owner, now: Instant) -> Result<(), RateLimited> {
         let Some(each) = self.each else { return Ok(()) };
         let mut table = self.tables.of(owner);
@@ -66,7 +66,7 @@ impl RateLimiter {
             return Ok(());
         };
         let next = now.max(*full) + each;
-        // One request is always in the bucket, however little each second gives.
+        // A bucket always holds at least one request, however low the rate is.
         let wait = next.saturating_duration_since(now + BURST.max(each));
         if !wait.is_zero() {
             return Err(RateLimited(wait));
@@ -82,7 +82,7 @@ impl RateLimiter {
 }
 
 impl Table {
-    /// Knows one more owner, and forgets those of whom nothing need be known.
+    /// Adds an owner. Drops full buckets when the map has doubled.
     fn meet(&mut self, owner: Owner, full: Instant, now: Instant) {
         if self.full.len() >= self.crowded.max(CROWDED) {
             self.full.retain(|_, full| *full > now);
@@ -110,36 +110,36 @@ mod tests {
         (0..10_000).take_while(|_| pace.admit(&owner(name), now).is_ok()).count()
     }
 
-    /// R062: a bucket fills with time and no further; one owner takes nothing from another.
+    /// R062: a bucket fills with time up to its limit. One owner uses up nothing of another.
     #[test]
-    fn each_owner_has_a_bucket_of_its_own() {
-        let (pace, start) = (RateLimiter::new(Some(10)), Instant::now());
-        assert_eq!(taken(&pace, "ann", start), 20, "what two seconds give");
-        assert_eq!(pace.admit(&owner("ann"), start), Err(RateLimited(Duration::from_millis(100))));
-        assert_eq!(taken(&pace, "bob", start), 20);
+    fn owners_have_separate_buckets() {
+        let (rate, start) = (RateLimiter::new(Some(10)), Instant::now());
+        assert_eq!(taken(&rate, "ann", start), 20, "what two seconds give");
+        assert_eq!(rate.admit(&owner("ann"), start), Err(RateLimited(Duration::from_millis(100))));
+        assert_eq!(taken(&rate, "bob", start), 20);
         let later = start + Duration::from_secs(1);
-        assert_eq!(taken(&pace, "ann", later), 10);
-        assert_eq!(taken(&pace, "ann", later + Duration::from_secs(100)), 20);
+        assert_eq!(taken(&rate, "ann", later), 10);
+        assert_eq!(taken(&rate, "ann", later + Duration::from_secs(100)), 20);
         assert_eq!(taken(&RateLimiter::new(None), "ann", start), 10_000);
     }
 
-    /// Who asks in vain does not wait longer for it.
+    /// A refused request does not extend the wait.
     #[test]
-    fn what_is_refused_takes_nothing() {
-        let (pace, start) = (RateLimiter::new(Some(1)), Instant::now());
-        assert_eq!(taken(&pace, "ann", start), 2);
-        let asked = (0..100).map(|_| pace.admit(&owner("ann"), start));
-        assert!(asked.into_iter().all(|it| it == Err(RateLimited(Duration::from_secs(1)))));
-        assert_eq!(taken(&pace, "ann", start + Duration::from_secs(1)), 1);
+    fn refused_request_does_not_consume_budget() {
+        let (rate, start) = (RateLimiter::new(Some(1)), Instant::now());
+        assert_eq!(taken(&rate, "ann", start), 2);
+        let refusals = (0..100).map(|_| rate.admit(&owner("ann"), start));
+        assert!(refusals.into_iter().all(|it| it == Err(RateLimited(Duration::from_secs(1)))));
+        assert_eq!(taken(&rate, "ann", start + Duration::from_secs(1)), 1);
     }
 
     #[test]
-    fn owners_that_are_idle_are_forgotten() {
-        let (pace, start) = (RateLimiter::new(Some(100)), Instant::now());
+    fn idle_owners_are_pruned() {
+        let (rate, start) = (RateLimiter::new(Some(100)), Instant::now());
         for number in 0..100_000_u32 {
             let now = start + Duration::from_millis(number.into());
-            assert_eq!(pace.admit(&owner(&number.to_string()), now), Ok(()));
+            assert_eq!(rate.admit(&owner(&number.to_string()), now), Ok(()));
         }
-        assert!(pace.known() <= pace.tables.all().count() * (CROWDED + 1), "{}", pace.known());
+        assert!(rate.known() <= rate.tables.all().count() * (CROWDED + 1), "{}", rate.known());
     }
 }

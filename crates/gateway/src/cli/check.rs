@@ -1,4 +1,4 @@
-//! `stayput check` on the command line.
+//! Command line of `stayput check`.
 
 use std::path::{Path, PathBuf};
 
@@ -37,10 +37,10 @@ pub(crate) struct Check {
 }
 
 impl Check {
-    /// The configuration that is checked. If none is named, it is looked for in `folder`.
+    /// Returns the configuration file to check. If none is named, it is searched in `folder`.
     ///
     /// # Errors
-    /// [`StartError`] says where to put one.
+    /// [`StartError`] says where to put a file.
     pub(crate) fn file(&self, folder: &Path) -> Result<PathBuf, StartError> {
         file(self.config.as_deref(), folder)
     }

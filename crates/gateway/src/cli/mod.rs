@@ -1,4 +1,4 @@
-//! The command line.
+//! Command line.
 
 mod check;
 mod operate;
@@ -23,7 +23,7 @@ pub(crate) use self::{
 use crate::config::Config;
 use crate::{app::reload::Source, app::reload::StartError, config};
 
-/// Where a configuration is looked for if none is named. Our own name comes first.
+/// File names of a configuration in the current folder, by priority. Stayput's own name comes first.
 const FILES: [&str; 3] = ["stayput.json", ".mcp.json", "mcp.json"];
 
 const EXAMPLES: &str = "\
@@ -170,8 +170,8 @@ pub(crate) enum LogFormat {
     Json,
 }
 
-/// The URL of a store. It is checked where it is opened: an argument that clap refuses is repeated
-/// in the error, and this one may hold a password.
+/// URL of a store. It is checked when the store is opened: clap repeats an argument that it refuses in the error, and
+/// this one may contain a password.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct StoreUrl(pub(crate) String);
 
@@ -184,7 +184,7 @@ impl FromStr for StoreUrl {
 }
 
 impl StoreUrl {
-    /// The URL, unless it tells a password to everybody on this machine.
+    /// Returns the URL, unless it contains a password, which every user of this machine could read.
     fn checked(&self) -> Result<&str, StartError> {
         let rest = self.0.split_once("://").map_or("", |(_, rest)| rest);
         let user = rest.rsplit_once('@').map_or("", |(user, _)| user);
@@ -206,8 +206,8 @@ fn address(text: &str) -> Result<SocketAddr, &'static str> {
 }
 
 impl Serve {
-    /// What the configuration says, and over it the command line. A file that is not named is looked
-    /// for in `folder`.
+    /// Reads the configuration, with the overrides of the command line. If no file is named, it is searched in
+    /// `folder`.
     ///
     /// # Errors
     /// [`StartError`] says what to write where.
@@ -216,7 +216,7 @@ impl Serve {
         self.source(folder)?.load().0
     }
 
-    /// Where the configuration is read from, now and when it changes.
+    /// Returns the source of the configuration, for the start and for reloads.
     ///
     /// # Errors
     /// [`StartError`] says what to write where.
@@ -231,13 +231,13 @@ impl Serve {
     }
 }
 
-/// The configuration that is named, or that of a folder.
+/// Returns the configuration file that is named, or the one in the folder.
 fn file(named: Option<&Path>, folder: &Path) -> Result<PathBuf, StartError> {
     let file = named.map(Path::to_owned).or_else(|| found(folder));
     file.ok_or_else(|| StartError::NoConfig(folder.to_owned()))
 }
 
-/// The configuration of a folder, if there is one.
+/// Returns the configuration file in a folder, if there is one.
 pub(crate) fn found(folder: &Path) -> Option<PathBuf> {
     FILES.into_iter().map(|name| folder.join(name)).find(|file| file.is_file())
 }
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn the_command_line_is_sound() {
+    fn clap_accepts_the_command_line_definition() {
         Cli::command().debug_assert();
         let help = Cli::command().render_long_help().to_string();
         assert!(help.contains("Examples:") && !help.contains("warden"), "{help}");
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn the_command_line_wins_over_the_file() {
+    fn command_line_overrides_the_file() {
         let folder = tempfile::tempdir().unwrap();
         let text =
             r#"{"mcpServers": {}, "stayput": {"listen": "127.0.0.1:1", "store": "memory:"}}"#;
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn a_configuration_is_looked_for_where_people_put_it() {
+    fn configuration_is_found_in_its_default_places() {
         let folder = tempfile::tempdir().unwrap();
         let missing = serve(&[]).configuration(folder.path()).unwrap_err().to_string();
         assert!(missing.contains("--config FILE"), "{missing}");
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_use_is_told_with_code_2() {
+    fn wrong_usage_exits_with_code_2() {
         for arguments in [
             &["serv"][..],
             &["serve", "--listen", "here"],
@@ -319,9 +319,9 @@ mod tests {
         assert_eq!(refused(&["serve", "--help"]).exit_code(), 0);
     }
 
-    /// Invariant 8: a password does not stand on the command line, which is for everybody to read.
+    /// Invariant 8: a password on the command line is refused, because every user of the machine can read it.
     #[test]
-    fn a_password_is_not_taken_from_the_command_line() {
+    fn password_on_the_command_line_is_refused() {
         let refused = |url: &str| StoreUrl(url.to_owned()).checked().map(str::to_owned).err();
         for url in [
             "postgres://ann:s3cr3t-pw@h/db",
@@ -339,7 +339,7 @@ mod tests {
 
     /// Invariant 8: the password of a store is not shown.
     #[test]
-    fn a_password_is_never_shown() {
+    fn debug_output_hides_the_password() {
         for url in ["redis://:s3cret@h/0", "u:s3cret@h"] {
             let shown = format!("{:?}", serve(&["--store", url]));
             assert!(!shown.contains("s3cret"), "{shown}");

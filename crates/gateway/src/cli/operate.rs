@@ -1,4 +1,4 @@
-//! The command line of `stayput sessions` and `stayput call`.
+//! Command line of `stayput sessions` and `stayput call`.
 
 use std::path::PathBuf;
 

@@ -1,4 +1,4 @@
-//! The command line of `stayput stdio`.
+//! Command line of `stayput stdio`.
 
 use std::path::{Path, PathBuf};
 
@@ -23,7 +23,7 @@ Nothing but messages is written to the standard output. The sessions are in a
 running `stayput serve` on the same store, or else in a process in the
 background that is started for them and goes with the last of them.";
 
-/// The most bytes of a key.
+/// Maximum number of bytes of a key.
 const KEY_LIMIT: usize = 128;
 
 /// How `stayput stdio` is run.
@@ -59,8 +59,8 @@ pub(super) fn key(text: &str) -> Result<Key, &'static str> {
 }
 
 impl Stdio {
-    /// What it is for: the command, the file that is named or one that is in `folder`, or else what the
-    /// holder of the sessions has.
+    /// Returns the definition of the servers: the command behind `--`, the file that is named, a file in `folder`, or
+    /// else the servers of the process that holds the sessions.
     ///
     /// # Errors
     /// [`StartError`] if there is a file that cannot be read.
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_comes_from_the_command_line_or_from_a_file() {
+    fn server_comes_from_the_command_line_or_a_file() {
         let folder = tempfile::tempdir().unwrap();
         let here = folder.path();
         let none = stdio(&[]).unwrap().definition(here).unwrap();
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_meant_is_refused() {
+    fn contradicting_arguments_are_refused() {
         for arguments in [
             &["--session", ""][..],
             &["--session", "a\nb"],

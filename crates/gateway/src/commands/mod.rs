@@ -1,4 +1,4 @@
-//! Subcommands of the program beside `serve`.
+//! Subcommands of the program besides `serve`.
 
 pub(crate) mod check;
 pub(crate) mod client;

@@ -1,4 +1,4 @@
-//! Whom the gateway lets in: `auth` and `public_url`.
+//! Authentication settings: `auth` and `public_url`.
 
 use std::{net::Ipv4Addr, os::unix::fs::MetadataExt as _, time::Duration};
 
@@ -10,20 +10,20 @@ use stayput_upstream::http::Target;
 use super::keys;
 use crate::auth::{Bearer, Claims, KeySource, Network, Proxy, TokenHash, Tokens};
 
-/// How far the clocks of an issuer and of this machine may be apart.
+/// Default tolerance between the clocks of an issuer and of this machine.
 const LEEWAY: Duration = Duration::from_secs(60);
 
-/// Whom the gateway lets in.
+/// Authentication settings.
 #[derive(Debug, Default)]
 pub(crate) struct Auth {
     pub(crate) tokens: Tokens,
     pub(crate) jwt: Option<JwtRules>,
     pub(crate) proxy: Option<Proxy>,
-    /// Who runs the gateway, by its claims; nobody, if none are named.
+    /// Claims of administrators. Unrestricted, which is the default, means that no claim makes an administrator.
     pub(crate) admin: ClaimFilter,
 }
 
-/// Which tokens of an issuer are good.
+/// Rules for tokens of an issuer.
 #[derive(Debug)]
 pub(crate) struct JwtRules {
     pub(crate) issuer: String,
@@ -34,17 +34,17 @@ pub(crate) struct JwtRules {
 }
 
 impl Auth {
-    /// Whether nobody is asked who they are.
+    /// Whether there is no authentication.
     pub(crate) fn is_none(&self) -> bool {
         self.tokens.is_empty() && self.jwt.is_none() && self.proxy.is_none()
     }
 }
 
-/// Where nobody is asked who they are, no server can be for some of them.
+/// Refuses `for` in a server if there is no authentication: then no client has claims that could match.
 pub(super) fn nobody_is_meant(file: &ConfigObject<'_>) -> ReadResult<()> {
     for list in common::SERVERS.into_iter().filter_map(|key| file.get(key)) {
         for member in list.object()?.iter() {
-            // An entry that is switched off need not even be an object of ours.
+            // An entry that is disabled need not be a valid object.
             let own = member.value.object().ok();
             let own = own.as_ref().and_then(|entry| entry.get(common::STAYPUT)?.object().ok());
             if let Some(whom) = own.as_ref().and_then(|own| own.get("for")) {
@@ -57,14 +57,14 @@ pub(super) fn nobody_is_meant(file: &ConfigObject<'_>) -> ReadResult<()> {
     Ok(())
 }
 
-/// The URL under which clients know the gateway, without a slash at its end.
+/// Reads the public URL of the gateway, without a trailing slash.
 pub(super) fn public_url(spot: &ConfigValue<'_>) -> ReadResult<String> {
     let text = spot.text()?;
     secure(spot, &text)?;
     Ok(text.trim_end_matches('/').to_owned())
 }
 
-/// Reads `auth`. Tokens of an issuer are made for `public_url` if nothing else is said.
+/// Reads `auth`. The default audience of tokens is `public_url`.
 pub(super) fn auth(spot: &ConfigValue<'_>, public_url: Option<&str>) -> ReadResult<Auth> {
     let table = spot.object_with_keys(keys::AUTH)?;
     let mut known = Tokens::default();
@@ -81,7 +81,7 @@ pub(super) fn auth(spot: &ConfigValue<'_>, public_url: Option<&str>) -> ReadResu
     Ok(auth)
 }
 
-/// Tokens by the names of those who have them: a hash, or a hash and more.
+/// Reads tokens by the names of their bearers. A value is a hash, or an object with a hash.
 fn tokens(spot: &ConfigValue<'_>, known: &mut Tokens) -> ReadResult<()> {
     for member in spot.object()?.iter() {
         let value = &member.value;
@@ -101,7 +101,7 @@ fn tokens(spot: &ConfigValue<'_>, known: &mut Tokens) -> ReadResult<()> {
     Ok(())
 }
 
-/// A file with a name and a hash in each line.
+/// Reads a file with a name and a hash in each line.
 fn tokens_file(spot: &ConfigValue<'_>, known: &mut Tokens) -> ReadResult<()> {
     let path = spot.context.file(&spot.text()?).map_err(|problem| spot.error(problem))?;
     let unreadable = |error: std::io::Error| spot.error(Problem::Unreadable(error.kind()));
@@ -166,7 +166,7 @@ fn jwt(spot: &ConfigValue<'_>, public_url: Option<&str>) -> ReadResult<JwtRules>
         Err(_) => Ok(vec![spot.text()?]),
     })?;
     let audiences = audiences.or_else(|| Some(vec![public_url?.to_owned()]));
-    // Without one a token that somebody made for another service would be good here.
+    // Without an audience a token for another service would be accepted here.
     let audiences = audiences.filter(|all| !all.is_empty());
     let audiences = audiences
         .ok_or_else(|| missing("an object with \"audience\", unless there is a \"public_url\""))?;
@@ -183,7 +183,7 @@ fn jwt(spot: &ConfigValue<'_>, public_url: Option<&str>) -> ReadResult<JwtRules>
     })
 }
 
-/// A URL that nobody on the way can answer for. On this machine there is nobody on the way.
+/// Requires https, or a loopback address: over plain http anyone on the way could answer.
 fn secure(spot: &ConfigValue<'_>, text: &str) -> ReadResult<Target> {
     let wrong = |sentence: String| spot.error(Problem::Other(sentence));
     let url = Target::parse(text).map_err(|error| wrong(error.to_string()))?;

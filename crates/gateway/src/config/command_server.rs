@@ -1,5 +1,5 @@
-//! Which servers `stayput stdio` is for: what stands in a file or on a command line, with all that it
-//! means where it was started. It is sent to whoever holds the sessions.
+//! Servers of `stayput stdio`, from a file or the command line, with the environment of the process. The definition is
+//! sent to the process that holds the sessions.
 
 use std::{
     collections::BTreeMap,
@@ -12,45 +12,45 @@ use stayput_stores::Address;
 
 use crate::config::{Config, ConfigError, Environment, target::Target};
 
-/// How what was given behind `--` is called where a file would be named.
+/// Origin of a server behind `--`, in place of a file name.
 const COMMAND_LINE: &str = "the command line";
 
-/// A configuration and what was around it. It holds secrets, so it is never shown.
+/// Configuration with its environment. It holds secrets, so it has no `Debug`.
 #[derive(Clone, Serialize, Deserialize)]
 pub(crate) struct Definition {
-    /// The configuration as it is written; none if the holder's own servers are meant.
+    /// Text of the configuration. `None` to use the servers of the holder.
     text: Option<String>,
-    /// The file that it stands in.
+    /// File of the configuration.
     origin: PathBuf,
-    /// Where children start that are not told where.
+    /// Default working directory of child processes.
     cwd: PathBuf,
     variables: BTreeMap<String, String>,
-    /// Where sessions are kept, if the file does not decide.
+    /// Store of the sessions, if it is not set by the file.
     store: Option<String>,
 }
 
-/// One server, as it is given on a command line.
+/// Server from the command line.
 pub(crate) struct Commanded<'a> {
-    /// How it is called; after its program, if nobody says.
+    /// Name of the server. Defaults to the name of its program.
     pub(crate) name: Option<&'a str>,
     pub(crate) command: &'a str,
     pub(crate) args: &'a [String],
-    /// Variables of the environment that it gets beside the usual.
+    /// Environment variables that the server gets in addition to the defaults.
     pub(crate) inherit: &'a [String],
 }
 
 impl Definition {
-    /// The configuration in `text`, here and now.
+    /// Creates a definition from `text`, with the environment of this process.
     pub(crate) fn new(text: Option<String>, origin: &Path, cwd: &Path) -> Self {
         let (origin, cwd) = (cwd.join(origin), cwd.to_owned());
-        // What is not UTF-8 cannot be named in a configuration.
+        // A variable that is not UTF-8 cannot be used in a configuration.
         let variables = std::env::vars_os().filter_map(|(name, value)| {
             Some((name.into_string().ok()?, value.into_string().ok()?))
         });
         Self { text, origin, cwd, variables: variables.collect(), store: None }
     }
 
-    /// One server from the command line, in the words of a file.
+    /// Creates a definition with one server from the command line.
     pub(crate) fn commanded(given: &Commanded<'_>, cwd: &Path) -> Self {
         let Commanded { command, args, inherit, .. } = given;
         let entry = json!({ "command": command, "args": args, "stayput": { "inherit": inherit } });
@@ -59,7 +59,7 @@ impl Definition {
         Self { origin: COMMAND_LINE.into(), ..Self::new(Some(text), Path::new(""), cwd) }
     }
 
-    /// With sessions in this store. A file is where it is from here.
+    /// Sets the store. A relative path starts at the working directory.
     pub(crate) fn on(self, store: &str) -> Self {
         let store = match store.parse() {
             Ok(Address::Sqlite(path)) => {
@@ -71,10 +71,10 @@ impl Definition {
         Self { store: Some(store), ..self }
     }
 
-    /// What it says.
+    /// Parses the configuration.
     ///
     /// # Errors
-    /// [`ConfigError`] says where what is wrong.
+    /// [`ConfigError`] names the place and the problem.
     pub(crate) fn config(&self) -> Result<Config, ConfigError> {
         let environment = Environment::from_client(self.variables.clone(), self.cwd.clone());
         let text = self.text.as_deref().unwrap_or(r#"{"mcpServers": {}}"#);
@@ -88,13 +88,13 @@ impl Definition {
         Ok(config)
     }
 
-    /// Whether it brings servers along.
+    /// Whether it contains servers.
     pub(crate) fn has_servers(&self) -> bool {
         self.text.is_some()
     }
 }
 
-/// A program as the name of a server.
+/// Derives the name of a server from its program.
 fn plain(command: &str) -> String {
     let stem = Path::new(command).file_stem().and_then(|stem| stem.to_str()).unwrap_or_default();
     let word = |c: char| if c.is_ascii_alphanumeric() || "_-".contains(c) { c } else { '-' };
@@ -102,10 +102,10 @@ fn plain(command: &str) -> String {
     if name.is_empty() { "server".to_owned() } else { name }
 }
 
-/// Which of these servers is meant: all, if there are several and none is named.
+/// Chooses the target: the server that is named, the only one, or all if there are several.
 ///
 /// # Errors
-/// With a sentence that names those there are.
+/// A sentence that lists the servers.
 pub(crate) fn choose<'a>(
     servers: impl Iterator<Item = &'a str>,
     wanted: Option<&str>,
@@ -159,10 +159,10 @@ mod tests {
         definition
     }
 
-    /// A child is started as it would have been without us: there, with that path, and with what it was
-    /// to get of the environment, whoever starts it.
+    /// A child starts as it would without the gateway: in the same directory, with the same `PATH` and the inherited
+    /// variables, whichever process starts it.
     #[test]
-    fn what_was_around_a_command_goes_with_it() {
+    fn command_keeps_its_environment() {
         let definition = commanded(&["--dir=${session.dir}", "a b"]);
         let sent = serde_json::to_string(&definition).unwrap();
         let launch = launch(&serde_json::from_str(&sent).unwrap());
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn a_store_is_where_it_is_from_here() {
+    fn relative_store_path_starts_at_the_working_directory() {
         let on = |store: &str| commanded(&[]).on(store).config().unwrap().store;
         assert_eq!(on("sqlite:x.db"), "sqlite:/work/it/x.db");
         assert_eq!(on("sqlite:/x.db"), "sqlite:/x.db");
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_is_chosen_by_its_name() {
+    fn server_is_chosen_by_name() {
         let choose = |servers: &[&str], wanted| choose(servers.iter().copied(), wanted);
         assert_eq!(choose(&["a"], None), Ok(Target::Server("a".into())));
         assert_eq!(choose(&["a", "b"], None), Ok(Target::All));

@@ -1,39 +1,39 @@
-//! How requests are told apart: `identify`, `hints`, `unidentified` and `session_tools`.
+//! Session identification: `identify`, `hints`, `unidentified` and `session_tools`.
 
 use http::HeaderName;
 use stayput_config::{ConfigObject, ConfigValue, Problem, ReadResult};
 
 use super::keys;
 
-/// How a request says which session it means, and what becomes of one that does not.
+/// Rules that find the session of a request, and the policy for requests without one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Identify {
-    /// Where names of sessions are looked for.
+    /// Name sources: places of a request that can name its session.
     pub(crate) carriers: Carriers,
-    /// The hosts whose conversation ids count.
+    /// Hosts whose conversation ids are used.
     pub(crate) hints: Hints,
-    /// What becomes of a call that names no session.
+    /// Policy for calls without a session.
     pub(crate) unidentified: Unidentified,
-    /// Which tools of our own stand beside those of a server.
+    /// Session tools that are listed with those of a server.
     pub(crate) session_tools: SessionTools,
 }
 
-/// Where names of sessions are looked for.
+/// Name sources: places of a request that can name its session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Carriers {
-    /// The argument of a tool.
+    /// Argument of a tool.
     pub(crate) argument: bool,
     /// `_meta["dev.stayput/session"]`.
     pub(crate) meta: bool,
-    /// The header `Stayput-Session`.
+    /// Header `Stayput-Session`.
     pub(crate) header: bool,
-    /// The path, behind `/~`.
+    /// Path, after `/~`.
     pub(crate) path: bool,
-    /// The connection has a session by itself.
+    /// Default session of the connection.
     pub(crate) connection: bool,
-    /// The cookie `mcp_session_id`.
+    /// Cookie `mcp_session_id`.
     pub(crate) cookie: bool,
-    /// Places of others that hold the id of a conversation.
+    /// Custom sources that hold a conversation id.
     pub(crate) also: Vec<CustomSource>,
 }
 
@@ -51,22 +51,22 @@ impl Default for Carriers {
     }
 }
 
-/// A place that holds the id of a conversation because its operator says so.
+/// Custom source of a conversation id, set by the operator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum CustomSource {
-    /// A header of the request.
+    /// Header of the request.
     Header(HeaderName),
-    /// A member of `_meta`.
+    /// Member of `_meta`.
     Meta(String),
-    /// A claim of the caller's token. There are none without authentication.
+    /// Claim of the caller's token. Without authentication there are no claims.
     RequestContext(String),
 }
 
-/// The hosts whose conversation ids count, by the source of their keys.
+/// Hosts whose conversation ids are used, by the source of their keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Hints(pub(crate) Vec<&'static str>);
 
-/// All hosts whose conversation ids are known.
+/// All known hosts with conversation ids.
 pub(crate) const HINTS: [&str; 6] = ["openai", "vscode", "codex", "opencode", "goose", "otel"];
 
 impl Default for Hints {
@@ -75,29 +75,29 @@ impl Default for Hints {
     }
 }
 
-/// What becomes of a call that names no session.
+/// Policy for a call without a session.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Unidentified {
-    /// It is not run, and its answer carries a handle to repeat it with.
+    /// The call is not run. Its answer offers a handle to repeat it with.
     #[default]
     Offer,
-    /// It is run on a new session, and its answer carries the handle.
+    /// The call runs on a new session. Its answer contains the handle.
     Mint,
-    /// It is run on the one session of its owner.
+    /// The call runs on the one session of its owner.
     Owner,
-    /// It is not run.
+    /// The call is not run.
     Refuse,
 }
 
-/// Which tools of our own stand beside those of a server.
+/// Session tools that are listed with those of a server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum SessionTools {
-    /// To start, look at and end a session, where tools take a handle.
+    /// Tools to start, inspect and end a session, where tools take a handle.
     #[default]
     Basic,
-    /// Also to list sessions and to switch between them, wherever sessions are kept.
+    /// Also tools to list and switch sessions, on every stateful server.
     All,
-    /// None.
+    /// No tools.
     Off,
 }
 

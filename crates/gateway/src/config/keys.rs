@@ -1,6 +1,7 @@
-//! Every key of ours that is not of a server, once. The schema in `docs` has the same ones, which a test sees to.
+//! All keys of the gateway's own objects, except those of servers. A test checks that the schema in `docs` has the same
+//! ones.
 
-/// Of `stayput` in the file.
+/// Keys of the file's `stayput` object.
 pub(super) const FILE: &[&str] = &[
     "listen",
     "store",
@@ -19,32 +20,32 @@ pub(super) const FILE: &[&str] = &[
     "seal",
 ];
 
-/// Of `audit`.
+/// Keys of `audit`.
 pub(super) const AUDIT: &[&str] = &["to", "arguments"];
 
-/// Of `otlp`.
+/// Keys of `otlp`.
 pub(super) const OTLP: &[&str] = &["url", "headers"];
 
-/// Of `auth`.
+/// Keys of `auth`.
 pub(super) const AUTH: &[&str] = &["tokens", "tokens_file", "jwt", "proxy", "admin"];
 
-/// Of a token that has more than a hash.
+/// Keys of a token that is an object.
 pub(super) const TOKEN: &[&str] = &["hash", "claims", "admin"];
 
-/// Of `jwt`.
+/// Keys of `jwt`.
 pub(super) const JWT: &[&str] = &["issuer", "audience", "jwks", "subject", "leeway"];
 
-/// Of `proxy`.
+/// Keys of `proxy`.
 pub(super) const PROXY: &[&str] = &["header", "from"];
 
-/// Of `identify`.
+/// Keys of `identify`.
 pub(super) const IDENTIFY: &[&str] =
     &["argument", "meta", "header", "path", "connection", "cookie", "also"];
 
-/// Of `expiry`.
+/// Keys of `expiry`.
 pub(super) const EXPIRY: &[&str] = &["idle", "absolute"];
 
-/// Of `limits`.
+/// Keys of `limits`.
 pub(super) const LIMITS: &[&str] = &[
     "processes",
     "links",
@@ -60,5 +61,5 @@ pub(super) const LIMITS: &[&str] = &[
     "sockets",
 ];
 
-/// Of `per_owner`.
+/// Keys of `per_owner`.
 pub(super) const PER_OWNER: &[&str] = &["processes", "links", "requests_per_second"];

@@ -1,8 +1,8 @@
-//! The configuration: the file that people already have, and what Stayput adds to it.
+//! Configuration file: the `mcpServers` file of other programs, plus the settings of Stayput.
 //!
-//! Servers stand in `mcpServers` as other programs write them. What is ours stands in objects that
-//! are called `stayput`, one at the top and one in each server, so that no other program stumbles over
-//! it. There an unknown key is an error; everywhere else it is somebody else's.
+//! Servers are in `mcpServers`, in the format of other programs. The settings of Stayput are in objects named
+//! `stayput`, one at the top level and one in each server, so that other programs ignore them. In these objects an
+//! unknown key is an error. Elsewhere unknown keys belong to other programs and are ignored.
 
 mod auth;
 pub(crate) mod command_server;
@@ -39,54 +39,55 @@ pub(crate) use stayput_config::{
     ClaimFilter, ConfigError, Environment, Handles, OnLoss, ServerEntry, ToolFilter,
 };
 
-/// The JSON Schema of the file.
+/// JSON Schema of the file.
 pub(crate) const SCHEMA: &str = include_str!("../../../../docs/stayput.schema.json");
 
-/// What stands for the settings of the gateway where servers are named. No server can be called so.
+/// Placeholder for the gateway's settings where servers are named. It is not a valid server name.
 pub(crate) const SETTINGS: &str = "(settings)";
 
-/// What a configuration says, checked.
+/// Validated configuration.
 pub(crate) struct Config {
-    /// Where the gateway listens.
+    /// Address to listen on.
     pub(crate) listen: SocketAddr,
-    /// The URL of the database for sessions. It can hold a password.
+    /// URL of the session store. It can contain a password.
     pub(crate) store: String,
-    /// The servers in the order of the file, without those that are disabled.
+    /// Servers in the order of the file, without disabled ones.
     pub(crate) servers: Vec<ServerEntry>,
-    /// Web pages that may speak to the gateway, beside those of this machine.
+    /// Allowed web origins in addition to those of this machine.
     pub(crate) allowed_origins: Vec<String>,
-    /// Names under which the gateway is reached, beside those of this machine.
+    /// Allowed host names in addition to those of this machine.
     pub(crate) allowed_hosts: Vec<String>,
-    /// How long sessions live.
+    /// Lifetime of sessions.
     pub(crate) expiry: Expiry,
-    /// How much there may be.
+    /// Limits.
     pub(crate) limits: Limits,
-    /// How requests say which session they mean.
+    /// Session identification.
     pub(crate) identify: Identify,
-    /// Whom the gateway lets in.
+    /// Authentication.
     pub(crate) auth: Auth,
-    /// The URL under which clients know the gateway.
+    /// Public URL of the gateway.
     pub(crate) public_url: Option<String>,
-    /// Who is told of every call.
+    /// Audit log and spans.
     pub(crate) watch: ObserveRules,
-    /// The keys under which secrets are kept: the first seals, all open. If there is none, one is made.
+    /// Keys that protect secrets in the store: the first one seals, all of them open. If there is none, a key is
+    /// generated.
     pub(crate) seal: Vec<SealKey>,
-    /// What was passed over, as sentences.
+    /// Warnings about ignored parts of the file.
     pub(crate) warnings: Vec<String>,
 }
 
 impl Config {
-    /// The configuration in the file `path`, in the environment of this process.
+    /// Reads the configuration file `path`, with the environment of this process.
     ///
     /// # Errors
-    /// [`ConfigError`] says where in the file what is wrong, and what to do.
+    /// [`ConfigError`] names the place and the problem, and what to do.
     #[cfg(test)]
     pub(crate) fn load(path: &Path) -> Result<Self, ConfigError> {
         Self::load_with_files(path).0
     }
 
-    /// The configuration in the file `path`, in the environment of this process, and all files that it depends
-    /// on, be it wrong or not.
+    /// Reads the configuration file `path`, with the environment of this process. Also returns all files it depends on,
+    /// even if it has errors.
     pub(crate) fn load_with_files(path: &Path) -> (Result<Self, ConfigError>, Vec<PathBuf>) {
         match Document::load(path) {
             Ok(document) => {
@@ -97,10 +98,10 @@ impl Config {
         }
     }
 
-    /// The configuration in `text`, which stands in the file `origin`.
+    /// Parses the configuration in `text`, which is from the file `origin`.
     ///
     /// # Errors
-    /// [`ConfigError`] says where in the file what is wrong, and what to do.
+    /// [`ConfigError`] names the place and the problem, and what to do.
     pub(crate) fn parse(
         text: &str,
         origin: &Path,
@@ -109,11 +110,11 @@ impl Config {
         Document::new(text, origin, environment).read(Self::read)
     }
 
-    /// The configuration in the file `path`, without the servers, and without the settings, that need a variable
-    /// which is not set; what is missing is told beside, by server, or by [`SETTINGS`].
+    /// Reads the configuration file `path`, but skips servers, or the settings, that need an unset variable. Also
+    /// returns the errors of what it skipped, by server name or [`SETTINGS`].
     ///
     /// # Errors
-    /// As those of [`Config::parse`].
+    /// Same as [`Config::parse`].
     pub(crate) fn load_forgiving(
         path: &Path,
     ) -> Result<(Self, Vec<(String, ConfigError)>), ConfigError> {
@@ -164,7 +165,7 @@ impl Config {
     }
 }
 
-/// The store is shown without what may be a password.
+/// Shows the store without its password.
 impl fmt::Debug for Config {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Config")

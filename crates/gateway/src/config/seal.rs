@@ -1,12 +1,12 @@
-//! The keys under which secrets are kept: `seal`.
+//! Keys that protect secrets in the store: `seal`.
 
 use stayput_config::{ConfigValue, Problem, ReadResult};
 use stayput_upstream::SealKey;
 
-/// What a key begins with that is in a file of its own.
+/// Prefix of a key in a file.
 const FILE: &str = "file:";
 
-/// Reads `seal`: a key, or several of which the first seals and all open.
+/// Reads `seal`: one key, or several of which the first one seals and all open.
 pub(super) fn seal(spot: &ConfigValue<'_>) -> ReadResult<Vec<SealKey>> {
     let keys = if spot.is_array() { spot.list()? } else { vec![spot.clone()] };
     let expected = "a key, or a list of keys: \"file:PATH\" or \"${VARIABLE}\"";
@@ -16,7 +16,7 @@ pub(super) fn seal(spot: &ConfigValue<'_>) -> ReadResult<Vec<SealKey>> {
     keys.iter().map(key).collect()
 }
 
-/// A file must be for its owner alone; the digits themselves come from the environment.
+/// Reads a key from a file, which must be private to its owner, or as hex digits, usually from an environment variable.
 fn key(spot: &ConfigValue<'_>) -> ReadResult<SealKey> {
     let text = spot.text()?;
     let key = match text.strip_prefix(FILE) {

@@ -1,4 +1,4 @@
-//! The settings of the gateway: `stayput` at the top of the file.
+//! Settings of the gateway: the top-level `stayput` object.
 
 use std::{
     net::{Ipv4Addr, SocketAddr},
@@ -18,47 +18,47 @@ use super::{
 };
 use crate::observe::ObserveRules;
 
-/// How much of everything there may be.
+/// Limits of the gateway.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Limits {
-    /// Links and child processes.
+    /// Limits of links and child processes.
     pub(crate) links: stayput_upstream::Limits,
-    /// Sessions of one owner.
+    /// Limits of the sessions of one owner.
     pub(crate) sessions: SessionLimits,
-    /// Calls in flight on one session.
+    /// Maximum number of calls in flight per session.
     pub(crate) calls: u64,
-    /// Requests of one owner in a second.
+    /// Request rate limit of one owner.
     pub(crate) pace: Pacing,
-    /// Bytes in the body of a request. Defaults to the most that a message may have.
+    /// Maximum size of a request body in bytes. Defaults to the maximum size of a message.
     pub(crate) body: usize,
-    /// Bytes in the headers of a request.
+    /// Maximum size of the request headers in bytes.
     pub(crate) headers: usize,
-    /// How long a request may not go on while it is sent.
+    /// Maximum time without progress while a request is received.
     pub(crate) stall: Duration,
-    /// How long calls may go on at a server that is configured otherwise, and when the gateway stops.
+    /// Drain time of calls, when a server's configuration changes and when the gateway stops.
     pub(crate) drain: Option<Duration>,
-    /// Sockets of clients.
+    /// Maximum number of open client sockets.
     pub(crate) sockets: usize,
 }
 
-/// How many requests one owner may make in a second.
+/// Request rate limit of one owner.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Pacing {
-    /// What is usual: a limit where it is known who asks. Where it is not, all are one owner.
+    /// Default: a limit if there is authentication. Without it all clients are one owner.
     #[default]
     Usual,
-    /// As many as anybody likes.
+    /// No limit.
     Unlimited,
-    /// So many.
+    /// This many requests per second.
     Limit(usize),
 }
 
 impl Pacing {
-    /// How many an owner may make in a second where it is known who asks: a busy host with many agents, and
-    /// no loop that went wild.
+    /// Default number of requests per second and owner with authentication: enough for a busy host with many agents,
+    /// but not for a runaway loop.
     const USUAL: usize = 500;
 
-    /// The limit, if there is one. `known`: everybody is asked who they are.
+    /// Returns the number of requests per second. `known` says whether there is authentication.
     pub(crate) fn limit(self, known: bool) -> Option<usize> {
         match self {
             Self::Usual => known.then_some(Self::USUAL),
@@ -85,7 +85,7 @@ impl Default for Limits {
     }
 }
 
-/// What was read, with defaults for the rest.
+/// Settings as read, with defaults for missing keys.
 pub(super) struct Settings {
     pub(super) listen: SocketAddr,
     pub(super) store: Option<String>,
@@ -146,15 +146,14 @@ fn listen(spot: &ConfigValue<'_>) -> ReadResult<SocketAddr> {
     address(&text).ok_or_else(|| spot.error(Problem::Form { expected }))
 }
 
-/// An address to listen on. Of all names `localhost` alone is known: it is the one that means the
-/// same everywhere.
+/// Parses an address to listen on. The only host name it accepts is `localhost`, which means the same on every machine.
 pub(crate) fn address(text: &str) -> Option<SocketAddr> {
     let local = text.strip_prefix("localhost:").and_then(|port| port.parse().ok());
     local.map(|port: u16| (Ipv4Addr::LOCALHOST, port).into()).or_else(|| text.parse().ok())
 }
 
-/// The URL of a store. A file is looked for from the folder of the configuration on, because the
-/// gateway may be started from anywhere.
+/// Reads the URL of a store. A relative path starts at the folder of the configuration, because the gateway may be
+/// started from any directory.
 fn store(spot: &ConfigValue<'_>) -> ReadResult<String> {
     let text = spot.text()?;
     let parsed: Result<_, AddressError> = text.parse();
@@ -166,8 +165,7 @@ fn store(spot: &ConfigValue<'_>) -> ReadResult<String> {
     Ok(format!("sqlite:{path}"))
 }
 
-/// Where sessions are kept if nobody says where: in the data folder of the user, and for a user
-/// without one beside the configuration.
+/// Returns the default store: in the data folder of the user, or next to the configuration for a user without one.
 pub(super) fn default_store(environment: &Environment, folder: &std::path::Path) -> Option<String> {
     let at_home = || Some(environment.home()?.join(".local/share"));
     let data = environment.folder("XDG_DATA_HOME").or_else(at_home);
@@ -246,7 +244,7 @@ fn limits(spot: &ConfigValue<'_>) -> ReadResult<Limits> {
     })
 }
 
-/// Less is no room for what clients send always, and no buffer to read it in.
+/// Less than 8 KiB would not hold the usual headers of clients, nor serve as a read buffer.
 fn headers(spot: &ConfigValue<'_>) -> ReadResult<usize> {
     let size = spot.bytes()?;
     let size = usize::try_from(size).ok().filter(|size| (8 << 10..=1 << 20).contains(size));

@@ -1,18 +1,18 @@
-//! Where a path of the gateway leads.
+//! Target of a gateway path.
 
 use std::sync::Arc;
 
-/// What a client is connected to.
+/// Target that a client is connected to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Target {
-    /// One server, as it is.
+    /// One server.
     Server(Arc<str>),
-    /// All servers at once.
+    /// Aggregate of all servers.
     All,
 }
 
 impl Target {
-    /// Whether a server is behind it.
+    /// Whether the target includes a server.
     pub(crate) fn has(&self, server: &str) -> bool {
         match self {
             Self::Server(name) => **name == *server,
@@ -20,7 +20,7 @@ impl Target {
         }
     }
 
-    /// The one server behind it; none if all are.
+    /// Returns the server, or `None` for the aggregate.
     pub(crate) fn server(&self) -> Option<&Arc<str>> {
         match self {
             Self::Server(name) => Some(name),
@@ -28,7 +28,7 @@ impl Target {
         }
     }
 
-    /// As it is kept with a connection: no server is called nothing.
+    /// Returns the form that is stored with a connection. The aggregate is empty, which is not a valid server name.
     pub(crate) fn as_str(&self) -> &str {
         match self {
             Self::Server(name) => name,
@@ -36,7 +36,7 @@ impl Target {
         }
     }
 
-    /// As whoever runs the gateway knows it.
+    /// Returns the label for logs and metrics.
     pub(crate) fn label(&self) -> &str {
         match self {
             Self::Server(name) => name,
@@ -44,7 +44,7 @@ impl Target {
         }
     }
 
-    /// As it was kept.
+    /// Parses the stored form.
     pub(crate) fn kept(text: &str) -> Self {
         if text.is_empty() { Self::All } else { Self::Server(text.into()) }
     }

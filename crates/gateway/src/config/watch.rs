@@ -1,4 +1,4 @@
-//! Who is told of every call: `audit` and `otlp`.
+//! Audit log and spans: `audit` and `otlp`.
 
 use http::{HeaderName, HeaderValue};
 use stayput_config::{ConfigObject, ConfigValue, Problem, ReadResult};
@@ -7,7 +7,7 @@ use stayput_upstream::http::Target;
 use super::keys;
 use crate::observe::{AuditRules, AuditTo, ObserveRules, SpansRules};
 
-/// Reads both.
+/// Reads `audit` and `otlp`.
 pub(super) fn watch(table: &ConfigObject<'_>) -> ReadResult<ObserveRules> {
     Ok(ObserveRules { audit: table.read("audit", audit)?, spans: table.read("otlp", otlp)? })
 }
@@ -38,7 +38,7 @@ fn otlp(spot: &ConfigValue<'_>) -> ReadResult<SpansRules> {
             spot.error(Problem::Other(error.to_string()))
         };
         let url = Target::parse(&text).map_err(wrong)?;
-        // A collector is known by its address; the path is that of the specification.
+        // A URL without a path gets the default path of the OTLP specification.
         let bare = text.trim_end_matches('/');
         match bare.split_once("://").is_some_and(|(_, rest)| !rest.contains(['/', '?'])) {
             true => Target::parse(&format!("{bare}/v1/traces")).map_err(wrong),

@@ -1,4 +1,4 @@
-//! A line for each call.
+//! Audit log: one line for each call.
 
 use std::{
     fs::{File, OpenOptions},
@@ -17,31 +17,31 @@ use stayput_core::{Clock as _, SystemClock};
 use super::ObserveError;
 use crate::observe::{log::Log, time_format};
 
-/// How many lines wait to be written. More are dropped: a full disk stops no call.
+/// Maximum number of queued lines. More are dropped, so that a full disk stops no call.
 const WAITING: usize = 8_192;
 
-/// How many bytes of them. Lines with arguments may be as long as what clients send.
+/// Maximum number of queued bytes. Lines with arguments can be as long as the requests of clients.
 const WAITING_BYTES: usize = 64 << 20;
 
-/// How much is written at once.
+/// Number of bytes that are written at once.
 const BATCH: usize = 64 << 10;
 
-/// Where the lines go, and what is in them.
+/// Destination and content of the audit log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct AuditRules {
     pub(crate) to: AuditTo,
-    /// Whether the arguments of calls are written down.
+    /// Whether the arguments of calls are written.
     pub(crate) arguments: bool,
 }
 
-/// Where lines go.
+/// Destination of the lines.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum AuditTo {
     Stderr,
     File(PathBuf),
 }
 
-/// Hands lines to the thread that writes them, and never waits for it.
+/// Queues lines for the thread that writes them. Never blocks.
 #[derive(Debug)]
 pub(crate) struct Audit {
     orders: SyncSender<Order>,
@@ -51,11 +51,11 @@ pub(crate) struct Audit {
 
 #[derive(Debug, Default)]
 struct Counts {
-    /// All that were dropped.
+    /// All dropped lines.
     dropped: AtomicU64,
-    /// Those of them that the audit itself does not tell of yet.
+    /// Dropped lines that the audit log does not mention yet.
     untold: AtomicU64,
-    /// Bytes that wait to be written.
+    /// Bytes in the queue.
     waiting: AtomicUsize,
 }
 
@@ -73,7 +73,7 @@ enum Order {
 }
 
 impl Audit {
-    /// Opens the file, and starts who writes it.
+    /// Opens the file and starts the thread that writes it.
     pub(super) fn start(rules: AuditRules, log: Log) -> Result<Self, ObserveError> {
         let AuditRules { to, arguments } = rules;
         let file = match &to {
@@ -90,7 +90,7 @@ impl Audit {
         Ok(Self { orders, counts, arguments })
     }
 
-    /// Takes a line, if there is room for it.
+    /// Queues a line, or drops it if the queue is full.
     pub(super) fn line(&self, line: String) {
         let length = line.len();
         let before = self.counts.waiting.fetch_add(length, Ordering::Relaxed);
@@ -101,7 +101,7 @@ impl Audit {
         }
     }
 
-    /// Begins the file anew that has its name now.
+    /// Opens the file again, after log rotation has moved it away.
     pub(super) fn reopen(&self) {
         let _ = self.orders.try_send(Order::Reopen);
     }
@@ -110,11 +110,11 @@ impl Audit {
         self.counts.dropped.load(Ordering::Relaxed)
     }
 
-    /// Waits until all that was taken is written.
+    /// Waits until all queued lines are written.
     pub(super) async fn flush(&self) {
         let (tell, written) = tokio::sync::oneshot::channel();
         let mut order = Order::Flush(tell);
-        // Full for a moment: who writes makes room.
+        // The queue is full for a moment, until the thread has written some lines.
         while let Err(std::sync::mpsc::TrySendError::Full(again)) = self.orders.try_send(order) {
             order = again;
             tokio::time::sleep(std::time::Duration::from_millis(10)).await;
@@ -127,11 +127,11 @@ fn open(path: &Path) -> io::Result<File> {
     if let Some(folder) = path.parent() {
         std::fs::create_dir_all(folder)?;
     }
-    // What calls were made is nobody else's business.
+    // Only the owner of the process may read which calls were made.
     OpenOptions::new().append(true).create(true).mode(0o600).open(path)
 }
 
-/// The thread that writes.
+/// Thread that writes the lines.
 struct Writer {
     to: AuditTo,
     file: Option<File>,
@@ -176,7 +176,7 @@ impl Writer {
         }
     }
 
-    /// Writes what has come. What cannot be written is counted, and said once.
+    /// Writes the lines of a batch. Lines that cannot be written are counted, and the failure is logged once.
     fn write(&mut self, text: &mut String, lines: &mut u64) {
         let untold = self.counts.untold.swap(0, Ordering::Relaxed);
         if untold > 0 {
@@ -215,7 +215,7 @@ impl Writer {
         let AuditTo::File(path) = &self.to else { return };
         match open(path) {
             Ok(file) => self.file = Some(file),
-            // The old file is better than none.
+            // The old file stays open: it is better than none.
             Err(error) => {
                 self.log
                     .warn(&format!("the audit cannot be written to {}: {error}", path.display()));
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_file_that_was_moved_away_is_begun_anew() {
+    async fn reopen_creates_a_new_file_after_rotation() {
         let folder = tempfile::tempdir().unwrap();
         let (path, moved) = (folder.path().join("new/audit.jsonl"), folder.path().join("old"));
         let audit = Audit::start(rules(&path), Log::default()).unwrap();
@@ -248,12 +248,12 @@ mod tests {
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "3\n");
     }
 
-    /// Who writes slowly keeps nobody waiting: what does not fit is counted, and the audit says so itself.
+    /// A slow writer blocks no call: lines that do not fit are counted, and the audit log says how many.
     #[tokio::test]
-    async fn what_does_not_fit_is_dropped_and_told() {
+    async fn full_queue_drops_lines_and_reports_the_count() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("pipe");
-        // Nobody reads it yet, so that nothing can be written to it.
+        // The pipe has no reader yet, so nothing can be written to it.
         let made = std::process::Command::new("mkfifo").arg(&path).status().unwrap();
         assert!(made.success());
         let reader = OpenOptions::new().read(true).write(true).open(&path).unwrap();
@@ -276,7 +276,7 @@ mod tests {
                 }
             }
         });
-        // The next one that is written tells.
+        // The next line that is written is preceded by the count.
         while !reading.is_finished() {
             audit.line(line.clone());
             tokio::time::sleep(std::time::Duration::from_millis(5)).await;

@@ -1,4 +1,4 @@
-//! One call, noted for those who want to know of every call. It is told when it is dropped.
+//! Observation of one call, for the audit log and spans. It is reported when it is dropped.
 
 use std::sync::{Arc, OnceLock};
 
@@ -11,30 +11,30 @@ use tokio::time::Instant;
 use super::{Observers, spans::Span};
 use crate::observe::{time_format, traceparent::Trace};
 
-/// The most bytes of a name that are noted. The protocol wants none to be longer.
+/// Maximum number of bytes of a name that are recorded. The protocol recommends no longer names.
 const NAME: usize = 128;
 
-/// How a call ended.
+/// Outcome of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CallEnd {
-    /// With a result.
+    /// A result.
     Ok,
-    /// With a result in which the tool says that it failed.
+    /// A result with `isError`.
     ToolError,
-    /// With an error of the server.
+    /// A JSON-RPC error of the server.
     Error,
-    /// There is no answer: the server could not be reached, or took too long.
+    /// No answer: the server could not be reached, or timed out.
     Failed,
-    /// State is gone, and the client was told so.
+    /// State was lost, and the client was notified of it.
     Lost,
-    /// No session of the owner is meant, or none that can be had.
+    /// The request names no session of the owner, or the session is not available.
     NoSession,
     /// There is no link to the server.
     NoLink,
-    /// The configuration does not let it be made: the tool is not to be called, or a limit is reached.
-    /// Or the message must not reach a server, whatever is configured.
+    /// The call is not allowed: the configuration hides the tool, or a limit is reached. Or the message must not reach
+    /// a server under any configuration.
     Denied,
-    /// Nobody waits for it any more.
+    /// The client does not wait for the answer any more.
     Cancelled,
 }
 
@@ -53,23 +53,23 @@ impl CallEnd {
         }
     }
 
-    /// Whether somebody should look at it.
+    /// Whether the outcome is a problem that an operator should look at.
     pub(super) fn is_bad(self) -> bool {
         !matches!(self, Self::Ok | Self::Cancelled)
     }
 }
 
-/// A call that was made.
+/// Observed call.
 #[derive(Debug)]
 pub(crate) struct CallObservation {
     watch: Arc<Observers>,
     pub(super) owner: Owner,
     pub(super) session: Option<SessionId>,
-    /// None for a tool of ours.
+    /// `None` for a tool of the gateway.
     pub(super) server: Option<Arc<str>>,
     pub(super) method: String,
     pub(super) tool: Option<String>,
-    /// As they were written, if they are wanted.
+    /// Raw JSON of the arguments, if the audit log records them.
     arguments: Option<String>,
     pub(super) at: Timestamp,
     begun: Instant,
@@ -77,7 +77,7 @@ pub(crate) struct CallObservation {
     trace: Option<Trace>,
 }
 
-/// Whose call it is, and where it goes.
+/// Owner, session and server of a call.
 pub(crate) struct CallSubject<'a> {
     pub(crate) owner: &'a Owner,
     pub(crate) session: Option<SessionId>,
@@ -86,7 +86,7 @@ pub(crate) struct CallSubject<'a> {
 }
 
 impl CallObservation {
-    /// Notes that a call begins.
+    /// Starts the observation of a call.
     pub(crate) fn new(watch: &Arc<Observers>, of: CallSubject<'_>, message: &Message<'_>) -> Self {
         let params = message.params();
         let call = message.method() == Some("tools/call");
@@ -107,17 +107,17 @@ impl CallObservation {
         }
     }
 
-    /// It was of this session.
+    /// Sets the session of the call.
     pub(crate) fn was_of(&mut self, session: SessionId) {
         self.session = Some(session);
     }
 
-    /// It came to this; what is said first counts.
+    /// Sets the outcome. Only the first one counts.
     pub(crate) fn came_to(&self, outcome: CallEnd) {
         let _ = self.outcome.set(outcome);
     }
 
-    /// The message with the trace that it is a part of, if traces are wanted.
+    /// Returns the message with the trace context of this call, if spans are configured.
     pub(crate) fn traced(&self, message: &Message<'_>) -> Option<String> {
         self.trace.as_ref()?.onto(message)
     }
@@ -137,15 +137,15 @@ impl CallObservation {
             line.insert("trace".to_owned(), crate::observe::traceparent::hex(&trace.id).into());
         }
         if let Some(arguments) = &self.arguments {
-            let mut read = serde_json::from_str::<Value>(arguments).unwrap_or_default();
-            veil(&mut read);
-            line.insert("arguments".to_owned(), read);
+            let mut value = serde_json::from_str::<Value>(arguments).unwrap_or_default();
+            veil(&mut value);
+            line.insert("arguments".to_owned(), value);
         }
         Value::Object(line).to_string()
     }
 }
 
-/// What is noted of a name. Whatever is longer is none.
+/// Truncates a name to `NAME` bytes.
 fn brief(name: &str) -> String {
     let mut length = name.len().min(NAME);
     while !name.is_char_boundary(length) {
@@ -154,7 +154,7 @@ fn brief(name: &str) -> String {
     name.get(..length).unwrap_or_default().to_owned()
 }
 
-/// Handles are shown in part, as everywhere.
+/// Shortens handles in the arguments, as all other output does.
 fn veil(value: &mut Value) {
     match value {
         Value::String(text) => {

@@ -1,4 +1,4 @@
-//! One call, as it is told to whoever runs the gateway.
+//! Record of one call: metrics, session statistics, audit log and spans.
 
 use std::{borrow::Cow, sync::Arc};
 
@@ -13,35 +13,35 @@ use crate::observe::{
     session_stats::SessionStats,
 };
 
-/// What is told of a call when it is over.
+/// Record of a call, finished when the call is over.
 #[derive(Debug, Default)]
 pub(crate) struct CallRecord {
-    /// From when it is sent.
+    /// Timer, started when the call is sent.
     timing: Option<Timing>,
-    /// For those who want to know of every call, if there are any. Told when it is dropped.
+    /// Observation for the audit log and spans, if configured. It is reported when it is dropped.
     noted: Option<Box<CallObservation>>,
 }
 
-/// A call that is about to be made.
+/// Call that is about to be made.
 #[derive(Clone, Copy)]
 pub(crate) struct CallStart<'a> {
     pub(crate) owner: &'a Owner,
-    /// Whose it is, if it is a session's.
+    /// Session of the call, if it has one.
     pub(crate) session: Option<&'a Session>,
-    /// Where it goes; nowhere if it is for a tool of ours.
+    /// Server of the call. `None` for a tool of the gateway.
     pub(crate) server: Option<&'a Server>,
     pub(crate) message: &'a Message<'a>,
     pub(crate) headers: &'a HeaderMap,
 }
 
 impl CallStart<'_> {
-    /// The tool that it is for, if it is for one.
+    /// Returns the name of the tool, for `tools/call`.
     fn tool(&self) -> Option<Cow<'_, str>> {
         let call = self.message.method() == Some("tools/call");
         self.message.name().filter(|_| call)?.text()
     }
 
-    /// The call, for those who want to know of every one.
+    /// Starts the observation of the call, if there are observers.
     fn noted(&self, observers: Option<&Arc<Observers>>) -> Option<Box<CallObservation>> {
         let watch = observers?;
         let of = CallSubject {
@@ -55,7 +55,7 @@ impl CallStart<'_> {
 }
 
 impl CallRecord {
-    /// Notes that a call begins.
+    /// Starts the record of a call.
     pub(crate) fn begin(observers: Option<&Arc<Observers>>, begun: CallStart<'_>) -> Self {
         if let (Some(usage), Some(server)) =
             (begun.session.and_then(SessionStats::of), begun.server)
@@ -65,37 +65,37 @@ impl CallRecord {
         Self { timing: None, noted: begun.noted(observers) }
     }
 
-    /// Notes a call that is not made, because the configuration does not let it be.
+    /// Records a call that the configuration does not allow.
     pub(crate) fn denied(observers: Option<&Arc<Observers>>, begun: CallStart<'_>) {
         let noted = begun.noted(observers);
         Self { timing: None, noted }.came_to(CallEnd::Denied);
     }
 
-    /// It was of this session, as is known only now.
+    /// Sets the session of the call, if it is known only now.
     pub(crate) fn was_of(&mut self, session: SessionId) {
         if let Some(noted) = &mut self.noted {
             noted.was_of(session);
         }
     }
 
-    /// It is sent now: from here on its server is waited for.
+    /// Starts the timer: the call is sent now.
     pub(crate) fn sent(&mut self, metrics: &Metrics, server: &str) {
         self.timing = metrics.call(server);
     }
 
-    /// The message as it is sent: with its trace, if traces are wanted.
+    /// Returns the message with its trace context, if spans are configured.
     pub(crate) fn traced(&self, message: &Message<'_>) -> Option<String> {
         self.noted.as_ref()?.traced(message)
     }
 
-    /// It came to this.
+    /// Sets the outcome.
     pub(crate) fn came_to(&self, outcome: CallEnd) {
         if let Some(noted) = &self.noted {
             noted.came_to(outcome);
         }
     }
 
-    /// It was answered, or failed.
+    /// Records the answer or the failure of the call.
     pub(crate) fn ended(
         &self,
         session: Option<&Session>,
@@ -113,15 +113,15 @@ impl CallRecord {
         };
         let Some(usage) = session.and_then(SessionStats::of) else { return };
         let loss = end.as_ref().err().and_then(CallError::loss);
-        let words = match loss {
+        let stderr = match loss {
             Some(loss) => loss.detail().to_owned(),
             None => link.last_words(),
         };
-        usage.failed(Arc::from(link.key().server()), failure, &words);
+        usage.failed(Arc::from(link.key().server()), failure, &stderr);
     }
 }
 
-/// How a call ended. Whether a tool says that it failed is looked for only if somebody wants to know.
+/// Returns the outcome of a call. It is computed for observers only, because it parses the result to find `isError`.
 fn outcome(end: &Result<Answer, CallError>) -> CallEnd {
     match end {
         Ok(answer) => match answer.result() {

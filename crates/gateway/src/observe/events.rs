@@ -1,26 +1,26 @@
-//! What happens to sessions, for whoever runs the gateway: counted and logged.
+//! Session events, for metrics and the log.
 
 use stayput_core::{EndReason, Generation, SessionId};
 use stayput_upstream::LossReason;
 
 use crate::reply::loss;
 
-/// What happened to a session.
+/// Session event.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Event<'a> {
-    /// It began, for a client of this server.
+    /// A session was opened, for a client of this server.
     Opened { server: &'a str },
-    /// Its client came back to it; it is of an earlier process, or was let go of.
+    /// A client came back to a session of an earlier process, or to one that this process had released.
     Resumed { server: &'a str },
-    /// State of it is gone, and its client is told.
-    /// `detail` is what a process said last, or what a server answered.
+    /// State of a session was lost, and its client is notified. `detail` is the end of a process's stderr, or the
+    /// answer of a server.
     Lost { server: &'a str, reason: Option<LossReason>, generation: Generation, detail: &'a str },
-    /// It is over. Of one that nobody came back to the server may not be known.
+    /// A session ended. The server is unknown if no client came back to the session.
     Ended { server: Option<&'a str>, reason: EndReason },
 }
 
 impl Event<'_> {
-    /// One word for programs.
+    /// Returns the event name for log processors.
     pub(crate) fn name(&self) -> &'static str {
         match self {
             Self::Opened { .. } => "session_opened",
@@ -30,7 +30,7 @@ impl Event<'_> {
         }
     }
 
-    /// Why, in one word.
+    /// Returns the reason as one word.
     pub(crate) fn reason(&self) -> Option<&'static str> {
         match self {
             Self::Opened { .. } | Self::Resumed { .. } => None,
@@ -48,7 +48,7 @@ impl Event<'_> {
         }
     }
 
-    /// A line for people.
+    /// Returns the log line.
     pub(crate) fn sentence(&self, session: SessionId) -> String {
         let on = self.server().map(|server| format!(" on {server}")).unwrap_or_default();
         match self {

@@ -1,24 +1,24 @@
-//! Lines for whoever runs the gateway.
+//! Log for the operator.
 
 use std::{borrow::Cow, io::Write as _};
 
 use serde_json::{Map, Value};
 
-/// Writes lines to standard error, for people or for programs.
+/// Writes lines to stderr, as text or as JSON.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Log {
-    /// One JSON object a line.
+    /// Whether each line is a JSON object.
     pub(crate) json: bool,
 }
 
-/// How much a line matters.
+/// Severity of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Level {
     Info,
     Warn,
 }
 
-/// What happened, in a word and its circumstances: what programs look for.
+/// Fields of an event, for log processors.
 pub(crate) type Fields<'a> = &'a [(&'static str, &'a str)];
 
 impl Log {
@@ -30,14 +30,14 @@ impl Log {
         self.line(&self.text(Level::Warn, sentence, &[]));
     }
 
-    /// Something that has a name. People read the sentence, programs the fields as well.
+    /// Logs an event. The text format has the sentence, the JSON format also the fields.
     pub(crate) fn event(self, level: Level, sentence: &str, fields: Fields<'_>) {
         self.line(&self.text(level, sentence, fields));
     }
 
-    /// A line as it is.
+    /// Writes a line as it is.
     pub(crate) fn line(self, line: &str) {
-        // Who closed standard error does not want to hear.
+        // An error is ignored: a closed stderr has no reader.
         let _ = writeln!(std::io::stderr().lock(), "{line}");
     }
 
@@ -57,7 +57,8 @@ impl Log {
     }
 }
 
-/// What cannot be taken for a line of ours, nor steer a terminal: servers write what they like.
+/// Escapes control characters and indents further lines, so that text of a server cannot look like another log line or
+/// control a terminal.
 fn tame(sentence: &str) -> Cow<'_, str> {
     if !sentence.contains(char::is_control) {
         return sentence.into();
@@ -79,15 +80,15 @@ fn tame(sentence: &str) -> Cow<'_, str> {
 mod tests {
     use super::*;
 
-    /// Invariant 8 and E36: what others say stays inside the line that tells of it.
+    /// Invariant 8 and E36: foreign text stays inside its log line.
     #[test]
-    fn nobody_writes_a_line_of_ours() {
+    fn foreign_text_cannot_forge_a_log_line() {
         let said = Log { json: false }.text(Level::Warn, "it said: a\r\nwarn: b\u{1b}[2J\tc", &[]);
         assert_eq!(said, "warn: it said: a\n  warn: b\\u{1b}[2J\tc");
     }
 
     #[test]
-    fn people_read_a_sentence_and_programs_fields() {
+    fn text_format_has_the_sentence_and_json_the_fields() {
         let fields = [("event", "x"), ("server", "a\"b")];
         let (people, programs) = (Log { json: false }, Log { json: true });
         assert_eq!(people.text(Level::Info, "It is so.", &fields), "It is so.");

@@ -1,11 +1,11 @@
-//! Who wants to know of every single call: an audit, and whoever collects traces. Most gateways have neither, and
-//! then a call asks for it once and does no more.
+//! Observation of calls: metrics, events, the log, the audit log and spans. Most gateways have neither an audit log nor
+//! spans. Then a call costs one check.
 //!
-//! | file | what it is |
+//! | file | content |
 //! |---|---|
-//! | `audit.rs` | a line for each call, for a file or the standard error |
-//! | `trace.rs` | the trace that a call belongs to, from its client and on to its server |
-//! | `spans.rs`, `otlp.rs` | each call as a span, and how spans are sent on |
+//! | `audit.rs` | one line for each call, to a file or stderr |
+//! | `traceparent.rs` | trace context of a call, from its client and to its server |
+//! | `spans.rs`, `otlp.rs` | spans of calls, and their export |
 
 mod audit;
 mod call_observation;
@@ -30,24 +30,24 @@ pub(crate) use self::{
 pub(crate) use crate::observe::call_observation::{CallEnd, CallObservation, CallSubject};
 use crate::observe::log::Log;
 
-/// How long what was noted may take to be written at the end.
+/// Time to write queued lines and spans at shutdown.
 const FAREWELL: Duration = Duration::from_secs(3);
 
-/// Who wants to know of every call.
+/// Configuration of the audit log and of spans.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct ObserveRules {
     pub(crate) audit: Option<AuditRules>,
     pub(crate) spans: Option<SpansRules>,
 }
 
-/// Whom every call is told to.
+/// Observers of every call.
 #[derive(Debug)]
 pub(crate) struct Observers {
     audit: Option<Audit>,
     spans: Option<Spans>,
 }
 
-/// Why calls cannot be told.
+/// Reason why observation did not start.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ObserveError {
     #[error("the audit cannot be written to {}: {error}", path.display())]
@@ -59,10 +59,10 @@ pub(crate) enum ObserveError {
 }
 
 impl Observers {
-    /// Begins, if anybody wants to know.
+    /// Starts the observers, if any are configured.
     ///
     /// # Errors
-    /// If nobody could be told.
+    /// If the audit log or the exporter of spans cannot be started.
     pub(crate) fn start(rules: ObserveRules, log: Log) -> Result<Option<Arc<Self>>, ObserveError> {
         let ObserveRules { audit, spans } = rules;
         if audit.is_none() && spans.is_none() {
@@ -75,7 +75,7 @@ impl Observers {
         Ok(Some(watch))
     }
 
-    /// SIGHUP is how whoever moved the file of the audit away says so.
+    /// Opens the audit file again on SIGHUP, which log rotation sends after it has moved the file.
     fn reopen_on_hangup(self: &Arc<Self>) {
         let Ok(mut hangup) = signal(SignalKind::hangup()) else { return };
         let watch = Arc::downgrade(self);
@@ -87,14 +87,14 @@ impl Observers {
         });
     }
 
-    /// Opens the file of the audit anew, after it was moved away.
+    /// Opens the audit file again, after it was moved away.
     pub(crate) fn reopen(&self) {
         if let Some(audit) = &self.audit {
             audit.reopen();
         }
     }
 
-    /// Writes what was noted so far.
+    /// Writes all queued lines and spans.
     pub(crate) async fn close(&self) {
         let closing = async {
             if let Some(audit) = &self.audit {
@@ -107,12 +107,12 @@ impl Observers {
         let _ = tokio::time::timeout(FAREWELL, closing).await;
     }
 
-    /// How many lines of the audit were dropped.
+    /// Returns the number of dropped lines of the audit log.
     pub(crate) fn audit_dropped(&self) -> u64 {
         self.audit.as_ref().map_or(0, Audit::dropped)
     }
 
-    /// How many spans were dropped.
+    /// Returns the number of dropped spans.
     pub(crate) fn spans_dropped(&self) -> u64 {
         self.spans.as_ref().map_or(0, Spans::dropped)
     }

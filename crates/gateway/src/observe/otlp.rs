@@ -1,4 +1,4 @@
-//! OTLP over HTTP, in JSON: the form in which collectors of traces take spans.
+//! OTLP over HTTP with JSON, the protocol of trace collectors.
 
 use std::time::Duration;
 
@@ -10,22 +10,22 @@ use stayput_upstream::http::{Client, Request};
 use super::spans::{Span, SpansRules};
 use crate::observe::{log::Log, traceparent::hex};
 
-/// How long a collector may take.
+/// Timeout of a request to the collector.
 const LIMIT: Duration = Duration::from_secs(10);
 
-/// How long is waited before each further attempt.
+/// Pauses before each retry.
 const PAUSES: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(5)];
 
 /// `SPAN_KIND_SERVER` and `STATUS_CODE_ERROR` of the specification.
 const KIND: u8 = 2;
 const BAD: u8 = 2;
 
-/// Sends spans.
+/// Sends spans to the collector.
 pub(super) struct Exporter {
     client: Client,
     rules: SpansRules,
     log: Log,
-    /// Whether the last ones could not be sent; that is said once.
+    /// Whether the last batch failed. A failure is logged only once.
     failing: bool,
 }
 
@@ -34,8 +34,8 @@ impl Exporter {
         Self { client, rules, log, failing: false }
     }
 
-    /// Sends a batch, and again if the collector asks for patience, unless it is the `last` one. Says whether
-    /// it was taken.
+    /// Sends a batch. Retries if the failure may be temporary, unless it is the `last` batch. Returns whether the
+    /// collector took it.
     pub(super) async fn send(&mut self, batch: &[Span], last: bool) -> bool {
         let body = Bytes::from(encoded(batch).to_string());
         let mut pauses = PAUSES.iter().filter(|_| !last);
@@ -59,7 +59,7 @@ impl Exporter {
         failure.is_none()
     }
 
-    /// One attempt: why it failed, and whether it is worth another one.
+    /// Sends once. An error says why it failed and whether a retry makes sense.
     async fn once(&self, body: Bytes) -> Result<(), (String, bool)> {
         let mut headers: http::HeaderMap = self.rules.headers.iter().cloned().collect();
         let json = HeaderValue::from_static("application/json");
@@ -69,7 +69,7 @@ impl Exporter {
         let answer = self.client.send(request).await;
         let answer = answer.map_err(|error| (error.to_string(), true))?;
         let status = answer.status;
-        // Read, so that the connection can be used again.
+        // Read to its end, so that the connection can be reused.
         let _ = answer.body.collect(64 << 10).await;
         if status.is_success() {
             return Ok(());
@@ -84,7 +84,7 @@ impl Exporter {
     }
 }
 
-/// A batch as `ExportTraceServiceRequest`.
+/// Encodes a batch as `ExportTraceServiceRequest`.
 fn encoded(batch: &[Span]) -> Value {
     let version = env!("CARGO_PKG_VERSION");
     let resource = [("service.name", "stayput"), ("service.version", version)];
@@ -105,7 +105,7 @@ fn span(span: &Span) -> Value {
         "spanId": hex(&span.trace.span),
         "name": span.name,
         "kind": KIND,
-        // Numbers of 64 bits are texts in this form.
+        // 64-bit integers are strings in this encoding.
         "startTimeUnixNano": begun.to_string(),
         "endTimeUnixNano": (begun + span.took.as_nanos()).to_string(),
         "attributes": attributes,

@@ -1,4 +1,4 @@
-//! Calls as spans, on their way to whoever collects them.
+//! Spans of calls, sent to a trace collector.
 
 use std::{
     fmt,
@@ -24,27 +24,27 @@ use crate::observe::{
     traceparent::Trace,
 };
 
-/// How many spans wait to be sent. More are dropped: who collects traces stops no call.
+/// Maximum number of queued spans. More are dropped, so that a slow collector stops no call.
 const WAITING: usize = 4_096;
 
-/// How many are sent at once, and how long the first of them waits for the others.
+/// Number of spans per batch, and the time that the first of them waits for more.
 const BATCH: usize = 512;
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// Where spans go.
+/// Trace collector.
 #[derive(Clone, PartialEq)]
 pub(crate) struct SpansRules {
     pub(crate) url: Target,
-    /// They may be credentials.
+    /// Headers of the requests. They may hold credentials.
     pub(crate) headers: Vec<(HeaderName, HeaderValue)>,
 }
 
-/// One call, as it is collected.
+/// Span of one call.
 #[derive(Debug)]
 pub(super) struct Span {
     pub(super) trace: Trace,
     pub(super) name: String,
-    /// In milliseconds since 1970.
+    /// Milliseconds since 1970.
     pub(super) at: u64,
     pub(super) took: Duration,
     pub(super) outcome: CallEnd,
@@ -74,7 +74,7 @@ impl Span {
     }
 }
 
-/// Hands spans to the task that sends them, and never waits for it.
+/// Queues spans for the task that sends them. Never blocks.
 #[derive(Debug)]
 pub(crate) struct Spans {
     orders: mpsc::Sender<Order>,
@@ -97,7 +97,7 @@ impl Spans {
         Ok(Self { orders, dropped })
     }
 
-    /// Takes a span, if there is room for it and whoever began its trace wants it.
+    /// Queues a span if its trace is sampled. Drops it if the queue is full.
     pub(super) fn add(&self, span: Span) {
         if span.trace.sampled && self.orders.try_send(Order::Span(Box::new(span))).is_err() {
             self.dropped.fetch_add(1, Ordering::Relaxed);
@@ -108,7 +108,7 @@ impl Spans {
         self.dropped.load(Ordering::Relaxed)
     }
 
-    /// Waits until all that was taken is sent, or cannot be.
+    /// Waits until all queued spans are sent or have failed.
     pub(super) async fn flush(&self) {
         let (tell, sent) = oneshot::channel();
         if self.orders.send(Order::Flush(tell)).await.is_ok() {

@@ -1,8 +1,8 @@
-//! Moments as people and models read them.
+//! Formats of timestamps.
 
 use stayput_core::Timestamp;
 
-/// A moment as RFC 3339 has it, in UTC and to the second.
+/// Formats a timestamp by RFC 3339, in UTC and to the second.
 pub(crate) fn text(at: Timestamp) -> String {
     let seconds = at.as_millis() / 1_000;
     let (days, rest) = (seconds / 86_400, seconds % 86_400);
@@ -11,13 +11,13 @@ pub(crate) fn text(at: Timestamp) -> String {
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
 }
 
-/// The same to the millisecond, for programs.
+/// Formats a timestamp by RFC 3339, to the millisecond.
 pub(crate) fn precise(at: Timestamp) -> String {
     let text = text(at);
     format!("{}.{:03}Z", text.trim_end_matches('Z'), at.as_millis() % 1_000)
 }
 
-/// A moment as HTTP has it (RFC 9110, section 5.6.7).
+/// Formats a timestamp as an HTTP date (RFC 9110, section 5.6.7).
 pub(crate) fn http(at: Timestamp) -> String {
     const DAYS: [&str; 7] = ["Thu", "Fri", "Sat", "Sun", "Mon", "Tue", "Wed"];
     const MONTHS: [&str; 12] =
@@ -33,8 +33,7 @@ pub(crate) fn http(at: Timestamp) -> String {
     format!("{weekday}, {day:02} {month} {year:04} {hour:02}:{minute:02}:{second:02} GMT")
 }
 
-/// The date of a day counted from 1970. Years are counted from March on, so that the day that some have
-/// and others have not is their last one.
+/// Converts days since 1970 to a date. Years start in March, so that the leap day is the last day of a year.
 fn date(days: u64) -> (u64, u64, u64) {
     let days = days + 719_468;
     let (era, day) = (days / 146_097, days % 146_097);
@@ -51,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn http_has_a_date_of_its_own() {
+    fn http_dates_follow_rfc_9110() {
         for (seconds, said) in [
             (0, "Thu, 01 Jan 1970 00:00:00 GMT"),
             (784_111_777, "Sun, 06 Nov 1994 08:49:37 GMT"),
@@ -62,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn moments_are_dates() {
+    fn timestamps_follow_rfc_3339() {
         for (seconds, said) in [
             (0, "1970-01-01T00:00:00Z"),
             (951_782_400, "2000-02-29T00:00:00Z"),

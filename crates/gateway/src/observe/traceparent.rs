@@ -1,31 +1,31 @@
-//! The trace that a call belongs to (W3C Trace Context).
+//! Trace context of a call (W3C Trace Context).
 
 use std::fmt::Write as _;
 
 use http::HeaderMap;
 use stayput_wire::{Message, meta};
 
-/// A call in its trace.
+/// Trace context of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Trace {
     pub(super) id: [u8; 16],
-    /// The span of this call.
+    /// Span id of this call.
     pub(super) span: [u8; 8],
-    /// The span that it is a part of.
+    /// Span id of the parent.
     pub(super) parent: Option<[u8; 8]>,
-    /// Whether whoever began the trace wants it to be collected.
+    /// Whether the trace is sampled, as its first participant decided.
     pub(super) sampled: bool,
 }
 
 impl Trace {
-    /// The trace that a request names, by its `_meta` or by its header; else one that begins here.
+    /// Reads the trace context of a request, from its `_meta` or its header. Starts a new trace if it has none.
     pub(super) fn of(message: &Message<'_>, headers: &HeaderMap) -> Self {
         let params = message.params();
         let said = params.and_then(|it| it.find(&[meta::META, meta::TRACEPARENT])?.text());
         let by_header = || headers.get(meta::TRACEPARENT)?.to_str().ok();
         let parent = said.as_deref().or_else(by_header).and_then(parse);
         let (mut trace, mut span) = ([0; 16], [0; 8]);
-        // Without randomness traces would meet, which hurts nobody but who reads them.
+        // Without randomness ids of traces could collide, which only affects people who read them.
         let _ = getrandom::fill(&mut trace);
         let _ = getrandom::fill(&mut span);
         match parent {
@@ -34,13 +34,13 @@ impl Trace {
         }
     }
 
-    /// As the server is told it: the span of this call is the parent of what it does.
+    /// Returns the `traceparent` for the server: the span of this call is the parent of its spans.
     pub(super) fn parent_of_next(&self) -> String {
         let flags = if self.sampled { "01" } else { "00" };
         format!("00-{}-{}-{flags}", hex(&self.id), hex(&self.span))
     }
 
-    /// The message with this trace in its `_meta`; nothing if there is no place for it.
+    /// Returns the message with this trace context in its `_meta`, or `None` if it has no place for it.
     pub(super) fn onto(&self, message: &Message<'_>) -> Option<String> {
         let mut edits = message.edit();
         edits.set_text(&["params", meta::META, meta::TRACEPARENT], &self.parent_of_next());
@@ -50,18 +50,18 @@ impl Trace {
 
 pub(super) fn hex(bytes: &[u8]) -> String {
     bytes.iter().fold(String::new(), |mut text, byte| {
-        // A text can always be written to.
+        // Writing to a `String` never fails.
         let _ = write!(text, "{byte:02x}");
         text
     })
 }
 
-/// The trace, the span and whether they are sampled. What is not understood names no trace.
+/// Parses a `traceparent`: trace id, span id, and the sampled flag. An invalid value counts as no trace.
 fn parse(text: &str) -> Option<([u8; 16], [u8; 8], bool)> {
     let mut parts = text.trim().split('-');
     let (version, trace) = (parts.next()?, bytes::<16>(parts.next()?)?);
     let (span, flags) = (bytes::<8>(parts.next()?)?, bytes::<1>(parts.next()?)?);
-    // A later version may have more behind it.
+    // A later version may have more fields.
     let known = match bytes::<1>(version)? {
         [0] => parts.next().is_none(),
         [0xff] => false,
@@ -98,22 +98,22 @@ mod tests {
     }
 
     #[test]
-    fn a_trace_goes_on_or_begins() {
+    fn trace_continues_or_starts() {
         let plain = r#"{"jsonrpc":"2.0","id":1,"method":"m"}"#;
-        let begun = trace(plain, None);
-        assert!(begun.parent.is_none() && begun.sampled && begun.id != [0; 16]);
+        let started = trace(plain, None);
+        assert!(started.parent.is_none() && started.sampled && started.id != [0; 16]);
         let by_header = trace(plain, Some(GOOD));
         assert_eq!(hex(&by_header.id), "0af7651916cd43dd8448eb211c80319c");
         assert_eq!(hex(&by_header.parent.unwrap()), "b7ad6b7169203331");
         assert_ne!(Some(by_header.span), by_header.parent);
         let other = GOOD.replace("0af7", "1af7").replace("-01", "-00");
-        let said = format!(
+        let message = format!(
             r#"{{"jsonrpc":"2.0","id":1,"method":"m","params":{{"_meta":{{"traceparent":"{other}"}}}}}}"#
         );
-        // What stands in the message is nearer to it than what came around it.
-        let by_meta = trace(&said, Some(GOOD));
+        // The value in `_meta` wins over the header, because it belongs to this message.
+        let by_meta = trace(&message, Some(GOOD));
         assert!(hex(&by_meta.id).starts_with("1af7") && !by_meta.sampled);
-        let sent = by_meta.onto(&Message::parse(said.as_bytes()).unwrap()).unwrap();
+        let sent = by_meta.onto(&Message::parse(message.as_bytes()).unwrap()).unwrap();
         let sent = trace(&sent, None);
         assert_eq!((sent.id, sent.parent), (by_meta.id, Some(by_meta.span)));
         let added = by_header.onto(&Message::parse(plain.as_bytes()).unwrap()).unwrap();
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_trace_names_none() {
+    fn invalid_traceparent_is_ignored() {
         for wrong in [
             "",
             "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331",

@@ -5,7 +5,7 @@ use crate::{
     state::roster::Absences,
 };
 
-/// What is known of all servers together.
+/// State of all servers together.
 #[derive(Debug, Default)]
 pub(crate) struct Aggregate {
     pub(crate) names: Names,

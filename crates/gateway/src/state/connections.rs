@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use crate::{connections::connection::Connection, observe::events::Event, state::AppState};
 
 impl AppState {
-    /// The connection of `owner` with this name, from memory or from the store.
+    /// Returns the connection of `owner` with this name, from memory or from the store.
     pub(crate) async fn connection(
         &self,
         owner: &Owner,
@@ -46,14 +46,14 @@ impl AppState {
         );
     }
 
-    /// Keeps what a connection has become.
+    /// Writes the current state of a connection to the store.
     pub(crate) async fn keep(&self, connection: &Connection) -> Result<(), SessionOpenError> {
         let session = self.session(&connection.owner, connection.default_session()).await?;
         self.sessions.connect(&session, connection.name(), &connection.to_bytes()).await
     }
 
-    /// Tells the store which connections are used: of many that lead to one session it forgets those that
-    /// nobody used for long. What it was not told now it is told next time.
+    /// Writes to the store which connections were used. The store prunes the others if many lead to one session. Uses
+    /// that could not be written are written next time.
     pub(crate) async fn note_uses(&self, now: Instant) {
         let due = self.connections.due(now);
         if !due.is_empty() && self.sessions.touch_connections(&due).await.is_ok() {
@@ -72,10 +72,10 @@ mod tests {
     use crate::config::target::Target;
     use crate::identify::tests::{World, ann};
 
-    /// R062: the store hears which connections are used, so that it forgets others; not with each call, and not
-    /// of those that nobody uses.
+    /// R062: the store learns which connections are used, so that it can prune the others. It is not written with each
+    /// call, and not for connections without use.
     #[tokio::test]
-    async fn the_store_is_told_which_connections_are_used() {
+    async fn store_learns_which_connections_are_used() {
         let World { app, store, .. } = &World::new().await;
         let session = app.sessions.open(&OpenOptions::new(ann())).await.unwrap().session;
         let (name, version) = (Handle::generate(), Version::LATEST_LEGACY);
@@ -85,25 +85,25 @@ mod tests {
         app.connections.insert(Arc::new(made));
         let uses = async || app.connection(&ann(), &name).await.unwrap().unwrap();
         let mut now = Instant::now();
-        let told = async |now| {
+        let touches_store = async |now| {
             store.asked();
             app.note_uses(now).await;
             store.asked() == ["touch_connections"]
         };
         uses().await;
-        assert!(!told(now).await, "it was kept just now");
+        assert!(!touches_store(now).await, "it was kept just now");
         now += 2 * InStore::TOUCH_INTERVAL;
-        assert!(told(now).await);
+        assert!(touches_store(now).await);
         now += 2 * InStore::TOUCH_INTERVAL;
-        assert!(!told(now).await, "nobody used it since");
-        let listens = uses().await;
-        assert!(told(now).await);
+        assert!(!touches_store(now).await, "nobody used it since");
+        let listener = uses().await;
+        assert!(touches_store(now).await);
         now += 2 * InStore::TOUCH_INTERVAL;
-        assert!(told(now).await, "whoever listens uses it");
-        drop(listens);
-        // What is not remembered here may be forgotten again before it is used the next time.
+        assert!(touches_store(now).await, "whoever listens uses it");
+        drop(listener);
+        // A connection that is not in memory may be dropped again before its next use, so its use is due at once.
         app.connections.remove(&name.hash(&ann()));
         uses().await;
-        assert!(told(now).await);
+        assert!(touches_store(now).await);
     }
 }

@@ -1,10 +1,10 @@
-//! Whether the gateway can do its work.
+//! Health of the gateway.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use stayput_core::{Clock as _, SystemClock, Timestamp};
 
-/// What `/readyz` tells.
+/// State behind `/readyz`.
 #[derive(Debug)]
 pub(crate) struct Health {
     since: Timestamp,
@@ -23,12 +23,12 @@ impl Default for Health {
 }
 
 impl Health {
-    /// When it began.
+    /// Returns the time at which the gateway started.
     pub(crate) fn since(&self) -> Timestamp {
         self.since
     }
 
-    /// It was told to stop: what is under way goes on, nothing new begins.
+    /// Marks the gateway as stopping: calls in flight go on, new ones are refused.
     pub(crate) fn stops(&self) {
         self.stopping.store(true, Ordering::Relaxed);
     }
@@ -37,12 +37,12 @@ impl Health {
         self.stopping.load(Ordering::Relaxed)
     }
 
-    /// Whether the store could be reached when the lease was renewed. Says whether that is new.
+    /// Records whether the store was reached when the lease was renewed. Returns whether that has changed.
     pub(crate) fn reached_store(&self, reached: bool) -> bool {
         self.without_store.swap(!reached, Ordering::Relaxed) == reached
     }
 
-    /// Why it is not ready, if it is not.
+    /// Returns the reason why the gateway is not ready, or `None` if it is ready.
     pub(crate) fn problem(&self) -> Option<&'static str> {
         if self.is_stopping() {
             return Some("the gateway is stopping; what is under way may end");
@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_ready_unless_it_stops_or_has_no_store() {
+    fn health_has_no_problem_unless_stopping_or_without_store() {
         let health = Health::default();
         assert_eq!(health.problem(), None);
         assert!(!health.reached_store(true), "nothing new");

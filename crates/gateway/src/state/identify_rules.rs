@@ -1,4 +1,4 @@
-//! What was configured, and what follows from it for one client.
+//! Rules of session identification, and what they mean for one client.
 
 use std::{collections::BTreeMap, fmt};
 
@@ -9,30 +9,30 @@ use crate::{
     config::{Handles, Identify, SessionTools},
 };
 
-/// Over what a client came.
+/// Kind of connection that a client uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Front {
-    /// HTTP, after a handshake: the connection usually is a conversation.
+    /// HTTP with `initialize`: the connection usually is one conversation.
     Legacy,
     /// Standard input and output: one process for many conversations.
     Stdio,
-    /// HTTP without a handshake: there is no connection.
+    /// HTTP without `initialize`: there is no connection.
     Modern,
 }
 
-/// How sessions are told apart here.
+/// Configuration of session identification.
 pub(crate) struct IdentifyRules {
     pub(crate) configured: Identify,
-    /// Of each server.
+    /// Setting `handles` of each server.
     pub(crate) handles: BTreeMap<String, Handles>,
-    /// How long sessions live.
+    /// Lifetime of sessions.
     pub(crate) expiry: Expiry,
-    /// What is known of the tools of each server.
+    /// Views of the tools of each server.
     pub(crate) sights: ToolViews,
 }
 
 impl IdentifyRules {
-    /// Whether the tools of a server take a handle from this client, if its state is kept at all.
+    /// Whether the tools of a server take a handle argument from this client, if the server is stateful.
     pub(crate) fn takes_argument(&self, server: &str, front: Front) -> bool {
         let carriers = &self.configured.carriers;
         let handles = self.handles.get(server).copied().unwrap_or_default();
@@ -44,7 +44,7 @@ impl IdentifyRules {
             }
     }
 
-    /// Whether tools of our own stand beside those of a server, if its state is kept at all.
+    /// Whether the gateway's own session tools are listed with those of a server, if the server is stateful.
     pub(crate) fn shows_tools(&self, server: &str, front: Front) -> bool {
         match self.configured.session_tools {
             SessionTools::Off => false,
@@ -53,7 +53,7 @@ impl IdentifyRules {
         }
     }
 
-    /// When a session ends by itself, in words.
+    /// Describes in words when a session expires.
     pub(crate) fn lifetime(&self) -> String {
         let words = |span: std::time::Duration| match span.as_secs() {
             secs if secs >= 3_600 && secs % 3_600 == 0 => format!("{} h", secs / 3_600),

@@ -9,7 +9,7 @@ use crate::{
 };
 
 impl AppState {
-    /// All that is counted, as Prometheus reads it, for the servers that can be seen here.
+    /// Renders all metrics in the Prometheus text format, for the servers that are visible in this snapshot.
     pub(crate) fn metrics_page(&self) -> String {
         let visible = |name: &str| self.servers.contains_key(name) || name == ALL_SERVERS;
         let mut page = Page::default();

@@ -1,4 +1,4 @@
-//! What all rooms of the gateway share.
+//! Application state: shared services and the current configuration.
 
 pub(crate) mod aggregate;
 mod connections;
@@ -40,87 +40,85 @@ use crate::{
     },
 };
 
-/// How long a session that another process has is waited for: a process that was killed has it for as
-/// long as its lease lasts.
+/// Time to wait for a session that another process holds. A process that was killed holds it until its lease ends.
 const TAKEOVER: Duration = Duration::from_secs(40);
 
-/// How often it is looked whether it has come free.
+/// Poll interval of that wait.
 const PAUSE: Duration = Duration::from_millis(250);
 
-/// What all rooms share: the servers, the sessions, the links and the connections of clients.
+/// Application state: the servers, the sessions, the links and the connections of clients.
 ///
-/// A process has one, and for each client that brings servers of its own along one more, which shares
-/// with the first all but these.
+/// A process has one. A client that brings its own servers gets another one, which shares everything but the servers.
 #[derive(Clone)]
 pub(crate) struct AppState {
     pub(crate) servers: BTreeMap<String, Server>,
-    /// Which tools of each are passed on.
+    /// Filter of the tools of each server.
     pub(crate) tools: BTreeMap<String, ToolFilter>,
-    /// Which of the servers each client sees.
+    /// Visibility of the servers for each client.
     pub(crate) views: Arc<Visibility>,
-    /// Servers to which a call that surely did not run is sent once more after a loss.
+    /// Servers that get a call again after a loss if the call surely did not run (`on_loss` is `restart`).
     pub(crate) restarting: BTreeSet<String>,
     pub(crate) sessions: Arc<Sessions>,
     pub(crate) links: Links,
     pub(crate) connections: Arc<Connections>,
-    /// Clients of the transport of 2024-11-05.
+    /// Clients of the HTTP+SSE transport of 2024-11-05.
     pub(crate) callers: Arc<LegacyClients>,
-    /// Losses that are being noted as told.
+    /// Loss acknowledgements that are being written to the store.
     pub(crate) telling: Arc<LossAcknowledgements>,
-    /// What owners have seen of links that all share.
+    /// Generations of shared links that each owner has seen.
     pub(crate) generations: Arc<SharedGenerations>,
     pub(crate) aggregate: Arc<Aggregate>,
-    /// Streams that ended, of all connections.
+    /// Event streams that have ended, of all connections.
     pub(crate) shelf: Arc<StreamCache>,
     pub(crate) ids: EventIds,
     pub(crate) seal: SealKey,
-    /// What this process is told from those before it by.
+    /// Random id of this process, which distinguishes it from earlier ones.
     pub(crate) life: String,
     pub(crate) rules: RequestRules,
-    /// Whom it lets in.
+    /// Authentication.
     pub(crate) owners: Arc<Authenticator>,
-    /// How fast each of them may ask.
+    /// Request rate limit of each owner.
     pub(crate) pace: Arc<RateLimiter>,
-    /// Whose calls are in flight that belong to no session.
+    /// Limit of calls in flight without a session.
     pub(crate) crowd: Arc<CallLimiter>,
-    /// How requests say which session they mean.
+    /// Rules that find the session of a request.
     pub(crate) identify: Arc<identify_rules::IdentifyRules>,
     pub(crate) log: Log,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) health: Arc<Health>,
-    /// Who wants to know of every call, if anybody does.
+    /// Audit log and spans, if configured.
     pub(crate) watch: Option<Arc<Observers>>,
-    /// True when it is about to close: who listens is told that nothing more comes.
+    /// True when the gateway is about to stop: event streams end.
     pub(crate) closing: watch::Receiver<bool>,
-    /// Servers that were there before the configuration was read anew.
+    /// Servers that a reload has removed.
     pub(crate) removed: Arc<BTreeSet<String>>,
-    /// Which house is used since then.
+    /// Current snapshot after a reload.
     pub(crate) latest: Arc<CurrentSnapshot>,
-    /// Which of all it is.
+    /// Number of this snapshot, increased by each reload.
     pub(crate) number: u64,
 }
 
-/// What the front lets in.
+/// Limits and rules for requests of clients.
 #[derive(Clone, Debug)]
 pub(crate) struct RequestRules {
-    /// The largest body of a request.
+    /// Maximum size of a request body.
     pub(crate) body_limit: usize,
-    /// The largest headers of a request.
+    /// Maximum size of the request headers.
     pub(crate) header_limit: usize,
-    /// How long a request may not go on while it is sent.
+    /// Maximum time without progress while a request is received.
     pub(crate) stall: Duration,
-    /// How long calls may go on where they should end, if somebody says how long.
+    /// Drain time of calls, if configured.
     pub(crate) drain: Option<Duration>,
-    /// The most calls in flight on one session.
+    /// Maximum number of calls in flight per session.
     pub(crate) calls: u64,
-    /// The most sockets at once.
+    /// Maximum number of open sockets.
     pub(crate) sockets: usize,
-    /// The URL under which clients know the gateway.
+    /// Public URL of the gateway.
     pub(crate) public_url: Option<String>,
-    /// Hosts and origins beside those of this machine.
+    /// Allowed hosts and origins in addition to those of this machine.
     pub(crate) allowed_hosts: Vec<String>,
     pub(crate) allowed_origins: Vec<String>,
-    /// How long a call may take before its answer becomes a stream that can be taken up again.
+    /// Time after which the answer of a call becomes a stream that can be resumed.
     pub(crate) patience: Duration,
 }
 
@@ -142,7 +140,7 @@ impl Default for RequestRules {
     }
 }
 
-/// The servers of a house, and what follows from how they are configured.
+/// Servers, with everything that follows from their configuration.
 pub(crate) struct ServerSet {
     pub(crate) servers: BTreeMap<String, Server>,
     pub(crate) tools: BTreeMap<String, ToolFilter>,
@@ -171,10 +169,11 @@ impl ServerSet {
 }
 
 impl AppState {
-    /// The same house with other servers.
+    /// Returns a copy of this state with other servers.
     pub(crate) fn furnished(&self, furnishing: ServerSet) -> Self {
         let ServerSet { servers, tools, views, restarting, aggregate, identify } = furnishing;
-        // Whoever brings servers along keeps them, however the others are configured.
+        // A client that brings its own servers keeps them across reloads, so the copy gets a snapshot history of its
+        // own.
         let (latest, removed) = (Arc::default(), Arc::default());
         Self {
             servers,
@@ -190,8 +189,8 @@ impl AppState {
         }
     }
 
-    /// Why there is no link, in words for a client. What the server's process wrote, and paths, are told to
-    /// whoever runs it alone.
+    /// Describes why there is no link, in words for a client. Paths and the output of the server's process are only
+    /// logged.
     pub(crate) fn blame(&self, error: &stayput_upstream::OpenError) -> String {
         if !matches!(error, stayput_upstream::OpenError::Resting { .. }) {
             self.log.warn(&error.to_string());
@@ -199,14 +198,14 @@ impl AppState {
         error.brief()
     }
 
-    /// The session of a connection, in use. One that is over is begun anew, and the loss is told.
+    /// Returns the session of a connection, in use. An expired session is revived, and its loss is reported.
     pub(crate) async fn session(
         &self,
         owner: &Owner,
         id: SessionId,
     ) -> Result<ActiveSession, SessionOpenError> {
         match self.sessions.find_by_id(owner, id).await {
-            // In a box, as all that is rare: every call would have to be as large.
+            // Boxed because it is rare: otherwise the future of every call would be as large.
             Err(SessionOpenError::HeldElsewhere { .. } | SessionOpenError::Ended(_)) => {
                 Box::pin(self.patiently(|| self.found_or_revived(owner, id))).await
             }
@@ -222,13 +221,13 @@ impl AppState {
         match self.sessions.find_by_id(owner, id).await {
             Err(SessionOpenError::Ended(over)) => {
                 if over.ended.is_some_and(|ended| ended.reason == EndReason::Closed) {
-                    // Somebody ended it on purpose: it is not for us to call it back.
+                    // It was closed on purpose, so it is not revived.
                     return Err(SessionOpenError::Ended(over));
                 }
-                // What is left of its former life goes before the next one begins.
+                // Links of the former incarnation end before the next one begins.
                 let _ = self.links.end(id).await;
                 match self.sessions.revive(owner, id).await {
-                    // Its name has a session again, which is the one that is meant.
+                    // Its key has a new session, which is the one to use.
                     Err(SessionOpenError::Store(StoreError::Taken { by })) => {
                         self.sessions.find_by_id(owner, by).await
                     }
@@ -239,7 +238,7 @@ impl AppState {
         }
     }
 
-    /// What `attempt` gives. A session that another process has is waited for.
+    /// Repeats `attempt` while another process holds the session.
     pub(crate) async fn patiently<T, A>(
         &self,
         attempt: impl Fn() -> A,

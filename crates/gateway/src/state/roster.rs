@@ -1,4 +1,4 @@
-//! Which servers are there, and which are not.
+//! Roster of the servers: available or not.
 
 use std::{
     collections::HashMap,
@@ -13,56 +13,56 @@ use tokio::{runtime::Handle, time::Instant};
 use crate::{auth::Claims, config::target::Target, reply::loss::LISTS_CHANGED, state::AppState};
 use futures_util::future::join_all;
 
-/// How long a server that nobody knows yet is waited for. The others are not held up any longer by it;
-/// whoever listens is told when it comes.
+/// Time to wait for a server that was never reached. Later requests go on without it, and listening clients are
+/// notified when it becomes available.
 const PATIENCE: Duration = Duration::from_secs(4);
 
-/// How long what is known may take to be looked up.
+/// Minimum time to look up a profile that is already known.
 const LOOK: Duration = Duration::from_millis(250);
 
-/// All servers, in the order of their names.
+/// All servers, sorted by name.
 #[derive(Debug, Default)]
 pub(crate) struct Roster {
     pub(crate) present: Vec<Present>,
     pub(crate) absent: Vec<Absent>,
 }
 
-/// A server of which is known what it has.
+/// Server whose profile is known.
 #[derive(Debug)]
 pub(crate) struct Present {
     pub(crate) name: String,
     pub(crate) profile: Arc<Profile>,
 }
 
-/// A server that is left out.
+/// Server that is left out.
 #[derive(Debug)]
 pub(crate) struct Absent {
     pub(crate) name: String,
-    /// Why, in words that a model may read.
+    /// Reason, in words that a model may read.
     pub(crate) reason: String,
 }
 
 impl Roster {
-    /// Asks all servers at once what they have, as far as that is not known. No child is started for
-    /// the session by that, and nobody waits for one that does not answer. `place` is in whose name they
-    /// are asked, if there is a session.
+    /// Queries all servers concurrently for their profiles, as far as these are not known. It starts no child for the
+    /// session, and does not wait for a server that does not answer. `place` is the owner of the link, if there is a
+    /// session.
     pub(crate) async fn call(app: &Arc<AppState>, owner: &Owner, place: Option<Place>) -> Self {
         let asked = app.servers.values().map(|server| {
             let place = place.clone();
             async move { (server.name().to_owned(), ask(app, owner, place, server).await) }
         });
-        let mut roll = Self::default();
+        let mut roster = Self::default();
         for (name, answer) in join_all(asked).await {
             match answer {
-                Ok(profile) => roll.present.push(Present { name, profile }),
-                Err(reason) => roll.absent.push(Absent { name, reason }),
+                Ok(profile) => roster.present.push(Present { name, profile }),
+                Err(reason) => roster.absent.push(Absent { name, reason }),
             }
         }
-        roll
+        roster
     }
 }
 
-/// What is known of one server; if it is not there, why.
+/// Returns the profile of one server, or the reason why it is not available.
 pub(crate) async fn ask(
     app: &Arc<AppState>,
     owner: &Owner,
@@ -76,7 +76,7 @@ pub(crate) async fn ask(
         Ok(learned) => settle(app, server, learned),
         Err(_) => {
             if absences.watch(server.name()) {
-                // Whoever asked goes on without it, and the attempt goes on as well.
+                // The caller goes on without this server, and the attempt continues in the background.
                 let (app, server) = (app.clone(), server.clone());
                 Handle::current().spawn(async move {
                     let learned = learning.await;
@@ -100,7 +100,7 @@ async fn learn(
     }
 }
 
-/// Notes how it went: whoever runs the gateway hears of each failure once, and clients of the return.
+/// Records the outcome. Each failure is logged once, and clients are notified when the server is back.
 fn settle(
     app: &AppState,
     server: &Server,
@@ -121,7 +121,7 @@ fn settle(
         }
         Err(error) => {
             let reason = match &*error {
-                // Whoever asks is not told that somebody else had asked before.
+                // The client gets the reason of the failed attempt, not the fact that another client made it.
                 OpenError::Resting { brief, .. } => brief.clone(),
                 error => error.brief(),
             };
@@ -134,17 +134,17 @@ fn settle(
     }
 }
 
-/// What is remembered of servers that are not there.
+/// Servers that are not available, by name.
 #[derive(Debug, Default)]
 pub(crate) struct Absences(Mutex<HashMap<String, Absence>>);
 
 #[derive(Debug, Default)]
 struct Absence {
-    /// Since when it is asked.
+    /// Start of the current attempt.
     asked: Option<Instant>,
-    /// Somebody waits for it in the background.
+    /// Whether a task waits for the server in the background.
     watched: bool,
-    /// How it failed, as it was logged.
+    /// Reason of the failure, as it was logged.
     reason: Option<String>,
 }
 
@@ -153,26 +153,26 @@ impl Absences {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How long a server is still waited for: all who ask wait for the same attempt.
+    /// Returns the time left to wait for a server. All callers wait for the same attempt.
     fn patience(&self, server: &str, now: Instant) -> Duration {
         let mut all = self.lock();
         let asked = all.entry(server.to_owned()).or_default().asked.get_or_insert(now);
         PATIENCE.saturating_sub(now.saturating_duration_since(*asked)).max(LOOK)
     }
 
-    /// It takes too long. Says whether somebody has to wait for it from now on.
+    /// Marks a server as watched. Returns whether the caller has to wait for it in the background.
     fn watch(&self, server: &str) -> bool {
         let mut all = self.lock();
         !std::mem::replace(&mut all.entry(server.to_owned()).or_default().watched, true)
     }
 
-    /// It is there. Says whether anybody missed it.
+    /// Removes a server that is available again. Returns whether it was missed.
     fn over(&self, server: &str) -> bool {
         let absence = self.lock().remove(server);
         absence.is_some_and(|absence| absence.watched || absence.reason.is_some())
     }
 
-    /// It failed, for this reason if that is its own doing. Says whether that is news.
+    /// Records a failure, with its reason if the server caused it. Returns whether the reason is new.
     fn failed(&self, server: &str, reason: Option<&str>) -> bool {
         let mut all = self.lock();
         let absence = all.entry(server.to_owned()).or_default();
@@ -190,7 +190,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nobody_waits_twice_for_the_same_attempt() {
+    fn callers_share_the_wait_for_one_attempt() {
         let (absences, now) = (Absences::default(), Instant::now());
         assert_eq!(absences.patience("a", now), PATIENCE);
         let later = now + PATIENCE * 2;

@@ -13,7 +13,7 @@ use crate::{
 };
 
 impl AppState {
-    /// The session that is wished for, for a client of `server`. That a new one begins is noted.
+    /// Opens the session that `wish` asks for, for a client of `server`. Records an event if the session is new.
     pub(crate) async fn open(
         &self,
         wish: &OpenOptions,
@@ -26,7 +26,7 @@ impl AppState {
         Ok(opened)
     }
 
-    /// Ends a session because its client is done with it.
+    /// Ends a session that its client has closed.
     pub(crate) async fn end(
         &self,
         session: &Arc<Session>,
@@ -37,7 +37,7 @@ impl AppState {
         Ok(())
     }
 
-    /// The same for one that nobody was told of: nothing of it is kept.
+    /// Ends a session that no client knows, and removes it from the store.
     pub(crate) async fn forget(
         &self,
         session: &Arc<Session>,
@@ -47,7 +47,7 @@ impl AppState {
         self.sessions.end_and_remove(session).await
     }
 
-    /// Counts and logs what happened to a session.
+    /// Counts and logs a session event.
     pub(crate) fn note(&self, session: SessionId, event: Event<'_>) {
         match event {
             Event::Opened { server } => self.metrics.opened(server),

@@ -1,4 +1,4 @@
-//! Links that all share: which state of them an owner has seen whose requests belong to no session.
+//! Generations of shared links that owners without a session have seen.
 
 use std::{
     collections::HashMap,
@@ -7,11 +7,11 @@ use std::{
 
 use stayput_core::{Generation, Owner};
 
-/// Which state behind a link: what is behind one in a later slot is another, whatever its generation.
+/// Pool entry and generation of a link. State never carries over to a later entry, whatever its generation.
 pub(crate) type Behind = (u64, Generation);
 
-/// Which generation of a link that all share an owner has seen whose requests belong to no session. It is of this
-/// process, as such links are.
+/// Generation of each shared link that an owner has seen in requests without a session. Kept in memory, because shared
+/// links live only as long as this process.
 #[derive(Debug, Default)]
 pub(crate) struct SharedGenerations(Mutex<HashMap<String, HashMap<Owner, Behind>>>);
 
@@ -20,8 +20,8 @@ impl SharedGenerations {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether this owner has seen an earlier generation, and so lost it. Who comes for the first time has lost
-    /// nothing.
+    /// Whether this owner has seen an earlier generation, and so has lost state. An owner without an entry has lost
+    /// nothing: it is recorded with this generation.
     pub(crate) fn lost(&self, owner: &Owner, server: &str, generation: Behind) -> bool {
         let mut all = self.lock();
         match all.get_mut(server) {
@@ -39,7 +39,7 @@ impl SharedGenerations {
         }
     }
 
-    /// This owner was told of the loss up to this generation.
+    /// Records that this owner knows of the loss up to this generation.
     pub(crate) fn tell(&self, owner: &Owner, server: &str, generation: Behind) {
         let mut all = self.lock();
         let seen = all.entry(server.to_owned()).or_default().entry(owner.clone()).or_default();

@@ -1,4 +1,4 @@
-//! The house as it is furnished now.
+//! Current snapshot of the application state.
 
 use std::{
     fmt,
@@ -13,18 +13,18 @@ use tokio::sync::watch;
 
 use crate::state::AppState;
 
-/// The house that is used now. A configuration that is read anew makes another one, which shares with the one
-/// before all but what it says; what is under way goes on in the one that it began in.
+/// Application state in use. A reload creates the next one, which shares everything but the configuration. Calls in
+/// flight finish with the state they started with.
 #[derive(Default)]
 pub(crate) struct CurrentSnapshot {
     number: AtomicU64,
     app: RwLock<Option<Arc<AppState>>>,
-    /// The same number, for those who wait until it changes.
+    /// The same number, as a channel to wait for changes.
     changes: watch::Sender<u64>,
 }
 
 impl CurrentSnapshot {
-    /// Everybody who comes from now on comes to this one.
+    /// Makes this the current state: later requests use it.
     pub(crate) fn set(&self, app: Arc<AppState>) {
         let number = app.number;
         *self.app.write().unwrap_or_else(PoisonError::into_inner) = Some(app);
@@ -32,40 +32,40 @@ impl CurrentSnapshot {
         self.changes.send_replace(number);
     }
 
-    /// The number of the one that is used now.
+    /// Returns the number of the current state.
     pub(crate) fn number(&self) -> u64 {
         self.number.load(Ordering::Acquire)
     }
 
-    /// Waits until one with a larger number than this is used.
+    /// Waits until the current state has a larger number than this.
     pub(crate) fn newer_than(&self, number: u64) -> impl Future<Output = ()> + Send + Sync + use<> {
         let mut changes = self.changes.subscribe();
         async move {
             if changes.wait_for(|now| *now > number).await.is_err() {
-                // Nobody can set another one.
+                // The sender is gone, so no other state will be set.
                 std::future::pending::<()>().await;
             }
         }
     }
 
-    /// The one that is used now; none if there was only one.
+    /// Returns the current state, or `None` if the configuration was never reloaded.
     pub(crate) fn get(&self) -> Option<Arc<AppState>> {
         self.app.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Lets go of it: the two hold each other.
+    /// Drops the state: it and this struct hold references to each other.
     pub(crate) fn clear(&self) {
         *self.app.write().unwrap_or_else(PoisonError::into_inner) = None;
     }
 }
 
 impl AppState {
-    /// The house that is used now, which is this one unless the configuration was read anew since.
+    /// Returns the current state: this one, unless the configuration was reloaded since.
     pub(crate) fn now(self: &Arc<Self>) -> Arc<Self> {
         self.newer().unwrap_or_else(|| self.clone())
     }
 
-    /// The house that is used now, if it is another one.
+    /// Returns the current state if it is another one.
     pub(crate) fn newer(&self) -> Option<Arc<Self>> {
         if self.latest.number() == self.number {
             return None;
@@ -73,10 +73,10 @@ impl AppState {
         self.latest.get()
     }
 
-    /// A server as it is configured now.
+    /// Returns a server as it is configured now.
     ///
     /// # Errors
-    /// With a sentence, if there is none of this name any more.
+    /// A sentence for the client, if no server has this name any more.
     pub(crate) fn present(&self, server: &Server) -> Result<Server, String> {
         if self.latest.number() == self.number {
             return Ok(server.clone());
@@ -87,7 +87,7 @@ impl AppState {
     }
 }
 
-/// What is said of a server that was removed from the configuration.
+/// Message about a server that was removed from the configuration.
 pub(crate) fn gone(name: &str) -> String {
     format!("there is no server `{name}` any more: it was removed from the configuration")
 }

@@ -1,7 +1,7 @@
-//! Who sees which servers: a server that is not for somebody is not there for them.
+//! Visibility of servers: a server that a client may not use does not exist for it.
 //!
-//! Everything that looks for a server looks into the house. So whoever does not see all of them is in a house of
-//! its own that has only those it sees, and shares all else: paths, lists, calls and errors need no rules.
+//! All lookups of servers go through `AppState`. A client that does not see all servers gets a copy of it that holds
+//! only the visible servers and shares everything else. So paths, lists, calls and errors need no checks of their own.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -17,18 +17,18 @@ use crate::{
     state::{AppState, aggregate::Aggregate},
 };
 
-/// How many views are kept before those that nobody uses are forgotten.
+/// Number of filtered states that are kept before unused ones are dropped.
 const KEPT: usize = 256;
 
-/// Houses by which of the servers that are not for everybody can be seen, in the order of their names.
+/// Filtered states by the visibility of the restricted servers, in the order of their names.
 type Known = HashMap<Box<[bool]>, Arc<AppState>>;
 
-/// For whom which server is, and the houses of those who do not see all.
+/// Restrictions of the servers, and the filtered states.
 #[derive(Default)]
 pub(crate) struct Visibility {
-    /// The servers that are not for everybody.
+    /// Restricted servers.
     rules: Arc<BTreeMap<String, ClaimFilter>>,
-    /// A house of those who do not see all has none, or the two would hold each other.
+    /// `None` in a filtered state, which otherwise would hold a reference cycle.
     known: Option<RwLock<Known>>,
 }
 
@@ -38,21 +38,21 @@ impl Visibility {
         Self { rules: rules.into(), known: Some(RwLock::default()) }
     }
 
-    /// Whether somebody sees a server. Who runs the gateway has all of it.
+    /// Whether a client sees a server. The local owner, who runs the gateway, sees all.
     pub(crate) fn show(&self, server: &str, owner: &Owner, claims: &Claims) -> bool {
         let admits = |whom: &ClaimFilter| whom.allows(|name, value| claims.has(name, value));
         *owner == Owner::local() || self.of(server).is_none_or(admits)
     }
 
-    /// Whom a server is for, if that is not everybody.
+    /// Returns the restriction of a server, if it has one.
     pub(crate) fn of(&self, server: &str) -> Option<&ClaimFilter> {
         self.rules.get(server)
     }
 }
 
 impl AppState {
-    /// Whether a request of somebody for this server would get to it: it is there for them, or it was removed for
-    /// everybody and whoever used it is told so.
+    /// Whether a request of this principal is routed to the server: it is visible to the principal, or it was removed
+    /// for all clients, and the answer says so.
     pub(crate) fn leads_to(&self, server: &str, principal: &Principal) -> bool {
         match self.servers.contains_key(server) {
             true => self.views.show(server, &principal.owner, &principal.claims),
@@ -60,10 +60,10 @@ impl AppState {
         }
     }
 
-    /// The house as somebody sees it; none if that is this one.
+    /// Returns the filtered state for this principal, or `None` if it sees everything.
     pub(crate) fn seen_by(&self, principal: &Principal) -> Option<Arc<Self>> {
         let (rules, known) = (&self.views.rules, self.views.known.as_ref()?);
-        // Who runs the gateway has all of it.
+        // The local owner, who runs the gateway, sees all servers.
         if rules.is_empty() || principal.owner == Owner::local() {
             return None;
         }
@@ -75,14 +75,14 @@ impl AppState {
         }
         let mut known = known.write().unwrap_or_else(PoisonError::into_inner);
         if known.len() >= KEPT {
-            // Who called over the oldest transport finds its house by a weak hand.
+            // Clients of the HTTP+SSE transport hold their state by a weak reference.
             known.retain(|_, it| Arc::strong_count(it) > 1 || Arc::weak_count(it) > 0);
         }
         let app = known.entry(seen).or_insert_with_key(|seen| self.with_only(seen).into());
         Some(app.clone())
     }
 
-    /// The same house, and of the servers that are not for everybody those that are marked.
+    /// Returns a copy of this state with the unrestricted servers and those marked in `seen`.
     fn with_only(&self, seen: &[bool]) -> Self {
         let hidden = self.views.rules.keys().zip(seen).filter(|(_, seen)| !**seen);
         let hidden: Vec<&String> = hidden.map(|(name, _)| name).collect();

@@ -1,4 +1,4 @@
-//! What is another in a configuration that was read anew.
+//! Differences between two configurations.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -7,19 +7,19 @@ use stayput_wire::Era;
 
 use crate::{config::ServerEntry, observe::log::Level, state::AppState};
 
-/// How the servers of a configuration differ from those of the one before.
+/// Differences between the servers of a configuration and those of the one before.
 #[derive(Debug, Default)]
 pub(super) struct Changes {
     added: Vec<String>,
-    /// What was, and what is.
+    /// Old and new server.
     changed: Vec<(Server, Server)>,
     removed: Vec<Server>,
-    /// Shown otherwise, though it is the same server.
+    /// Servers that are presented differently, though their own configuration is the same.
     shown: Vec<String>,
 }
 
 impl Changes {
-    /// What differs. A server that is configured as before is the one of before.
+    /// Compares the servers. One that is configured as before is replaced by the old one, so that it keeps its links.
     pub(super) fn between(before: &AppState, servers: &mut [ServerEntry]) -> Self {
         let mut changes = Self::default();
         for it in &mut *servers {
@@ -47,20 +47,21 @@ impl Changes {
         changes
     }
 
-    /// All servers that are not as before.
+    /// Returns all servers that differ in any way.
     pub(super) fn all(&self) -> impl Iterator<Item = &str> {
         let others = self.added.iter().map(String::as_str);
         others.chain(self.removed.iter().map(Server::name)).chain(self.differing())
     }
 
-    /// The servers whose own clients may be shown something else now.
+    /// Returns the servers that exist before and after, and whose clients may see something else now.
     pub(super) fn differing(&self) -> impl Iterator<Item = &str> {
         let changed = self.changed.iter().map(|(_, new)| new.name());
         changed.chain(self.shown.iter().map(String::as_str))
     }
 
-    /// All servers that were there for everybody once and are not any more. Of one that was for some only them
-    /// would be told, and of them nothing is known any more: it is as if it never was.
+    /// Returns the names of all servers that were visible to every client once and no longer exist. A server that was
+    /// visible to some clients only is not among them: only those clients could get the notice, and they are not known
+    /// any more.
     pub(super) fn removed_names(&self, before: &AppState) -> BTreeSet<String> {
         let mut names = BTreeSet::clone(&before.removed);
         let removed = self.removed.iter().map(|old| old.name().to_owned());
@@ -69,14 +70,14 @@ impl Changes {
         names
     }
 
-    /// Makes way for what is new.
+    /// Retires the links of servers that changed or were removed.
     pub(super) fn retire(&self, before: &AppState) -> Vec<Retiring> {
         let changed = self.changed.iter().map(|(old, new)| before.links.retire(old, Some(new)));
         let removed = self.removed.iter().map(|old| before.links.retire(old, None));
         changed.chain(removed).collect()
     }
 
-    /// Says what is another, to whoever runs the gateway.
+    /// Logs which servers differ.
     pub(super) fn announce(&self, app: &Arc<AppState>) {
         let added = self.added.join(", ");
         let changed: Vec<_> = self.changed.iter().map(|(_, new)| new.name()).collect();
@@ -100,7 +101,7 @@ impl Changes {
     }
 }
 
-/// Whether links to the one are none to the other.
+/// Whether links to the old server cannot be used for the new one.
 fn is_another(old: &Server, new: &Server) -> bool {
     let shared_otherwise = |era| old.isolation(era) != new.isolation(era);
     old.configuration() != new.configuration()

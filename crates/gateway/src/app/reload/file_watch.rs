@@ -1,4 +1,4 @@
-//! Files that are looked at from time to time.
+//! Watches files by polling.
 
 use std::{
     fs,
@@ -9,11 +9,10 @@ use std::{
 
 use stayput_core::{Digest, content_digest};
 
-/// How often they are looked at. A file counts as changed once it was the same twice: who is still writing
-/// is waited for.
+/// Poll interval. A file counts as changed when two polls in a row see the same new stamp, so that a writer can finish.
 const EVERY: Duration = Duration::from_secs(1);
 
-/// What tells, without reading it, that a file is another: one that was put in its place, too.
+/// File metadata that shows a change without reading the file. It also differs if another file was renamed over it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Stamp {
     device: u64,
@@ -25,7 +24,7 @@ struct Stamp {
 
 impl Stamp {
     fn of(file: &Path) -> Option<Self> {
-        // What a link leads to: some put files in place by turning one.
+        // Follows symbolic links: some deployments replace a file by moving a link.
         let of = fs::metadata(file).ok()?;
         Some(Self {
             device: of.dev(),
@@ -37,19 +36,19 @@ impl Stamp {
     }
 }
 
-/// What was found when a file was looked at.
+/// Stamp and content of a file at one time.
 #[derive(Clone, Debug)]
 pub(super) struct Look {
     file: PathBuf,
-    /// None if it cannot be read.
+    /// `None` if the file cannot be read.
     stamp: Option<Stamp>,
-    /// As a hash: it holds secrets.
+    /// Hash, because the file holds secrets.
     content: Digest,
 }
 
-/// Looks at files.
+/// Reads the stamp and the content of files.
 pub(super) fn look(files: &[PathBuf]) -> Vec<Look> {
-    // First the stamp: what is written in between is seen as a change.
+    // The stamp is read first, so that a write in between shows as a change.
     let look = |file: &PathBuf| {
         let stamp = Stamp::of(file);
         let content = content_digest(&fs::read(file).unwrap_or_default());
@@ -58,15 +57,15 @@ pub(super) fn look(files: &[PathBuf]) -> Vec<Look> {
     files.iter().map(look).collect()
 }
 
-/// The files of a configuration, as they were when it was read last.
+/// Files of a configuration, as they were when it was last read.
 pub(super) struct Watch {
     files: Vec<PathBuf>,
     known: Vec<Look>,
 }
 
 impl Watch {
-    /// These files were read. Those that were known were looked at before, so that what was written meanwhile
-    /// is seen as a change.
+    /// Watches `files`, which were just read. `before` holds the looks that were taken before they were read, so that a
+    /// write during the read shows as a change.
     pub(super) fn new(before: Vec<Look>, files: &[PathBuf]) -> Self {
         let mut known = before;
         known.retain(|it| files.contains(&it.file));
@@ -81,7 +80,7 @@ impl Watch {
         &self.files
     }
 
-    /// Waits until a file is another, and has been so for a while.
+    /// Waits until the content of a file has changed and its stamp is stable.
     pub(super) async fn changed(&mut self) {
         let mut last = self.stamps();
         loop {
@@ -95,14 +94,14 @@ impl Watch {
             if !self.is_as_before().await {
                 return;
             }
-            // Touched, and not changed.
+            // The stamp changed, the content did not.
             for (known, stamp) in self.known.iter_mut().zip(&last) {
                 known.stamp.clone_from(stamp);
             }
         }
     }
 
-    /// Whether what is in the files is what was in them when they were read last.
+    /// Whether the content of the files is the same as when they were last read.
     pub(super) async fn is_as_before(&self) -> bool {
         let files = self.files.clone();
         let now = tokio::task::spawn_blocking(move || look(&files)).await.unwrap_or_default();
@@ -113,7 +112,7 @@ impl Watch {
         self.known.iter().map(|it| it.stamp.clone()).collect()
     }
 
-    /// A look that may take long without holding up anybody.
+    /// Reads the stamps on a blocking thread, because a file system can be slow.
     async fn stamps_now(&self) -> Vec<Option<Stamp>> {
         let files = self.files.clone();
         let look = move || files.iter().map(|file| Stamp::of(file)).collect();
@@ -131,9 +130,9 @@ mod tests {
         tokio::time::timeout(EVERY * 30, watch.changed()).await.is_ok()
     }
 
-    /// A file that is written again, put in place by a new name, or only touched.
+    /// Covers a file that is rewritten, renamed over, or only touched.
     #[tokio::test]
-    async fn a_file_counts_as_changed_if_something_else_is_in_it() {
+    async fn file_counts_as_changed_when_its_content_differs() {
         let folder = tempfile::tempdir().unwrap();
         let (file, other) = (folder.path().join("a"), folder.path().join("b"));
         fs::write(&file, "one").unwrap();

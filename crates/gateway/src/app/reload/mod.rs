@@ -1,8 +1,8 @@
-//! A configuration that is read anew while the gateway runs.
+//! Reload of the configuration while the gateway runs.
 //!
-//! What it says makes another house, which everybody comes to from then on. Servers that are configured as
-//! before keep their links; of the others each link ends with its last call, and what it had is lost. A
-//! configuration that is wrong changes nothing.
+//! Each valid configuration becomes a new snapshot of the application state, which all later requests use. Servers with
+//! the same configuration keep their links. Links of the others end with their last call, and their state is lost. A
+//! configuration with errors changes nothing.
 
 mod changes;
 mod file_watch;
@@ -27,44 +27,44 @@ use crate::{
     state::{AppState, ServerSet},
 };
 
-/// How long calls may go on at a server that is configured otherwise now, if nobody says how long.
+/// Time that calls may still take at a server whose configuration changed, unless the configuration sets another one.
 const DRAIN: Duration = Duration::from_secs(30);
 
-/// Where a configuration is read from, and what wins over it.
+/// Configuration file and the command line options that override it.
 #[derive(Clone)]
 pub(crate) struct Source {
     pub(crate) file: PathBuf,
     pub(crate) listen: Option<SocketAddr>,
-    /// It can hold a password.
+    /// URL of the store. It can contain a password.
     pub(crate) store: Option<String>,
     pub(crate) open_to_all: bool,
 }
 
-/// Why the gateway has nothing to begin with.
+/// Reason why there is no usable configuration.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum StartError {
-    /// No file was named, and none is where one is looked for.
+    /// No file was named, and none was found in the default places.
     #[error(
         "there is no configuration: name one with --config FILE, or put stayput.json, .mcp.json or \
          mcp.json into {0:?}"
     )]
     NoConfig(PathBuf),
-    /// A file that is named cannot be read.
+    /// A file that was named cannot be read.
     #[error("{} cannot be read: {error}", file.display())]
     File { file: PathBuf, error: io::Error },
-    /// A secret where everybody can read it.
+    /// A secret on the command line, where every user of the machine can read it.
     #[error(
         "the URL of --store has a password, and a command line can be read by everybody on this machine; \
          write \"store\": \"${{STAYPUT_STORE}}\" into the configuration, and set that variable"
     )]
     Password,
-    /// The file is wrong.
+    /// The file has errors.
     #[error(transparent)]
     Config(#[from] ConfigError),
 }
 
 impl Source {
-    /// What it says now, and all files that this depends on.
+    /// Reads the file. Returns the configuration and all files that it depends on.
     pub(crate) fn load(&self) -> (Result<Config, StartError>, Vec<PathBuf>) {
         let (config, files) = Config::load_with_files(&self.file);
         let config = config.map(|config| Config {
@@ -76,7 +76,7 @@ impl Source {
     }
 }
 
-/// Why a configuration does not hold.
+/// Reason why a configuration was refused.
 #[derive(Debug, thiserror::Error)]
 enum ReloadError {
     #[error(transparent)]
@@ -85,16 +85,16 @@ enum ReloadError {
     Unusable(#[from] ServeError),
 }
 
-/// A configuration that is read anew whenever it changes.
+/// Reads the configuration again whenever it changes.
 pub(crate) struct ConfigReader {
     source: Source,
     watch: Watch,
-    /// What was read last does not hold.
+    /// Whether the configuration that was read last was refused.
     refused: bool,
     fixed: Fixed,
 }
 
-/// What cannot change while the gateway runs.
+/// Settings that cannot change while the gateway runs.
 struct Fixed {
     listen: SocketAddr,
     store: String,
@@ -121,10 +121,10 @@ impl ConfigReader {
         Ok((config, Self { source, watch, refused: false, fixed }))
     }
 
-    /// Reads it anew whenever one of its files changes, or a SIGHUP comes.
+    /// Reads the configuration again whenever one of its files changes or a SIGHUP arrives.
     ///
     /// # Errors
-    /// If the system does not tell of signals.
+    /// If the handler of SIGHUP cannot be registered.
     pub(crate) async fn run(mut self, first: &Arc<AppState>) -> io::Result<()> {
         let mut hangups = signal(SignalKind::hangup())?;
         loop {
@@ -154,7 +154,7 @@ impl ConfigReader {
         }
     }
 
-    /// What the configuration says now.
+    /// Reads the configuration on a blocking thread.
     async fn read(&mut self) -> Option<Result<Config, ReloadError>> {
         let (source, known) = (self.source.clone(), self.watch.files().to_vec());
         let read = move || {
@@ -167,7 +167,7 @@ impl ConfigReader {
         Some(config.map_err(ReloadError::from))
     }
 
-    /// Makes a configuration the one that holds.
+    /// Applies a configuration: builds the next snapshot and makes it the current one.
     fn apply(&self, before: &Arc<AppState>, config: Config) -> Result<Changes, ReloadError> {
         let mut warnings = config.warnings.clone();
         let open_to_all = self.source.open_to_all;
@@ -179,7 +179,7 @@ impl ConfigReader {
         let metrics = before.metrics.with(plan.servers.iter().map(|it| it.server.name()));
         before.links.set_limits(plan.limits);
         before.sessions.reconfigure(plan.expiry, plan.sessions);
-        let furnishing = ServerSet::new(plan.servers, plan.identify, plan.expiry);
+        let server_set = ServerSet::new(plan.servers, plan.identify, plan.expiry);
         let app = Arc::new(AppState {
             metrics: metrics.into(),
             rules: plan.rules,
@@ -188,13 +188,13 @@ impl ConfigReader {
             removed: changes.removed_names(before).into(),
             latest: before.latest.clone(),
             number: before.number + 1,
-            ..before.furnished(furnishing)
+            ..before.furnished(server_set)
         });
         let (retiring, drain) = (changes.retire(before), app.rules.drain.unwrap_or(DRAIN));
         before.latest.set(app.clone());
         // Open streams check their access by themselves.
         app.recheck_listeners();
-        // From here on nobody new is sent to what goes.
+        // From here on no new call is sent to the servers that retire.
         for retiring in retiring {
             Handle::current().spawn(retiring.run(drain));
         }
@@ -206,7 +206,7 @@ impl ConfigReader {
 }
 
 impl Fixed {
-    /// Puts back what cannot change, and says what that is.
+    /// Resets the settings that cannot change. Returns a warning for each.
     fn put_back(&self, plan: &mut Plan) -> Vec<String> {
         let mut warnings = Vec::new();
         if plan.listen != Some(self.listen) {
@@ -233,7 +233,7 @@ impl Fixed {
     }
 }
 
-/// Whether these are the same keys, which cannot be looked at: what the one seals the other opens.
+/// Compares keys, whose bytes are not accessible: the second key must open what the first one has sealed.
 fn are_same(some: &[SealKey], others: &[SealKey]) -> bool {
     const CONTEXT: &str = "reload";
     let same = |one: &SealKey, other: &SealKey| {
@@ -243,7 +243,7 @@ fn are_same(some: &[SealKey], others: &[SealKey]) -> bool {
 }
 
 impl Changes {
-    /// Tells clients that listen which lists are others now: those who see, or saw, a server that is another.
+    /// Sends list-changed notifications to the clients that see, or saw, a server that changed.
     fn tell(&self, before: &AppState, now: &AppState) {
         let sees = |server: &str, owner: &Owner, claims: &Claims| {
             let shown = |app: &AppState| {

@@ -1,4 +1,4 @@
-//! Files that the processes of two sessions both write to.
+//! Finds files that the processes of two sessions both write to.
 
 use std::{
     collections::BTreeSet,
@@ -6,17 +6,17 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// The variable by which all processes of one link are known.
+/// Environment variable that marks all processes of one link.
 const MARK: &[u8] = b"STAYPUT_LINK=";
 
-/// The files that are open for writing in processes of both links, given by the pids of their servers. Where
-/// the system does not tell, there are none.
+/// Returns the files that are open for writing in processes of both links, given by the pids of their servers. Empty if
+/// the system has no `/proc`.
 pub(super) fn written_by_both(first: u32, second: u32) -> Vec<PathBuf> {
     let (first, second) = (written(first), written(second));
     first.intersection(&second).cloned().collect()
 }
 
-/// What a process and all that belongs to its link have open for writing.
+/// Returns the files that a process and all other processes of its link have open for writing.
 fn written(pid: u32) -> BTreeSet<PathBuf> {
     let own = PathBuf::from(format!("/proc/{pid}"));
     let Some(mark) = mark(&own) else { return opened(&own) };
@@ -28,14 +28,14 @@ fn written(pid: u32) -> BTreeSet<PathBuf> {
     files
 }
 
-/// The link that a process belongs to.
+/// Returns the link that a process belongs to.
 fn mark(process: &Path) -> Option<Vec<u8>> {
     let environment = fs::read(process.join("environ")).ok()?;
     let mut variables = environment.split(|byte| *byte == 0);
     variables.find_map(|it| it.strip_prefix(MARK)).map(<[u8]>::to_vec)
 }
 
-/// The files that one process has open for writing.
+/// Returns the files that one process has open for writing.
 fn opened(process: &Path) -> BTreeSet<PathBuf> {
     let numbers = fs::read_dir(process.join("fd")).into_iter().flatten().flatten();
     let writes = numbers.filter(|number| {
@@ -46,15 +46,14 @@ fn opened(process: &Path) -> BTreeSet<PathBuf> {
     files.filter(|file| is_kept(file)).collect()
 }
 
-/// Whether a file was opened for writing: the last two bits of its flags, which are octal.
+/// Whether a file is open for writing: the last two bits of its flags, which are octal.
 fn is_written(info: &str) -> bool {
     let flags = info.lines().find_map(|line| line.strip_prefix("flags:"));
     let flags = flags.and_then(|flags| u32::from_str_radix(flags.trim(), 8).ok());
     flags.is_some_and(|flags| flags & 0o3 != 0)
 }
 
-/// Whether it is a file that is still there when its process is gone: pipes, devices and what was deleted are
-/// not.
+/// Whether the file stays after its process has ended. Pipes, devices and deleted files do not.
 fn is_kept(file: &Path) -> bool {
     let elsewhere = ["/dev", "/proc", "/sys"].iter().any(|folder| file.starts_with(folder));
     !elsewhere && file.is_absolute() && file.is_file()
@@ -65,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_to_is_found() {
+    fn files_open_for_writing_are_found() {
         let folder = tempfile::tempdir().unwrap();
         let (file, read) = (folder.path().join("a"), folder.path().join("b"));
         fs::write(&read, "x").unwrap();

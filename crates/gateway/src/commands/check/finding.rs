@@ -1,42 +1,42 @@
-//! What was found, and what to do about it.
+//! Findings of a check, and their remedies.
 
-/// What was found, of all servers.
+/// Results of all servers.
 #[derive(Debug, Default)]
 pub(super) struct Checked {
     pub(super) servers: Vec<OfServer>,
-    /// What of the configuration has no effect, as sentences.
+    /// Warnings about settings without effect.
     pub(super) warnings: Vec<String>,
 }
 
 impl Checked {
-    /// Whether nothing is wrong.
+    /// Whether there is no finding.
     pub(super) fn is_well(&self) -> bool {
         self.servers.iter().all(|it| it.findings.is_empty())
     }
 }
 
-/// What was found of one server.
+/// Result of one server.
 #[derive(Debug, Default)]
 pub(super) struct OfServer {
     pub(super) name: String,
     pub(super) transport: &'static str,
-    /// How it is spoken to, if it can be.
+    /// Era of its protocol, if it answered.
     pub(super) era: Option<&'static str>,
     pub(super) version: Option<String>,
     pub(super) tools: Option<usize>,
     pub(super) isolation: Isolated,
-    /// How long start, handshake and lists took.
+    /// Duration of start, handshake and lists.
     pub(super) millis: Option<u128>,
     pub(super) findings: Vec<Finding>,
-    /// What is as it may be, and worth knowing.
+    /// Notes that are no findings.
     pub(super) notes: Vec<String>,
 }
 
-/// Something that is wrong.
+/// Problem of a server.
 #[derive(Debug)]
 pub(super) struct Finding {
     pub(super) what: String,
-    /// What to do about it, if that is known.
+    /// Remedy, if one is known.
     pub(super) remedy: Option<String>,
 }
 
@@ -50,30 +50,30 @@ impl Finding {
     }
 }
 
-/// How far two sessions are apart.
+/// Isolation of two sessions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Isolated {
-    /// Nobody knows.
+    /// Not known.
     #[default]
     Unknown,
-    /// Each has a process, and nothing was seen that they share.
+    /// Each session has a process, and no shared file was found.
     OwnProcess,
-    /// Each has a session on the server.
+    /// Each session has a session on the server.
     OwnSession,
-    /// What one did was not there for the other.
+    /// Changes of one session were not visible in the other.
     Apart,
-    /// The server keeps nothing between calls.
+    /// The server keeps no state between calls.
     Stateless,
-    /// All have one link, by choice or because the server is modern.
+    /// All sessions share one link, by configuration or because the server is modern.
     Shared,
-    /// The second one does not work beside the first.
+    /// A second session does not work next to a first one.
     SecondFails,
-    /// One sees what the other did.
+    /// One session sees changes of the other.
     Mixed,
 }
 
 impl Isolated {
-    /// In a word or two.
+    /// Returns the word for the table.
     pub(super) fn as_str(self) -> &'static str {
         match self {
             Self::Unknown => "-",

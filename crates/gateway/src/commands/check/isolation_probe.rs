@@ -1,34 +1,34 @@
-//! Whether two sessions see each other, on servers whose tools are known.
+//! Isolation probe: checks whether two sessions see each other's state, on servers with well-known tools.
 
 use serde_json::{Value, json};
 use stayput_upstream::{CallOptions, Held};
 
-/// The tools by which a memory is known: `server-memory` and its like.
+/// Tools that identify a memory server, such as `server-memory`.
 const MEMORY: [&str; 3] = ["create_entities", "read_graph", "delete_entities"];
 
-/// The tools by which a browser is known: Playwright and its like.
+/// Tools that identify a browser server, such as Playwright.
 const BROWSER: [&str; 2] = ["browser_navigate", "browser_snapshot"];
 
-/// Two sessions of one server, both open.
+/// Two open sessions of one server.
 pub(super) struct Pair<'a> {
     pub(super) first: &'a Held,
     pub(super) second: &'a Held,
 }
 
-/// What was seen of two sessions.
+/// Outcome of a probe.
 #[derive(Debug)]
 pub(super) enum Seen {
-    /// What one did was not there for the other.
+    /// Changes of one session were not visible in the other.
     Apart,
-    /// It was.
+    /// Changes of one session were visible in the other.
     Mixed(String),
-    /// The second one does not work beside the first.
+    /// The second session does not work next to the first one.
     SecondFails(String),
-    /// Not even one works.
+    /// Not even the first session works.
     Fails(String),
 }
 
-/// Looks whether two sessions see each other; nothing if it is not known how.
+/// Probes whether two sessions see each other's state. Returns `None` if no probe fits the tools.
 pub(super) async fn look(pair: &Pair<'_>, tools: &[String]) -> Option<Seen> {
     if has(tools, &MEMORY) {
         return Some(memory(pair).await.unwrap_or_else(Seen::Fails));
@@ -39,7 +39,7 @@ pub(super) async fn look(pair: &Pair<'_>, tools: &[String]) -> Option<Seen> {
     None
 }
 
-/// What to do about sessions that are not apart, for a server with these tools.
+/// Returns the remedy for sessions that are not isolated, for a server with these tools.
 pub(super) fn remedy(tools: &[String]) -> String {
     if has(tools, &MEMORY) {
         return "give each session its own file: \"env\": { \"MEMORY_FILE_PATH\": \
@@ -60,7 +60,7 @@ fn has(tools: &[String], wanted: &[&str]) -> bool {
     wanted.iter().all(|wanted| tools.iter().any(|tool| tool == wanted))
 }
 
-/// A word that nobody else has.
+/// Returns a random word.
 fn word() -> String {
     let mut bytes = [0; 8];
     // Without randomness nothing else works either.
@@ -68,13 +68,13 @@ fn word() -> String {
     format!("stayput-check-{:016x}", u64::from_be_bytes(bytes))
 }
 
-/// The first writes something down, and it is looked whether the second knows of it.
+/// Writes an entity in the first session, and checks whether the second one can read it.
 async fn memory(pair: &Pair<'_>) -> Result<Seen, String> {
     let word = word();
     let entity = json!({ "name": word, "entityType": "check", "observations": [] });
     call(pair.first, "create_entities", json!({ "entities": [entity] })).await?;
     let read = call(pair.second, "read_graph", json!({})).await;
-    // Whatever came of it, nothing of it stays.
+    // The entity is deleted whatever the outcome is.
     let removed = call(pair.first, "delete_entities", json!({ "entityNames": [word] })).await;
     let seen = match read {
         Ok(text) if text.contains(&word) => {
@@ -88,7 +88,7 @@ async fn memory(pair: &Pair<'_>) -> Result<Seen, String> {
     removed.map(|_| seen)
 }
 
-/// Both open a page, and it is looked whether the first still has its own.
+/// Opens a page in both sessions, and checks whether the first one still shows its own.
 async fn browser(pair: &Pair<'_>) -> Result<Seen, String> {
     let (one, two) = (word(), word());
     let page = |word: &str| json!({ "url": format!("data:text/html,<h1>{word}</h1>") });
@@ -106,7 +106,7 @@ async fn browser(pair: &Pair<'_>) -> Result<Seen, String> {
     })
 }
 
-/// What a tool gives, as text; a sentence if it cannot.
+/// Calls a tool and returns its text. A failure is a sentence.
 async fn call(link: &Held, tool: &str, arguments: Value) -> Result<String, String> {
     let failed = |why: &str| format!("`{tool}` failed: {why}");
     let params = json!({ "name": tool, "arguments": arguments }).to_string();
@@ -128,7 +128,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_kind_of_server_has_its_remedy() {
+    fn remedy_depends_on_the_kind_of_server() {
         let names = |tools: &[&str]| tools.iter().map(|it| (*it).to_owned()).collect::<Vec<_>>();
         assert!(remedy(&names(&MEMORY)).contains("MEMORY_FILE_PATH"));
         assert!(remedy(&names(&BROWSER)).contains("--isolated"));

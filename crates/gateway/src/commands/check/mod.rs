@@ -1,12 +1,12 @@
-//! `stayput check`: will this configuration do?
+//! `stayput check`: tests a configuration and its servers.
 //!
-//! | file | what it is about |
+//! | file | content |
 //! |---|---|
-//! | `probe.rs` | one server: started, asked, and two sessions of it at once |
-//! | `apart.rs` | whether two sessions see each other, on servers whose tools are known |
+//! | `probe.rs` | starts one server, lists its tools, and opens two sessions at once |
+//! | `isolation_probe.rs` | checks whether two sessions see each other's state, on servers with well-known tools |
 //! | `files.rs` | files that the processes of two sessions both write to |
-//! | `finding.rs` | what was found, and what to do about it |
-//! | `table.rs` | how it is told, to people or to programs |
+//! | `finding.rs` | findings and their remedies |
+//! | `table.rs` | output as a table or as JSON |
 
 mod files;
 mod finding;
@@ -39,29 +39,29 @@ use crate::{
 };
 use futures_util::future::join_all;
 
-/// How many servers are looked at at once: each is several processes for a moment.
+/// Number of servers that are probed concurrently. Each one needs several processes for a short time.
 const AT_ONCE: usize = 4;
 
-/// How long what was started may take to end.
+/// Time that the started processes get to end.
 const CLOSING: Duration = Duration::from_secs(15);
 
-/// What came of it.
+/// Outcome of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// All is well.
+    /// There is no finding.
     Well,
-    /// Something was found.
+    /// There are findings.
     Found,
     /// The configuration cannot be used.
     Unusable,
-    /// Somebody wanted it to stop.
+    /// A signal interrupted the check.
     Interrupted,
 }
 
-/// Checks a configuration and tells what was found. It leaves nothing behind: no process, no folder.
+/// Checks a configuration and prints the result. It leaves no process and no folder behind.
 ///
 /// # Errors
-/// If it cannot begin, or nobody can be told.
+/// If the check cannot start, or the result cannot be written.
 pub(crate) async fn run(args: &cli::Check) -> io::Result<Verdict> {
     let (servers, mut checked) = match chosen(args) {
         Ok(chosen) => chosen,
@@ -84,7 +84,7 @@ pub(crate) async fn run(args: &cli::Check) -> io::Result<Verdict> {
     progress.over();
     tokio::select! {
         _ = links.close(CLOSING) => {}
-        // Twice means now. The warden ends what is left of the children.
+        // A second signal stops at once. The warden ends the remaining child processes.
         () = signals.next() => return Ok(Verdict::Interrupted),
     }
     let Some(probed) = probed else { return Ok(Verdict::Interrupted) };
@@ -94,7 +94,7 @@ pub(crate) async fn run(args: &cli::Check) -> io::Result<Verdict> {
     Ok(if checked.is_well() { Verdict::Well } else { Verdict::Found })
 }
 
-/// The servers that are looked at, and what is known of the others without that.
+/// Returns the servers to probe, and the findings that are known without a probe.
 fn chosen(args: &cli::Check) -> Result<(Vec<Server>, Checked), String> {
     let file = args.file(Path::new(".")).map_err(|error| error.to_string())?;
     let (config, unset) = Config::load_forgiving(&file).map_err(|error| error.to_string())?;
@@ -112,25 +112,25 @@ fn chosen(args: &cli::Check) -> Result<(Vec<Server>, Checked), String> {
     Ok((servers.filter(|server| is_wanted(server.name())).collect(), checked))
 }
 
-/// Links that leave nothing behind.
+/// Creates links with temporary folders.
 fn links() -> io::Result<Links> {
     let warden = WardenCommand::new(std::env::current_exe()?, ["warden"]);
     let processes = Processes::wardened(warden, Handle::current());
     Ok(Links::new(LinkSettings::new(processes, Folders::temporary()?), Handle::current()))
 }
 
-/// Looks at all servers, a few at once, and gives what was found in their order.
+/// Probes all servers, a few at a time. The results are in the order of the servers.
 async fn probe_all(
     links: &Links,
     servers: &[Server],
     calls: bool,
     progress: &Progress,
 ) -> Vec<finding::OfServer> {
-    let turns = Arc::new(Semaphore::new(AT_ONCE));
+    let permits = Arc::new(Semaphore::new(AT_ONCE));
     let probes = servers.iter().map(|server| {
-        let turns = turns.clone();
+        let permits = permits.clone();
         async move {
-            let _turn = turns.acquire().await;
+            let _permit = permits.acquire().await;
             progress.begins(server.name());
             let found = Probe { links, server, calls }.run().await;
             progress.ends(server.name());
@@ -140,14 +140,14 @@ async fn probe_all(
     join_all(probes).await
 }
 
-/// What is being done, for somebody who looks.
+/// Progress line on a terminal.
 struct Progress {
     terminal: bool,
     all: usize,
     state: Mutex<(Vec<String>, usize)>,
 }
 
-/// Empties the line.
+/// Escape sequence that clears the line.
 const CLEAR: &str = "\r\x1b[K";
 
 impl Progress {
@@ -180,7 +180,7 @@ impl Progress {
     fn show(&self, text: &str) {
         if self.terminal {
             let mut stderr = io::stderr().lock();
-            // Who closed standard error does not want to see.
+            // An error is ignored: a closed stderr has no reader.
             let _ = write!(stderr, "{text}").and_then(|()| stderr.flush());
         }
     }

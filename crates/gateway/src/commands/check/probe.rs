@@ -1,4 +1,4 @@
-//! One server: started, asked, and two sessions of it at once.
+//! Probe of one server: starts it, lists its tools, and opens two sessions at once.
 
 use std::{path::PathBuf, sync::Arc};
 
@@ -16,10 +16,10 @@ use crate::{
     commands::check::isolation_probe::{self, Pair, Seen},
 };
 
-/// How many names are told where there may be many.
+/// Maximum number of names in a message.
 const NAMED: usize = 5;
 
-/// A server that is looked at.
+/// Probe of one server.
 pub(super) struct Probe<'a> {
     pub(super) links: &'a Links,
     pub(super) server: &'a Server,
@@ -27,14 +27,14 @@ pub(super) struct Probe<'a> {
     pub(super) calls: bool,
 }
 
-/// A server that cannot be looked at, because a variable is not set.
+/// Result of a server that cannot be probed, because a variable is not set.
 pub(super) fn unset(name: &str, finding: Finding) -> OfServer {
     let findings = vec![finding];
     OfServer { name: name.to_owned(), transport: "-", findings, ..OfServer::default() }
 }
 
 impl Probe<'_> {
-    /// What is found of it. What was opened for that is ended again.
+    /// Runs the probe. All links that it opens are ended again.
     pub(super) async fn run(&self) -> OfServer {
         let transport = match (self.server.is_process(), self.server.is_sse()) {
             (true, _) => "stdio",
@@ -58,7 +58,7 @@ impl Probe<'_> {
         found
     }
 
-    /// What it says of itself.
+    /// Records the era, the version and the tools of the server.
     fn describe(&self, found: &mut OfServer, profile: &Profile) {
         let (greeting, pages) = (profile.greeting(), profile.pages("tools/list"));
         found.era = Some(match profile.way().era() {
@@ -88,7 +88,7 @@ impl Probe<'_> {
         self.server.isolation(profile.way().era())
     }
 
-    /// Two sessions at once.
+    /// Opens two sessions at once and compares them.
     async fn pair(&self, found: &mut OfServer, profile: &Profile) {
         let isolation = self.isolation(profile);
         if isolation == Isolation::Shared {
@@ -99,7 +99,7 @@ impl Probe<'_> {
             }
             return;
         }
-        // Sessions of one owner share by choice what is per owner.
+        // With per-owner isolation two sessions of one owner share a link by design, so the probe uses two owners.
         let owners = match isolation {
             Isolation::PerOwner => ["one", "two"].map(|name| Owner::verified("check", name)),
             _ => [Ok(Owner::local()), Ok(Owner::local())],
@@ -152,7 +152,7 @@ impl Probe<'_> {
 }
 
 impl OfServer {
-    /// Files that both sessions write to.
+    /// Records files that both sessions write to.
     fn note_files(&mut self, both: &[PathBuf]) {
         if both.is_empty() {
             return;
@@ -179,7 +179,7 @@ fn judge(found: &mut OfServer, seen: Seen, tools: &[String]) {
     }
 }
 
-/// Why there is no link, and what to do.
+/// Describes why there is no link, with the remedy.
 fn unopened(error: &OpenError, before: &str) -> Finding {
     let finding = Finding::new(format!("{before}{error}"));
     match error {
@@ -206,14 +206,14 @@ fn place(owner: Owner) -> Place {
     Place::new(owner, SessionId::generate(Timestamp::from_millis(0)))
 }
 
-/// The names of a server's tools.
+/// Returns the names of a server's tools.
 fn tools(profile: &Profile) -> Vec<String> {
     let pages = profile.pages("tools/list").iter().filter_map(|page| str::from_utf8(page).ok());
     let tools = pages.filter_map(tool_argument::list).flat_map(Raw::elements);
     tools.filter_map(|tool| Some(tool.find(&["name"])?.text()?.into_owned())).collect()
 }
 
-/// The first few of many.
+/// Joins the first few names.
 fn some(names: &[String]) -> String {
     let shown = names.iter().take(NAMED).cloned().collect::<Vec<_>>().join(", ");
     if names.len() > NAMED { format!("{shown}, …") } else { shown }

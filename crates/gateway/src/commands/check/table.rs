@@ -1,4 +1,4 @@
-//! How it is told, to people or to programs.
+//! Output of a check, as a table or as JSON.
 
 use std::{
     fmt::Write as _,
@@ -16,12 +16,12 @@ pub(super) fn write(text: &str) -> io::Result<()> {
     writeln!(io::stdout(), "{}", text.trim_end())
 }
 
-/// What is told to programs of a configuration that cannot be used.
+/// Formats the error of an unusable configuration as JSON.
 pub(super) fn unusable(sentence: &str) -> String {
     json!({ "ok": false, "error": sentence }).to_string()
 }
 
-/// What is told to programs.
+/// Formats the results as JSON.
 pub(super) fn json(checked: &Checked) -> String {
     let finding = |it: &Finding| json!({ "what": it.what, "remedy": it.remedy });
     let server = |it: &OfServer| {
@@ -42,7 +42,7 @@ pub(super) fn json(checked: &Checked) -> String {
     json!({ "ok": checked.is_well(), "servers": servers, "warnings": checked.warnings }).to_string()
 }
 
-/// What is told to people: a table, and below it what was found.
+/// Formats the results as a table, followed by the findings.
 pub(super) fn text(checked: &Checked) -> String {
     let rows: Vec<[String; 7]> = checked.servers.iter().map(row).collect();
     let width = |at: usize| {
@@ -54,7 +54,7 @@ pub(super) fn text(checked: &Checked) -> String {
     let mut line = |cells: &[String; 7]| {
         let padded = cells.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}"));
         let padded: Vec<String> = padded.collect();
-        // A text can always be written to.
+        // Writing to a `String` never fails.
         let _ = writeln!(text, "{}", padded.join("  ").trim_end());
     };
     line(&HEAD.map(str::to_owned));
@@ -98,7 +98,7 @@ fn row(it: &OfServer) -> [String; 7] {
     ]
 }
 
-/// Several lines below each other.
+/// Indents all lines but the first.
 fn indented(text: &str) -> String {
     text.trim_end().replace('\n', "\n    ")
 }
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn people_read_a_table_and_what_to_do() {
+    fn text_output_has_a_table_and_remedies() {
         let expected = "\
 SERVER          TRANSPORT  ERA                TOOLS  ISOLATION    MS  VERDICT
 notes           stdio      legacy 2025-11-25  5      own process  12  ok
@@ -142,13 +142,13 @@ warn: odd
     }
 
     #[test]
-    fn programs_read_the_same() {
-        let told: Value = serde_json::from_str(&json(&checked())).unwrap();
-        assert_eq!((&told["ok"], &told["servers"][0]["ok"]), (&json!(false), &json!(true)));
-        assert_eq!(told["servers"][0]["ms"], 12);
+    fn json_output_has_the_same_content() {
+        let output: Value = serde_json::from_str(&json(&checked())).unwrap();
+        assert_eq!((&output["ok"], &output["servers"][0]["ok"]), (&json!(false), &json!(true)));
+        assert_eq!(output["servers"][0]["ms"], 12);
         let finding = json!([{ "what": "it is\nbroken", "remedy": "mend it" }]);
-        assert_eq!(told["servers"][1]["findings"], finding);
-        assert_eq!(told["servers"][1]["era"], Value::Null);
-        assert_eq!(told["warnings"], json!(["odd"]));
+        assert_eq!(output["servers"][1]["findings"], finding);
+        assert_eq!(output["servers"][1]["era"], Value::Null);
+        assert_eq!(output["warnings"], json!(["odd"]));
     }
 }

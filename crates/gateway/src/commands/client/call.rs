@@ -7,14 +7,14 @@ use serde_json::{Map, Value, json};
 use super::{RemoteError, Way, mcp::Connection, say, table::plain};
 use crate::cli::CallArgs;
 
-/// Makes one call, and says what came of it.
+/// Makes one call and prints its result.
 ///
 /// # Errors
-/// [`RemoteError`] is a sentence for whoever asked; the words of a tool that failed are one, too.
+/// [`RemoteError`] is a sentence for the user. It also carries the text of a tool that failed.
 pub(crate) async fn run(way: &Way, args: &CallArgs) -> Result<(), RemoteError> {
     let session = args.session.as_ref().map(|key| key.value());
     let connection = Connection::open(way, &args.server, session).await?;
-    // Whoever gives up wants nothing left over.
+    // On Ctrl-C the connection is still closed, so that nothing is left on the gateway.
     let called = tokio::select! {
         called = call(&connection, args) => called,
         _ = tokio::signal::ctrl_c() => Err(RemoteError::Wrong("interrupted".to_owned())),
@@ -55,7 +55,7 @@ fn object(text: &str) -> Result<Map<String, Value>, RemoteError> {
     })
 }
 
-/// What the tool says of its arguments; nothing if it cannot be had.
+/// Returns the properties of the tool's input schema, or null if it is not available.
 async fn schema(connection: &Connection<'_>, tool: &str) -> Value {
     let mut params = json!({});
     loop {
@@ -71,7 +71,7 @@ async fn schema(connection: &Connection<'_>, tool: &str) -> Value {
     }
 }
 
-/// An argument as it stands on the command line: a text where the tool wants one, else JSON if it is JSON.
+/// Parses an argument of the command line: a string where the tool wants one, else JSON if it is valid JSON.
 fn argument(pair: &str, schema: &Value) -> Result<(String, Value), RemoteError> {
     let Some((name, value)) = pair.split_once('=').filter(|(name, _)| !name.is_empty()) else {
         return Err(RemoteError::Wrong(format!(
@@ -83,7 +83,7 @@ fn argument(pair: &str, schema: &Value) -> Result<(String, Value), RemoteError> 
     Ok((name.to_owned(), parsed.unwrap_or_else(|| Value::from(value))))
 }
 
-/// What a result says in text; what is no text is named.
+/// Formats a result as text. Content that is no text is shown by its type.
 fn told(result: &Value) -> String {
     let block = |it: &Value| match it["text"].as_str().or(it["resource"]["text"].as_str()) {
         Some(text) => plain(text),
@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_argument_is_what_its_tool_wants() {
+    fn argument_has_the_type_of_the_schema() {
         let schema = json!({ "text": { "type": "string" }, "n": { "type": "integer" } });
         let read = |pair: &str| argument(pair, &schema).unwrap();
         assert_eq!(read("text=42"), ("text".into(), json!("42")));
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn a_result_is_told_in_text() {
+    fn result_is_formatted_as_text() {
         let content = json!([
             { "type": "text", "text": "a" },
             { "type": "image", "mimeType": "image/png", "data": "…" },

@@ -1,4 +1,4 @@
-//! A small client of MCP: one connection, a few requests.
+//! Minimal MCP client: one connection, a few requests.
 
 use std::{cell::Cell, time::Duration};
 
@@ -9,13 +9,13 @@ use stayput_wire::{header as mcp, sse::Decoder};
 
 use super::{LIMIT, RemoteError, Said, Way};
 
-/// As long as a call may take by itself, and a little more.
+/// Timeout of a request: the maximum time of a call, plus a margin.
 const PATIENCE: Duration = Duration::from_secs(3_900);
 
-/// The version that has sessions: without a name for one, what this client does ends with it.
+/// Version with sessions. Without a named session the state of this client ends with its connection.
 const VERSION: &str = "2025-11-25";
 
-/// A connection to one server.
+/// Connection to one server.
 pub(super) struct Connection<'a> {
     way: &'a Way,
     path: String,
@@ -24,7 +24,7 @@ pub(super) struct Connection<'a> {
 }
 
 impl<'a> Connection<'a> {
-    /// Shakes hands with a server of the gateway, on the session that is named, if one is.
+    /// Sends `initialize` to a server of the gateway, on the named session if there is one.
     pub(super) async fn open(
         way: &'a Way,
         server: &str,
@@ -47,9 +47,9 @@ impl<'a> Connection<'a> {
             "capabilities": {},
             "clientInfo": { "name": "stayput call", "version": env!("CARGO_PKG_VERSION") },
         });
-        let said = connection.post("initialize", hello).await?;
-        let id = said.headers.get(mcp::SESSION_ID).cloned();
-        answer(&said, 0)?;
+        let response = connection.post("initialize", hello).await?;
+        let id = response.headers.get(mcp::SESSION_ID).cloned();
+        answer(&response, 0)?;
         let strange = || RemoteError::Strange("it gave the connection no name".to_owned());
         let name = HeaderName::from_static(mcp::SESSION_ID);
         connection.headers.push((name, id.ok_or_else(strange)?));
@@ -58,13 +58,13 @@ impl<'a> Connection<'a> {
         Ok(connection)
     }
 
-    /// The result of a request.
+    /// Sends a request and returns its result.
     pub(super) async fn request(&self, method: &str, params: Value) -> Result<Value, RemoteError> {
         let id = self.next.get();
         answer(&self.post(method, params).await?, id)
     }
 
-    /// Ends the connection, and the session if nothing but the connection named it.
+    /// Closes the connection. Ends the session if only the connection named it.
     pub(super) async fn close(self) {
         let _ = self.send(Method::DELETE, String::new()).await;
     }
@@ -76,12 +76,12 @@ impl<'a> Connection<'a> {
     }
 
     async fn send(&self, method: Method, body: String) -> Result<Said, RemoteError> {
-        let asked = (method, &*self.path);
-        self.way.ask(asked, &self.headers, Bytes::from(body), PATIENCE).await
+        let target = (method, &*self.path);
+        self.way.ask(target, &self.headers, Bytes::from(body), PATIENCE).await
     }
 }
 
-/// The result with this id, out of one message or of a stream of them.
+/// Returns the result with this id, from one message or from an event stream.
 fn answer(said: &Said, id: u64) -> Result<Value, RemoteError> {
     let kind = said.headers.get(header::CONTENT_TYPE).and_then(|it| it.to_str().ok());
     let mut messages: Vec<Value> = Vec::new();

@@ -1,4 +1,4 @@
-//! A gateway that runs, as `stayput sessions` and `stayput call` ask it: over its socket, or over HTTP.
+//! Client of a running gateway, for `stayput sessions` and `stayput call`: over its Unix socket or over HTTP.
 
 pub(crate) mod call;
 mod mcp;
@@ -26,18 +26,18 @@ use crate::{
     listen::unix_socket,
 };
 
-/// The largest answer that is taken.
+/// Maximum size of an answer.
 const LIMIT: usize = 64 << 20;
 
-/// The way to a gateway.
+/// Address of a gateway.
 pub(crate) enum Way {
-    /// The socket in this data folder.
+    /// Unix socket in this data folder.
     Socket(PathBuf),
-    /// An address, and who comes.
+    /// URL, with a token.
     Url { client: Box<Client>, base: String, token: Option<String> },
 }
 
-/// Why there is no answer.
+/// Reason why there is no answer.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum RemoteError {
     #[error(
@@ -59,7 +59,7 @@ pub(crate) enum RemoteError {
     Wrong(String),
 }
 
-/// What a gateway answered.
+/// HTTP answer of a gateway.
 pub(crate) struct Said {
     status: StatusCode,
     headers: HeaderMap,
@@ -67,29 +67,29 @@ pub(crate) struct Said {
 }
 
 impl Said {
-    /// The answer, if it is one.
+    /// Returns the answer if its status is a success, else its error message.
     fn good(self) -> Result<Self, RemoteError> {
         if self.status.is_success() {
             return Ok(self);
         }
         let body: Value = serde_json::from_slice(&self.body).unwrap_or_default();
-        let said = [&body["error"], &body["error"]["message"]].into_iter().find_map(Value::as_str);
+        let text = [&body["error"], &body["error"]["message"]].into_iter().find_map(Value::as_str);
         let status = self.status;
-        Err(RemoteError::Refused(match said {
+        Err(RemoteError::Refused(match text {
             Some(sentence) => sentence.to_owned(),
             None => format!("the gateway answered with HTTP {status}"),
         }))
     }
 
     fn json(self) -> Result<Value, RemoteError> {
-        let said = self.good()?;
-        serde_json::from_slice(&said.body).map_err(|error| RemoteError::Strange(error.to_string()))
+        let good = self.good()?;
+        serde_json::from_slice(&good.body).map_err(|error| RemoteError::Strange(error.to_string()))
     }
 }
 
 type Headers<'a> = &'a [(HeaderName, HeaderValue)];
 
-/// Why it is not known where the gateway is.
+/// Reason why the address of the gateway is not known.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum AtError {
     #[error(transparent)]
@@ -107,10 +107,10 @@ pub(crate) enum AtError {
 }
 
 impl At {
-    /// The way to the gateway.
+    /// Finds the address of the gateway.
     ///
     /// # Errors
-    /// [`AtError`] says what to name.
+    /// [`AtError`] says which option to use.
     pub(crate) fn way(&self, folder: &Path) -> Result<Way, AtError> {
         if let Some(url) = &self.url {
             let token = self.token_file.as_ref().map(|file| {
@@ -133,16 +133,16 @@ impl At {
 }
 
 impl Way {
-    /// The way to an address.
+    /// Creates the address of a URL.
     pub(crate) fn url(url: &str, token: Option<String>) -> Result<Self, AtError> {
         let base = url.trim_end_matches('/').to_owned();
         Target::parse(&base)?;
-        // Made where there is a runtime; the address is known to be good.
+        // The client is created here, where a runtime exists. The URL was checked above.
         let client = Client::new(&ClientSettings::default())?;
         Ok(Self::Url { client: Box::new(client), base, token })
     }
 
-    /// Asks, and waits for the whole answer, but not for longer than `limit`.
+    /// Sends a request and reads the whole answer, within `limit`.
     async fn ask(
         &self,
         (method, path): (Method, &str),
@@ -150,7 +150,7 @@ impl Way {
         body: Bytes,
         limit: Duration,
     ) -> Result<Said, RemoteError> {
-        let asked = async {
+        let answer = async {
             match self {
                 Self::Socket(data) => over_socket(data, (method, path), headers, body).await,
                 Self::Url { client, base, token } => {
@@ -175,7 +175,7 @@ impl Way {
                 }
             }
         };
-        tokio::time::timeout(limit, asked).await.unwrap_or(Err(RemoteError::Silent))
+        tokio::time::timeout(limit, answer).await.unwrap_or(Err(RemoteError::Silent))
     }
 }
 
@@ -224,7 +224,7 @@ impl fmt::Debug for Way {
     }
 }
 
-/// Writes to the standard output. Who does not read any more has what it wanted.
+/// Writes to the standard output. A write error is ignored: the reader has closed the pipe.
 pub(crate) fn say(text: &str) {
     use std::io::Write as _;
     let mut output = std::io::stdout().lock();

@@ -15,10 +15,10 @@ use crate::{
     cli::{End, Filter, SessionsCommand},
 };
 
-/// How long the gateway may take.
+/// Timeout of a request.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// How many sessions are asked for at once.
+/// Number of sessions per request.
 const PAGE: usize = 200;
 
 const HEADINGS: [&str; 11] = [
@@ -35,10 +35,10 @@ const HEADINGS: [&str; 11] = [
     "LAST TOOL",
 ];
 
-/// Does what is asked for, and says what came of it.
+/// Runs the subcommand and prints its result.
 ///
 /// # Errors
-/// [`RemoteError`] is a sentence for whoever asked.
+/// [`RemoteError`] is a sentence for the user.
 pub(crate) async fn run(
     way: &Way,
     what: Option<SessionsCommand>,
@@ -63,7 +63,7 @@ async fn ask(way: &Way, method: Method, path: &str) -> Result<super::Said, Remot
     way.ask((method, path), &[], Bytes::new(), LIMIT).await
 }
 
-/// All sessions that are wanted, page by page.
+/// Returns all sessions that match the filter, page by page.
 async fn all(way: &Way, filter: &Filter, memory: bool) -> Result<Vec<Value>, RemoteError> {
     let mut query = format!("limit={PAGE}&memory={memory}");
     let wanted = [("owner", &filter.owner), ("server", &filter.server), ("state", &filter.state)];
@@ -204,7 +204,7 @@ fn link_lines(link: &Value, coloured: bool) -> Vec<String> {
     lines
 }
 
-/// What a process wrote, line by line.
+/// Formats the stderr of a process, line by line.
 fn written(stderr: &Value) -> Vec<String> {
     let wrote = plain(stderr.as_str().unwrap_or_default());
     let lines: Vec<_> = wrote.lines().filter(|line| !line.trim().is_empty()).collect();

@@ -1,8 +1,8 @@
-//! Lines for people.
+//! Text output.
 
 use std::io::IsTerminal as _;
 
-/// Rows under headings, each column as wide as it has to be.
+/// Formats rows under headings. Each column is as wide as its longest cell.
 pub(super) fn table(headings: &[&str], rows: &[Vec<String>]) -> String {
     let width = |column: usize| {
         let cells = rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count());
@@ -18,7 +18,7 @@ pub(super) fn table(headings: &[&str], rows: &[Vec<String>]) -> String {
     std::iter::once(head).chain(rows).collect::<Vec<_>>().join("\n")
 }
 
-/// How long something is or was, in two units at most.
+/// Formats a duration, in at most two units.
 pub(super) fn span(seconds: u64) -> String {
     let (minutes, hours, days) = (seconds / 60, seconds / 3_600, seconds / 86_400);
     match (days, hours, minutes) {
@@ -29,7 +29,7 @@ pub(super) fn span(seconds: u64) -> String {
     }
 }
 
-/// How much memory it is.
+/// Formats an amount of memory.
 pub(super) fn memory(bytes: u64) -> String {
     match bytes >> 20 {
         0 => format!("{} KiB", bytes >> 10),
@@ -38,17 +38,17 @@ pub(super) fn memory(bytes: u64) -> String {
     }
 }
 
-/// Whether colours are wanted: on a terminal, unless somebody says no.
+/// Whether to use colours: on a terminal, unless `NO_COLOR` is set.
 pub(super) fn colours() -> bool {
     std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|it| it.is_empty())
 }
 
-/// A text as bold as what matters is on a terminal.
+/// Formats a text in bold.
 pub(super) fn strong(text: &str, coloured: bool) -> String {
     if coloured { format!("\u{1b}[1m{text}\u{1b}[0m") } else { text.to_owned() }
 }
 
-/// What a terminal can show of a text that came from elsewhere: a line that moves the cursor is no line.
+/// Replaces control characters of foreign text, which could move the cursor of the terminal.
 pub(super) fn plain(text: &str) -> String {
     text.chars().map(|it| if it.is_control() && it != '\n' { '\u{fffd}' } else { it }).collect()
 }
@@ -58,13 +58,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn columns_are_as_wide_as_they_have_to_be() {
+    fn columns_fit_their_longest_cell() {
         let rows = [vec!["a".to_owned(), "ü".to_owned()], vec!["long".to_owned(), String::new()]];
         assert_eq!(table(&["X", "NAME"], &rows), "X     NAME\na     ü\nlong");
     }
 
     #[test]
-    fn spans_and_sizes_are_short() {
+    fn durations_and_sizes_are_short() {
         let spans = [(59, "59s"), (61, "1m01s"), (7_260, "2h01m"), (180_000, "2d02h")];
         assert!(spans.iter().all(|(seconds, text)| span(*seconds) == *text));
         let sizes = [(5 << 10, "5 KiB"), (300 << 20, "300 MiB"), (20 << 30, "20 GiB")];

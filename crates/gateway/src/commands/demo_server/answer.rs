@@ -1,19 +1,19 @@
-//! A message comes, an answer goes; what it changes is the notebook.
+//! Answers of the demo server. Its only state is the notebook.
 
 use serde_json::{Value, json};
 use stayput_wire::{Batch, Code, Era, Message, MessageKind, Version, json::quote, meta};
 
 use super::{notebook::Notebook, tools};
 
-/// What the server knows of one client.
+/// State of one client.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Peer {
-    /// What was agreed in the handshake.
+    /// Version from the handshake.
     pub(super) version: Option<Version>,
     pub(super) notebook: Notebook,
 }
 
-/// Why a request has no result.
+/// JSON-RPC error of a request.
 #[derive(Debug)]
 pub(super) struct Refusal {
     code: Code,
@@ -26,7 +26,7 @@ impl Refusal {
         Self { code, message: message.into(), data: None }
     }
 
-    /// The whole answer. Without an id nobody knows which request it was.
+    /// Returns the JSON-RPC answer. The id is null if the request has none that can be read.
     pub(super) fn answer(&self, id: Option<&str>) -> String {
         let mut error = json!({ "code": self.code.0, "message": self.message });
         if let Some(data) = &self.data {
@@ -37,7 +37,7 @@ impl Refusal {
 }
 
 impl Peer {
-    /// The answer to a message or to a batch of them; none to what does not ask.
+    /// Answers a message or a batch. Notifications have no answer.
     pub(super) fn answer(&mut self, bytes: &[u8]) -> Option<String> {
         let batches = self.version.as_ref().is_some_and(Version::has_batches);
         if !batches || !Batch::is_batch(bytes) {
@@ -95,12 +95,12 @@ impl Peer {
     }
 
     fn initialize(&mut self, params: &Value) -> Result<Value, Refusal> {
-        let asked = params["protocolVersion"].as_str().ok_or_else(|| {
+        let requested = params["protocolVersion"].as_str().ok_or_else(|| {
             Refusal::new(Code::INVALID_PARAMS, "`protocolVersion` must be a string")
         })?;
-        let asked = Version::from(asked);
-        let ours = asked.is_known() && asked.era() == Era::Legacy;
-        let version = if ours { asked } else { Version::LATEST_LEGACY };
+        let requested = Version::from(requested);
+        let ours = requested.is_known() && requested.era() == Era::Legacy;
+        let version = if ours { requested } else { Version::LATEST_LEGACY };
         self.version = Some(version.clone());
         Ok(json!({
             "protocolVersion": version.as_str(),
@@ -110,7 +110,8 @@ impl Peer {
         }))
     }
 
-    /// Every modern request stands alone, so the notebook is that of whatever carries it.
+    /// Answers a modern request. Such requests have no session, so the notebook is the one of the process or
+    /// connection.
     fn modern(&mut self, method: &str, params: &Value) -> Result<Value, Refusal> {
         check_meta(&params[meta::META])?;
         let mut result = match method {
@@ -139,7 +140,7 @@ impl Peer {
 
 const INSTRUCTIONS: &str = "A notebook that belongs to one session. It remembers notes and a count until its process ends.";
 
-/// Whether a request says by itself which revision it speaks.
+/// Whether a request names its protocol version itself.
 pub(super) fn is_modern(params: &Value) -> bool {
     !params[meta::META][meta::PROTOCOL_VERSION].is_null()
 }
@@ -162,7 +163,7 @@ fn server_info() -> Value {
     json!({ "name": "stayput-demo", "version": env!("CARGO_PKG_VERSION") })
 }
 
-/// The answer to a line that was dropped.
+/// Returns the answer to a line that was too long.
 pub(super) fn too_long(problem: &str) -> String {
     let code = Code::INVALID_REQUEST;
     let message = quote(problem);

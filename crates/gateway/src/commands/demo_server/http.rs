@@ -1,4 +1,4 @@
-//! The demo server over Streamable HTTP, with a notebook for each `Mcp-Session-Id`.
+//! Demo server over Streamable HTTP, with a notebook for each `Mcp-Session-Id`.
 
 use std::{
     io,
@@ -28,15 +28,15 @@ use super::{
 
 const PATH: &str = "/mcp";
 
-/// The most connections at once; further ones wait.
+/// Maximum number of concurrent connections. Further ones wait.
 const CONNECTIONS: usize = 256;
 
-/// Without a place for one more socket, a moment passes before the next try.
+/// Pause after a failed accept, such as when there are too many open files.
 const PAUSE: Duration = Duration::from_millis(100);
 
 type Reply = Response<Full<Bytes>>;
 
-/// A server that listens.
+/// Server that listens.
 pub(super) struct Server {
     listener: TcpListener,
     address: SocketAddr,
@@ -47,7 +47,7 @@ pub(super) struct Server {
 struct Front(Mutex<Sessions>);
 
 impl Server {
-    /// Listens at `address`, with the sessions that `state` holds.
+    /// Binds `address`, with the sessions of the file `state`.
     pub(super) async fn bind(address: SocketAddr, state: Option<&Path>) -> Result<Self, DemoError> {
         if !address.ip().is_loopback() {
             return Err(DemoError::NotLocal(address));
@@ -63,7 +63,7 @@ impl Server {
         format!("http://{}{PATH}", self.address)
     }
 
-    /// Serves until it is dropped, and all its connections with it.
+    /// Serves until it is dropped. That also closes all connections.
     pub(super) async fn serve(self) -> Result<(), DemoError> {
         let mut connections = JoinSet::new();
         loop {
@@ -87,7 +87,7 @@ async fn connection(front: Arc<Front>, socket: TcpStream) {
         let front = front.clone();
         async move { Ok::<Reply, std::convert::Infallible>(front.route(request).await) }
     });
-    // A connection that breaks is its client's business.
+    // An error of one connection concerns only its client.
     let _ = http1::Builder::new().serve_connection(TokioIo::new(socket), service).await;
 }
 
@@ -106,7 +106,7 @@ impl Front {
                 Err(_) => Ok(status(StatusCode::PAYLOAD_TOO_LARGE)),
             },
             Method::DELETE => self.delete(&parts.headers),
-            // There is nothing to say that was not asked for.
+            // GET is refused: this server sends no messages of its own.
             _ => Ok(not_allowed()),
         };
         reply.unwrap_or_else(|error| {
@@ -139,7 +139,7 @@ impl Front {
         })
     }
 
-    /// A request without a session: the handshake that begins one, or a mistake.
+    /// Handles a request without a session: `initialize`, or an error.
     fn begin(&self, body: &[u8]) -> io::Result<Reply> {
         let mut peer = Peer::default();
         let method = Message::parse(body).ok().and_then(|it| it.method().map(str::to_owned));
@@ -152,7 +152,7 @@ impl Front {
                 reply.headers_mut().insert(header::SESSION_ID, id);
                 Ok(reply)
             }
-            // What cannot be read, and a handshake that is none, have an answer of their own.
+            // A message that cannot be parsed and an invalid `initialize` already have an error answer.
             (None | Some("initialize"), Some(answer)) => Ok(answered(answer)),
             _ => {
                 let what = "the header Mcp-Session-Id is missing; begin with `initialize`";
@@ -174,8 +174,8 @@ impl Front {
     }
 }
 
-/// Whether a web page of elsewhere has nothing to do with it: neither as the page that asks, nor by a
-/// name of its own that leads here.
+/// Whether the request is not from a foreign web page: `Origin` and `Host` must be local, which also stops DNS
+/// rebinding.
 fn is_local(headers: &HeaderMap) -> bool {
     let local = |authority: &str| {
         let host = match authority.rsplit_once(':') {
@@ -194,7 +194,7 @@ fn is_local(headers: &HeaderMap) -> bool {
     origin && text(headers, names::HOST.as_str()).is_some_and(local)
 }
 
-/// Whether one of the media types in a header is one of these.
+/// Whether a header contains one of these media types.
 fn says(headers: &HeaderMap, name: &names::HeaderName, types: &[&str]) -> bool {
     let values = headers.get_all(name).iter().filter_map(|value| value.to_str().ok());
     values.flat_map(|value| value.split(',')).any(|one| {
@@ -203,8 +203,8 @@ fn says(headers: &HeaderMap, name: &names::HeaderName, types: &[&str]) -> bool {
     })
 }
 
-/// A modern client does not begin a session, and without one there is no notebook to keep apart. It
-/// is refused in the way that makes it try the handshake.
+/// Whether the client is legacy. A modern client opens no session, so there would be no notebook to isolate. The error
+/// makes it fall back to `initialize`.
 fn speaks_legacy(headers: &HeaderMap, body: &[u8]) -> bool {
     let version = text(headers, header::PROTOCOL_VERSION).map(Version::from);
     let known = version.is_none_or(|it| it.is_known() && it.era() == Era::Legacy);
@@ -238,7 +238,7 @@ fn json(code: StatusCode, text: String) -> Reply {
     reply
 }
 
-/// An answer under the status that its code has, if it is an error.
+/// Returns an answer, with the HTTP status of its error code if it is an error.
 fn answered(answer: String) -> Reply {
     let code = Message::parse(answer.as_bytes())
         .ok()
@@ -251,7 +251,7 @@ fn refused(code: StatusCode, error: Code, what: &str) -> Reply {
     json(code, Refusal::new(error, what).answer(None))
 }
 
-/// The words and the number that the official SDKs have for it.
+/// Error with the message and the code of the official SDKs.
 fn unknown() -> Reply {
     refused(StatusCode::NOT_FOUND, Code(-32001), "Session not found")
 }

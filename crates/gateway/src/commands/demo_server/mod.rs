@@ -1,7 +1,7 @@
-//! The built-in demo server: a notebook that shows what state is.
+//! Built-in demo server: a notebook with state.
 //!
-//! Whoever tries Stayput needs a server that remembers something, and nothing to install. Over stdio
-//! there is one notebook in each process; over HTTP there is one in each session.
+//! It lets users try Stayput without installing a server. Over stdio each process has a notebook, over HTTP each
+//! session.
 
 mod answer;
 mod error;
@@ -17,14 +17,14 @@ use std::{net::SocketAddr, path::Path};
 
 pub(crate) use self::error::DemoError;
 
-/// The most bytes of a message: a note is short.
+/// Maximum number of bytes of a message. Notes are short.
 const MESSAGE_LIMIT: usize = 1 << 20;
 
-/// Serves over standard input and output until the input ends, or over HTTP for as long as the
-/// process lives; then the sessions are kept in `state`, if it is there.
+/// Serves over the standard input and output until the input ends, or over HTTP as long as the process runs. Over HTTP
+/// the sessions are kept in the file `state`, if it is given.
 ///
 /// # Errors
-/// [`DemoError`] says why it cannot be reached or its sessions cannot be kept.
+/// [`DemoError`] says why it cannot listen or its sessions cannot be stored.
 pub(crate) async fn run(http: Option<SocketAddr>, state: Option<&Path>) -> Result<(), DemoError> {
     match http {
         None => stdio::serve(tokio::io::stdin(), tokio::io::stdout()).await,
@@ -36,11 +36,10 @@ pub(crate) async fn run(http: Option<SocketAddr>, state: Option<&Path>) -> Resul
     }
 }
 
-/// Listens at `address` for as long as what is returned beside its URL is polled. It keeps its sessions in
-/// memory.
+/// Listens at `address`. Returns its URL and the future that serves. Sessions are kept in memory.
 ///
 /// # Errors
-/// [`DemoError`] says why it cannot be reached.
+/// [`DemoError`] says why it cannot listen.
 pub(crate) async fn listen(
     address: SocketAddr,
 ) -> Result<(String, impl Future<Output = Result<(), DemoError>>), DemoError> {
@@ -48,7 +47,7 @@ pub(crate) async fn listen(
     Ok((server.url(), server.serve()))
 }
 
-/// Tells where it is, to whoever started it.
+/// Writes the URL for the process that started the server.
 fn announce(line: &str) -> Result<(), DemoError> {
     use std::io::Write;
     let mut out = std::io::stdout();

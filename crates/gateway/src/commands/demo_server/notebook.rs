@@ -1,4 +1,4 @@
-//! The state that there is to lose.
+//! Notebook, the state of the demo server.
 
 use serde::{Deserialize, Serialize};
 
@@ -10,13 +10,13 @@ pub(super) struct Notebook {
 }
 
 impl Notebook {
-    /// The most notes: the notebook is for trying things.
+    /// Maximum number of notes. The notebook is for trying things.
     pub(super) const NOTES: usize = 1_000;
 
-    /// The most bytes of a note.
+    /// Maximum number of bytes of a note.
     pub(super) const NOTE: usize = 4 << 10;
 
-    /// Adds a note and returns its number, or what is wrong with it.
+    /// Adds a note. Returns its number, or an error message.
     pub(super) fn add(&mut self, text: &str) -> Result<usize, String> {
         if text.trim().is_empty() {
             return Err("The note is empty. Put something into `text`.".to_owned());
@@ -35,7 +35,7 @@ impl Notebook {
         &self.notes
     }
 
-    /// Counts one up.
+    /// Increments the counter and returns it.
     pub(super) fn count(&mut self) -> u64 {
         self.count += 1;
         self.count

@@ -1,4 +1,4 @@
-//! The sessions of the demo server over HTTP.
+//! Sessions of the demo server over HTTP.
 
 use std::{
     collections::HashMap,
@@ -13,15 +13,15 @@ use stayput_wire::Version;
 
 use super::{answer::Peer, error::DemoError, notebook::Notebook};
 
-/// The most sessions; beyond them the one that was not used for longest makes room.
+/// Maximum number of sessions. Beyond it the least recently used one is removed.
 const LIMIT: usize = 1_000;
 
-/// All sessions by their ids, and the file they are kept in.
+/// All sessions by id, and the file they are stored in.
 #[derive(Debug, Default)]
 pub(super) struct Sessions {
     open: HashMap<String, Session>,
     file: Option<PathBuf>,
-    /// Counts uses, to know which was the last.
+    /// Logical clock of uses, for the eviction order.
     clock: u64,
 }
 
@@ -31,7 +31,7 @@ struct Session {
     used: u64,
 }
 
-/// A session as it is written down.
+/// Stored form of a session.
 #[derive(Serialize, Deserialize)]
 struct Kept {
     version: String,
@@ -40,7 +40,7 @@ struct Kept {
 }
 
 impl Sessions {
-    /// Those that `file` holds; none if it is not there yet.
+    /// Loads the sessions of `file`. A missing file means none.
     pub(super) fn load(file: Option<&Path>) -> Result<Self, DemoError> {
         let mut sessions = Self { file: file.map(Path::to_owned), ..Self::default() };
         let Some(file) = file else { return Ok(sessions) };
@@ -59,7 +59,7 @@ impl Sessions {
         Ok(sessions)
     }
 
-    /// Keeps a new session and returns its id.
+    /// Adds a session and returns its id.
     pub(super) fn begin(&mut self, peer: Peer) -> io::Result<String> {
         let mut bytes = [0; 16];
         getrandom::fill(&mut bytes).map_err(io::Error::other)?;
@@ -79,7 +79,7 @@ impl Sessions {
         self.open.contains_key(id)
     }
 
-    /// The answer of the session `id`. What it changed is kept before anybody hears of it.
+    /// Answers a message of the session `id`. Changes are stored before the answer is sent.
     pub(super) fn answer(&mut self, id: &str, message: &[u8]) -> io::Result<Option<String>> {
         self.clock += 1;
         let Some(session) = self.open.get_mut(id) else { return Ok(None) };
@@ -90,7 +90,7 @@ impl Sessions {
             return Ok(answer);
         }
         if let Err(error) = self.save() {
-            // It did not happen: a later session must not find what was never promised.
+            // The change is undone: a later request must not see what was never confirmed.
             if let Some(session) = self.open.get_mut(id) {
                 session.peer = before;
             }
@@ -99,7 +99,7 @@ impl Sessions {
         Ok(answer)
     }
 
-    /// Forgets a session and says whether there was one.
+    /// Removes a session. Returns whether it existed.
     pub(super) fn end(&mut self, id: &str) -> io::Result<bool> {
         let known = self.open.remove(id).is_some();
         if known {
@@ -108,8 +108,8 @@ impl Sessions {
         Ok(known)
     }
 
-    /// Writes all of them beside the file and puts that in its place, so that a half-written one is
-    /// never there. An id opens its session, so nobody else may read it.
+    /// Writes all sessions to a new file and renames it over the old one, so that the file is never half-written. Only
+    /// the owner can read it, because an id gives access to its session.
     fn save(&self) -> io::Result<()> {
         let Some(file) = &self.file else { return Ok(()) };
         let kept: HashMap<&String, Kept> = self.open.iter().map(Session::kept).collect();
@@ -130,7 +130,7 @@ impl Session {
     }
 }
 
-/// Where it is wrong. What stands there may be the id of a session or a note.
+/// Describes the place of a parse error without its text, which may be a session id or a note.
 fn unreadable(error: &serde_json::Error) -> String {
     let (line, column) = (error.line(), error.column());
     format!("line {line}, column {column} is nothing that this server wrote")

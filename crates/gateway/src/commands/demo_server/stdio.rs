@@ -1,4 +1,4 @@
-//! The demo server over standard input and output.
+//! Demo server over the standard input and output.
 
 use stayput_wire::LineSplitter;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
@@ -9,8 +9,7 @@ use super::{
     error::DemoError,
 };
 
-/// Answers one line after the other until the input ends. Nobody who reads the answers any more is
-/// an end, too.
+/// Answers line by line until the input ends or the output is closed.
 pub(super) async fn serve(
     mut input: impl AsyncRead + Unpin,
     mut output: impl AsyncWrite + Unpin,

@@ -1,4 +1,4 @@
-//! The demo server answers as the protocol wants it, in whatever way it is reached.
+//! Tests of the demo server over each transport.
 
 use std::net::{Ipv4Addr, SocketAddr};
 
@@ -36,7 +36,7 @@ fn greeted() -> Peer {
 }
 
 #[test]
-fn it_remembers_what_it_was_told() {
+fn notebook_keeps_its_notes() {
     let mut peer = greeted();
     assert_eq!(text(&asked(&mut peer, &call("note_list", &json!({})))), "There are no notes.");
     for note in ["milk", "bread"] {
@@ -52,7 +52,7 @@ fn it_remembers_what_it_was_told() {
 }
 
 #[test]
-fn a_note_that_cannot_be_written_is_the_models_to_mend() {
+fn invalid_note_is_a_tool_error() {
     let mut peer = greeted();
     let long = "x".repeat(5_000);
     for arguments in
@@ -68,7 +68,7 @@ fn a_note_that_cannot_be_written_is_the_models_to_mend() {
 }
 
 #[test]
-fn every_tool_says_what_it_is_for() {
+fn tools_have_descriptions() {
     let answer = asked(&mut greeted(), &request("tools/list", &json!({})));
     let tools = answer["result"]["tools"].as_array().unwrap();
     let names: Vec<&str> = tools.iter().map(|tool| tool["name"].as_str().unwrap()).collect();
@@ -80,7 +80,7 @@ fn every_tool_says_what_it_is_for() {
 }
 
 #[test]
-fn every_error_has_its_code() {
+fn errors_have_json_rpc_codes() {
     let mut fresh = Peer::default();
     assert_eq!(asked(&mut fresh, &request("ping", &json!({})))["result"], json!({}));
     assert_eq!(asked(&mut fresh, &call("count", &json!({})))["error"]["code"], -32600);
@@ -105,7 +105,7 @@ fn every_error_has_its_code() {
 }
 
 #[test]
-fn the_revision_is_the_clients_if_it_is_a_legacy_one() {
+fn legacy_version_of_the_client_is_accepted() {
     for (asked_for, given) in [
         ("2024-11-05", "2024-11-05"),
         ("2025-03-26", "2025-03-26"),
@@ -121,7 +121,7 @@ fn the_revision_is_the_clients_if_it_is_a_legacy_one() {
 
 /// Only 2025-03-26 has batches.
 #[test]
-fn a_batch_is_answered_as_a_batch() {
+fn batch_is_answered_as_a_batch() {
     let batch = format!("[{},{}]", call("count", &json!({})), call("count", &json!({})));
     assert_eq!(asked(&mut greeted(), &batch)["error"]["code"], -32600);
     let mut peer = Peer::default();
@@ -133,7 +133,7 @@ fn a_batch_is_answered_as_a_batch() {
 }
 
 #[test]
-fn a_modern_request_is_answered_without_a_handshake() {
+fn modern_request_needs_no_handshake() {
     let mut peer = Peer::default();
     let meta =
         |version: &str| json!({ meta::PROTOCOL_VERSION: version, meta::CLIENT_CAPABILITIES: {} });
@@ -155,7 +155,7 @@ fn a_modern_request_is_answered_without_a_handshake() {
 }
 
 #[tokio::test]
-async fn lines_are_answered_in_order_until_the_input_ends() {
+async fn stdio_lines_are_answered_in_order_until_the_input_ends() {
     let long = "x".repeat(MESSAGE_LIMIT + 1);
     let last = call("count", &json!({}));
     let input = format!("{}\n\n{long}\nnonsense\n{}\n{last}", HELLO.replace('\n', ""), last);
@@ -173,7 +173,7 @@ async fn lines_are_answered_in_order_until_the_input_ends() {
     assert_eq!((text(&lines[3]), text(&lines[4])), ("1", "2"));
 }
 
-/// A server over HTTP. Dropped, it is gone.
+/// Server over HTTP. Dropping it stops it.
 struct Running(String, AbortHandle);
 
 impl Running {
@@ -218,7 +218,7 @@ impl Drop for Running {
 }
 
 #[tokio::test]
-async fn over_http_each_session_has_a_notebook_of_its_own() {
+async fn http_sessions_have_separate_notebooks() {
     let server = Running::start(None).await;
     let (ann, bob) = (server.begin().await, server.begin().await);
     assert_ne!(ann, bob);
@@ -237,7 +237,7 @@ async fn over_http_each_session_has_a_notebook_of_its_own() {
 }
 
 #[tokio::test]
-async fn what_is_no_good_request_has_its_status() {
+async fn invalid_requests_have_http_status_codes() {
     let server = Running::start(None).await;
     let id = server.begin().await;
     let json = ("content-type", "application/json");
@@ -269,9 +269,9 @@ async fn what_is_no_good_request_has_its_status() {
     assert_eq!(send(Method::GET, &elsewhere, &[], "").await.unwrap().status, 404);
 }
 
-/// A page under a name of its own that leads to this machine gets nothing.
+/// Refuses a page whose own host name resolves to this machine (DNS rebinding).
 #[tokio::test]
-async fn a_foreign_host_is_refused() {
+async fn foreign_host_is_refused() {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     let server = Running::start(None).await;
     let authority = server.0.trim_start_matches("http://").trim_end_matches("/mcp").to_owned();
@@ -289,7 +289,7 @@ async fn a_foreign_host_is_refused() {
 }
 
 #[tokio::test]
-async fn with_a_file_a_new_server_knows_the_old_sessions() {
+async fn state_file_restores_sessions_after_a_restart() {
     use std::os::unix::fs::PermissionsExt;
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("state.json");
@@ -309,9 +309,9 @@ async fn with_a_file_a_new_server_knows_the_old_sessions() {
     assert!(refused.to_string().contains("state.json"), "{refused}");
 }
 
-/// What cannot be kept did not happen.
+/// A change that cannot be stored is undone.
 #[tokio::test]
-async fn a_change_that_cannot_be_kept_is_undone() {
+async fn change_that_cannot_be_stored_is_undone() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("inner/state.json");
     std::fs::create_dir(file.parent().unwrap()).unwrap();

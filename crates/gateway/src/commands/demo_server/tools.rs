@@ -1,11 +1,11 @@
-//! The tools of the demo server.
+//! Tools of the demo server.
 
 use serde_json::{Value, json};
 use stayput_wire::Code;
 
 use super::{answer::Refusal, notebook::Notebook};
 
-/// All tools, as `tools/list` tells them.
+/// Returns all tools, as in `tools/list`.
 pub(super) fn list() -> Value {
     let nothing = json!({ "type": "object", "properties": {}, "additionalProperties": false });
     let text = json!({
@@ -51,13 +51,13 @@ fn tool(name: &str, description: &str, schema: &Value, reads: bool) -> Value {
     json!({ "name": name, "description": description, "inputSchema": schema, "annotations": hints })
 }
 
-/// What a tool answers. What is wrong with its arguments the model can mend, so it is told there.
+/// Calls a tool. Invalid arguments of a tool become an error result, because the model can correct them.
 pub(super) fn call(params: &Value, notebook: &mut Notebook) -> Result<Value, Refusal> {
     let arguments = &params["arguments"];
     if !arguments.is_object() && !arguments.is_null() {
         return Err(Refusal::new(Code::INVALID_PARAMS, "`arguments` must be an object"));
     }
-    let said = match params["name"].as_str() {
+    let outcome = match params["name"].as_str() {
         Some("note_add") => match arguments["text"].as_str() {
             Some(text) => notebook.add(text).map(|number| format!("Note {number} is written.")),
             None => Err("`text` is missing. Call note_add with the text of the note.".to_owned()),
@@ -68,7 +68,7 @@ pub(super) fn call(params: &Value, notebook: &mut Notebook) -> Result<Value, Ref
         Some(_) => return Err(Refusal::new(Code::INVALID_PARAMS, "there is no such tool")),
         None => return Err(Refusal::new(Code::INVALID_PARAMS, "`name` must be a string")),
     };
-    let (text, failed) = match said {
+    let (text, failed) = match outcome {
         Ok(text) => (text, false),
         Err(text) => (text, true),
     };

@@ -1,4 +1,4 @@
-//! The way to whoever holds the sessions; if nobody does, somebody is started.
+//! Connection to the process that holds the sessions. If there is none, a daemon is started.
 
 use std::{
     fs, io, os::unix::fs::OpenOptionsExt as _, path::PathBuf, process::Stdio, time::Duration,
@@ -19,21 +19,21 @@ use crate::{
     },
 };
 
-/// How long all of it may take.
+/// Timeout of the whole search.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// How long a holder that somebody runs is waited for when it is gone.
+/// Time to wait for a holder that is likely to restart, before a daemon is started.
 const RESTART: Duration = Duration::from_secs(10);
 
-/// How long a holder may take to answer.
+/// Timeout of an answer of the holder.
 const ANSWER: Duration = Duration::from_secs(30);
 
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// The most bytes of the log of those who were started.
+/// Maximum size of the daemon's log.
 const LOG_LIMIT: u64 = 1 << 20;
 
-/// Why nobody holds the sessions.
+/// Reason why the holder cannot be reached.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ReachError {
     #[error("{0}")]
@@ -46,23 +46,23 @@ pub(crate) enum ReachError {
     Silent(PathBuf),
 }
 
-/// Whether there is no use in trying again.
+/// Whether a retry cannot succeed.
 fn is_final(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::InvalidInput)
 }
 
-/// Whoever holds the sessions.
+/// Connection to the process that holds the sessions.
 pub(super) struct Holder {
     pub(super) said: Lines<OwnedReadHalf>,
     pub(super) to: OwnedWriteHalf,
     pub(super) welcome: Welcome,
 }
 
-/// Where the sessions are, and who comes.
+/// Data folder of the sessions, and the handshake to send.
 pub(super) struct Way {
     pub(super) data: PathBuf,
     pub(super) hello: ProxyHello,
-    /// The holder before is likely to come back.
+    /// Whether the previous holder is likely to restart.
     pub(super) lasting: bool,
 }
 
@@ -71,7 +71,7 @@ impl Way {
         ReachError::Data { path: self.data.clone(), error }
     }
 
-    /// The holder, found or started.
+    /// Connects to the holder, or starts one.
     pub(super) async fn reach(&self) -> Result<Holder, ReachError> {
         let begun = Instant::now();
         while begun.elapsed() < LIMIT {
@@ -89,13 +89,13 @@ impl Way {
         Err(ReachError::Silent(self.data.clone()))
     }
 
-    /// The holder, if there is one.
+    /// Connects to the holder, if there is one.
     async fn found(&self) -> Result<Option<Holder>, ReachError> {
         let stream = match unix_socket::connect(&self.data).await {
             Ok(stream) => stream,
-            // Nothing that comes later changes that.
+            // No retry can change this.
             Err(error) if is_final(&error) => return Err(self.failed(error)),
-            // Nobody is there, or somebody who is about to go.
+            // There is no holder, or it is about to exit.
             Err(_) => {
                 tokio::time::sleep(PAUSE).await;
                 return Ok(None);
@@ -109,7 +109,7 @@ impl Way {
         }
         let answer = tokio::time::timeout(ANSWER, said.next()).await;
         let answer = answer.map_err(|_| ReachError::Silent(self.data.clone()))?;
-        // It was about to go.
+        // The holder was about to exit.
         let Some(Ok(answer)) = answer else {
             tokio::time::sleep(PAUSE).await;
             return Ok(None);
@@ -124,13 +124,13 @@ impl Way {
         }
     }
 
-    /// The holder, started by whoever comes first; all others wait for it.
+    /// Starts the holder. The first process that takes the lock starts it, and all others wait.
     async fn started(&self, until: Instant) -> Result<Option<Holder>, ReachError> {
         let failed = |error| self.failed(error);
         instance_lock::prepare(&self.data).map_err(failed)?;
-        let turn = instance_lock::lockable(&self.data.join("starting")).map_err(failed)?;
+        let lock = instance_lock::lockable(&self.data.join("starting")).map_err(failed)?;
         loop {
-            match turn.try_lock() {
+            match lock.try_lock() {
                 Ok(()) => break,
                 Err(fs::TryLockError::WouldBlock) if Instant::now() < until => {
                     tokio::time::sleep(PAUSE).await;
@@ -139,23 +139,23 @@ impl Way {
                 Err(fs::TryLockError::Error(error)) => return Err(failed(error)),
             }
         }
-        // Somebody may have been quicker.
+        // Another process may have started it before this one got the lock.
         if let Some(holder) = self.found().await? {
             return Ok(Some(holder));
         }
-        let said = self.start().await.map_err(|error| ReachError::Start(error.to_string()))?;
-        match (self.found().await?, &*said) {
+        let report = self.start().await.map_err(|error| ReachError::Start(error.to_string()))?;
+        match (self.found().await?, &*report) {
             (Some(holder), _) => Ok(Some(holder)),
             (None, daemon::READY) => Ok(None),
             (None, "") => {
                 let log = self.data.join("daemon.log");
                 Err(ReachError::Start(format!("it ended; {} may say why", log.display())))
             }
-            (None, said) => Err(ReachError::Start(said.to_owned())),
+            (None, report) => Err(ReachError::Start(report.to_owned())),
         }
     }
 
-    /// Starts a process that is nobody's child; gives what it says of itself.
+    /// Starts a detached daemon. Returns the line that it writes.
     async fn start(&self) -> io::Result<String> {
         let mut options = fs::OpenOptions::new();
         let log =
@@ -171,7 +171,7 @@ impl Way {
             .stderr(log)
             .spawn()?;
         if let Some(mut stdin) = child.stdin.take() {
-            // What it makes of that it says itself.
+            // An error here shows in the line of the daemon.
             let _ = stdin.write_all(&line(&self.hello.definition)?).await;
         }
         let mut said = String::new();

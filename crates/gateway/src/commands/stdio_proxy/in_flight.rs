@@ -1,4 +1,4 @@
-//! What is under way between a client and the holder of its session, for when the holder dies.
+//! Requests in flight between a client and the holder of its session, kept for the case that the holder dies.
 
 use std::collections::{HashMap, HashSet};
 
@@ -9,16 +9,16 @@ use crate::{
     route::modern,
 };
 
-/// What a client asked and was not answered, and what it was asked.
+/// Requests without an answer, in both directions.
 #[derive(Default)]
 pub(super) struct Flights {
-    /// By the client's id as it was written.
+    /// Requests of the client, by the raw JSON of their ids.
     asked: HashMap<Box<str>, Flight>,
-    /// Questions of servers, by their ids.
+    /// Requests of servers, by their ids.
     questions: HashSet<Box<str>>,
-    /// The client's `initialize`, as it was sent.
+    /// `initialize` of the client, as it was sent.
     greeting: Option<Greeting>,
-    /// The answer to a greeting that was sent again, which the client has already.
+    /// Id of a repeated `initialize`, whose answer the client already has.
     unwanted: Option<Box<str>>,
 }
 
@@ -32,12 +32,12 @@ struct Greeting {
     line: Vec<u8>,
 }
 
-/// What a client is told of a call that its holder took along.
+/// Message to a client about a call that was in flight when the holder died.
 const LOST: &str = "The gateway was restarted while this was under way: it may or may not have been \
                     carried out. Check before you repeat it.";
 
 impl Flights {
-    /// The client sends a line.
+    /// Records a line of the client.
     pub(super) fn sent(&mut self, line: &[u8]) {
         each(line, |message| self.sent_one(message));
     }
@@ -68,7 +68,7 @@ impl Flights {
         }
     }
 
-    /// A line comes for the client. Says whether it is for it.
+    /// Records a line for the client. Returns whether to pass it on.
     pub(super) fn came(&mut self, line: &[u8]) -> bool {
         let Ok(message) = Message::parse(line) else { return true };
         match message.kind() {
@@ -87,8 +87,8 @@ impl Flights {
         true
     }
 
-    /// The holder is gone. What the client is told now: nothing is sent again but its greeting, which
-    /// does nothing that could not be done twice.
+    /// Handles the death of the holder. Returns the messages for the client: failures of its requests, and
+    /// cancellations of the servers' requests. Nothing is sent again except `initialize`, which can safely be repeated.
     pub(super) fn lost(&mut self) -> Vec<String> {
         let greeting = self.greeting.as_ref().map(|greeting| &greeting.id);
         let (waiting, gone): (Vec<_>, Vec<_>) =
@@ -106,7 +106,7 @@ impl Flights {
         failed.chain(withdrawn).collect()
     }
 
-    /// What the next holder has to be told first, if it does not know the client.
+    /// Returns the `initialize` to send to the next holder first, if that does not know the client.
     pub(super) fn again(&mut self, known: bool) -> Option<Vec<u8>> {
         let Greeting { id, line } = self.greeting.as_ref()?;
         let waited_for = self.asked.contains_key(id);
@@ -120,7 +120,7 @@ impl Flights {
     }
 }
 
-/// The messages of a line: one, or several at once as 2025-03-26 had them.
+/// Splits a line into its messages: one, or a batch of 2025-03-26.
 fn each(line: &[u8], mut with: impl FnMut(&[u8])) {
     if !Batch::is_batch(line) {
         return with(line);
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_under_way_is_told_and_what_was_answered_is_not() {
+    fn requests_in_flight_fail_when_the_holder_dies() {
         let mut flights = Flights::default();
         for (id, method) in [(json!(1), "tools/call"), (json!("1"), "tools/list"), (json!(2), "x")]
         {
@@ -167,19 +167,19 @@ mod tests {
         assert!(came(&mut flights, &request(&json!(9), "elicitation/create")));
         assert!(came(&mut flights, &request(&json!(8), "elicitation/create")));
         sent(&mut flights, &answer(&json!(8)));
-        let mut told: Vec<Value> =
+        let mut lost: Vec<Value> =
             flights.lost().iter().map(|it| serde_json::from_str(it).unwrap()).collect();
-        told.sort_by_key(|it| it["id"].to_string());
-        assert_eq!(told.len(), 3, "{told:?}");
-        assert_eq!(told[0]["id"], "1");
-        assert_eq!(told[0]["error"]["code"], -32_603);
-        assert_eq!((&told[1]["id"], &told[1]["result"]["isError"]), (&json!(1), &json!(true)));
-        assert_eq!(told[2]["params"]["requestId"], 9);
+        lost.sort_by_key(|it| it["id"].to_string());
+        assert_eq!(lost.len(), 3, "{lost:?}");
+        assert_eq!(lost[0]["id"], "1");
+        assert_eq!(lost[0]["error"]["code"], -32_603);
+        assert_eq!((&lost[1]["id"], &lost[1]["result"]["isError"]), (&json!(1), &json!(true)));
+        assert_eq!(lost[2]["params"]["requestId"], 9);
         assert!(flights.lost().is_empty());
     }
 
     #[test]
-    fn a_greeting_is_repeated_and_answered_once() {
+    fn initialize_is_repeated_and_answered_once() {
         let mut flights = Flights::default();
         assert_eq!(flights.again(false), None);
         let hello = request(&json!(0), "initialize");

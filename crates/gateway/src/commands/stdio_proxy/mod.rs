@@ -1,4 +1,5 @@
-//! `stayput stdio`: passes lines between a client and whoever holds the sessions, and outlives the latter.
+//! `stayput stdio`: passes lines between a client and the process that holds the sessions. It survives a restart of
+//! that process.
 
 mod holder;
 mod in_flight;
@@ -31,40 +32,40 @@ use crate::{
     observe::log::Log,
 };
 
-/// How long the holder may take to notice that the client is gone.
+/// Time that the holder gets to notice that the client has disconnected.
 const FAREWELL: Duration = Duration::from_secs(5);
 
-/// A holder that dies sooner is not worth much.
+/// A holder that dies sooner than this counts as unstable.
 const SOUND: Duration = Duration::from_secs(10);
 
-/// How many such in a row are enough.
+/// Maximum number of unstable holders in a row.
 const ENOUGH: u32 = 5;
 
-/// A line of the client, or that it was too long.
+/// Line of the client, or the error that it was too long.
 type Line = Result<Vec<u8>, LineTooLong>;
 
-/// The client, and what is under way for it.
+/// Client connection, and its requests in flight.
 struct StdioProxy {
     client: Lines<Stdin>,
     output: Stdout,
-    /// A line that no holder was there for.
+    /// Line that waits for a holder.
     waiting: Option<Line>,
     flights: Mutex<Flights>,
 }
 
-/// How it ended with a holder.
+/// Reason why the connection to a holder ended.
 #[derive(PartialEq, Eq)]
 enum Ended {
-    /// The client is gone.
+    /// The client disconnected.
     Left,
-    /// The holder is.
+    /// The holder died.
     Lost,
 }
 
-/// Passes lines until the client leaves, or a signal comes.
+/// Passes lines until the client disconnects or a signal arrives.
 ///
 /// # Errors
-/// If nobody holds the sessions and nobody can be started, or there is no such server.
+/// If no process holds the sessions and none can be started, or there is no such server.
 pub(crate) async fn run(
     definition: Definition,
     server: Option<String>,
@@ -90,14 +91,14 @@ pub(crate) async fn run(
     };
     let way = Way { data: instance_lock::folder(&config.store)?, hello, lasting: false };
     let mut signals = Signals::new()?;
-    let mut pipe = StdioProxy {
+    let mut proxy = StdioProxy {
         client: Lines::new(tokio::io::stdin()),
         output: tokio::io::stdout(),
         waiting: None,
         flights: Mutex::default(),
     };
     tokio::select! {
-        done = pipe.pass(way, log) => done,
+        done = proxy.pass(way, log) => done,
         () = signals.next() => Ok(()),
     }
 }
@@ -128,7 +129,7 @@ impl StdioProxy {
         }
     }
 
-    /// The holder; none if the client leaves before there is one.
+    /// Connects to the holder. Returns `None` if the client disconnects first.
     async fn reach(&mut self, way: &Way) -> Result<Option<Holder>, holder::ReachError> {
         let reaching = way.reach();
         tokio::pin!(reaching);
@@ -143,7 +144,7 @@ impl StdioProxy {
         }
     }
 
-    /// Passes lines both ways until one side is gone. Neither way waits for the other.
+    /// Passes lines in both directions until one side disconnects. Neither direction waits for the other.
     async fn relay(&mut self, holder: Holder) -> Ended {
         let Holder { mut said, mut to, welcome } = holder;
         let Self { client, output, waiting, flights } = self;
@@ -166,7 +167,7 @@ impl StdioProxy {
             }
         };
         match ended {
-            // What it has still said comes to its end.
+            // Lines that the holder has already written are still passed on.
             Ended::Lost => down.await,
             Ended::Left => {
                 drop(to);
@@ -176,7 +177,7 @@ impl StdioProxy {
         }
     }
 
-    /// Answers what the holder took along.
+    /// Sends the failures of the requests that were in flight when the holder died.
     async fn tell_losses(&mut self) -> std::io::Result<()> {
         let lost = Self::flights(&self.flights).lost();
         for line in lost {
@@ -187,8 +188,8 @@ impl StdioProxy {
     }
 }
 
-/// From the client to the holder. A line that no byte was taken of surely did not run: it goes on waiting, for
-/// the next holder, also if this is dropped.
+/// Passes lines from the client to the holder. A line of which no byte was written surely did not run. It stays in
+/// `waiting` for the next holder, also if this future is dropped.
 async fn up(
     client: &mut Lines<Stdin>,
     waiting: &mut Option<Line>,
@@ -201,7 +202,8 @@ async fn up(
         }
         let mut line = match waiting {
             Some(Ok(line)) => line.clone(),
-            // What was too long to be passed on is rubbish to the holder, which answers it.
+            // A line that was too long is replaced by its error text. That is not JSON, so the holder answers with an
+            // error.
             Some(Err(error)) => error.to_string().into_bytes(),
             None => return Ended::Left,
         };
@@ -215,7 +217,7 @@ async fn up(
     }
 }
 
-/// From the holder to the client.
+/// Passes lines from the holder to the client.
 async fn down(
     said: &mut Lines<OwnedReadHalf>,
     output: &mut Stdout,

@@ -1,4 +1,4 @@
-//! One conversation: a client of a server, like those of a host.
+//! Conversation of the tour: a client of one server, like the client of a host.
 
 use std::time::Duration;
 
@@ -9,21 +9,21 @@ use stayput_wire::meta;
 
 use super::Seen;
 
-/// Longer than anything here takes, and shorter than anybody wants to look at.
+/// Timeout of a call: longer than any call of the tour takes, and short enough to wait for.
 const LIMIT: Duration = Duration::from_secs(30);
 
-/// A conversation with one server. To the server it is a client of its own, unless the server is shared.
+/// Conversation with one server. The server sees each one as a client of its own, unless it is shared.
 pub(super) struct Chat {
     links: Links,
     server: Server,
     place: Place,
 }
 
-/// What a tool answered.
+/// Answer of a tool.
 #[derive(Debug)]
 pub(super) struct Said {
     pub(super) text: String,
-    /// Whether it says that state was lost.
+    /// Whether it reports a loss of state.
     pub(super) lost: bool,
     failed: bool,
 }
@@ -44,25 +44,25 @@ impl Chat {
         Self { links: links.clone(), server: server.clone(), place }
     }
 
-    /// Connects, if that was not done yet.
+    /// Opens the link, if it is not open yet.
     pub(super) async fn connect(&self) -> Seen<Held> {
         let opened = self.links.open(&self.server, &self.place, &Asking::default()).await;
         opened.map_err(|error| error.to_string())
     }
 
-    /// The text that a tool answers. A failure of the tool is none of this story.
+    /// Calls a tool and returns its text. A failure of the tool is an error.
     pub(super) async fn ask(&self, tool: &str, arguments: Value) -> Seen<String> {
         let said = self.call(tool, arguments).await?;
         if said.failed { Err(format!("`{tool}` failed: {}", said.text)) } else { Ok(said.text) }
     }
 
-    /// What a tool answers, be it that it failed.
+    /// Calls a tool and returns its answer, also if the tool failed.
     pub(super) async fn call(&self, tool: &str, arguments: Value) -> Seen<Said> {
         let call = self.begin(&self.connect().await?, tool, &arguments).await?;
         answer(tool, call).await
     }
 
-    /// The answers to as many calls of a tool, all of them under way at once.
+    /// Makes `count` concurrent calls of a tool and returns their answers.
     pub(super) async fn ask_at_once(&self, tool: &str, count: usize) -> Seen<Vec<String>> {
         let link = self.connect().await?;
         let mut calls = Vec::with_capacity(count);
@@ -76,7 +76,7 @@ impl Chat {
         Ok(answers)
     }
 
-    /// Whether the server answers at all. It may be asked as often as one likes.
+    /// Checks that the server answers. A ping can be repeated without effect.
     pub(super) async fn ping(&self) -> Seen<()> {
         let call = self.connect().await?.call("ping", None, options()).await;
         let answer = call.map_err(|error| error.to_string())?.answer().await;

@@ -1,4 +1,4 @@
-//! The gateway of the story: `stayput serve` as a child process.
+//! Gateway of the tour: `stayput serve` as a child process.
 
 use std::{
     net::SocketAddr,
@@ -16,10 +16,10 @@ use tokio::{
 
 use super::Seen;
 
-/// How long it may take to come up, or to let go of everything.
+/// Timeout of the start and of the stop.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A gateway that runs. Dropped, it is killed, and its warden ends what it started.
+/// Running gateway. Dropping it kills it, and its warden ends the processes it started.
 pub(super) struct Gateway {
     child: Child,
     pub(super) pid: u32,
@@ -28,12 +28,13 @@ pub(super) struct Gateway {
 }
 
 impl Gateway {
-    /// Starts this program again as a gateway, and waits until it listens.
+    /// Starts this program as a gateway, and waits until it listens.
     pub(super) async fn start(program: &Path, config: &Path, listen: SocketAddr) -> Seen<Self> {
         let mut command = Command::new(program);
         command.args(["serve", "--stop-with-stdin", "--config"]).arg(config);
         command.args(["--listen", &listen.to_string()]);
-        // Its input ends with us, however we end. A signal from the keyboard is ours alone.
+        // Its standard input closes when this process ends in any way. It has its own process group, so that Ctrl-C
+        // reaches only this process.
         command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
         command.process_group(0).kill_on_drop(true);
         let cannot = |error: std::io::Error| format!("the gateway cannot be started: {error}");
@@ -50,7 +51,7 @@ impl Gateway {
         Ok(Self { child, pid, address, last_words })
     }
 
-    /// Ends it without a warning.
+    /// Kills it with SIGKILL.
     pub(super) async fn kill(&mut self) -> Seen<()> {
         if let Ok(Some(status)) = self.child.try_wait() {
             let last = self.last_words.lock().unwrap_or_else(PoisonError::into_inner);
@@ -59,7 +60,7 @@ impl Gateway {
         self.child.kill().await.map_err(|error| format!("the gateway cannot be killed: {error}"))
     }
 
-    /// Lets it end as it should.
+    /// Stops it gracefully.
     pub(super) async fn stop(mut self) {
         drop(self.child.stdin.take());
         if tokio::time::timeout(PATIENCE, self.child.wait()).await.is_err() {
@@ -68,7 +69,7 @@ impl Gateway {
     }
 }
 
-/// Reads until it says where it listens.
+/// Reads lines until one contains the address.
 async fn listening(lines: &mut Lines<BufReader<ChildStderr>>) -> Seen<SocketAddr> {
     let mut said = String::new();
     while let Ok(Some(line)) = lines.next_line().await {
@@ -81,7 +82,7 @@ async fn listening(lines: &mut Lines<BufReader<ChildStderr>>) -> Seen<SocketAddr
     Err(format!("the gateway did not come up: {said}"))
 }
 
-/// Keeps the last line of what it says. Nobody who writes must wait for us.
+/// Keeps the last line of the gateway's stderr. Reads all lines, so that the gateway never blocks on a full pipe.
 async fn drain(mut lines: Lines<BufReader<ChildStderr>>, last_words: Arc<Mutex<String>>) {
     while let Ok(Some(line)) = lines.next_line().await {
         *last_words.lock().unwrap_or_else(PoisonError::into_inner) = line;

@@ -1,14 +1,14 @@
-//! `stayput demo`: what Stayput is for, played on the built-in server.
+//! `stayput demo`: a tour of Stayput with the built-in server.
 //!
-//! Nothing is staged. The servers, the gateway and its processes are real, every line tells what was
-//! just seen, and what was not seen as expected ends the story with a sentence.
+//! Nothing is simulated. The servers, the gateway and the processes are real, and each line reports an observation. An
+//! unexpected observation ends the tour with an error.
 //!
-//! | file | what it is about |
+//! | file | content |
 //! |---|---|
-//! | `teller.rs` | what is told, to people or to programs |
-//! | `steps.rs` | what is played |
-//! | `world.rs` | all that is needed for it, and its end |
-//! | `chat.rs`, `gateway.rs`, `census.rs` | a client; the gateway as a child process; who runs |
+//! | `report.rs` | output for people or as JSON |
+//! | `steps.rs` | steps of the tour |
+//! | `setup.rs` | servers, gateway and folder of the tour, and their cleanup |
+//! | `chat.rs`, `gateway.rs`, `processes.rs` | a client; the gateway as a child process; the running processes |
 
 mod chat;
 mod gateway;
@@ -24,41 +24,41 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use self::steps::play;
 use crate::commands::tour::{report::Reporter, setup::World};
 
-/// Why a story does not go on: what was expected, and what was seen.
+/// Result of a step. The error says what was expected and what was observed.
 type Seen<T> = Result<T, String>;
 
-/// How a story ended.
+/// Outcome of the tour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ending {
-    /// All was as it should be.
+    /// All observations were as expected.
     Good,
-    /// Something was not; it was told.
+    /// An observation was unexpected, and was reported.
     Bad,
-    /// Somebody wanted it to stop.
+    /// A signal interrupted the tour.
     Interrupted,
 }
 
-/// Tells the story, and leaves nothing behind: no process, no file.
+/// Runs the tour. It leaves no process and no file behind.
 ///
 /// # Errors
-/// If it cannot begin.
+/// If it cannot start.
 pub(crate) async fn tell(json: bool) -> io::Result<Ending> {
     let mut stop = Stop::new()?;
-    let mut teller = Reporter::new(json);
+    let mut reporter = Reporter::new(json);
     let mut world = World::new().await?;
     let mut ending = tokio::select! {
-        played = play(&mut world, &mut teller) => judged(played, &mut teller),
+        result = play(&mut world, &mut reporter) => judged(result, &mut reporter),
         () = stop.wanted() => Ending::Interrupted,
     };
-    teller.waits("ending all that was started");
+    reporter.waits("ending all that was started");
     tokio::select! {
-        cleared = world.end() => if cleared.is_err() {
-            ending = judged(cleared, &mut teller);
+        result = world.end() => if result.is_err() {
+            ending = judged(result, &mut reporter);
         },
-        // Twice means now. Whoever watches over the processes ends what is left of them.
+        // A second signal stops at once. The warden ends the remaining processes.
         () = stop.wanted() => return Ok(Ending::Interrupted),
     }
-    teller.end(ending);
+    reporter.end(ending);
     Ok(ending)
 }
 
@@ -72,7 +72,7 @@ fn judged(seen: Seen<()>, teller: &mut Reporter) -> Ending {
     }
 }
 
-/// The signals that mean an end.
+/// Signals that end the tour.
 struct Stop([Signal; 3]);
 
 impl Stop {

@@ -1,8 +1,8 @@
-//! Who runs on this machine, as Linux tells it.
+//! Processes of this machine, from `/proc`.
 
 use std::{fs, path::Path};
 
-/// A process that was seen. A later one with its number is another one.
+/// Process, identified by its pid and start time, because pids are reused.
 #[derive(Clone, Debug)]
 pub(super) struct Process {
     pid: u32,
@@ -11,41 +11,41 @@ pub(super) struct Process {
 }
 
 impl Process {
-    /// Whether it still runs. One that has ended and was not waited for does not.
+    /// Whether it still runs. A zombie does not.
     pub(super) fn lives(&self) -> bool {
         Stat::of(self.pid).is_some_and(|stat| stat.started == self.started && stat.runs)
     }
 
-    /// Whether it was started with this word.
+    /// Whether its command line contains this argument.
     pub(super) fn has_word(&self, word: &str) -> bool {
         self.command.split('\0').any(|it| it == word)
     }
 }
 
-/// Whether there is anything to be seen.
+/// Whether `/proc` is available.
 pub(super) fn is_possible() -> bool {
     Path::new("/proc/self/stat").exists()
 }
 
-/// All that descends from `root`, without it.
+/// Returns all descendants of `root`.
 pub(super) fn below(root: u32) -> Vec<Process> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
     let all: Vec<_> = pids.filter_map(|pid| Some((pid, Stat::of(pid)?))).collect();
-    let mut family = vec![root];
+    let mut parents = vec![root];
     let mut found = Vec::new();
-    while let Some(parent) = family.pop() {
+    while let Some(parent) = parents.pop() {
         for (pid, stat) in all.iter().filter(|(_, stat)| stat.parent == parent && stat.runs) {
             let command = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
             let command = String::from_utf8_lossy(&command).into_owned();
             found.push(Process { pid: *pid, started: stat.started, command });
-            family.push(*pid);
+            parents.push(*pid);
         }
     }
     found
 }
 
-/// What is needed of a line of `/proc/PID/stat`.
+/// Fields of `/proc/PID/stat`.
 struct Stat {
     runs: bool,
     parent: u32,
@@ -55,7 +55,7 @@ struct Stat {
 impl Stat {
     fn of(pid: u32) -> Option<Self> {
         let line = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-        // The name before them may hold anything, and ends at the last parenthesis.
+        // The process name comes first and may contain any character. It ends at the last parenthesis.
         let (_, fields) = line.rsplit_once(") ")?;
         let fields: Vec<_> = fields.split_ascii_whitespace().collect();
         Some(Self {
@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_child_is_seen_until_it_is_gone() {
+    fn child_is_listed_until_it_exits() {
         let mut child = Command::new("sleep").arg("600").stdin(Stdio::null()).spawn().unwrap();
         let found = below(std::process::id());
         let found = found.iter().find(|it| it.pid == child.id()).unwrap();

@@ -1,4 +1,4 @@
-//! What is told of the story, to people or to programs.
+//! Output of the tour, for people or as JSON.
 
 use std::{
     io::{IsTerminal as _, Write as _, stdout},
@@ -10,10 +10,10 @@ use tokio::time::Instant;
 
 use super::Ending;
 
-/// Tells each thing when it has happened.
+/// Reports each observation as it is made.
 pub(super) struct Reporter {
     json: bool,
-    /// Whether somebody looks who can see colours, and lines that go away again.
+    /// Whether the output is a terminal, which can clear a line.
     terminal: bool,
     colours: bool,
     begun: Instant,
@@ -21,7 +21,7 @@ pub(super) struct Reporter {
     steps: usize,
 }
 
-/// The step that is under way.
+/// Current step.
 struct Step {
     name: &'static str,
     title: &'static str,
@@ -35,7 +35,7 @@ const YELLOW: &str = "33";
 const RED: &str = "31";
 const DIM: &str = "2";
 
-/// Empties the line.
+/// Escape sequence that clears the line.
 const CLEAR: &str = "\r\x1b[K";
 
 impl Reporter {
@@ -45,12 +45,12 @@ impl Reporter {
         let colours = terminal && variable("NO_COLOR").is_none();
         let colours = colours && variable("TERM").is_none_or(|term| term != "dumb");
         let begun = Instant::now();
-        let teller = Self { json, terminal, colours, begun, step: None, steps: 0 };
-        teller.line("A server with state, and two chats that use it. All of this really runs.");
-        teller
+        let reporter = Self { json, terminal, colours, begun, step: None, steps: 0 };
+        reporter.line("A server with state, and two chats that use it. All of this really runs.");
+        reporter
     }
 
-    /// The next step begins.
+    /// Starts the next step.
     pub(super) fn step(&mut self, name: &'static str, title: &'static str) {
         self.finish(None);
         self.steps += 1;
@@ -59,42 +59,42 @@ impl Reporter {
         self.step = Some(Step { name, title, begun: Instant::now(), said: Vec::new() });
     }
 
-    /// Something takes a moment. It is told only to who looks, and gone with the next line.
+    /// Shows what the tour waits for. Only on a terminal, and replaced by the next line.
     pub(super) fn waits(&self, what: &str) {
         if self.terminal {
             self.write(&format!("{CLEAR}{}", self.paint(DIM, &format!("   … {what}"))));
         }
     }
 
-    /// Something was done, and this came of it.
+    /// Reports an action and its result.
     pub(super) fn did(&mut self, what: &str, came: &str) {
         let arrow = self.paint(DIM, "→");
         self.line(&format!("   {what} {arrow} {came}"));
         self.note(format!("{what}: {came}"));
     }
 
-    /// What is wrong with the world without Stayput.
+    /// Reports a problem that exists without Stayput.
     pub(super) fn complains(&mut self, what: &str) {
         let mark = self.paint(YELLOW, "!");
         self.line(&format!("   {mark} {what}"));
         self.note(what.to_owned());
     }
 
-    /// What was to be shown.
+    /// Reports what a step has shown.
     pub(super) fn shows(&mut self, what: &str) {
         let mark = self.paint(GREEN, "✓");
         self.line(&format!("   {mark} {what}"));
         self.note(what.to_owned());
     }
 
-    /// Something was not as expected: the step, and with it the story, ends here.
+    /// Reports an unexpected observation. It ends the step and the tour.
     pub(super) fn failed(&mut self, problem: &str) {
         let mark = self.paint(RED, "✗");
         self.line(&format!("   {mark} {problem}"));
         self.finish(Some(problem));
     }
 
-    /// The end.
+    /// Reports the end of the tour.
     pub(super) fn end(&mut self, ending: Ending) {
         match ending {
             Ending::Good => {
@@ -118,12 +118,12 @@ impl Reporter {
         }
     }
 
-    /// The step that is under way is over. Programs hear of it now.
+    /// Ends the current step. The JSON output has one object per step.
     fn finish(&mut self, problem: Option<&str>) {
         let Some(step) = self.step.take() else { return };
         if self.json {
             let millis = u64::try_from(step.begun.elapsed().as_millis()).unwrap_or(u64::MAX);
-            let mut told = json!({
+            let mut report = json!({
                 "step": step.name,
                 "title": step.title,
                 "ok": problem.is_none(),
@@ -131,13 +131,13 @@ impl Reporter {
                 "millis": millis,
             });
             if let Some(problem) = problem {
-                told["problem"] = problem.into();
+                report["problem"] = problem.into();
             }
-            self.write(&format!("{told}\n"));
+            self.write(&format!("{report}\n"));
         }
     }
 
-    /// A line for people.
+    /// Writes a line for people.
     fn line(&self, line: &str) {
         if !self.json {
             let clear = if self.terminal { CLEAR } else { "" };
@@ -147,7 +147,7 @@ impl Reporter {
 
     fn write(&self, text: &str) {
         let mut out = stdout().lock();
-        // Who does not read does not want to know.
+        // A write error is ignored: the reader has closed the pipe.
         let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
     }
 
@@ -156,7 +156,7 @@ impl Reporter {
     }
 }
 
-/// A time as people say it.
+/// Formats a duration.
 pub(super) fn seconds(time: Duration) -> String {
     let millis = time.as_millis();
     if millis < 1_000 { format!("{millis} ms") } else { format!("{:.1} s", time.as_secs_f64()) }

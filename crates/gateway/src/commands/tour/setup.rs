@@ -1,4 +1,4 @@
-//! All that the story is played with.
+//! Servers, gateway and folder of the tour.
 
 use std::{
     fs::{self, DirBuilder},
@@ -22,13 +22,14 @@ use crate::commands::{demo_server, tour::processes};
 /// Any free port of this machine.
 const ANYWHERE: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
-/// The name of the server that the gateway starts as a process.
+/// Name of the server that the gateway starts as a process.
 pub(super) const NOTES: &str = "notes";
 
-/// The name of the server that the gateway reaches over HTTP.
+/// Name of the server that the gateway reaches over HTTP.
 pub(super) const REMOTE: &str = "remote";
 
-/// A folder of its own, a server over HTTP, whoever speaks for the chats, and the gateway once it runs.
+/// Environment of the tour: a temporary folder, a server over HTTP, the links of the chats, and the gateway once it
+/// runs.
 pub(super) struct World {
     pub(super) links: Links,
     program: PathBuf,
@@ -49,20 +50,20 @@ impl World {
         let settings = LinkSettings::new(processes, folders.clone());
         let links = Links::new(settings, Handle::current());
         let serving = Handle::current().spawn(async move {
-            // It ends with us.
+            // The server is stopped with this process, so its result is ignored.
             let _ = serve.await;
         });
         Ok(Self { links, program, folders, remote, serving, gateway: None })
     }
 
-    /// The built-in server as one process that all chats share, as a host without Stayput has it.
+    /// Returns the built-in server as one process that all chats share, as in a host without Stayput.
     pub(super) fn shared(&self) -> Seen<Server> {
         let notes = Stdio::new(self.program.to_string_lossy()).args(["demo-server"]);
         let options = Options { isolation: Some(Isolation::Shared), ..legacy() };
         Server::with(NOTES, notes, options).map_err(|error| error.to_string())
     }
 
-    /// A server behind the gateway, as a client sees it.
+    /// Returns a server behind the gateway, as a client sees it.
     pub(super) fn behind(&self, name: &str) -> Seen<Server> {
         let address = self.gateway()?.address;
         let http = Http::new(format!("http://{address}/mcp/{name}"));
@@ -73,7 +74,7 @@ impl World {
         self.gateway.as_ref().ok_or_else(|| "there is no gateway".to_owned())
     }
 
-    /// Starts the gateway: for the first time anywhere, then where its clients look for it.
+    /// Starts the gateway: the first time on any free port, later on the same port, where its clients expect it.
     pub(super) async fn serve(&mut self) -> Seen<&Gateway> {
         let config = self.folders.root().join("stayput.json");
         let listen = match &self.gateway {
@@ -100,7 +101,7 @@ impl World {
         config.to_string()
     }
 
-    /// Kills the gateway, and nothing else.
+    /// Kills only the gateway process.
     pub(super) async fn kill(&mut self) -> Seen<()> {
         match &mut self.gateway {
             Some(gateway) => gateway.kill().await,
@@ -108,14 +109,14 @@ impl World {
         }
     }
 
-    /// Ends everything, removes what was written, and looks whether that is so.
+    /// Ends all processes, removes the folder, and checks that no process is left.
     pub(super) async fn end(&mut self) -> Seen<()> {
         self.links.close(Duration::from_secs(10)).await;
         if let Some(gateway) = self.gateway.take() {
             gateway.stop().await;
         }
         self.serving.abort();
-        // One that was just being started when the story stopped takes a moment more.
+        // A process that was just being started when the tour stopped needs a moment to end.
         let mut left = processes::below(std::process::id()).len();
         for _ in 0..100 {
             if left == 0 {
@@ -131,13 +132,13 @@ impl World {
 }
 
 impl Drop for World {
-    /// Somebody did not want to wait for the end.
+    /// Removes the folder also if the user did not wait for the end.
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(self.folders.root());
     }
 }
 
-/// The chats know what they talk to, and need not ask.
+/// Options of a legacy server, so that the chats need no probe of the era.
 fn legacy() -> Options {
     Options { era: EraChoice::Legacy, ..Options::default() }
 }

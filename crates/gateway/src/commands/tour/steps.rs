@@ -1,4 +1,4 @@
-//! What is played.
+//! Steps of the tour.
 
 use std::time::Duration;
 
@@ -12,19 +12,19 @@ use crate::commands::tour::{
     setup::{NOTES, REMOTE, World},
 };
 
-/// What nobody else should read.
+/// Note that other chats must not read.
 const SECRET: &str = "Ann's PIN is 4711";
 
-/// The words of a notebook without notes.
+/// Answer of an empty notebook.
 const EMPTY: &str = "There are no notes.";
 
-/// How many calls come at once.
+/// Number of concurrent calls.
 const AT_ONCE: usize = 50;
 
-/// How long something that should happen may take.
+/// Timeout of an expected event.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Plays all of it.
+/// Runs all steps.
 pub(super) async fn play(world: &mut World, teller: &mut Reporter) -> Seen<()> {
     expect(processes::is_possible(), || {
         "processes are counted in /proc, which is not here".into()
@@ -35,7 +35,7 @@ pub(super) async fn play(world: &mut World, teller: &mut Reporter) -> Seen<()> {
     restart(world, teller, &bob).await
 }
 
-/// Without Stayput two chats read each other's notes.
+/// Shows that without Stayput two chats read each other's notes.
 async fn mixed(world: &World, teller: &mut Reporter) -> Seen<()> {
     teller.step("mixed", "Without Stayput: two chats share one server");
     teller.waits("starting the server");
@@ -52,7 +52,7 @@ async fn mixed(world: &World, teller: &mut Reporter) -> Seen<()> {
     Ok(())
 }
 
-/// With Stayput each has its own.
+/// Shows that with Stayput each chat has its own notes.
 async fn apart(world: &mut World, teller: &mut Reporter) -> Seen<Chat> {
     teller.step("apart", "With Stayput: each chat has a server of its own");
     teller.waits("starting the gateway");
@@ -73,7 +73,7 @@ async fn apart(world: &mut World, teller: &mut Reporter) -> Seen<Chat> {
     Ok(bob)
 }
 
-/// However many come first, they start one process.
+/// Shows that concurrent first calls start one process.
 async fn once(world: &World, teller: &mut Reporter) -> Seen<()> {
     teller.step("once", "Fifty first calls at once");
     let chat = Chat::new(&world.links, &world.behind(NOTES)?);
@@ -92,7 +92,7 @@ async fn once(world: &World, teller: &mut Reporter) -> Seen<()> {
     Ok(())
 }
 
-/// After `kill -9` what can go on goes on, what cannot is told, and nothing is left over.
+/// Shows that after `kill -9` sessions over HTTP continue, a lost session is reported, and no process is left.
 async fn restart(world: &mut World, teller: &mut Reporter, bob: &Chat) -> Seen<()> {
     teller.step("restart", "kill -9 of the gateway, and a new start");
     let ann = Chat::new(&world.links, &world.behind(REMOTE)?);
@@ -140,7 +140,7 @@ async fn list_as(name: &str, chat: &Chat, teller: &mut Reporter) -> Seen<String>
     Ok(read)
 }
 
-/// The process that answers a chat.
+/// Returns the process that answers a chat.
 async fn process(chat: &Chat) -> Seen<String> {
     let said = chat.ask("whoami", json!({})).await?;
     Ok(said.trim_start_matches("process ").to_owned())
@@ -152,13 +152,14 @@ async fn count(chat: &Chat, expected: &str) -> Seen<String> {
     Ok(counted)
 }
 
-/// How many processes the gateway has started as servers.
+/// Returns the number of server processes of the gateway.
 fn servers(world: &World) -> Seen<usize> {
     let below = processes::below(world.gateway()?.pid);
     Ok(below.iter().filter(|it| it.has_word("demo-server")).count())
 }
 
-/// The connections of before are dead. Asked for something that may be asked twice, each chat finds out.
+/// Waits until each chat can reach the new gateway. The old connections are dead, and a ping, which is safe to repeat,
+/// detects that.
 async fn reconnect(chats: &[&Chat]) -> Seen<()> {
     let end = Instant::now() + PATIENCE;
     for chat in chats {
@@ -170,7 +171,8 @@ async fn reconnect(chats: &[&Chat]) -> Seen<()> {
     Ok(())
 }
 
-/// That a loss was told is noted behind the answer that told it, so it may be told once more.
+/// Calls until the loss is no longer reported. The acknowledgement is stored after the answer that reports the loss, so
+/// the loss may be reported once more.
 async fn after_the_loss(chat: &Chat) -> Seen<String> {
     let end = Instant::now() + PATIENCE;
     loop {
@@ -183,7 +185,7 @@ async fn after_the_loss(chat: &Chat) -> Seen<String> {
     }
 }
 
-/// Waits until something is so.
+/// Waits until a condition holds.
 async fn until(is_so: impl Fn() -> bool, otherwise: &str) -> Seen<()> {
     let end = Instant::now() + PATIENCE;
     while !is_so() {

@@ -1,4 +1,4 @@
-//! Every error names the file, the place and the way out, and no secret.
+//! Tests of error messages: each names the file, the place and the remedy, and contains no secret.
 
 use super::*;
 
@@ -15,7 +15,7 @@ fn settings_say(stayput: &str) -> String {
 }
 
 #[test]
-fn an_unknown_key_of_ours_is_answered_with_the_nearest_one() {
+fn unknown_key_error_suggests_the_nearest_key() {
     assert_eq!(
         entry_says(r#"{"command": "x", "stayput": {"isolaton": "shared"}}"#),
         "/etc/mcp.json:3:38: mcpServers.it.stayput.isolaton: unknown key; \
@@ -33,7 +33,7 @@ fn an_unknown_key_of_ours_is_answered_with_the_nearest_one() {
 }
 
 #[test]
-fn every_problem_is_a_sentence_with_its_place() {
+fn server_errors_name_their_place() {
     for (entry, expected) in [
         (
             r#"{"command": "x", "stayput": {"for": {"a": "b"}}}"#,
@@ -77,7 +77,7 @@ fn every_problem_is_a_sentence_with_its_place() {
 }
 
 #[test]
-fn every_problem_of_a_setting_is_a_sentence_with_its_place() {
+fn settings_errors_name_their_place() {
     for (stayput, expected) in [
         (r#"{"listen": "example.com:80"}"#, "stayput.listen: this must be an address"),
         (r#"{"listen": "${session.dir}"}"#, "stayput.listen: ${session.dir} has a value for"),
@@ -123,7 +123,7 @@ fn every_problem_of_a_setting_is_a_sentence_with_its_place() {
 }
 
 #[test]
-fn a_file_that_is_not_json_is_told_by_its_place() {
+fn invalid_json_error_names_its_place() {
     for (text, expected) in [
         ("{\n  \"mcpServers\": {,}\n}", ":2:18: this is not JSON: a name in double quotes"),
         ("{\"é\": 1 \"b\": 2}", ":1:9: this is not JSON: a comma"),
@@ -138,7 +138,7 @@ fn a_file_that_is_not_json_is_told_by_its_place() {
 }
 
 #[test]
-fn names_of_servers_are_parts_of_paths() {
+fn server_name_must_be_usable_in_a_path() {
     for name in ["a b", "a/b", "", ".", "..", "é", "~x", &"a".repeat(65)] {
         let said = says(&format!(r#"{{"mcpServers": {{"{name}": {{"command": "x"}}}}}}"#));
         assert!(said.contains("cannot be part of a path"), "{name}: {said}");
@@ -154,14 +154,14 @@ fn names_of_servers_are_parts_of_paths() {
 }
 
 #[test]
-fn a_file_that_is_not_there_is_named() {
+fn missing_file_error_names_the_file() {
     let said = Config::load(Path::new("/no/such/file.json")).unwrap_err().to_string();
     assert!(said.starts_with("/no/such/file.json: the file cannot be read"), "{said}");
 }
 
-/// Invariant 8: values of the environment, of headers and of URLs are in no error and no `Debug`.
+/// Invariant 8: values of environment variables, headers and URLs appear in no error and no `Debug` output.
 #[test]
-fn a_secret_is_never_shown() {
+fn errors_contain_no_secret() {
     for entry in [
         r#"{"url": "https://u:s3cret@/x"}"#,
         r#"{"url": "s3cret"}"#,
@@ -173,7 +173,7 @@ fn a_secret_is_never_shown() {
         r#"{"command": "x", "stayput": {"timeout": "${TOKEN}"}}"#,
     ] {
         let error = parse(&format!(r#"{{"mcpServers": {{"it": {entry}}}}}"#)).unwrap_err();
-        // The key of a header is a key, not a value; it is a mistake that nobody makes twice.
+        // The name of a header is a key, not a value, so it may be shown.
         let shown = format!("{error} {error:?}").replace("headers.a s3cret", "");
         assert!(!shown.contains("s3cret"), "{shown}");
     }

@@ -1,8 +1,8 @@
-//! Files beside the configuration, the examples, and the page that explains it all.
+//! Tests of files next to the configuration, of the examples, and of the documentation.
 
 use super::*;
 
-/// The root of the repository.
+/// Root of the repository.
 fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
@@ -11,7 +11,7 @@ pub(super) fn read(path: &str) -> String {
     std::fs::read_to_string(repository().join(path)).unwrap()
 }
 
-/// What the examples and the page take from the environment.
+/// Environment variables that the examples and the documentation use.
 pub(super) fn known() -> Environment {
     let variables = [
         ("HOME", "/home/ann"),
@@ -22,7 +22,7 @@ pub(super) fn known() -> Environment {
     Environment::from_variables(&variables, PROGRAM)
 }
 
-/// The examples and every block of JSON of the page, each with a name.
+/// Examples and all JSON blocks of the documentation, each with a name.
 pub(super) fn samples() -> Vec<(String, String)> {
     let folder = std::fs::read_dir(repository().join("examples")).unwrap();
     let names = folder.map(|entry| entry.unwrap().file_name().into_string().unwrap());
@@ -41,7 +41,7 @@ pub(super) fn samples() -> Vec<(String, String)> {
 }
 
 #[test]
-fn every_example_can_be_used_as_it_is() {
+fn every_example_is_valid() {
     for (name, text) in samples() {
         let config = Config::parse(&text, Path::new("/etc/mcp.json"), known());
         let config = config.unwrap_or_else(|error| panic!("{name}: {error}"));
@@ -50,7 +50,7 @@ fn every_example_can_be_used_as_it_is() {
 }
 
 #[test]
-fn the_first_example_is_the_built_in_server() {
+fn quickstart_example_uses_the_demo_server() {
     let text = read("examples/quickstart.json");
     let config = Config::parse(&text, Path::new("/etc/mcp.json"), known()).unwrap();
     let resolved = config.servers[0].server.resolve(&Expansion::default()).unwrap();
@@ -58,9 +58,9 @@ fn the_first_example_is_the_built_in_server() {
     assert_eq!((launch.command.to_str(), launch.args), (Some(PROGRAM), vec!["demo-server".into()]));
 }
 
-/// The page names every key, so that none is there that nobody can find.
+/// The documentation explains every key.
 #[test]
-fn every_key_is_explained() {
+fn documentation_explains_every_key() {
     let page = read("docs/configuration.md");
     let all =
         [common::ENTRY, common::SERVER, common::WARM, common::TOOLS, keys::FILE, keys::EXPIRY];
@@ -70,16 +70,16 @@ fn every_key_is_explained() {
     for key in
         all.concat().iter().chain(keys::LIMITS).chain(keys::PER_OWNER).chain(&common::SERVERS)
     {
-        // Not as a part of an example, which explains nothing.
+        // A key inside of an example does not count as explained.
         let mentions =
             [format!("`{key}`"), format!(".{key}`"), format!("`{key}."), format!(".{key}.")];
         assert!(mentions.iter().any(|it| page.contains(it.as_str())), "{key} is not explained");
     }
 }
 
-/// And the page names no key that there is not.
+/// The documentation explains no key that does not exist.
 #[test]
-fn every_key_that_is_explained_is_there() {
+fn documentation_explains_no_unknown_key() {
     let (page, root) = (read("docs/configuration.md"), schema::schema());
     let mut explained = 0;
     for (heading, definition) in [
@@ -103,7 +103,7 @@ fn every_key_that_is_explained_is_there() {
 }
 
 #[test]
-fn files_are_looked_for_beside_the_configuration() {
+fn relative_files_start_at_the_configuration() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("token"), "from ${file}\r\n").unwrap();
     std::fs::write(folder.path().join(".env"), "A=file\nB=\"${session.dir}\"\n").unwrap();
@@ -119,7 +119,7 @@ fn files_are_looked_for_beside_the_configuration() {
 }
 
 #[test]
-fn a_file_beside_it_that_is_wrong_is_named_without_what_is_in_it() {
+fn error_names_a_bad_file_without_its_content() {
     let folder = tempfile::tempdir().unwrap();
     let origin = folder.path().join("mcp.json");
     std::fs::write(folder.path().join(".env"), "A=1\ns3cret\n").unwrap();
@@ -138,9 +138,9 @@ fn a_file_beside_it_that_is_wrong_is_named_without_what_is_in_it() {
     }
 }
 
-/// What the fuzzer found worth keeping is read or explained here, too, and shows nothing of the environment.
+/// The saved corpus of the fuzzer parses or gives an error, and no error shows environment variables.
 #[test]
-fn the_saved_corpus_holds() {
+fn saved_fuzz_corpus_leaks_no_secret() {
     let seeds = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/seeds/config");
     let variables =
         std::collections::BTreeMap::from([("SECRET".to_owned(), "s3cr3t-variable".to_owned())]);

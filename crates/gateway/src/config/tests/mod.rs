@@ -1,4 +1,4 @@
-//! What a configuration file means, and what is said about one that means nothing.
+//! Tests of the configuration file.
 
 mod errors;
 mod files;
@@ -26,7 +26,7 @@ fn parse(text: &str) -> Result<Config, ConfigError> {
     Config::parse(text, Path::new("/etc/mcp.json"), environment())
 }
 
-/// The configuration of one server.
+/// Parses the configuration of one server.
 fn server(entry: &str) -> Config {
     parse(&format!(r#"{{"mcpServers": {{"it": {entry}}}}}"#)).unwrap()
 }
@@ -55,7 +55,7 @@ fn variable<'l>(launch: &'l Launch, name: &str) -> Option<&'l str> {
 }
 
 #[test]
-fn a_file_of_another_program_is_understood() {
+fn file_of_another_program_is_read() {
     let config = parse(
         r#"// mine
         {
@@ -80,7 +80,7 @@ fn a_file_of_another_program_is_understood() {
 }
 
 #[test]
-fn without_settings_there_are_defaults() {
+fn missing_settings_have_defaults() {
     let config = server(r#"{"command": "x"}"#);
     assert_eq!(config.listen.to_string(), "127.0.0.1:7337");
     assert_eq!(config.store, "sqlite:/home/ann/.local/share/stayput/stayput.db");
@@ -94,7 +94,7 @@ fn without_settings_there_are_defaults() {
 }
 
 #[test]
-fn the_store_is_in_the_data_folder_of_the_user() {
+fn default_store_is_in_the_user_data_folder() {
     let text = r#"{"mcpServers": {}}"#;
     let origin = Path::new("/etc/mcp.json");
     let store = |variables: &[(&str, &str)]| {
@@ -108,7 +108,7 @@ fn the_store_is_in_the_data_folder_of_the_user() {
 }
 
 #[test]
-fn the_gateway_has_settings() {
+fn gateway_settings_are_read() {
     let config = parse(
         r#"{"mcpServers": {}, "stayput": {
             "listen": "localhost:80",
@@ -136,7 +136,7 @@ fn the_gateway_has_settings() {
 }
 
 #[test]
-fn a_store_elsewhere_is_taken_as_it_is() {
+fn store_url_is_kept_unchanged() {
     for store in ["memory:", "postgres://u:p@h/d", "redis://h:1/0", "sqlite:/x/y.db"] {
         let text = format!(r#"{{"mcpServers": {{}}, "stayput": {{"store": "{store}"}}}}"#);
         assert_eq!(parse(&text).unwrap().store, store);
@@ -146,7 +146,7 @@ fn a_store_elsewhere_is_taken_as_it_is() {
 }
 
 #[test]
-fn each_server_has_choices() {
+fn server_options_are_read() {
     let chosen = options(
         r#"{"isolation": "per-owner", "era": "legacy", "timeout": "2h", "startup_timeout": 90,
             "grace": "5s", "warm": 2}"#,
@@ -173,7 +173,7 @@ fn each_server_has_choices() {
 }
 
 #[test]
-fn how_requests_are_told_apart_can_be_chosen() {
+fn identification_settings_are_read() {
     let own = server(r#"{"command": "x"}"#);
     assert_eq!(own.identify, Identify::default());
     assert_eq!(own.servers[0].handles, Handles::Auto);
@@ -204,7 +204,7 @@ fn how_requests_are_told_apart_can_be_chosen() {
 }
 
 #[test]
-fn values_are_filled_in_everywhere() {
+fn variables_are_expanded_everywhere() {
     let it = launch(
         r#"{"command": "${stayput}", "args": ["-t", "${env:TOKEN}", "${NO:-d}", "${session.dir}/p"],
             "env": {"A": "Bearer ${TOKEN}", "ODD": "${ODD}", "PLAIN": "$${X}"},
@@ -229,7 +229,7 @@ fn values_are_filled_in_everywhere() {
 }
 
 #[test]
-fn folders_are_those_of_the_user_and_of_the_file() {
+fn relative_folders_start_at_the_home_or_the_file() {
     let it = launch(r#"{"command": "~/bin/x", "cwd": "~/work"}"#);
     assert_eq!(it.command, "/home/ann/bin/x");
     assert_eq!(it.cwd.as_deref(), Some(Path::new("/home/ann/work")));
@@ -242,7 +242,7 @@ fn folders_are_those_of_the_user_and_of_the_file() {
 }
 
 #[test]
-fn stayput_itself_is_left_out() {
+fn entries_that_run_stayput_are_skipped() {
     for entry in [
         r#"{"command": "stayput", "args": ["stdio"], "env": {"X": "${NOT_SET}"}}"#,
         r#"{"command": "/usr/bin/stayput", "args": ["serve", "--listen", "x"]}"#,
@@ -258,7 +258,7 @@ fn stayput_itself_is_left_out() {
 }
 
 #[test]
-fn a_choice_without_an_effect_is_a_warning() {
+fn option_without_effect_is_a_warning() {
     let url = server(r#"{"url": "http://h/", "stayput": {"inherit": ["X"], "grace": 1}}"#);
     assert_eq!(url.warnings.len(), 2, "{:?}", url.warnings);
     let process = server(r#"{"command": "x", "stayput": {"delete_on_end": true}}"#);

@@ -1,11 +1,11 @@
-//! Files that are nearly right: the program and the schema refuse the same ones.
+//! Mutation tests: the program and the schema refuse the same files.
 
 use proptest::{prelude::*, sample::Index};
 use serde_json::{Value, json};
 
 use super::*;
 
-/// A file in which every key stands that there is, each with a value that will do.
+/// File that contains every key, each with a valid value.
 fn whole() -> Value {
     let hash = format!("sha256:{}", "0".repeat(64));
     json!({
@@ -58,25 +58,25 @@ fn whole() -> Value {
     })
 }
 
-/// What is done to a file.
+/// Mutation of a file.
 #[derive(Clone, Debug)]
 enum Harm {
-    /// A key gets another name.
+    /// Renames a key.
     Rename(String),
-    /// A key is left out.
+    /// Removes a key.
     Remove,
-    /// A key is added beside it.
+    /// Adds a key next to it.
     Add(String, Value),
-    /// Something else stands in its place. What is a text stays none: what a text says is more than a schema
-    /// can tell.
+    /// Replaces a value. A string is not replaced by another string, because a schema cannot check the meaning of a
+    /// string.
     Replace(Value),
 }
 
-/// All places in a file, as pointers.
+/// Collects all places in a file, as JSON pointers.
 fn places(value: &Value, at: &str, all: &mut Vec<String>) {
     let inner: Vec<(String, &Value)> = match value {
         Value::Object(members) => {
-            // `~` and `/` stand in no name here.
+            // No name here contains `~` or `/`, which a pointer would have to escape.
             members.iter().map(|(name, value)| (format!("{at}/{name}"), value)).collect()
         }
         Value::Array(elements) => {
@@ -122,7 +122,7 @@ fn replace(old: &mut Value, new: Value) {
     }
 }
 
-/// One of each kind, and what stands at the edges.
+/// Values of each kind, and edge cases.
 fn all_values() -> Vec<Value> {
     vec![
         json!(null),
@@ -151,7 +151,7 @@ fn values() -> impl Strategy<Value = Value> {
     proptest::sample::select(all_values())
 }
 
-/// A name that is no key of ours, of another program or of anybody.
+/// Generates names that are no known key.
 fn names() -> impl Strategy<Value = String> {
     "[a-z]{3}_[a-z]{3}".prop_map(|name| format!("{name}_x"))
 }
@@ -165,8 +165,8 @@ fn harms() -> impl Strategy<Value = Harm> {
     ]
 }
 
-/// Where a schema cannot tell what the program can: what a text says, what depends on something far away, and
-/// what nobody reads because the server is disabled.
+/// Whether an error is beyond a schema: about the meaning of a string, about a relation between distant places, or
+/// inside of a disabled server, which the program does not read.
 fn is_beyond(file: &Value, error: &str) -> bool {
     let beyond = [
         "nobody could come in",
@@ -195,7 +195,7 @@ fn is_beyond(file: &Value, error: &str) -> bool {
     disabled || beyond.iter().any(|it| error.contains(it))
 }
 
-/// Whether the program and the schema say the same of a file; else what each says.
+/// Compares the verdicts of the program and the schema. An error contains both.
 fn agree(file: &Value) -> Result<(), String> {
     let text = file.to_string();
     match (parse(&text), schema::judged(&text)) {
@@ -207,9 +207,9 @@ fn agree(file: &Value) -> Result<(), String> {
     }
 }
 
-/// Each place, harmed in each way: what is refused by one is refused by the other.
+/// Applies each mutation at each place: the program and the schema refuse the same files.
 #[test]
-fn every_single_harm_is_judged_alike() {
+fn program_and_schema_agree_on_every_single_mutation() {
     let (file, mut all) = (whole(), Vec::new());
     places(&file, "", &mut all);
     let mut harms = vec![Harm::Rename("abc_def_x".to_owned()), Harm::Remove];
@@ -230,7 +230,7 @@ fn every_single_harm_is_judged_alike() {
 }
 
 #[test]
-fn the_whole_file_will_do() {
+fn file_with_every_key_is_valid() {
     let text = whole().to_string();
     parse(&text).unwrap();
     schema::judged(&text).unwrap();
@@ -253,7 +253,7 @@ fn the_whole_file_will_do() {
     ]
     .concat();
     for key in keys {
-        // These two name files.
+        // The values of these two keys are names of files.
         let there =
             text.contains(&format!("\"{key}\":")) || ["envFile", "tokens_file"].contains(&key);
         assert!(there, "{key} is not harmed");
@@ -261,9 +261,9 @@ fn the_whole_file_will_do() {
 }
 
 proptest! {
-    /// What is refused by one is refused by the other.
+    /// The program and the schema refuse the same files.
     #[test]
-    fn the_program_and_the_schema_refuse_the_same(
+    fn program_and_schema_agree_on_random_mutations(
         at in any::<Index>(), first in harms(), again in proptest::option::of((any::<Index>(), harms())),
     ) {
         let mut file = whole();
@@ -277,9 +277,9 @@ proptest! {
         prop_assert!(judged.is_ok(), "{}", judged.unwrap_err());
     }
 
-    /// Every key of ours that is misspelt is answered with its place and what was meant.
+    /// An error about a misspelt key names its place and suggests the right key.
     #[test]
-    fn a_key_that_is_misspelt_is_found(at in any::<Index>(), letter in any::<Index>(), lines in 1..5_usize) {
+    fn misspelt_key_error_names_its_place(at in any::<Index>(), letter in any::<Index>(), lines in 1..5_usize) {
         let tables: [(&str, &[&'static str]); 12] = [
             ("mcpServers.it.stayput", common::SERVER),
             ("mcpServers.it.stayput.warm", common::WARM),
@@ -299,7 +299,7 @@ proptest! {
             .flat_map(|(table, keys)| keys.iter().map(move |key| (*table, *key)))
             .collect();
         let (table, key) = *at.get(&all);
-        // A letter twice.
+        // Misspells the key by doubling a letter.
         let twice = letter.index(key.len());
         let wrong = format!("{}{}", &key[..=twice], &key[twice..]);
         let text = misspelt(table, &wrong, lines);
@@ -310,9 +310,9 @@ proptest! {
     }
 }
 
-/// A file with one key that is wrong, at the start of a line.
+/// Builds a file with one wrong key, at the start of a line.
 fn misspelt(table: &str, wrong: &str, lines: usize) -> String {
-    // Each is a line of its own, with a comment or without.
+    // Each is a line of its own, with or without a comment.
     let line: String = (0..lines).map(|n| if n % 2 == 0 { "\n" } else { " // odd\n" }).collect();
     let mut text = format!("{{{line}\"{wrong}\": 1}}");
     let mut names: Vec<&str> = table.split('.').collect();
@@ -321,7 +321,7 @@ fn misspelt(table: &str, wrong: &str, lines: usize) -> String {
         text = format!("{{\"{name}\": {text}}}");
     }
     if first == "mcpServers" {
-        // The server needs a command beside its choices.
+        // The server also needs a command.
         let entry = text.replacen("{\"it\": {", "{\"it\": {\"command\": \"x\", ", 1);
         return format!("{{\"mcpServers\": {entry}}}");
     }

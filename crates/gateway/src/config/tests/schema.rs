@@ -1,4 +1,4 @@
-//! The schema of the file says what the program does.
+//! Tests that the schema of the file matches the program.
 
 use serde_json::Value;
 
@@ -10,7 +10,7 @@ pub(super) fn schema() -> &'static Value {
     &SCHEMA
 }
 
-/// What a reference leads to.
+/// Resolves a reference.
 pub(super) fn target<'s>(root: &'s Value, schema: &'s Value) -> &'s Value {
     match schema["$ref"].as_str() {
         Some(pointer) => {
@@ -21,7 +21,7 @@ pub(super) fn target<'s>(root: &'s Value, schema: &'s Value) -> &'s Value {
     }
 }
 
-/// What is wrong with `value`, by the words of JSON Schema that ours uses.
+/// Validates `value`, with the JSON Schema keywords that the schema uses.
 fn judge(root: &Value, schema: &Value, value: &Value, at: &str) -> Result<(), String> {
     let schema = target(root, schema);
     for word in schema.as_object().unwrap().keys() {
@@ -74,7 +74,7 @@ fn judge(root: &Value, schema: &Value, value: &Value, at: &str) -> Result<(), St
     inside(root, schema, value, at)
 }
 
-/// Whether a text is of the pattern of a schema. What each of them means is said here once more.
+/// Whether a text matches a pattern of the schema. Each pattern is implemented here by hand.
 fn is_of(pattern: &Value, text: &str) -> bool {
     let Some(pattern) = pattern.as_str() else { return true };
     let filled = text.contains("${");
@@ -145,15 +145,15 @@ pub(super) fn judged(text: &str) -> Result<(), String> {
 }
 
 #[test]
-fn every_example_fits_the_schema() {
+fn every_example_matches_the_schema() {
     for (name, text) in files::samples() {
         judged(&text).unwrap_or_else(|problem| panic!("{name}: {problem}"));
     }
 }
 
-/// What the program refuses, the schema refuses, as far as a schema can.
+/// The schema refuses what the program refuses, as far as a schema can.
 #[test]
-fn what_is_refused_does_not_fit_the_schema() {
+fn refused_files_do_not_match_the_schema() {
     for text in [
         "{}",
         r#"{"mcpServers": []}"#,
@@ -194,7 +194,7 @@ fn what_is_refused_does_not_fit_the_schema() {
 }
 
 #[test]
-fn the_schema_has_the_keys_that_the_program_has() {
+fn schema_has_all_keys_of_the_program() {
     let schema = schema();
     let names = |pointer: &str| {
         let found = target(schema, schema.pointer(pointer).unwrap());
@@ -206,7 +206,7 @@ fn the_schema_has_the_keys_that_the_program_has() {
     let file = "/properties/stayput";
     let server = "/definitions/server/properties/stayput";
     let inner = |of: &str, name: &str| {
-        // An object may stand behind a reference.
+        // An object may be behind a reference.
         let outer = target(schema, schema.pointer(of).unwrap());
         let found = target(schema, &outer["properties"][name]);
         let either =
@@ -250,7 +250,7 @@ fn the_schema_has_the_keys_that_the_program_has() {
 }
 
 #[test]
-fn the_schema_has_the_defaults_that_the_program_has() {
+fn schema_has_all_defaults_of_the_program() {
     let schema = schema();
     let settings = &schema["definitions"]["settings"]["properties"];
     let own = parse(r#"{"mcpServers": {}}"#).unwrap();

@@ -1,4 +1,4 @@
-//! How long things took, by size.
+//! Histogram of durations.
 
 use std::{
     sync::atomic::{AtomicU64, Ordering},
@@ -7,8 +7,8 @@ use std::{
 
 use super::page::Page;
 
-/// The upper ends of the buckets in microseconds, and as they are written in seconds. From a counter on
-/// the same machine to a browser that waits for a page.
+/// Upper bounds of the buckets in microseconds, and the same in seconds as they are written. They range from a local
+/// in-memory tool to a browser that waits for a page.
 const BOUNDS: [(u64, &str); 15] = [
     (500, "0.0005"),
     (1_000, "0.001"),
@@ -27,10 +27,10 @@ const BOUNDS: [(u64, &str); 15] = [
     (600_000_000, "600"),
 ];
 
-/// Times, counted by how long they are. Two additions for each, and no lock.
+/// Histogram of durations. An observation is two atomic additions and takes no lock.
 #[derive(Debug, Default)]
 pub(super) struct Histogram {
-    /// One more than there are bounds, for what is longer than all of them.
+    /// One more than there are bounds, for longer durations.
     buckets: [AtomicU64; BOUNDS.len() + 1],
     microseconds: AtomicU64,
 }
@@ -45,7 +45,7 @@ impl Histogram {
         self.microseconds.fetch_add(micros, Ordering::Relaxed);
     }
 
-    /// As Prometheus reads it: each bucket holds what the smaller ones hold, too.
+    /// Writes the buckets in the Prometheus format, where each bucket includes the smaller ones.
     pub(super) fn write(&self, page: &mut Page, server: &str) {
         let mut count = 0;
         let bounds = BOUNDS.iter().map(|(_, seconds)| *seconds).chain(["+Inf"]);
@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_time_is_in_every_bucket_that_is_large_enough() {
+    fn duration_counts_in_every_larger_bucket() {
         let histogram = Histogram::default();
         for micros in [0, 1_000, 1_001, 3_000_000, 601_000_000] {
             histogram.observe(Duration::from_micros(micros));

@@ -1,9 +1,8 @@
-//! Counts things by one of a few words.
+//! Counter with one label.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// One counter for each word. Which words there are is fixed, so nothing that comes from outside makes
-/// it grow.
+/// One counter for each label value. The values are fixed, so no input can make it grow.
 #[derive(Debug)]
 pub(super) struct Tally {
     words: &'static [&'static str],
@@ -15,7 +14,7 @@ impl Tally {
         Self { words, counts: words.iter().map(|_| AtomicU64::default()).collect() }
     }
 
-    /// Counts one. What has no word of its own falls under the last one.
+    /// Counts one. An unknown value counts as the last one.
     pub(super) fn add(&self, word: &str) {
         let found = self.words.iter().zip(&self.counts).find(|(known, _)| **known == word);
         if let Some(count) = found.map(|(_, count)| count).or(self.counts.last()) {
@@ -23,7 +22,7 @@ impl Tally {
         }
     }
 
-    /// All words, also those that were never counted: a rate needs a beginning.
+    /// Returns all values, also those with a count of zero, because a rate needs a first sample.
     pub(super) fn counts(&self) -> impl Iterator<Item = (&'static str, u64)> {
         let counts = self.counts.iter().map(|count| count.load(Ordering::Relaxed));
         self.words.iter().copied().zip(counts)
@@ -35,7 +34,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_word_that_is_not_known_is_the_last_one() {
+    fn unknown_value_counts_as_the_last_one() {
         let tally = Tally::new(&["a", "b", "other"]);
         ["b", "b", "x"].iter().for_each(|word| tally.add(word));
         assert_eq!(tally.counts().collect::<Vec<_>>(), [("a", 0), ("b", 2), ("other", 1)]);

@@ -1,6 +1,6 @@
-//! What is counted, for whoever watches the gateway.
+//! Metrics of the gateway.
 //!
-//! Labels are few: the servers of the configuration, and words of ours. Nothing of a client is one.
+//! Label values are few: the servers of the configuration, and fixed words. No label value comes from a client.
 
 mod histogram;
 mod labelled_counter;
@@ -21,13 +21,13 @@ use self::histogram::Histogram;
 pub(crate) use self::page::Page;
 use crate::observe::metrics::labelled_counter::Tally;
 
-/// Label of what stands for all servers at once.
+/// Label value for all servers together.
 pub(crate) const ALL_SERVERS: &str = "all";
 
-/// Why a session is over.
+/// Reasons for the end of a session.
 const ENDED: [&str; 4] = ["closed", "idle", "age", "evicted"];
 
-/// Why state is gone: the words of links, and one for sessions that were over.
+/// Reasons for a loss of state: those of links, and one for sessions that had expired.
 const LOST: [&str; 8] = [
     "exited",
     "verdict",
@@ -39,7 +39,7 @@ const LOST: [&str; 8] = [
     "expired",
 ];
 
-/// Why a request was not passed on.
+/// Reasons for a refused request.
 const REFUSED: [&str; 16] = [
     "malformed",
     "unauthorized",
@@ -59,19 +59,19 @@ const REFUSED: [&str; 16] = [
     "other",
 ];
 
-/// What became of a configuration that was read anew.
+/// Outcomes of a reload.
 const RELOADED: [&str; 3] = ["applied", "unchanged", "refused"];
 
 /// All counters.
 #[derive(Debug)]
 pub(crate) struct Metrics {
-    /// By server, and for what stands for all.
+    /// Sessions opened, by server and for all servers together.
     opened: BTreeMap<String, Arc<AtomicU64>>,
     servers: BTreeMap<String, Arc<OfServer>>,
     total: Arc<Total>,
 }
 
-/// What is counted for all servers together.
+/// Counters of all servers together.
 #[derive(Debug)]
 struct Total {
     resumed: AtomicU64,
@@ -80,14 +80,14 @@ struct Total {
     reloaded: Tally,
 }
 
-/// What is counted for each server.
+/// Counters of one server.
 #[derive(Debug)]
 struct OfServer {
     lost: Tally,
     calls: Histogram,
 }
 
-/// A call that is timed until this is dropped.
+/// Timer of a call. Dropping it records the duration.
 #[derive(Debug)]
 pub(crate) struct Timing {
     server: Arc<OfServer>,
@@ -101,7 +101,7 @@ impl Drop for Timing {
 }
 
 impl Metrics {
-    /// Writes the counters, leaving out servers that `visible` does not admit.
+    /// Writes the counters of the servers that `visible` accepts.
     pub(crate) fn write_counters(&self, page: &mut Page, visible: impl Fn(&str) -> bool) {
         let Metrics { opened, servers, total } = self;
         let Total { resumed, ended, refused, reloaded } = &**total;
@@ -131,7 +131,7 @@ impl Metrics {
         }
     }
 
-    /// Writes the durations of calls, leaving out servers that `visible` does not admit.
+    /// Writes the durations of calls to the servers that `visible` accepts.
     pub(crate) fn write_durations(&self, page: &mut Page, visible: impl Fn(&str) -> bool) {
         page.family("stayput_call_seconds");
         for (name, server) in self.servers.iter().filter(|(name, _)| visible(name)) {
@@ -139,7 +139,7 @@ impl Metrics {
         }
     }
 
-    /// Nothing so far, for these servers.
+    /// Creates zeroed counters for these servers.
     pub(crate) fn new<'a>(servers: impl Iterator<Item = &'a str>) -> Self {
         let of_server = |name: &str| {
             let of_server = OfServer { lost: Tally::new(&LOST), calls: Histogram::default() };
@@ -160,8 +160,8 @@ impl Metrics {
         }
     }
 
-    /// The same counters, and others for servers that were not there before. Those of servers that are gone
-    /// stay: what was counted does not shrink.
+    /// Returns the same counters, plus new ones for added servers. Counters of removed servers stay, because counters
+    /// must not decrease.
     pub(crate) fn with<'a>(&self, servers: impl Iterator<Item = &'a str>) -> Self {
         let mut all = Self { total: self.total.clone(), ..Self::new(servers) };
         let kept = |(name, it): (&String, &Arc<_>)| (name.clone(), Arc::clone(it));
@@ -194,12 +194,12 @@ impl Metrics {
         self.total.refused.add(reason);
     }
 
-    /// A configuration was read anew, and this became of it.
+    /// Counts a reload by its outcome.
     pub(crate) fn reloaded(&self, outcome: &str) {
         self.total.reloaded.add(outcome);
     }
 
-    /// A call was sent to a server. It is timed until what is returned is dropped.
+    /// Starts the timer of a call to a server.
     pub(crate) fn call(&self, server: &str) -> Option<Timing> {
         let server = self.servers.get(server)?.clone();
         Some(Timing { server, begun: Instant::now() })
@@ -212,9 +212,9 @@ mod tests {
 
     use super::*;
 
-    /// No word that is counted falls under another one.
+    /// All reasons are in the lists, so none is counted under another label.
     #[test]
-    fn every_reason_has_a_word_of_its_own() {
+    fn every_reason_has_its_own_label() {
         let ends = [EndReason::Closed, EndReason::Idle, EndReason::Age, EndReason::Evicted];
         assert!(ends.iter().all(|reason| ENDED.contains(&reason.as_str())));
         for reason in [
@@ -229,7 +229,7 @@ mod tests {
         }
     }
 
-    /// What is not configured is no label.
+    /// A server that is not configured does not become a label.
     #[test]
     fn unknown_servers_are_not_counted() {
         let metrics = Metrics::new(["notes"].into_iter());
@@ -242,7 +242,7 @@ mod tests {
         assert_eq!(metrics.opened.len(), 2);
     }
 
-    /// What was counted before a configuration was read anew is still counted.
+    /// Counters keep their values across a reload.
     #[test]
     fn counters_outlive_a_configuration() {
         let first = Metrics::new(["old", "kept"].into_iter());
@@ -256,9 +256,9 @@ mod tests {
         assert_eq!(first.total.reloaded.counts().next(), Some(("applied", 1)));
     }
 
-    /// R145: what the documentation says is counted is what is counted.
+    /// R145: the documented metrics are the ones that exist.
     #[test]
-    fn the_documentation_names_what_is_counted() {
+    fn documentation_lists_all_metrics() {
         let text = include_str!("../../../../../docs/operations.md");
         let rows = text.lines().filter_map(|line| line.strip_prefix("| `stayput_"));
         let documented: Vec<_> = rows

@@ -1,8 +1,8 @@
-//! The text in which Prometheus reads numbers, version 0.0.4.
+//! Prometheus text format, version 0.0.4.
 
 use std::fmt::{Display, Write as _};
 
-/// Numbers of one name.
+/// Metric family: samples with one name.
 #[derive(Debug)]
 pub(crate) struct Family {
     pub(crate) name: &'static str,
@@ -21,7 +21,7 @@ const fn family(
     Family { name, kind, labels, help }
 }
 
-/// All there are.
+/// All families.
 pub(crate) const FAMILIES: [Family; 13] = [
     family("stayput_sessions_opened_total", "counter", &["server"], "Sessions that began."),
     family(
@@ -68,7 +68,7 @@ pub(crate) const FAMILIES: [Family; 13] = [
     family("stayput_spans_dropped_total", "counter", &[], "Spans that could not be sent."),
 ];
 
-/// A page that is being written.
+/// Page that is being written.
 #[derive(Debug, Default)]
 pub(crate) struct Page {
     text: String,
@@ -76,10 +76,10 @@ pub(crate) struct Page {
 }
 
 impl Page {
-    /// The samples that follow are of this family.
+    /// Starts a family: the samples that follow belong to it.
     pub(crate) fn family(&mut self, name: &str) {
         if let Some(Family { name, kind, help, .. }) = FAMILIES.iter().find(|it| it.name == name) {
-            // A text can always be written to.
+            // Writing to a `String` never fails.
             let _ = writeln!(self.text, "# HELP {name} {help}\n# TYPE {name} {kind}");
             self.name = name;
         }
@@ -89,7 +89,7 @@ impl Page {
         self.part("", labels, value);
     }
 
-    /// A sample of a family whose samples have several names.
+    /// Writes a sample of a family whose samples have several names.
     pub(crate) fn part(&mut self, suffix: &str, labels: &[(&str, &str)], value: impl Display) {
         self.text.push_str(self.name);
         self.text.push_str(suffix);
@@ -112,7 +112,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_label_may_hold_anything() {
+    fn label_values_are_escaped() {
         let mut page = Page::default();
         page.family("stayput_links");
         page.sample(&[("server", "a\"b\\c")], 3);
