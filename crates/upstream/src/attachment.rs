@@ -1,4 +1,4 @@
-//! What is needed to come back to a server from another process.
+//! Data to resume a link from another process.
 
 use std::fmt;
 
@@ -8,36 +8,36 @@ use stayput_wire::Version;
 
 use crate::{Identity, Link, SealError, SealKey, Way};
 
-/// What is needed to come back to a link from another process.
+/// Data to resume a link from another process.
 ///
-/// Of a session on an HTTP server this is enough to go on with it, without a word to the server. Of a
-/// child process it only tells that there was one: the next one begins on the next generation.
+/// For a session on an HTTP server it suffices to continue without a request to the server. For a child
+/// process it only records that there was one: the next link has the next generation.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Attachment {
-    /// The generation of the link.
+    /// Generation of the link.
     pub generation: Generation,
-    /// How the server was spoken to.
+    /// Transport and era of the server.
     pub way: Way,
-    /// The version that was agreed on.
+    /// Negotiated protocol version.
     pub version: Version,
-    /// Which configuration, with which credentials, it was. To any other one it says nothing.
+    /// Identity of configuration and credentials. The attachment is valid for no other identity.
     pub identity: Identity,
-    /// The id of the server's session, a secret; none if the server gave none.
+    /// Session id of the server, if it gave one. It is a secret.
     pub session: Option<String>,
-    /// What the server said of itself, as it was written. Empty for a process: nobody goes on with one.
+    /// `initialize` result as the server wrote it. Empty for a process, which cannot be resumed.
     pub greeting: String,
-    /// Whether the state behind it ended with the process that had it.
+    /// Whether the link had a child process, whose state ended with it.
     pub is_process: bool,
 }
 
-/// What is kept cannot be read.
+/// A stored attachment cannot be read.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AttachmentError {
-    /// It is not what was written.
+    /// The content is invalid.
     #[error("what is kept of the link to the server cannot be read; it will be opened anew")]
     Unreadable,
-    /// The key is another one.
+    /// The session id cannot be decrypted, for example because the key differs.
     #[error(transparent)]
     Seal(#[from] SealError),
 }
@@ -59,7 +59,7 @@ struct Body {
 const CONTEXT: &str = "upstream session";
 
 impl Attachment {
-    /// What `link` leaves behind.
+    /// Builds the attachment of `link`.
     pub(crate) fn of(
         link: &Link,
         (generation, way): (Generation, Way),
@@ -77,10 +77,10 @@ impl Attachment {
         }
     }
 
-    /// As it is kept in the record of a session, with what is secret in it sealed.
+    /// Converts it for the record of a session, with the session id encrypted.
     ///
     /// # Errors
-    /// If it cannot be sealed.
+    /// If it cannot be encrypted.
     pub fn seal(&self, key: &SealKey) -> Result<stayput_core::Attachment, SealError> {
         let session = self.session.as_ref();
         let session = session.map(|id| key.seal(CONTEXT, id.as_bytes())).transpose()?;
@@ -93,15 +93,15 @@ impl Attachment {
             session,
             process: self.is_process,
         };
-        // Texts and flags: there is always JSON for it.
+        // Cannot fail: strings and flags only.
         let body = serde_json::to_string(&body).unwrap_or_default();
         Ok(stayput_core::Attachment::new(self.generation, body))
     }
 
-    /// What was kept in the record of a session.
+    /// Reads the attachment of a session record.
     ///
     /// # Errors
-    /// If it cannot be read. It is then as if there was nothing, but for the generation.
+    /// If it cannot be read. Then only the generation is usable.
     pub fn open(kept: &stayput_core::Attachment, key: &SealKey) -> Result<Self, AttachmentError> {
         let unreadable = || AttachmentError::Unreadable;
         let body: Body = serde_json::from_str(&kept.body).map_err(|_| unreadable())?;
@@ -118,7 +118,7 @@ impl Attachment {
         })
     }
 
-    /// Whether what is secret in it was sealed by a key that another one has taken the place of.
+    /// Whether its session id was encrypted with an older key.
     #[must_use]
     pub fn is_outdated(kept: &stayput_core::Attachment, key: &SealKey) -> bool {
         let body: Option<Body> = serde_json::from_str(&kept.body).ok();
@@ -126,20 +126,20 @@ impl Attachment {
         sealed.is_some_and(|sealed| key.is_outdated(CONTEXT, &sealed))
     }
 
-    /// Whether there is nothing behind it that could get lost.
+    /// Whether there is no state that could be lost.
     #[must_use]
     pub fn is_stateless(&self) -> bool {
         !self.is_process && self.way != Way::Sse && self.session.is_none()
     }
 
-    /// Whether the server's session can be gone on with.
+    /// Whether the server-side session can be resumed.
     #[must_use]
     pub fn can_resume(&self) -> bool {
         !self.is_process && self.way == Way::Legacy && self.session.is_some()
     }
 }
 
-/// An identity out of its digits.
+/// Parses an identity from hexadecimal digits.
 fn identity(digits: &str) -> Option<Identity> {
     let mut bytes = [0; 32];
     if digits.len() != 64 || !digits.is_ascii() {

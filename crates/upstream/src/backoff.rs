@@ -1,9 +1,9 @@
-//! Pauses that grow, and that differ from one waiter to the next.
+//! Exponential backoff with jitter.
 
 use std::time::Duration;
 
-/// Pauses between attempts: each twice as long as the one before, up to a limit, with jitter, so that
-/// those who failed together do not come back together.
+/// Pauses between attempts: each twice as long as the one before, up to a limit. Jitter spreads attempts that
+/// failed at the same time.
 #[derive(Debug)]
 pub(crate) struct Backoff {
     first: Duration,
@@ -16,18 +16,18 @@ impl Backoff {
         Self { first, limit, attempts: 0 }
     }
 
-    /// It went well: the next pause is a short one again.
+    /// Resets the pause after a success.
     pub(crate) fn reset(&mut self) {
         self.attempts = 0;
     }
 
-    /// The next pause: between half and the whole of its step.
+    /// Returns the next pause: between half of the step and the whole step.
     pub(crate) fn next(&mut self) -> Duration {
         let factor = 2_u32.saturating_pow(self.attempts.min(20));
         self.attempts = self.attempts.saturating_add(1);
         let step = self.first.saturating_mul(factor).min(self.limit);
         let mut byte = [0];
-        // Without randomness the pause is still right, only not spread.
+        // Without random bytes the pause is valid, but not spread.
         let _ = getrandom::fill(&mut byte);
         step / 2 + step / 2 * u32::from(byte[0]) / 255
     }
@@ -38,7 +38,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pauses_grow_to_a_limit() {
+    fn pauses_grow_up_to_the_limit() {
         let mut backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(1));
         let pauses: Vec<_> = (0..40).map(|_| backoff.next()).collect();
         assert!(pauses[0] >= Duration::from_millis(50) && pauses[0] <= Duration::from_millis(100));

@@ -1,4 +1,4 @@
-//! Admission: who gets the next link, and who waits.
+//! Admission control for links.
 
 mod ledger;
 mod limits;
@@ -17,37 +17,37 @@ use tokio::sync::{Notify, oneshot};
 use self::ledger::{Grant, Ledger, Payer, Ticket};
 pub use self::limits::{AtCapacity, Cost, Limits, Obstacle, PerOwner, Recycle, Used, Wanted};
 
-/// How many links and child processes there are, and who gets the next one.
+/// Limits the number of links and child processes, and queues requests above a limit.
 ///
-/// At a cap the least recently used idle link is ended, else one waits in line. Owners are served in
-/// turn, and within an owner who came first is served first; an owner that has all it may have holds
-/// up nobody else. A clone is the same budget.
+/// At a limit, the least recently used idle link is ended; otherwise the request waits. Owners are served
+/// round-robin, the requests of one owner in order of arrival. An owner at its own limit does not block the
+/// others. A clone refers to the same budget.
 #[derive(Clone)]
 pub struct Budget(Arc<Inner>);
 
 struct Inner {
     ledger: Mutex<Ledger<oneshot::Sender<Permit>>>,
-    /// How many are in line, to be read without the lock: a call that ends looks here.
+    /// Number of waiting requests, readable without the lock: every call that ends reads it.
     waiting: AtomicUsize,
     idle: Notify,
 }
 
 impl Budget {
-    /// A budget with nothing taken.
+    /// Creates an unused budget.
     #[must_use]
     pub fn new(limits: Limits) -> Self {
         let ledger = Mutex::new(Ledger::new(limits));
         Self(Arc::new(Inner { ledger, waiting: AtomicUsize::new(0), idle: Notify::new() }))
     }
 
-    /// A place for one more link of `owner`, or of nobody if all share it.
+    /// Waits for a permit for one more link of `owner`, or of a shared link if `None`.
     ///
-    /// At a cap it asks `recycle` for an idle link to end, now and whenever [`Budget::idle`] says that
-    /// there may be one, and waits in line for at most [`Limits::wait`]. Dropped, it leaves the line,
-    /// and what it was given goes to the next.
+    /// At a limit it asks `recycle` to end an idle link, now and after each [`Budget::idle`], and waits for
+    /// at most [`Limits::wait`]. If the future is dropped, the request leaves the queue, and a permit that it
+    /// was given goes to the next one.
     ///
     /// # Errors
-    /// If no place became free in time, or there can never be one.
+    /// If no permit became free in time, or the limit is zero.
     pub async fn admit(
         &self,
         owner: Option<&Owner>,
@@ -59,19 +59,19 @@ impl Budget {
             Taken::Never(error) => return Err(error),
             Taken::Later(waiting, given, wait) => (waiting, given, wait),
         };
-        let patience = tokio::time::sleep(wait);
-        tokio::pin!(patience);
+        let timeout = tokio::time::sleep(wait);
+        tokio::pin!(timeout);
         loop {
-            // Listening begins before the question: what becomes idle in between is not missed.
+            // Enabled before the recycle request, so that no idle notification is missed.
             let idle = self.0.idle.notified();
             tokio::pin!(idle);
             idle.as_mut().enable();
             waiting.ask(recycle);
             tokio::select! {
                 biased;
-                // The other end is in the line for as long as this one is, so there is an answer.
+                // The sender stays in the queue as long as this request, so that the channel is never closed.
                 Ok(permit) = &mut given => return Ok(permit),
-                () = &mut patience => break,
+                () = &mut timeout => break,
                 () = idle => {}
             }
         }
@@ -79,7 +79,7 @@ impl Budget {
         given.try_recv().map_err(|_| AtCapacity::new(waiting.obstacle))
     }
 
-    /// A place for one more link, if one is free now and nobody waits for it.
+    /// Returns a permit if one is free and no request waits.
     #[must_use]
     pub fn try_admit(&self, owner: Option<&Owner>, cost: Cost) -> Option<Permit> {
         let payer = owner.cloned();
@@ -111,41 +111,41 @@ impl Budget {
         Taken::Later(Waiting { budget: self.0.clone(), ticket, obstacle }, given, wait)
     }
 
-    /// A link has become idle: those in line may ask for it. Costs next to nothing if nobody waits.
+    /// Notifies waiting requests that a link became idle. Cheap if none waits.
     pub fn idle(&self) {
         if self.is_awaited() {
             self.0.idle.notify_waiters();
         }
     }
 
-    /// Whether anybody waits for room.
+    /// Whether any request waits.
     pub(crate) fn is_awaited(&self) -> bool {
         self.0.waiting.load(Ordering::SeqCst) > 0
     }
 
-    /// The bytes that all children use now. Above [`Limits::memory`] a process is admitted only for
-    /// one that goes.
+    /// Sets the current memory of all children, in bytes. Above [`Limits::memory`] a process is admitted only
+    /// after another one has ended.
     pub fn set_memory(&self, used: u64) {
         let mut ledger = self.0.lock();
         let grants = ledger.measured(used);
         self.0.hand_out(ledger, grants);
     }
 
-    /// How much there may be from now on. Nothing is ended for it.
+    /// Replaces the limits. Existing links are not ended.
     pub fn set_limits(&self, limits: Limits) {
         let mut ledger = self.0.lock();
         let grants = ledger.limit(limits);
         self.0.hand_out(ledger, grants);
     }
 
-    /// How much there is now.
+    /// Current use.
     #[must_use]
     pub fn used(&self) -> Used {
         self.0.lock().used()
     }
 }
 
-/// What became of a wish at once.
+/// Immediate outcome of a request.
 enum Taken {
     Now(Permit),
     Later(Waiting, oneshot::Receiver<Permit>, std::time::Duration),
@@ -167,11 +167,11 @@ impl Inner {
         Permit { budget: self.clone(), payer, cost, leaving: AtomicBool::new(false) }
     }
 
-    /// Tells those who were served, and those who should ask again.
+    /// Sends the permits to served requests, and wakes the waiting ones that should ask again.
     fn hand_out(self: &Arc<Self>, ledger: Line<'_>, grants: Vec<Grant<oneshot::Sender<Permit>>>) {
         self.count(&ledger);
         let should_ask = ledger.should_ask();
-        // A permit whose receiver has gone is dropped, goes to the next, and needs the lock for it.
+        // Unlock first: a permit whose receiver is gone is dropped here, and its drop takes the lock.
         drop(ledger);
         for Grant { payer, cost, to } in grants {
             drop(to.send(self.permit(payer, cost)));
@@ -182,16 +182,16 @@ impl Inner {
     }
 }
 
-/// One who is in line. Dropped, it is not any more.
+/// Queued request. On drop it leaves the queue.
 struct Waiting {
     budget: Arc<Inner>,
     ticket: Ticket,
-    /// What stood in the way when it was looked at last.
+    /// Limit that blocked the request at the last check.
     obstacle: Obstacle,
 }
 
 impl Waiting {
-    /// Asks for an idle link to be ended, if not enough are on their way out already.
+    /// Asks for an idle link to be ended, unless enough permits are about to be freed.
     fn ask(&mut self, recycle: &dyn Recycle) {
         let begun = self.budget.lock().begin_to_ask(&self.ticket);
         let Some(obstacle) = begun else { return };
@@ -210,7 +210,7 @@ impl Drop for Waiting {
     }
 }
 
-/// Asking ends, even if whoever is asked panics.
+/// Guard that ends the recycle request even on a panic.
 struct Asking<'a> {
     waiting: &'a Waiting,
     found: bool,
@@ -223,8 +223,8 @@ impl Drop for Asking<'_> {
     }
 }
 
-/// A place for one link. It is kept for as long as the link and its process are there, and dropped
-/// when they are gone: then the place is free, for the next in line first.
+/// Permit for one link. It is held until the link and its process are gone. Its drop frees the capacity, for
+/// the next waiting request first.
 #[must_use = "the place is free again as soon as the permit is dropped"]
 pub struct Permit {
     budget: Arc<Inner>,
@@ -234,8 +234,8 @@ pub struct Permit {
 }
 
 impl Permit {
-    /// The link is being ended, for whatever reason: its place comes back soon, and nothing else has to
-    /// be recycled for whoever waits for it.
+    /// Marks the permit as about to be freed, whatever ends the link. The budget then does not end another
+    /// link for the same request.
     pub fn leaving(&self) {
         let mut ledger = self.budget.lock();
         if !self.leaving.swap(true, Ordering::Relaxed) {
@@ -243,10 +243,10 @@ impl Permit {
         }
     }
 
-    /// Gives the place to `owner`, who takes over a link that was opened in advance for nobody.
+    /// Transfers the permit of a spare to `owner`.
     ///
     /// # Errors
-    /// If the owner has all it may have; the place then stays whose it was.
+    /// If the owner is at its limit. The permit then stays as it was.
     pub fn assign(&mut self, owner: &Owner) -> Result<(), AtCapacity> {
         if self.payer.as_ref() == Some(owner) {
             return Ok(());
@@ -260,7 +260,7 @@ impl Permit {
         Ok(())
     }
 
-    /// Whose place it is, if it is anybody's.
+    /// Owner of the permit. `None` for spares and shared links.
     #[must_use]
     pub fn owner(&self) -> Option<&Owner> {
         self.payer.as_ref()
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_owner_with_nothing_is_forgotten() {
+    async fn owner_without_permits_is_removed_from_the_ledger() {
         let budget = Budget::new(Limits { processes: 1, ..Limits::default() });
         let process = Cost { process: true };
         let owners: Vec<_> =

@@ -1,18 +1,18 @@
-//! Whether a request can have been executed.
+//! Delivery certainty of a request.
 
-/// How far a request came. Only what provably was not executed may ever be sent again.
+/// Delivery certainty of a request. Only a request that provably was not executed may be sent again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Delivery {
-    /// No byte of it was written.
+    /// No byte was written.
     NotSent,
-    /// The server itself said that it did not execute it.
+    /// The server said that it did not execute the request.
     Refused,
-    /// It was written, at least in part, and nobody knows what became of it.
+    /// The request was written, at least in part, and its outcome is unknown.
     Unknown,
 }
 
 impl Delivery {
-    /// Whether the server can have executed it.
+    /// Whether the server may have executed the request.
     #[must_use]
     pub fn may_have_run(self) -> bool {
         self == Self::Unknown

@@ -1,4 +1,4 @@
-//! Something that happens once.
+//! One-time event and a drop guard that raises it.
 
 use std::sync::{
     Arc,
@@ -7,7 +7,7 @@ use std::sync::{
 
 use tokio::sync::Notify;
 
-/// Raised once, and then for good. Any number of tasks can wait for it.
+/// Event that is raised once, for good. Any number of tasks can wait for it.
 #[derive(Debug, Default)]
 pub(crate) struct Flag {
     raised: AtomicBool,
@@ -24,11 +24,11 @@ impl Flag {
         self.raised.load(Ordering::Acquire)
     }
 
-    /// Waits until it is raised.
+    /// Waits until the flag is raised.
     pub(crate) async fn wait(&self) {
         let notified = self.notify.notified();
         tokio::pin!(notified);
-        // Enlisted before the look, or a flag that is raised between the two would be missed.
+        // Enabled before the check, so that a raise between the two is not missed.
         notified.as_mut().enable();
         if !self.is_raised() {
             notified.await;
@@ -36,8 +36,8 @@ impl Flag {
     }
 }
 
-/// That something is still there. Its clones go along with all that belongs to it, and when the last
-/// one is dropped, nothing of it is left. It tells what was only begun and then given up, too.
+/// Drop guard with clones. When the last clone is dropped, its flag is raised. Every part of an operation
+/// holds a clone, so that the flag also reports the end of an aborted operation.
 #[derive(Clone, Debug)]
 pub(crate) struct Trace(
     #[allow(dead_code, reason = "it does its work when it is dropped")] Arc<Last>,
@@ -47,7 +47,7 @@ pub(crate) struct Trace(
 struct Last(Arc<Flag>);
 
 impl Trace {
-    /// A trace, and the flag that is raised when nothing of it is left.
+    /// Creates a guard and the flag that is raised when all clones are dropped.
     pub(crate) fn new() -> (Self, Arc<Flag>) {
         let gone = Arc::new(Flag::default());
         (Self(Arc::new(Last(gone.clone()))), gone)

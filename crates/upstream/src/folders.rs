@@ -1,4 +1,4 @@
-//! Private folders: an own process is not yet own state.
+//! Private directories of sessions and owners. A separate process alone does not separate files.
 
 mod remove;
 #[cfg(test)]
@@ -22,56 +22,56 @@ use crate::{
     server::{Expansion, Server, owner_hash},
 };
 
-/// The private folders of sessions and owners: `${session.dir}` and `${owner.dir}`.
+/// Private directories of sessions and owners: `${session.dir}` and `${owner.dir}`.
 ///
-/// | path below the root | whose | until |
+/// | path below the root | belongs to | removed |
 /// |---|---|---|
-/// | `sessions/ID/SERVER` | a session's | the session's end |
-/// | `owners/HASH/SERVER` | an owner's | somebody removes it |
-/// | `trash/…` | nobody's | it is removed |
+/// | `sessions/ID/SERVER` | a session | at the end of the session |
+/// | `owners/HASH/SERVER` | an owner | by the user |
+/// | `trash/…` | none | in the background |
 ///
-/// Every folder is for the user alone (0700). What is a symbolic link, or belongs to another user, is
-/// refused: somebody else would have decided where a session writes.
+/// Every directory has mode 0700. A symbolic link or a directory of another user is refused, because another
+/// user would control where a session writes.
 #[derive(Clone)]
 pub struct Folders(Arc<Inner>);
 
 struct Inner {
     root: PathBuf,
-    /// The process that removes the root at the end. A fork has its own copy of this, and would
-    /// otherwise take the folders of the living parent with it.
+    /// Pid of the process that removes the root on drop. A fork has a copy of this value, and must not remove
+    /// the directories of its parent.
     temporary: Option<u32>,
-    /// Numbers what goes to the trash.
+    /// Number of the next directory in the trash.
     removed: AtomicU64,
 }
 
-/// Why there is no private folder.
+/// Reason why a private directory is not available.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FolderError {
-    /// Something else is where the folder should be.
+    /// Something else exists at the path.
     #[error("{} is {problem}; remove it, or choose another root for private folders", path.display())]
     Refused {
-        /// Which folder.
+        /// Path of the directory.
         path: PathBuf,
-        /// What is wrong with it.
+        /// Description of the problem.
         problem: &'static str,
     },
-    /// The operating system refuses.
+    /// The operating system returned an error.
     #[error("the private folder {} cannot be made: {problem}", path.display())]
     Io {
-        /// Which folder.
+        /// Path of the directory.
         path: PathBuf,
-        /// What the operating system says.
+        /// Error of the operating system.
         #[source]
         problem: io::Error,
     },
-    /// The folder is asked for a link that nobody owns.
+    /// The link belongs to no session or owner.
     #[error(
         "the server {server:?} uses a private folder, but its link belongs to no session or owner; \
          use isolation per-session or per-owner"
     )]
     NoScope {
-        /// Which server.
+        /// Name of the server.
         server: String,
     },
 }
@@ -81,17 +81,18 @@ const OWNERS: &str = "owners";
 const TRASH: &str = "trash";
 
 impl Folders {
-    /// Folders below `root`, which is made when the first one is needed.
+    /// Uses directories below `root`, which is created with the first one.
     ///
     /// # Errors
-    /// If `root` is relative and the current folder is not known.
+    /// If `root` is relative and the current directory is not known.
     pub fn new(root: &Path) -> io::Result<Self> {
-        // Absolute, because children start elsewhere.
+        // Absolute, because children have another working directory.
         Ok(Self::at(std::path::absolute(root)?, None))
     }
 
-    /// Folders that go with this value. They are on the disk, in the folder for temporary files: the
-    /// runtime folder of a user is in memory, and a browser's profile is not small.
+    /// Uses directories that are removed when the last clone is dropped. They are in the directory for
+    /// temporary files, which is on disk: the user's runtime directory is in memory, too small for a browser
+    /// profile.
     ///
     /// # Errors
     /// If the operating system gives no random bytes.
@@ -107,17 +108,17 @@ impl Folders {
         Self(Arc::new(Inner { root, temporary, removed: AtomicU64::new(0) }))
     }
 
-    /// What all folders are below.
+    /// Root of all directories.
     #[must_use]
     pub fn root(&self) -> &Path {
         &self.0.root
     }
 
-    /// The values for the link of `scope` to `server`, with the folders that the server uses. They are
-    /// made if they are not there. Dropped midway, it leaves at most empty folders.
+    /// Returns the values for the link of `scope` to `server`, and creates the directories that the server
+    /// uses. If the future is dropped, at most empty directories remain.
     ///
     /// # Errors
-    /// If a folder cannot be made or is not ours alone, or the link has nobody whose it could be.
+    /// If a directory cannot be created or is not private, or the link belongs to no session or owner.
     pub async fn expansion(
         &self,
         server: &Server,
@@ -128,7 +129,7 @@ impl Folders {
             return Ok(expansion);
         }
         let (folders, server, scope) = (self.clone(), server.clone(), scope.clone());
-        let made = tokio::task::spawn_blocking(move || {
+        let task = tokio::task::spawn_blocking(move || {
             let mut expansion = expansion;
             if server.uses_session_dir() {
                 let folder = folders.session_dir(&scope, server.name())?;
@@ -141,14 +142,14 @@ impl Folders {
             Ok(expansion)
         });
         let stopped = |error| tree::failed(self.root(), io::Error::other(error));
-        made.await.map_err(stopped)?
+        task.await.map_err(stopped)?
     }
 
-    /// The folder of a session for the server called `server`, made if it is not there. Each branch of
-    /// a session has its own. It touches the disk: call it where that may block.
+    /// Returns the directory of a session for a server, and creates it if needed. Each branch of a session
+    /// has its own. Blocks on disk access.
     ///
     /// # Errors
-    /// If it cannot be made or is not ours alone, or `scope` is not a session's.
+    /// If it cannot be created or is not private, or `scope` is not a session.
     pub fn session_dir(&self, scope: &Scope, server: &str) -> Result<PathBuf, FolderError> {
         let Scope::Session { session, branch, .. } = scope else { return Err(no_scope(server)) };
         let name = match branch {
@@ -158,20 +159,20 @@ impl Folders {
         self.make(&[SESSIONS, &session.to_string(), &name])
     }
 
-    /// The folder of an owner for the server called `server`, made if it is not there. It is kept when
-    /// sessions end. It touches the disk: call it where that may block.
+    /// Returns the directory of an owner for a server, and creates it if needed. It is kept when sessions
+    /// end. Blocks on disk access.
     ///
     /// # Errors
-    /// If it cannot be made or is not ours alone, or `scope` is nobody's.
+    /// If it cannot be created or is not private, or `scope` has no owner.
     pub fn owner_dir(&self, scope: &Scope, server: &str) -> Result<PathBuf, FolderError> {
         let owner = scope.owner().ok_or_else(|| no_scope(server))?;
         self.make(&[OWNERS, &owner_hash(owner), &folder_name(server)])
     }
 
-    /// Removes the folders of a session that is over, and says what could not be removed.
+    /// Removes the directories of an ended session. Returns what could not be removed.
     ///
-    /// At the first poll they are put aside, and removed from there: a session that is revived under
-    /// its id finds empty folders, and keeps what it writes into them. Dropped, the removal goes on.
+    /// The first poll moves them to the trash: a session that is revived with the same id finds empty
+    /// directories and keeps what it writes there. The removal continues if the future is dropped.
     pub async fn remove_session(&self, session: SessionId) -> Kept {
         let folder = self.sessions().join(session.to_string());
         match self.put_aside(&folder) {
@@ -181,7 +182,7 @@ impl Folders {
         }
     }
 
-    /// Removes the folders of a branch of a session that goes on, and says what could not be removed.
+    /// Removes the directories of a branch of a session. Returns what could not be removed.
     pub async fn remove_branch(&self, session: SessionId, branch: u64) -> Kept {
         let (mut kept, mut aside) = (Kept::default(), Vec::new());
         let end = format!("~{branch}");
@@ -198,17 +199,17 @@ impl Folders {
         kept.join(remove::in_background(aside).await)
     }
 
-    /// Removes what sessions left that are not `live` any more, after a crash for example.
+    /// Removes directories of sessions that are not `live`, for example after a crash.
     ///
-    /// A session must be live before its first folder is made. Folders of sessions that another
-    /// process holds count as left over too, unless `live` knows them.
+    /// A session must be live before its first directory is created. Directories of sessions that another
+    /// process holds are removed too, unless `live` returns true for them.
     pub async fn sweep(&self, live: &(dyn Fn(SessionId) -> bool + Sync)) -> Kept {
         let mut kept = Kept::default();
         let (sessions, trash) = (self.sessions(), self.0.root.join(TRASH));
         let mut aside = remove::entries(trash.clone()).await;
         for path in remove::entries(sessions).await {
             let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-            // What is no session's was not put there by us.
+            // Not the name of a session: created by another program.
             let Ok(session) = name.parse::<SessionId>() else { continue };
             if live(session) {
                 continue;
@@ -229,7 +230,7 @@ impl Folders {
         tree::make(&self.0.root, names)
     }
 
-    /// Where a folder is now, which nobody will look into; `None` if there is none.
+    /// Moves a directory to the trash and returns its new path. `None` if it does not exist.
     fn put_aside(&self, from: &Path) -> io::Result<Option<PathBuf>> {
         if !from.is_symlink() && !from.try_exists()? {
             return Ok(None);
@@ -249,8 +250,8 @@ fn no_scope(server: &str) -> FolderError {
     FolderError::NoScope { server: server.to_owned() }
 }
 
-/// A name for the folder of a server: what people can read of its name, and a hash, so that no two
-/// names meet and none leads out of its place.
+/// Directory name of a server: a readable part and a hash. The hash keeps names distinct; the replaced
+/// characters keep the path inside its parent.
 fn folder_name(server: &str) -> String {
     let plain = |c: char| if c.is_ascii_alphanumeric() || c == '_' { c } else { '-' };
     let readable: String = server.chars().take(24).map(plain).collect();

@@ -1,4 +1,4 @@
-//! The first words on a link.
+//! Handshake of a link.
 
 use std::{sync::Arc, time::Duration};
 
@@ -9,12 +9,12 @@ use crate::{
     link::{Answer, CallOptions, Core, Made, Terms, compose, notification},
 };
 
-/// How a handshake ended, if not well.
+/// Failure of a handshake.
 #[derive(Debug)]
 pub(crate) enum Refusal {
-    /// The server speaks another era; these are the versions it named, if it did.
+    /// The server does not speak this era; another one may work.
     OtherEra(OpenError),
-    /// There is no other way to try.
+    /// No other era is worth a try.
     Failed(OpenError),
 }
 
@@ -26,7 +26,7 @@ impl Refusal {
     }
 }
 
-/// Shakes hands in the way of the legacy era: two messages.
+/// Performs the legacy handshake: `initialize` and `notifications/initialized`.
 pub(crate) async fn initialize(
     core: &Arc<Core>,
     hello: &Hello,
@@ -40,7 +40,7 @@ pub(crate) async fn initialize(
     );
     let answer = first_call(core, "initialize", &params, limit).await.map_err(|error| {
         match error {
-            // Modern servers have no page where this one is looked for.
+            // A modern server may not serve this path or method.
             OpenError::Http { delivery: Delivery::Refused, .. } => Refusal::OtherEra(error),
             error => Refusal::Failed(error),
         }
@@ -65,7 +65,7 @@ pub(crate) async fn initialize(
     Ok(greeting)
 }
 
-/// Asks a server of the modern era what it can do: one request.
+/// Performs the modern handshake: `server/discover`.
 pub(crate) async fn discover(
     core: &Arc<Core>,
     hello: &Hello,
@@ -74,8 +74,8 @@ pub(crate) async fn discover(
     let _ = core.terms.set(Terms::new(Version::LATEST, hello));
     let mut answer = discover_once(core, limit).await?;
     if names_our_version(&answer) {
-        // It refused the version that it asks for: what it meant is known only to itself, but nothing
-        // was executed, and the second word is often the better one.
+        // The server refused a version that it lists as supported. Nothing was executed, so that one retry is
+        // safe, and it often succeeds.
         answer = discover_once(core, limit).await?;
     }
     let Some(result) = answer.result() else {
@@ -93,7 +93,7 @@ pub(crate) async fn discover(
 async fn discover_once(core: &Arc<Core>, limit: Duration) -> Result<Answer, Refusal> {
     let answer = first_call(core, "server/discover", "{}", limit).await;
     answer.map_err(|error| match error {
-        // Silence, and an answer that is none, is what old servers have for what they do not know.
+        // Legacy servers answer an unknown method with silence or an invalid response.
         OpenError::Silent { .. } | OpenError::Http { delivery: Delivery::Refused, .. } => {
             Refusal::OtherEra(error)
         }
@@ -101,7 +101,7 @@ async fn discover_once(core: &Arc<Core>, limit: Duration) -> Result<Answer, Refu
     })
 }
 
-/// Whether a refusal of the version names ours among those that are served.
+/// Whether a version error lists our version as supported.
 fn names_our_version(answer: &Answer) -> bool {
     let error = answer.error().and_then(|error| Raw::parse(error).ok());
     let supported = error.and_then(|error| error.find(&["data", "supported"]));
@@ -113,7 +113,7 @@ fn listed(list: Raw<'_>) -> Vec<Version> {
     list.elements().filter_map(|version| Some(Version::from(&*version.text()?))).collect()
 }
 
-/// The versions that a `server/discover` result names.
+/// Versions in a `server/discover` result.
 pub(crate) fn versions(result: &str) -> Vec<Version> {
     let Ok(result) = Raw::parse(result) else { return Vec::new() };
     let Some(list) = result.find(&["supportedVersions"]).filter(|list| list.is_array()) else {

@@ -1,4 +1,4 @@
-//! Who keeps what is needed to come back to a server.
+//! Storage of attachments.
 
 use std::fmt;
 
@@ -6,28 +6,27 @@ use async_trait::async_trait;
 
 use crate::Attachment;
 
-/// Keeps what is needed to come back to one link: observes it when it is made, and gives it back.
+/// Saves the attachment of one link and loads it again.
 ///
-/// Whoever opens a link names its keeper, and so can choose it by server and by kind of run; without
-/// one, it is kept in memory for as long as the session lives here. Only the link writes; everybody
-/// else reads. It is asked when a link is opened, never on a call.
+/// The caller that opens a link passes it, and can choose it per server and run. Without one, the attachment
+/// is kept in memory while the session is open in this process. Only the link writes; others read. It is used
+/// when a link is opened, never during a call.
 #[async_trait]
 pub trait Keeper: Send + Sync + fmt::Debug {
-    /// What was kept of this link.
+    /// Loads the saved attachment of this link.
     ///
     /// # Errors
-    /// If it cannot be read now. The link is then not opened: it could be a second one.
+    /// If it cannot be read now. The link is then not opened, because another one might exist.
     async fn load(&self) -> Result<Option<Attachment>, KeepError>;
 
-    /// Keeps it. What an answer depends on is kept before the answer leaves, so no call goes out
-    /// before this returns.
+    /// Saves the attachment. No call is sent before this returns, because every answer depends on it.
     ///
     /// # Errors
-    /// If it cannot be kept. The link is then not used.
+    /// If it cannot be saved. The link is then not used.
     async fn save(&self, attachment: &Attachment) -> Result<(), KeepError>;
 }
 
-/// What is kept could not be read or written.
+/// An attachment could not be loaded or saved.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("what is kept of the link cannot be read or written now: {reason}")]
 pub struct KeepError {
@@ -35,7 +34,7 @@ pub struct KeepError {
 }
 
 impl KeepError {
-    /// `reason` is shown to people: it says what to do, and no secret.
+    /// Creates an error. `reason` is shown to users: it should say what to do and contain no secret.
     #[must_use]
     pub fn new(reason: impl Into<String>) -> Self {
         Self { reason: reason.into() }

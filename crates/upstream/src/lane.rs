@@ -1,4 +1,4 @@
-//! A thread that serves calls from one end to the other.
+//! Worker thread that serves whole calls.
 
 use std::cell::RefCell;
 
@@ -8,11 +8,10 @@ thread_local! {
     static HERE: RefCell<Option<Lane>> = const { RefCell::new(None) };
 }
 
-/// A thread with a runtime of its own, on which calls stay: connections that are made for a call from here, and
-/// the pipes of a child that is started for one, belong to this runtime. Nobody is woken on another thread
-/// for such a call, and nobody from there is waited for.
+/// Thread with its own runtime, to which calls are bound: connections and child pipes that are created for a
+/// call on this thread belong to its runtime. Such a call needs no wake-up of or by another thread.
 ///
-/// Without lanes all of that belongs to the runtime that [`Links`](crate::Links) were made with.
+/// Without workers, all of them belong to the runtime of [`Links`](crate::Links).
 #[derive(Clone, Debug)]
 pub struct Lane {
     number: usize,
@@ -20,30 +19,29 @@ pub struct Lane {
 }
 
 impl Lane {
-    /// The lane with this number; they are counted from 0. Its runtime has to go on until all links are
-    /// closed.
+    /// Creates the worker with this number, starting at 0. Its runtime must run until all links are closed.
     #[must_use]
     pub fn new(number: usize, runtime: Handle) -> Self {
         Self { number, runtime }
     }
 
-    /// The current thread is this lane from now on. It is the one that drives the runtime.
+    /// Registers the current thread as this worker. It must be the thread that drives the runtime.
     pub fn begin(self) {
         HERE.with_borrow_mut(|here| *here = Some(self));
     }
 }
 
-/// The number of the lane that runs here, from 1 on; 0 where there is none.
+/// Number of the worker on this thread, starting at 1; 0 if there is none.
 pub(crate) fn number() -> usize {
     HERE.with_borrow(|here| here.as_ref().map_or(0, |lane| lane.number + 1))
 }
 
-/// Whether a lane runs here.
+/// Whether this thread is a worker.
 pub(crate) fn is_here() -> bool {
     HERE.with_borrow(|here| here.is_some())
 }
 
-/// Where something new is to live: here, if a lane runs here, or else there.
+/// Returns the runtime of the worker on this thread, or `there` if there is none.
 pub(crate) fn runtime(there: &Handle) -> Handle {
     HERE.with_borrow(|here| here.as_ref().map_or(there, |lane| &lane.runtime).clone())
 }

@@ -1,8 +1,8 @@
 //! Live, recoverable links to MCP servers.
 //!
-//! A link is the whole stack from a session to one server: a child process or an HTTP client, whoever
-//! reads it, and what was agreed with the server. It passes messages on as they were written, knows
-//! what became of each call, and says so when the state behind it is gone.
+//! A link is the whole stack from a session to one server: a child process or an HTTP client, its reader, and
+//! the negotiated protocol. It forwards messages as they were written, tracks the outcome of each call, and
+//! reports when the state behind it is lost.
 //!
 //! ```
 //! use std::time::Duration;
@@ -21,7 +21,7 @@
 //! let counter = Server::new("counter", Stdio::new(command).args(["stdio"]))?;
 //! let chat = Place::new(Owner::local(), SessionId::generate(Timestamp::from_millis(0)));
 //!
-//! // The first who asks opens the link; everybody who asks meanwhile gets the same one.
+//! // The first caller opens the link; concurrent callers share it.
 //! let link = links.open(&counter, &chat, &Asking::default()).await?;
 //! for n in ["1", "2"] {
 //!     let count = link.call("tools/call", Some(r#"{"name":"count"}"#), CallOptions::default());
@@ -30,42 +30,43 @@
 //! }
 //!
 //! drop(link);
-//! let _ = links.end(chat.session).await; // its process and all that descends from it are gone
+//! let _ = links.end(chat.session).await; // ends its process and all descendants
 //! links.close(Duration::from_secs(5)).await;
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! # })?;
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! | file or folder | content |
+//! | file | content |
 //! |---|---|
-//! | `server/`, `place.rs`, `folders/` | [`Server`]: configured server; [`Place`]: owner and session of a link; [`Folders`]: folders that are private to a session |
-//! | `links/`, `budget/`, `shared.rs` | [`Links`]: pool with one link per session and server, spares; limits and queue; generations of a link that sessions share |
-//! | `opener.rs`, `seat.rs`, `started.rs`, `handshake.rs`, `profile.rs`, `profiles/` | opening of a link: permit, process, handshake; [`Profile`]: knowledge about a server |
-//! | `link/` | [`Link`] and [`Call`]: ids, progress, order, cancellation, requests of the server; the same on every transport |
-//! | `stdio/`, `process/` | transport over the pipes of a child; [`process`]: child processes, warden, watchdog |
-//! | `streamable/`, `sse.rs`, `http/` | transports Streamable HTTP and HTTP+SSE; [`http`]: HTTP client below them |
-//! | `loss.rs`, `verdict.rs`, `delivery.rs`, `open_error.rs` | [`Loss`]: reason why state is gone; answers that report an unknown session; [`Delivery`]: certainty about a failed call; [`OpenError`] |
-//! | `attachment.rs`, `keeper.rs`, `seal.rs` | [`Attachment`]: data to resume a session from another process; [`Keeper`]: saves it; [`SealKey`]: encryption at rest |
-//! | `redactor.rs` | removal of secrets, paths and queries from texts of servers |
-//! | `lane.rs` | [`Lane`]: thread whose runtime drives the links of its calls |
-//! | `backoff.rs`, `flag.rs`, `lock.rs`, `nearest.rs` | growing pauses; one-time flag; locks that ignore poisoning; nearest valid name |
+//! | `server.rs`, `server/` | [`Server`]: configuration |
+//! | `place.rs`, `folders.rs` | [`Place`]: owner of a link; [`Folders`]: private directories |
+//! | `links.rs`, `links/`, `budget.rs`, `budget/` | [`Links`]: pool of links; limits and waiting requests |
+//! | `opener.rs`, `seat.rs`, `started.rs`, `handshake.rs` | opening: shared clients and processes, handshakes |
+//! | `profile.rs`, `profiles.rs` | [`Profile`]: cached properties and lists of a server |
+//! | `link.rs`, `link/` | [`Link`] and [`Call`]: ids, progress, order, cancellation, server requests |
+//! | `stdio.rs`, `stdio/`, `process.rs`, `process/` | transport over pipes; [`process`]: start and end of children |
+//! | `streamable.rs`, `streamable/`, `sse.rs` | transports Streamable HTTP and HTTP+SSE |
+//! | `http.rs`, `http/` | [`http`]: HTTP client |
+//! | `loss.rs`, `verdict.rs`, `delivery.rs` | [`Loss`]: why state is gone; [`Delivery`]: how far a call got |
+//! | `redactor.rs` | redaction of secrets, and of paths and queries in texts for clients |
+//! | `attachment.rs`, `keeper.rs`, `seal.rs` | [`Attachment`]: data to resume a link; [`Keeper`]: its storage |
 //!
-//! # What it promises
+//! # Guarantees
 //!
-//! - A call is sent once. Only what the server provably did not execute is ever sent again, and of that
-//!   only a request whose headers the server refused.
-//! - A call belongs to the link: who drops its [`Call`] cancels it, once; who is cancelled while opening
-//!   a link cancels nobody else.
-//! - A link that is over fails what is in flight at once. The next one has the next generation.
-//! - Nothing is left of a child process, whatever it did to get away.
+//! - A call is sent once. It is sent again only if the server provably did not execute it, and only after the
+//!   server refused its headers.
+//! - A call belongs to the link. Dropping its [`Call`] cancels it, once. A caller that is cancelled while it
+//!   opens a link cancels no other caller.
+//! - When a link ends, its calls in flight fail at once. The next link has the next generation.
+//! - No child process survives its link, even if it tries to detach itself.
 //!
-//! # What it is not
+//! # Limits
 //!
-//! It has no types for tools and results, no opinion on which session a request means, and no store: an
-//! attachment goes out to whoever keeps it.
+//! The crate has no types for tools and results, does not choose the session of a request, and has no store:
+//! attachments are passed to the caller's storage.
 //!
-//! What is under a link is nobody's business (R144): a transport of its own would have the session, and not the loss.
+//! Transports are private (R144): a transport without its link would have the session, but not the loss.
 //!
 //! ```compile_fail
 //! use stayput_upstream::streamable::Streamable;

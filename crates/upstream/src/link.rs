@@ -1,4 +1,4 @@
-//! A live connection to one MCP server.
+//! Live connection to one MCP server.
 
 mod answer;
 mod asked;
@@ -45,38 +45,36 @@ pub(crate) use terms::{Terms, marks};
 
 use crate::{Loss, LossReason};
 
-/// The whole live stack from a session to one server: a child process or an HTTP client, whoever reads
-/// it, and what was agreed. It lives and dies as one piece.
+/// Live stack between a session and one server: a child process or an HTTP client, its reader, and the
+/// negotiated protocol. All parts start and end together.
 ///
-/// What is sent is a message of JSON-RPC as its maker wrote it; only its id and its progress token are
-/// replaced on the way, and put back into what comes. A link that is over stays over: [`Links`] opens
-/// the next one, on the next generation.
+/// Requests are JSON-RPC messages that are sent as they were written; only the id and the progress token are
+/// replaced, and restored in the answers. A link that has ended is not reused: [`Links`] opens the next one,
+/// with the next generation.
 ///
 /// [`Links`]: crate::Links
 pub struct Link {
-    /// The only thing in it: who has a link in hand is one step from what a call needs.
+    /// Only field: the data of a call is one pointer away from the link.
     core: Arc<Core>,
 }
 
-/// How a call is made.
+/// Options of a call.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct CallOptions {
-    /// The time without an answer and without progress after which it fails; the server's own if
-    /// none is given.
+    /// Time without an answer or progress after which the call fails. `None` uses the timeout of the server.
     pub limit: Option<Duration>,
-    /// What the client behind this call can be asked.
+    /// Requests that the client of this call can answer.
     pub declares: Declares,
 }
 
-/// Where a request comes from.
+/// Origin of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Made {
-    /// From somebody who gave it an id.
+    /// A client, which gave the request an id.
     Elsewhere,
-    /// From here: it has no id of its own.
+    /// Stayput itself: the request has no id of its own.
     Here,
-    /// From here, to open a link: its answer may name the session, and it is never cancelled on the
-    /// wire.
+    /// The handshake: its answer may name the session, and it is never cancelled on the wire.
     Handshake,
 }
 
@@ -88,16 +86,16 @@ impl Link {
         Self { core }
     }
 
-    /// The same link for somebody else: it is let go of when all have dropped it.
+    /// Returns another reference to the link. The link is released when all are dropped.
     pub(crate) fn share(&self) -> Self {
         self.core.shares.fetch_add(1, Ordering::Relaxed);
         Self { core: self.core.clone() }
     }
 
-    /// Sends a request, a whole message. It is in flight when this returns.
+    /// Sends a request, given as a whole message. The call is in flight when this returns.
     ///
     /// # Errors
-    /// If the link is over, or the message is no request.
+    /// If the link has ended, or the message is not a request.
     pub async fn send(
         &self,
         request: &Message<'_>,
@@ -106,7 +104,7 @@ impl Link {
         self.core.call(request, options, Made::Elsewhere).await
     }
 
-    /// Sends a request made from its method and its parameters, which are JSON.
+    /// Sends a request with this method and these JSON parameters.
     ///
     /// # Errors
     /// As for [`Link::send`].
@@ -119,10 +117,10 @@ impl Link {
         self.core.call_parts(method, params, options).await
     }
 
-    /// Tells the server something: a whole message that asks for no answer.
+    /// Sends a notification, given as a whole message.
     ///
     /// # Errors
-    /// If it is no notification.
+    /// If the message is not a notification.
     pub fn tell(&self, message: &Message<'_>) -> Result<(), CallError> {
         if !matches!(message.kind(), stayput_wire::MessageKind::Notification { .. }) {
             return Err(CallError::Invalid("only a notification can be told".into()));
@@ -131,17 +129,18 @@ impl Link {
         Ok(())
     }
 
-    /// Hears what the server says outside any call. `declares` says what may be asked there.
+    /// Listens for messages of the server outside any call. `declares` lists the requests that the listener
+    /// can answer.
     ///
-    /// A modern server is asked for what it should tell; `interest` is the `notifications` object of
-    /// `subscriptions/listen`. On a legacy server it has no meaning: it tells what it wants.
+    /// For a modern server, `interest` is the `notifications` object of `subscriptions/listen`. A legacy
+    /// server ignores it: it sends what it wants.
     ///
     /// # Errors
-    /// If the link is over, or `interest` is not JSON.
+    /// If the link has ended, or `interest` is not JSON.
     pub async fn listen(&self, interest: &str, declares: Declares) -> Result<Listener, CallError> {
         if self.greeting().era() == stayput_wire::Era::Modern {
             let params = format!(r#"{{"notifications":{interest}}}"#);
-            // Nothing may come for hours.
+            // The subscription may stay silent for hours.
             let limit = Some(Duration::MAX);
             let options = CallOptions { limit, declares };
             let call = self.call("subscriptions/listen", Some(&params), options).await?;
@@ -150,60 +149,60 @@ impl Link {
         Ok(Listener::on_link(self.core.clone(), declares))
     }
 
-    /// Hears what a legacy server says outside any call, as [`Link::listen`]; `None` for a modern one, which
-    /// has to be asked for it. What hears it does not keep the link.
+    /// Listens for messages of a legacy server outside any call, as [`Link::listen`]. `None` for a modern
+    /// server, which needs a request for that. The listener does not keep the link alive.
     #[must_use]
     pub fn listener(&self, declares: Declares) -> Option<Listener> {
         let legacy = self.greeting().era() == stayput_wire::Era::Legacy;
         legacy.then(|| Listener::on_link(self.core.clone(), declares))
     }
 
-    /// Whether it was just opened, or taken up again. Only the first who asks is told so.
+    /// Whether the link was just opened or resumed. Returns `true` once.
     #[must_use]
     pub fn is_new(&self) -> bool {
         let fresh = &self.core.fresh;
         fresh.load(Ordering::Relaxed) && fresh.swap(false, Ordering::Relaxed)
     }
 
-    /// What the server said of itself.
+    /// Server info and capabilities from the handshake.
     #[must_use]
     pub fn greeting(&self) -> &Greeting {
-        // It was set when the link was made.
+        // Set when the link was created; the default is never used.
         self.core.greeting.get_or_init(Greeting::nothing)
     }
 
-    /// Learns from a page of `tools/list` which arguments a modern server wants as headers.
+    /// Records from a page of `tools/list` which arguments a modern server wants as headers.
     pub fn learn_tools(&self, result: &str) {
         if let Some(terms) = self.core.terms.get() {
             terms.learn_tools(result);
         }
     }
 
-    /// Why it is over, if it is.
+    /// Reason why the link has ended, if it has.
     #[must_use]
     pub fn loss(&self) -> Option<Arc<Loss>> {
         self.core.loss()
     }
 
-    /// Waits until it is over.
+    /// Waits until the link has ended.
     pub async fn over(&self) -> Arc<Loss> {
         self.core.over.wait().await;
         let unknown = || Arc::new(Loss::new(LossReason::Ended, ""));
         self.core.loss().unwrap_or_else(unknown)
     }
 
-    /// How many calls are in flight.
+    /// Number of calls in flight.
     #[must_use]
     pub fn in_flight(&self) -> usize {
         self.core.in_flight()
     }
 
-    /// Since when nothing is in flight; none if something is, or never was.
+    /// Start of the time without calls in flight. `None` if there is one, or never was.
     pub(crate) fn quiet_since(&self) -> Option<Instant> {
         self.core.quiet_since()
     }
 
-    /// How often the server said that one of its lists changed, since they were last learned on this link.
+    /// Number of list changes that the server reported since the lists were last fetched on this link.
     #[must_use]
     pub fn lists_changed(&self) -> u64 {
         let Some(counts) = self.core.counted() else { return 0 };
@@ -211,18 +210,18 @@ impl Link {
         counts.lists_changed.load(Ordering::Relaxed).saturating_sub(known)
     }
 
-    /// The lists are known as they are after this many more changes.
+    /// Marks this many more list changes as fetched.
     pub(crate) fn lists_learned(&self, changes: u64) {
         self.core.counts().lists_known.fetch_add(changes, Ordering::Relaxed);
     }
 
-    /// Which arguments of this tool travel as headers, as far as the tools were listed on this link.
+    /// Arguments of this tool that are sent as headers, as far as the tools were listed on this link.
     #[must_use]
     pub fn param_headers(&self, tool: &str) -> Option<Arc<ParamHeaders>> {
         self.core.terms.get()?.param_headers(tool)
     }
 
-    /// What happened on it that nobody was told of.
+    /// Counters of dropped messages.
     #[must_use]
     pub fn counts(&self) -> LinkCounts {
         let counts = self.core.counts();
@@ -234,20 +233,19 @@ impl Link {
         }
     }
 
-    /// The last lines that a child process wrote to its standard error, without the server's secrets;
-    /// nothing for other servers.
+    /// Last lines that a child process wrote to stderr, without the server's secrets. Empty for other servers.
     #[must_use]
     pub fn last_words(&self) -> String {
         self.core.last_words()
     }
 
-    /// The id that the server gave its session, if this transport has one. A secret.
+    /// Session id of the server, if the transport has one. It is a secret.
     pub(crate) fn session(&self) -> Option<&str> {
         self.core.carrier.session()
     }
 
-    /// Whether the server keeps something behind it that can get lost: a modern one does not, nor one that
-    /// gave no session.
+    /// Whether the server keeps state behind the link that can be lost. A modern server does not, nor does
+    /// one without a session id.
     #[must_use]
     pub fn keeps_state(&self) -> bool {
         self.greeting().era() == stayput_wire::Era::Legacy && self.core.carrier.keeps_state()
@@ -262,32 +260,31 @@ impl Link {
         self.core.settled();
     }
 
-    /// Begins to end it. Whatever is in flight fails at once.
+    /// Starts to end the link. Calls in flight fail at once.
     pub fn close(&self, reason: LossReason) {
         self.core.leave();
         self.core.carrier.shut(&self.core, reason);
     }
 
-    /// The pid of a child process; nothing for other servers.
+    /// Pid of the child process. `None` for other servers.
     #[must_use]
     pub fn pid(&self) -> Option<u32> {
         self.core.carrier.pid()
     }
 
-    /// The bytes of memory that a child process and all that descends from it use. It reads many
-    /// small files: to be called where that may block.
+    /// Memory of the child process and its descendants, in bytes. Blocks: it reads many small files.
     #[must_use]
     pub fn memory(&self) -> Option<u64> {
         self.core.carrier.memory()
     }
 
-    /// Whether nothing of it is left.
+    /// Whether the link has released everything.
     #[must_use]
     pub fn is_gone(&self) -> bool {
         self.core.gone.is_raised()
     }
 
-    /// Waits until nothing of it is left: no process, no socket, no task.
+    /// Waits until the link has released everything: process, sockets and tasks.
     pub async fn gone(&self) {
         self.core.gone.wait().await;
     }
@@ -307,15 +304,15 @@ impl fmt::Debug for Link {
     }
 }
 
-/// What happened on a link that nobody was told of.
+/// Counters of messages that were dropped on a link.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LinkCounts {
-    /// Answers and progress for calls that were forgotten.
+    /// Answers and progress for calls that are no longer in flight.
     pub late: u64,
-    /// Lines that were no messages.
+    /// Lines that were not messages.
     pub rubbish: u64,
-    /// Questions of the server that nobody could be found for.
+    /// Requests of the server for which no client was found.
     pub unanswerable: u64,
-    /// Notifications that nobody listened to.
+    /// Notifications without a listener.
     pub unheard: u64,
 }

@@ -1,4 +1,4 @@
-//! Which session has which link.
+//! Pool of links: maps a session and a server to one link.
 
 mod footing;
 mod held;
@@ -39,24 +39,24 @@ use slot::{Leaving, Slot};
 use spares::Spares;
 use table::Table;
 
-/// How often the memory of children is looked at, if there is a limit for it.
+/// Interval between two measurements of the children's memory. Used only if a memory limit is set.
 const MEASURED_EVERY: Duration = Duration::from_secs(5);
 
-/// How links are made and how many there may be.
+/// Settings of the link pool: process starter, session directories, limits.
 #[derive(Clone, Debug)]
 pub struct LinkSettings {
-    /// Who starts and ends child processes.
+    /// Starts and ends child processes.
     pub processes: Processes,
-    /// Where sessions have their private folders.
+    /// Private directories of the sessions.
     pub folders: Folders,
-    /// How many links, processes and bytes of memory there may be.
+    /// Limits on links, processes and memory.
     pub limits: Limits,
-    /// The largest message that is taken from a server.
+    /// Largest message that is accepted from a server, in bytes.
     pub message_limit: usize,
 }
 
 impl LinkSettings {
-    /// The usual limits.
+    /// Settings with the default limits.
     #[must_use]
     pub fn new(processes: Processes, folders: Folders) -> Self {
         let message_limit = stayput_wire::Message::MAX_BYTES;
@@ -64,11 +64,11 @@ impl LinkSettings {
     }
 }
 
-/// All links of this process: session and server lead to a link, which is opened by the first who asks
-/// and shared by all who ask meanwhile. A clone is the same.
+/// All links of this process, by session and server. The first caller opens a link; concurrent callers wait
+/// for the same attempt and share the link. A clone refers to the same pool.
 ///
-/// Nothing runs in the background for an idle link but what its transport needs. Links are opened on
-/// the runtime they were made with, not on their callers': who is cancelled cancels nobody else.
+/// An idle link runs no background task except those of its transport. Links are opened on the runtime given
+/// to [`Links::new`], not in the caller's task, so that a cancelled caller does not cancel the others.
 #[derive(Clone)]
 pub struct Links(Arc<Inner>);
 
@@ -77,44 +77,44 @@ struct Inner {
     profiles: Profiles,
     table: Table,
     spares: Spares,
-    /// Somebody looks at the memory of children.
+    /// Set once the task that measures the memory of children runs.
     measured: AtomicBool,
     closed: Arc<Flag>,
 }
 
-/// What somebody who wants a link brings along.
+/// Parameters of a request for a link.
 #[derive(Clone, Debug, Default)]
 pub struct Asking {
-    /// What the server is told of the client, if the link has to be opened.
+    /// Client info and capabilities for the handshake, if the link has to be opened.
     pub hello: Hello,
-    /// Who keeps what is needed to come back; without one, it is kept in memory.
+    /// Saves and loads the attachment. Without it, the attachment is kept in memory only.
     pub keeper: Option<Arc<dyn Keeper>>,
-    /// The generation that a first link begins on.
+    /// Generation of the first link.
     pub generation: Generation,
 }
 
-/// What happened when all links were closed.
+/// Result of closing all links.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Closed {
-    /// How many links were live.
+    /// Number of links that were live.
     pub links: usize,
-    /// How many of them, and of what was being opened, were not gone in time.
+    /// Number of links and opening attempts that did not end in time.
     pub left: usize,
 }
 
-/// One live link, as an operator sees it.
+/// Status of one live link.
 #[derive(Clone, Debug)]
 pub struct LinkStatus {
-    /// What it is found by.
+    /// Key of the link in the pool.
     pub key: LinkKey,
-    /// Its generation; none while it is being opened.
+    /// Generation of the link. `None` while it is being opened.
     pub generation: Option<Generation>,
-    /// How many calls are in flight on it.
+    /// Number of calls in flight.
     pub in_flight: usize,
 }
 
 impl Links {
-    /// No links so far. They live on `runtime`.
+    /// Creates an empty pool. Links run on `runtime`.
     #[must_use]
     pub fn new(settings: LinkSettings, runtime: Handle) -> Self {
         let LinkSettings { processes, folders, limits, message_limit } = settings;
@@ -132,17 +132,18 @@ impl Links {
         links
     }
 
-    /// How many there may be from now on. What is too much ends by itself, and nothing comes after it.
+    /// Replaces the limits. Links above a lower limit are not ended; no new link is admitted until the count
+    /// is below the limit.
     pub fn set_limits(&self, limits: Limits) {
         self.0.opener.budget.set_limits(limits);
         self.watch_memory(limits);
     }
 
-    /// What is known of a server. If nothing is, it is asked on a link that is thrown away; `place`
-    /// says with whose credentials.
+    /// Returns the profile of a server. An unknown server is probed on a temporary link with the credentials
+    /// of `place`.
     ///
     /// # Errors
-    /// If the server cannot be asked, or the session ends meanwhile.
+    /// If the server cannot be probed, or the session ends meanwhile.
     pub async fn profile(
         &self,
         server: &Server,
@@ -153,11 +154,11 @@ impl Links {
         self.while_live(server, place, self.0.profiles.get(asker)).await
     }
 
-    /// The same as a client sees it that says this of itself: a server may list more for one that can
-    /// be asked something.
+    /// Returns the profile of a server for a client with this `hello`. A server may list more for a client
+    /// that declares capabilities.
     ///
     /// # Errors
-    /// If the server cannot be asked.
+    /// If the server cannot be probed.
     pub async fn profile_for(
         &self,
         server: &Server,
@@ -169,17 +170,17 @@ impl Links {
         self.while_live(server, place, self.0.profiles.get_for(asker, hello)).await
     }
 
-    /// How a server is spoken to. Whatever was learned of it for one client tells it for all.
+    /// Returns the transport and era of a server. A profile that was learned for one client is used for all.
     ///
     /// # Errors
-    /// If nothing was, and the server cannot be asked.
+    /// If no profile is known and the server cannot be probed.
     pub async fn way(&self, server: &Server, place: &Place) -> Result<Way, Arc<OpenError>> {
         let scope = open::probe_scope(server, place);
         let asker = Asker { links: self, server, scope: &scope };
         Ok(self.while_live(server, place, self.0.profiles.spoken(asker)).await?.way())
     }
 
-    /// Nothing is learned in the name of a session that is over: it would leave a folder.
+    /// Runs `learning` until the session ends. A probe for an ended session would leave a directory behind.
     async fn while_live(
         &self,
         server: &Server,
@@ -198,15 +199,16 @@ impl Links {
         &self.0.opener
     }
 
-    /// What is known of a server, without asking it. Which session it is asked for does not matter.
+    /// Returns the cached profile of a server without a request to it. The result does not depend on the session.
     pub async fn known_profile(&self, server: &Server, place: &Place) -> Option<Arc<Profile>> {
         let scope = open::probe_scope(server, place);
         let identity = self.0.opener.profile_identity(server, &scope).await.ok()?;
         self.0.profiles.known(self.0.profiles.whose(server, identity, &place.owner))
     }
 
-    /// What is known of a server, its lists as they are now: if it said on any link of this owner that one
-    /// changed, it is asked there, once for all who ask. Nothing, if nothing was known before.
+    /// Returns the cached profile with current lists. If the server reported a changed list on any link of
+    /// this owner, the lists are fetched again on that link, once for all concurrent callers. `None` if no
+    /// profile is cached.
     pub async fn current_profile(&self, server: &Server, place: &Place) -> Option<Arc<Profile>> {
         let scope = open::probe_scope(server, place);
         let identity = self.0.opener.profile_identity(server, &scope).await.ok()?;
@@ -215,8 +217,8 @@ impl Links {
         self.0.profiles.current(whose, self.0.opener.lists_changed(), changed).await
     }
 
-    /// What is known of a server after it said, on this link, that its lists changed, or if one of them could
-    /// not be had before: they are asked for anew, once for all who ask. Nothing, if nothing was known before.
+    /// Fetches the lists again on this link, once for all concurrent callers: after the server reported a
+    /// change there, or if a list could not be fetched before. `None` if no profile is cached.
     pub async fn relearn(
         &self,
         server: &Server,
@@ -229,8 +231,7 @@ impl Links {
         self.0.profiles.relearn(whose, link).await
     }
 
-    /// Takes over a profile that was learned earlier, unless its era is not the one that is spoken with
-    /// the server now.
+    /// Stores a profile that was learned earlier, unless its era does not match the configured era of the server.
     pub async fn set_profile(&self, server: &Server, place: &Place, profile: Profile) {
         let scope = open::probe_scope(server, place);
         if profiles::suits(server, profile.way())
@@ -240,30 +241,31 @@ impl Links {
         }
     }
 
-    /// Keeps processes of this server ready, as its options say. Nothing is sent to them.
+    /// Keeps spare processes of this server running, as its options say. Nothing is sent to them.
     pub fn warm(&self, server: &Server) {
         if !self.is_closed() {
             self.0.spares.want(self, server);
         }
     }
 
-    /// Ends all links of a session, and removes its folders. Says what could not be removed.
+    /// Ends all links of a session and removes its directories. Returns what could not be removed.
     ///
-    /// Dropped, it goes on. Whoever opens a link for the session meanwhile waits for it.
+    /// The work continues if the future is dropped. A link that is opened for the session meanwhile waits for
+    /// the end.
     pub async fn end(&self, session: SessionId) -> Kept {
         let (trace, gone) = Trace::new();
         let (slots, earlier) = self.0.table.remove_session(session, gone.clone());
-        // What was only let go of is still there, on its server.
-        let left: Vec<_> = slots.iter().filter_map(|slot| self.forget(slot)).collect();
-        // Told all at once, then waited for.
+        // A released link leaves its session on the server: delete it there.
+        let deletions: Vec<_> = slots.iter().filter_map(|slot| self.forget(slot)).collect();
+        // Start the end of all links first, then wait for all of them.
         let mut ended = leaving(&slots, LossReason::Ended);
         ended.extend(self.0.profiles.end(session).into_iter().map(Leaving::Opening));
         ended.extend(earlier.map(Leaving::Opening));
         let inner = self.0.clone();
         let ending = self.0.opener.runtime.spawn(async move {
             all_gone(&ended).await;
-            for farewell in left {
-                let _ = farewell.await;
+            for deletion in deletions {
+                let _ = deletion.await;
             }
             let kept = inner.opener.folders.remove_session(session).await;
             inner.table.forget_session(session, &gone);
@@ -273,8 +275,8 @@ impl Links {
         ending.await.unwrap_or_default()
     }
 
-    /// Lets go of all links of a session that goes on elsewhere: what its servers keep is for whoever
-    /// comes back to it. Its folders stay.
+    /// Releases all links of a session that continues in another process. Sessions on the servers and local
+    /// directories are kept for the process that resumes it.
     pub async fn release(&self, session: SessionId) {
         let (trace, gone) = Trace::new();
         let (slots, earlier) = self.0.table.remove_session(session, gone.clone());
@@ -289,20 +291,20 @@ impl Links {
         let _ = releasing.await;
     }
 
-    /// Says farewell to a session that a server still keeps, though its link was let go of.
+    /// Deletes a server-side session that remained after its link was released.
     fn forget(&self, slot: &Slot) -> Option<JoinHandle<()>> {
         let kept = slot.left_behind().filter(|_| slot.server.options().delete_on_end)?;
         let (links, server, scope) = (self.clone(), slot.server.clone(), slot.key.scope().clone());
         Some(self.0.opener.runtime.spawn(async move {
             let hello = Hello::default();
             let plan = Plan { server: &server, scope: &scope, hello: &hello };
-            // It is the server's to forget what nobody can tell it to.
+            // Ignore errors: a server that cannot be reached has to expire the session itself.
             let _ = links.0.opener.forget(plan, &kept).await;
         }))
     }
 
-    /// Ends the link of `place` to `server`, if there is one, for all who share it. The next one begins on
-    /// the next generation. A part of a session ends no more than what is its own.
+    /// Ends the link of `place` to `server`, if there is one, for all sessions that share it. The next link
+    /// has the next generation. For a branch of a session, only links of the branch itself are ended.
     pub async fn restart(&self, server: &Server, place: &Place, reason: LossReason) {
         let mut slots = self.0.table.of_place(server, place);
         slots.retain(|slot| place.branch == 0 || slot.key.scope().session().is_some());
@@ -310,7 +312,7 @@ impl Links {
         all_gone(&ended).await;
     }
 
-    /// Lets go of links that nobody used for `idle`.
+    /// Ends links that were idle for at least `idle`. Returns their number.
     pub fn close_idle(&self, idle: Duration) -> usize {
         let slots = self.0.table.all();
         let old =
@@ -318,7 +320,7 @@ impl Links {
         old.filter(|slot| slot.recycle()).count()
     }
 
-    /// All links that are live or being opened.
+    /// Lists all links that are live or being opened.
     #[must_use]
     pub fn status(&self) -> Vec<LinkStatus> {
         let slots = self.0.table.all();
@@ -333,19 +335,20 @@ impl Links {
         status.collect()
     }
 
-    /// How many processes are ready for links to come.
+    /// Number of spare processes that are ready.
     #[must_use]
     pub fn spares(&self) -> usize {
         self.0.spares.ready()
     }
 
-    /// How much of the budget is used.
+    /// Current use of the budget.
     #[must_use]
     pub fn used(&self) -> Used {
         self.0.opener.budget.used()
     }
 
-    /// Lets go of all links at once, under one deadline, and opens no more. Dropped, it goes on.
+    /// Releases all links at once, under one deadline, and opens no more. The work continues if the future is
+    /// dropped.
     pub async fn close(&self, limit: Duration) -> Closed {
         self.0.closed.raise();
         let slots = self.0.table.remove_where(|_| true);
@@ -367,8 +370,8 @@ impl Links {
         self.0.closed.is_raised()
     }
 
-    /// Looks from time to time at the memory that children use, once there is a limit for it. Above that the
-    /// budget lets nobody in but for one who goes.
+    /// Starts a task that measures the memory of children, once a memory limit is set. Above the limit, the
+    /// budget admits a link only after another one has ended.
     fn watch_memory(&self, limits: Limits) {
         if limits.memory.is_none() || self.0.measured.swap(true, Ordering::Relaxed) {
             return;
@@ -382,7 +385,7 @@ impl Links {
         });
     }
 
-    /// Measures the memory of all children, and tells the budget.
+    /// Measures the memory of all children and passes the sum to the budget.
     async fn measure(&self) {
         let links: Vec<Link> =
             self.0.table.all().iter().filter_map(|slot| Some(slot.live()?.0)).collect();
@@ -392,12 +395,12 @@ impl Links {
     }
 }
 
-/// Ends all of them for good, at once. Gives what is to be waited for.
+/// Ends all links for good, at once. Returns the ends to wait for.
 fn leaving(slots: &[Arc<Slot>], reason: LossReason) -> Vec<Leaving> {
     slots.iter().filter_map(|slot| slot.end(reason, true)).collect()
 }
 
-/// All were told at once; so to wait for one after the other takes no longer than the slowest.
+/// Waits for each in turn. All ends were started before, so that this takes as long as the slowest one.
 async fn all_gone(all: &[Leaving]) {
     for leaving in all {
         leaving.gone().await;

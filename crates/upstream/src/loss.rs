@@ -1,58 +1,58 @@
-//! Why the state behind a link is gone.
+//! Loss of the state behind a link.
 
 use std::fmt;
 
 use crate::process::Exited;
 
-/// The end of a link, and with it of the state that the server kept behind it.
+/// End of a link, and with it of the state that the server kept behind it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Loss {
     reason: LossReason,
     detail: Box<str>,
 }
 
-/// Why a link ended.
+/// Reason why a link ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LossReason {
-    /// The child process ended, or closed its output, by itself.
+    /// The child process exited or closed its stdout.
     Exited(Exited),
-    /// The server said that it does not know the session any more.
+    /// The server does not know the session any more.
     Verdict,
-    /// The stream that carried the session broke, and this transport has no way back to it.
+    /// The stream of the session broke, and the transport cannot resume it.
     Disconnected,
-    /// It was ended on purpose, with its session.
+    /// The link was ended on purpose, with its session.
     Ended,
-    /// Whoever held it let go of it. What an HTTP server keeps is still there.
+    /// All users released the link. The session on an HTTP server remains.
     Released,
-    /// It was idle and made room for another one.
+    /// The link was idle and was evicted for another one.
     Evicted,
-    /// It was restarted on purpose.
+    /// The link was restarted on purpose.
     Restarted,
-    /// The server is configured in another way now.
+    /// The configuration of the server changed.
     Reconfigured,
 }
 
 impl Loss {
-    /// A loss for this reason; `detail` is for the operator and may be empty.
+    /// Creates a loss. `detail` is for the operator and may be empty.
     #[must_use]
     pub fn new(reason: LossReason, detail: impl Into<Box<str>>) -> Self {
         Self { reason, detail: detail.into() }
     }
 
-    /// Why.
+    /// Reason of the loss.
     #[must_use]
     pub fn reason(&self) -> LossReason {
         self.reason
     }
 
-    /// Whether only we let go of the link: what an HTTP server keeps behind it is still there.
+    /// Whether only this side ended the link: the session on an HTTP server remains.
     pub(crate) fn leaves_state(&self) -> bool {
         matches!(self.reason, LossReason::Released | LossReason::Evicted)
     }
 
-    /// What the operator may want to know: the last lines of a child, or what the server answered. It
-    /// is never meant for a model or a client.
+    /// Details for the operator: the end of a child's stderr, or the server's answer. Never shown to a model
+    /// or client.
     #[must_use]
     pub fn detail(&self) -> &str {
         &self.detail
@@ -60,7 +60,7 @@ impl Loss {
 }
 
 impl LossReason {
-    /// One word for programs.
+    /// Machine-readable name.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -92,7 +92,7 @@ impl fmt::Display for Loss {
 }
 
 impl fmt::Debug for Loss {
-    /// Without the detail: what a server writes can hold anything.
+    /// Omits the detail, which may be confidential.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Loss").field("reason", &self.reason).finish_non_exhaustive()
     }

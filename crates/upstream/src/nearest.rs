@@ -1,13 +1,13 @@
-//! The name that somebody meant.
+//! Suggestions for misspelt names.
 
-/// The known name that takes the fewest changes to get to from `name`.
+/// Returns the known name with the smallest edit distance to `name`.
 #[must_use]
 pub fn nearest(name: &str, known: &[&'static str]) -> &'static str {
     let name = name.to_ascii_lowercase();
     known.iter().min_by_key(|known| changes(known, &name)).copied().unwrap_or_default()
 }
 
-/// The same if one letter is wrong, too many or too few.
+/// Returns the nearest known name if at most one letter differs, is missing or is extra.
 #[must_use]
 pub fn misspelt(name: &str, known: &[&'static str]) -> Option<&'static str> {
     let nearest = nearest(name, known);
@@ -18,10 +18,10 @@ fn changes(known: &str, name: &str) -> usize {
     distance(&known.replace('-', "_"), &name.replace('-', "_"))
 }
 
-/// How many characters have to be added, removed or replaced to get from one text to the other.
+/// Edit distance of two texts.
 fn distance(from: &str, to: &str) -> usize {
     let mut row: Vec<usize> = (0..=from.len()).collect();
-    // A name of a thousand characters is like no other, which its beginning tells as well.
+    // Longer names match no known one, and 64 bytes suffice to see that.
     for (down, wanted) in to.bytes().take(64).enumerate() {
         let mut diagonal = row[0];
         row[0] = down + 1;
@@ -39,7 +39,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_nearest_name_is_the_one_that_was_meant() {
+    fn nearest_finds_the_intended_name() {
         let known = ["isolation", "on_loss", "startup_timeout", "timeout"];
         for (written, meant) in [
             ("isolaton", "isolation"),

@@ -1,4 +1,4 @@
-//! Why a link could not be opened.
+//! Errors of opening a link.
 
 use std::{fmt, time::Duration};
 
@@ -10,136 +10,136 @@ use crate::{
     redactor::hide_paths,
 };
 
-/// Why there is no link to a server.
+/// Reason why a link could not be opened.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
-    /// Its configuration cannot be used for this session.
+    /// The configuration cannot be used for this session.
     #[error(transparent)]
     Server(#[from] ServerError),
-    /// It has no private folder.
+    /// The private directory is not available.
     #[error(transparent)]
     Folder(#[from] FolderError),
-    /// Its process could not be started.
+    /// The process could not be started.
     #[error("the server `{server}` could not be started: {error}")]
     Start {
-        /// Which server.
+        /// Name of the server.
         server: String,
-        /// Why not.
+        /// Cause of the failure.
         error: StartError,
     },
-    /// Its process ended before it said a word.
+    /// The process exited before the handshake was complete.
     #[error("the server `{server}` {exited} before it was ready{}", Hint(hint))]
     Exited {
-        /// Which server.
+        /// Name of the server.
         server: String,
-        /// How it ended.
+        /// Exit status.
         exited: Exited,
-        /// The last lines it wrote.
+        /// End of its stderr.
         hint: String,
     },
-    /// It does not answer.
+    /// The server does not answer.
     #[error(
         "the server `{server}` did not answer `{method}` within {limit:?}; check that it is an MCP \
          server, or give it more time with `timeout`{}",
         Hint(hint)
     )]
     Silent {
-        /// Which server.
+        /// Name of the server.
         server: String,
-        /// What it did not answer.
+        /// Method without an answer.
         method: String,
-        /// The limit.
+        /// Timeout that expired.
         limit: Duration,
-        /// The last lines it wrote.
+        /// End of its stderr.
         hint: String,
     },
-    /// It answered with an error.
+    /// The server answered with an error.
     #[error("the server `{server}` refused the connection: {message} ({code})")]
     Refused {
-        /// Which server.
+        /// Name of the server.
         server: String,
-        /// The code of the error.
+        /// Error code.
         code: i64,
-        /// What it said.
+        /// Error message.
         message: String,
     },
-    /// It speaks no version that is known here.
+    /// The server supports no known protocol version.
     #[error(
         "the server `{server}` speaks {}, which this Stayput does not",
         if offered.is_empty() { "no version of the protocol" } else { offered }
     )]
     Version {
-        /// Which server.
+        /// Name of the server.
         server: String,
-        /// What it speaks.
+        /// Versions that it offers.
         offered: String,
     },
-    /// It does not keep to the protocol.
+    /// The server violates the protocol.
     #[error("the server `{server}` cannot be spoken to: {what}")]
     Protocol {
-        /// Which server.
+        /// Name of the server.
         server: String,
-        /// What it did.
+        /// Description of the violation.
         what: String,
     },
-    /// It cannot be reached, or its answer not be read.
+    /// The server cannot be reached, or its answer cannot be read.
     #[error("the server `{server}` cannot be reached: {what}")]
     Http {
-        /// Which server.
+        /// Name of the server.
         server: String,
-        /// What went wrong.
+        /// Description of the failure.
         what: String,
-        /// Whether the server itself said no.
+        /// Whether the server itself refused the request.
         delivery: Delivery,
     },
-    /// It wants other credentials.
+    /// The server refused the credentials.
     #[error(
         "the server `{server}` refused the credentials (HTTP {status}); check its headers or token"
     )]
     Unauthorized {
-        /// Which server.
+        /// Name of the server.
         server: String,
-        /// 401 or 403.
+        /// HTTP status, 401 or 403.
         status: u16,
-        /// What it said in `WWW-Authenticate`.
+        /// Value of `WWW-Authenticate`.
         challenge: Option<String>,
     },
-    /// The settings of its HTTP client cannot be used.
+    /// The settings of the HTTP client are invalid.
     #[error(transparent)]
     Client(#[from] ClientError),
-    /// There is no room for one more link.
+    /// The budget has no permit for one more link.
     #[error(transparent)]
     AtCapacity(#[from] AtCapacity),
-    /// What is kept of it could not be read or written.
+    /// The attachment could not be loaded or saved.
     #[error(transparent)]
     Keep(#[from] KeepError),
-    /// Links are not opened any more, or not for this session.
+    /// No more links are opened, or none for this session.
     #[error("the link to `{server}` was ended while it was opened")]
     Ended {
-        /// Which server.
+        /// Name of the server.
         server: String,
     },
-    /// It failed a moment ago, and is given a rest.
+    /// The server failed recently; the backoff still runs.
     #[error("the server `{server}` failed a moment ago and is tried again in {pause:?}: {last}")]
     Resting {
-        /// Which server.
+        /// Name of the server.
         server: String,
-        /// For how long.
+        /// Remaining time.
         pause: Duration,
-        /// How it failed.
+        /// Last failure.
         last: String,
-        /// The same for a client, see [`OpenError::brief`].
+        /// Last failure for a client, see [`OpenError::brief`].
         brief: String,
     },
 }
 
-/// What stands before the last lines that a process wrote.
+/// Separator before the end of a process's stderr.
 const WROTE: &str = "; it wrote:\n";
 
 impl OpenError {
-    /// The same for a client: without what its process wrote, without paths of this machine, and of a URL
-    /// the origin alone. The rest is for whoever runs it, not for a model.
+    /// Message for a client: without output of the process, without local paths, and with URLs cut to their
+    /// origin. The rest is for the operator, not for a model.
     #[must_use]
     pub fn brief(&self) -> String {
         let words = match self {
@@ -162,13 +162,13 @@ impl OpenError {
         hide_paths(&words).into_owned()
     }
 
-    /// The words of an error without what a process wrote.
+    /// Removes the output of the process from an error message.
     #[must_use]
     pub fn without_output(words: &str) -> &str {
         words.split_once(WROTE).map_or(words, |(words, _)| words)
     }
 
-    /// Whether it can be the server's doing, so that it is better left alone for a while.
+    /// Whether the server may be the cause, so that a backoff makes sense.
     pub(crate) fn is_of_server(&self) -> bool {
         !matches!(self, Self::AtCapacity(_) | Self::Ended { .. } | Self::Resting { .. })
     }
@@ -205,7 +205,7 @@ impl OpenError {
     }
 }
 
-/// The last lines of a child, if there are any.
+/// End of a child's stderr, if any.
 struct Hint<'a>(&'a str);
 
 impl fmt::Display for Hint<'_> {
@@ -224,9 +224,9 @@ impl fmt::Display for Hint<'_> {
 mod tests {
     use super::*;
 
-    /// Design 4.7: the last lines of a child go to the operator, not to the model.
+    /// Design 4.7: the end of a child's stderr goes to the operator, not to the model.
     #[test]
-    fn what_a_process_wrote_can_be_left_out() {
+    fn brief_omits_output_of_the_process() {
         let (server, hint) = ("x".to_owned(), "password: 1\nbye\n".to_owned());
         let exited = OpenError::Exited { server: server.clone(), exited: Exited::Code(3), hint };
         let whole = exited.to_string();

@@ -1,4 +1,4 @@
-//! Opening a link: the expensive part once, the light part as often as it takes.
+//! Opening of links: shared resources once, the handshake per link.
 
 use std::{
     collections::HashMap,
@@ -28,32 +28,32 @@ use crate::{
     streamable::{self, Route, Routes, ServerSession, Streamable, Wire},
 };
 
-/// Makes links. What is expensive and can be shared is made once: HTTP clients with their connections,
-/// and whatever starts processes.
+/// Opens links. Expensive resources are created once and shared: HTTP clients with their connections, and the
+/// process starter.
 #[derive(Debug)]
 pub(crate) struct Opener {
     pub(crate) runtime: Handle,
     pub(crate) processes: Processes,
     pub(crate) folders: Folders,
     pub(crate) budget: Budget,
-    /// The same two, for links to share.
+    /// Runtime and budget, shared by links.
     home: Arc<Home>,
     clients: Mutex<HashMap<(Trust, Proxy), Client>>,
     pools: Mutex<HashMap<(Arc<str>, Identity), Pooled>>,
     routes: Routes,
-    /// The largest message.
+    /// Largest message, in bytes.
     limit: usize,
 }
 
-/// The connections to one server with one set of credentials.
+/// Connections to one server with one set of credentials.
 #[derive(Debug)]
 struct Pooled {
     client: Client,
-    /// When a route with them was made last.
+    /// Time at which a route last used them.
     since: Instant,
 }
 
-/// A link that is to be opened.
+/// Parameters of a link to open.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Plan<'a> {
     pub(crate) server: &'a Server,
@@ -61,16 +61,16 @@ pub(crate) struct Plan<'a> {
     pub(crate) hello: &'a Hello,
 }
 
-/// What a link is opened with.
+/// Resource that a link is opened with.
 #[derive(Debug)]
 pub(crate) enum Base {
-    /// A place for it.
+    /// Budget permit.
     Seat(Seat),
-    /// A process that runs, with its place.
+    /// Running process with its permit.
     Spare(Started),
 }
 
-/// A link before its handshake. Dropped, it is ended: nobody can have cancelled it to no effect.
+/// Link before its handshake. On drop it is ended, so that cancellation always takes effect.
 pub(crate) struct Raw(Option<Arc<Core>>);
 
 impl Raw {
@@ -112,12 +112,12 @@ impl Opener {
         Self { runtime, processes, folders, budget, home, clients, pools, routes, limit }
     }
 
-    /// How often any server said that one of its lists changed.
+    /// Number of list changes that any server reported.
     pub(crate) fn lists_changed(&self) -> u64 {
         self.home.lists_changed.load(Ordering::Acquire)
     }
 
-    /// Opens a link in a way that is known, with the handshake that it needs.
+    /// Opens a link with a known transport and era, and performs its handshake.
     pub(crate) async fn open(
         &self,
         plan: Plan<'_>,
@@ -127,7 +127,7 @@ impl Opener {
         let deadline = deadline(plan.server.options().timeouts.open);
         let raw = self.connect(plan, profile.way(), base, None).await?;
         if profile.way() == Way::Modern {
-            // Each request says everything: there is nothing to agree on.
+            // Every modern request is self-contained: no handshake is needed.
             let greeting = profile.greeting().clone();
             if let Some(core) = raw.core() {
                 let terms = Terms::new(greeting.version().clone(), plan.hello);
@@ -141,7 +141,7 @@ impl Opener {
         shake(raw, plan, Way::Legacy, deadline).await.map_err(|refusal| refusal.into_error())
     }
 
-    /// Goes on with a session that the server has, without a word to it.
+    /// Resumes a server-side session without a request.
     pub(crate) async fn resume(
         &self,
         plan: Plan<'_>,
@@ -157,7 +157,7 @@ impl Opener {
             .ok_or_else(|| ended(plan.server))
     }
 
-    /// Ends a session that the server has, without a link to it.
+    /// Deletes a server-side session without a link.
     pub(crate) async fn forget(&self, plan: Plan<'_>, kept: &Attachment) -> Result<(), OpenError> {
         let expansion = self.folders.expansion(plan.server, plan.scope).await?;
         let Resolved::Http(endpoint) = plan.server.resolve(&expansion)? else { return Ok(()) };
@@ -167,8 +167,8 @@ impl Opener {
         Ok(())
     }
 
-    /// Opens a link to find out how the server is spoken to. What was opened in a way that did not
-    /// work is gone before the next one is tried. `limit` is for its first words.
+    /// Opens a link to probe the server. After a failure, waits until the link is gone, so that the next
+    /// attempt starts afterwards. `limit` applies to the handshake.
     pub(crate) async fn discover(
         &self,
         plan: Plan<'_>,
@@ -180,17 +180,17 @@ impl Opener {
         let raw = self.connect(plan, way, Base::Seat(seat), None).await;
         let raw = raw.map_err(Refusal::Failed)?;
         let core = raw.core().cloned();
-        let shaken = shake(raw, plan, way, start.min(deadline(limit))).await;
-        if shaken.is_err()
+        let result = shake(raw, plan, way, start.min(deadline(limit))).await;
+        if result.is_err()
             && let Some(core) = core
         {
             core.gone.wait().await;
         }
-        shaken
+        result
     }
 
-    /// The values for a link, with the folders that they name. Given up, it still leaves its trace
-    /// until no folder is made any more.
+    /// Returns the values for a link and creates its directories. If the future is dropped, the task keeps
+    /// `trace` until the directories are created.
     pub(crate) async fn expansion(
         &self,
         server: &Server,
@@ -202,15 +202,15 @@ impl Opener {
         }
         let (folders, of, scope) = (self.folders.clone(), server.clone(), scope.clone());
         let trace = trace.cloned();
-        let made = self.runtime.spawn(async move {
+        let task = self.runtime.spawn(async move {
             let expansion = folders.expansion(&of, &scope).await;
             drop(trace);
             expansion
         });
-        Ok(made.await.map_err(|_| ended(server))??)
+        Ok(task.await.map_err(|_| ended(server))??)
     }
 
-    /// What a profile is found by. For this no session needs a folder.
+    /// Identity of a profile. It needs no session directory.
     pub(crate) async fn profile_identity(
         &self,
         server: &Server,
@@ -219,14 +219,14 @@ impl Opener {
         let mut expansion = Expansion::of(scope);
         if server.uses_owner_dir() {
             let (folders, of, scope) = (self.folders.clone(), server.clone(), scope.clone());
-            let made = move || folders.owner_dir(&scope, of.name());
-            let folder = self.runtime.spawn_blocking(made).await;
+            let create = move || folders.owner_dir(&scope, of.name());
+            let folder = self.runtime.spawn_blocking(create).await;
             expansion = expansion.with_owner_dir(folder.map_err(|_| ended(server))??);
         }
         Ok(server.profile_identity(&expansion))
     }
 
-    /// The expensive part: a process, or what leads to an HTTP server.
+    /// Starts a process, or connects to an HTTP server.
     async fn connect(
         &self,
         plan: Plan<'_>,
@@ -253,12 +253,13 @@ impl Opener {
                 let wire = self.wire(plan, endpoint, &expansion)?;
                 self.over_sse(plan, wire, seat).await
             }
-            // Only processes are started ahead.
+            // Spares are always processes.
             (Resolved::Http(_) | Resolved::Sse(_), Base::Spare(_)) => Err(ended(plan.server)),
         }
     }
 
-    /// Starts the process of a server. Given up meanwhile, it is ended, and its place free after that.
+    /// Starts the process of a server. If the future is dropped, the process is ended and its permit freed
+    /// afterwards.
     pub(crate) async fn start(
         &self,
         server: &Server,
@@ -277,7 +278,7 @@ impl Opener {
             let seat = seat().ok_or(StartError::Closed)?;
             Ok(Started::new(child, seat, runtime))
         });
-        // Nobody cancels it but a runtime that goes away.
+        // The task is cancelled only when its runtime shuts down.
         let started = started.await.unwrap_or(Err(StartError::Closed));
         started.map_err(|error| OpenError::Start { server: server.name().to_owned(), error })
     }
@@ -346,8 +347,8 @@ impl Opener {
         Ok(Route { client, target, endpoint, server: server.clone(), limit: self.limit })
     }
 
-    /// A client whose connections are shared by links to the same server with the same credentials, and by
-    /// no others: what a server writes to a connection that one of them used may be read by the next.
+    /// Returns a client. Links to the same server with the same credentials share its connections, other
+    /// links do not: data that the server writes to a used connection could reach the next user.
     fn client(
         &self,
         server: &Server,
@@ -361,7 +362,7 @@ impl Opener {
         }
         let (now, key) = (Instant::now(), (server.shared_name(), server.identity(expansion)));
         let mut pools = lock(&self.pools);
-        // By then all its connections were idle for too long and are closed.
+        // By then all its connections have timed out and are closed.
         let idle = ClientSettings::default().idle;
         pools.retain(|_, it| !it.client.is_unused() || now.duration_since(it.since) < idle);
         let pooled =
@@ -370,7 +371,7 @@ impl Opener {
         Ok(pooled.client.clone())
     }
 
-    /// A client for servers that are reached alike, which the others are made of.
+    /// Returns the base client for this trust and proxy, from which the others are derived.
     fn alike(&self, endpoint: &Endpoint, connect: Duration) -> Result<Client, OpenError> {
         let key = (endpoint.trust.clone(), endpoint.proxy.clone());
         let mut clients = lock(&self.clients);
@@ -389,7 +390,7 @@ impl Opener {
     }
 }
 
-/// The light part.
+/// Performs the handshake.
 async fn shake(raw: Raw, plan: Plan<'_>, way: Way, deadline: Instant) -> Result<Link, Refusal> {
     let failed = || Refusal::Failed(ended(plan.server));
     let core = raw.core().ok_or_else(failed)?;
@@ -409,7 +410,7 @@ fn ended(server: &Server) -> OpenError {
     OpenError::Ended { server: server.name().to_owned() }
 }
 
-/// The id of the server's session.
+/// Session id of the server.
 fn session(kept: &Attachment) -> Option<ServerSession> {
     ServerSession::new(kept.session.as_deref()?.as_bytes())
 }

@@ -1,4 +1,4 @@
-//! Whose a link is, and how it is found.
+//! Owner, scope and key of a link.
 
 use std::{
     hash::{Hash, Hasher},
@@ -9,52 +9,52 @@ use stayput_core::{Owner, SessionId};
 
 use crate::server::{Identity, Isolation, Server};
 
-/// For whom a server is asked.
+/// Session for which a link is opened.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Place {
-    /// Whose session it is.
+    /// Owner of the session.
     pub owner: Owner,
-    /// Which session.
+    /// Id of the session.
     pub session: SessionId,
-    /// Which part of it, 0 being the session itself. A sub-agent that is isolated from its session
-    /// on some server is a part of its own there: own link, own folder, same lifetime.
+    /// Branch of the session; 0 is the session itself. A sub-agent that is isolated on a server has its own
+    /// branch there: own link, own directory, same lifetime.
     pub branch: u64,
 }
 
 impl Place {
-    /// The session itself.
+    /// Branch 0 of a session.
     #[must_use]
     pub fn new(owner: Owner, session: SessionId) -> Self {
         Self { owner, session, branch: 0 }
     }
 
-    /// A part of the same session.
+    /// Branch of the same session.
     #[must_use]
     pub fn branch(self, branch: u64) -> Self {
         Self { branch, ..self }
     }
 }
 
-/// Who uses a link. The owner is part of it wherever there is one (E23).
+/// Users of a link. It contains the owner wherever there is one (E23).
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Scope {
-    /// One session, or a part of it.
+    /// One session or a branch of it.
     Session {
-        /// Whose session it is.
+        /// Owner of the session.
         owner: Owner,
-        /// Which session.
+        /// Id of the session.
         session: SessionId,
-        /// Which part of it, see [`Place::branch`].
+        /// Branch of the session, see [`Place::branch`].
         branch: u64,
     },
     /// All sessions of one owner.
     Owner(Owner),
-    /// Everybody.
+    /// All sessions.
     Shared,
 }
 
 impl Scope {
-    /// Who uses the link that `place` gets under `isolation`.
+    /// Scope of the link of `place` under `isolation`.
     #[must_use]
     pub fn of(isolation: Isolation, place: &Place) -> Self {
         let owner = place.owner.clone();
@@ -67,7 +67,7 @@ impl Scope {
         }
     }
 
-    /// Whose link it is, if it is anybody's.
+    /// Owner of the link. `None` for a shared link.
     #[must_use]
     pub fn owner(&self) -> Option<&Owner> {
         match self {
@@ -76,7 +76,7 @@ impl Scope {
         }
     }
 
-    /// Which session's link it is, if it is one's alone.
+    /// Session of the link, if it belongs to only one.
     #[must_use]
     pub fn session(&self) -> Option<SessionId> {
         match self {
@@ -86,11 +86,11 @@ impl Scope {
     }
 }
 
-/// What a link is found by: server, configuration, and who uses it (R017).
+/// Key of a link in the pool: server name, configuration and scope (R017).
 ///
-/// The name is part of it: two servers that are configured alike stay two (E24). Secrets are not,
-/// only their hash (E36), and finding a link hashes nothing anew: with the configuration and the
-/// scope given, every value that a template could use is given too.
+/// The name is included, so that two servers with equal configuration stay separate (E24). Secrets enter only
+/// as a hash (E36). A lookup computes no new hash of values: configuration and scope determine every value of
+/// a template.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LinkKey {
     server: Arc<str>,
@@ -104,7 +104,7 @@ impl Hash for LinkKey {
     }
 }
 
-/// A [`Scope`] that is somebody else's.
+/// Borrowed [`Scope`].
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ScopeRef<'a> {
     Session { owner: &'a Owner, session: SessionId, branch: u64 },
@@ -113,7 +113,7 @@ pub(crate) enum ScopeRef<'a> {
 }
 
 impl ScopeRef<'_> {
-    /// Who shares such a link.
+    /// Isolation of such a link.
     pub(crate) fn isolation(self) -> Isolation {
         match self {
             Self::Session { .. } => Isolation::PerSession,
@@ -123,14 +123,14 @@ impl ScopeRef<'_> {
     }
 }
 
-/// A link that is looked for. Every call looks for one, and copies nothing for that: what a copy would count is
-/// shared by all, and processors would take it from each other.
+/// Borrowed key for a lookup. Every call does a lookup without cloning: reference counts shared by all
+/// threads would make their cache lines contended.
 pub(crate) struct Sought<'a> {
     pub(crate) server: &'a Server,
     pub(crate) scope: ScopeRef<'a>,
 }
 
-/// What has all parts of a [`LinkKey`].
+/// Parts of a [`LinkKey`], owned or borrowed.
 pub(crate) trait LikeKey {
     fn parts(&self) -> (&str, Identity, ScopeRef<'_>);
 }
@@ -168,7 +168,7 @@ impl Hash for dyn LikeKey + '_ {
     }
 }
 
-/// What tells most keys apart, in one piece.
+/// Hashes the most distinctive parts in one piece.
 fn hash<H: Hasher>(key: &(impl LikeKey + ?Sized), state: &mut H) {
     let (_, configuration, scope) = key.parts();
     let mut piece = [0; 32];
@@ -185,31 +185,31 @@ fn hash<H: Hasher>(key: &(impl LikeKey + ?Sized), state: &mut H) {
 }
 
 impl LinkKey {
-    /// The key of the link that `place` gets to `server` under `isolation`.
+    /// Key of the link of `place` to `server` under `isolation`.
     #[must_use]
     pub fn of(server: &Server, isolation: Isolation, place: &Place) -> Self {
         Self::new(server, Scope::of(isolation, place))
     }
 
-    /// The key of the link of `scope` to `server`.
+    /// Key of the link of `scope` to `server`.
     #[must_use]
     pub fn new(server: &Server, scope: Scope) -> Self {
         Self { server: server.shared_name(), configuration: server.configuration(), scope }
     }
 
-    /// The name of the server.
+    /// Name of the server.
     #[must_use]
     pub fn server(&self) -> &str {
         &self.server
     }
 
-    /// The identity of the server's configuration.
+    /// Identity of the server's configuration.
     #[must_use]
     pub fn configuration(&self) -> Identity {
         self.configuration
     }
 
-    /// Who uses the link.
+    /// Scope of the link.
     #[must_use]
     pub fn scope(&self) -> &Scope {
         &self.scope
@@ -224,9 +224,9 @@ mod tests {
 
     use super::*;
 
-    /// What is looked for without a copy is what is there, in every scope.
+    /// A borrowed key equals the owned one, in every scope.
     #[test]
-    fn a_key_is_found_by_its_parts() {
+    fn borrowed_key_equals_the_owned_key() {
         let server = |name: &str| Server::new(name, crate::Stdio::new("true")).unwrap();
         let (server, other) = (server("a"), server("b"));
         let (ann, bob) = (Owner::local(), Owner::anonymous());

@@ -1,4 +1,4 @@
-//! What is known of a server without asking again.
+//! Cached properties of a server.
 
 use std::{collections::HashMap, fmt, sync::OnceLock, time::Duration};
 
@@ -13,7 +13,7 @@ use crate::{
     link::{CallOptions, marks},
 };
 
-/// The lists that a profile has.
+/// Lists of a profile, each with its capability.
 const LISTS: [(&str, &str); 4] = [
     ("tools/list", "tools"),
     ("prompts/list", "prompts"),
@@ -21,23 +21,23 @@ const LISTS: [(&str, &str); 4] = [
     ("resources/templates/list", "resources"),
 ];
 
-/// The most pages of one list that are asked for. Who has more does not end.
+/// Most pages of one list that are fetched. A server with more pages is assumed to loop.
 pub(crate) const PAGES: usize = 100;
 
-/// How a server is spoken to.
+/// Transport and era of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Way {
-    /// With a handshake, and a session behind it.
+    /// Handshake and session.
     Legacy,
-    /// Each request for itself.
+    /// Self-contained requests.
     Modern,
-    /// With a handshake, over the transport of 2024-11-05.
+    /// Handshake over HTTP+SSE (2024-11-05).
     Sse,
 }
 
 impl Way {
-    /// The era of it.
+    /// Era of this way.
     #[must_use]
     pub fn era(self) -> Era {
         match self {
@@ -47,24 +47,24 @@ impl Way {
     }
 }
 
-/// What is known of a server without asking again: how it is spoken to, what it said of itself, and
-/// its lists. Learned once, on a link that is thrown away.
+/// Cached properties of a server: transport and era, `initialize` result, and lists. Learned once, on a
+/// temporary link.
 #[derive(Clone)]
 pub struct Profile {
     way: Way,
     greeting: Greeting,
-    /// The results of each list, page by page.
+    /// Results of each list, page by page.
     lists: Vec<(&'static str, Vec<Bytes>)>,
-    /// When it was learned; nothing if that was elsewhere.
+    /// Time at which it was learned. `None` if another process learned it.
     learned: Option<Instant>,
-    /// Whether a link that somebody uses told the lists, after they had changed there.
+    /// Whether the lists were fetched again on a link in use, after they had changed there.
     relearned: bool,
-    /// The arguments that travel as headers, by tool. Read when somebody asks for the first time.
+    /// Arguments that are sent as headers, by tool. Computed on first use.
     marks: OnceLock<HashMap<String, ParamHeaders>>,
 }
 
 impl PartialEq for Profile {
-    /// What is known, not since when.
+    /// Compares the content, not the times.
     fn eq(&self, other: &Self) -> bool {
         let Self { way, greeting, lists, learned: _, relearned: _, marks: _ } = self;
         (*way, greeting, lists) == (other.way, &other.greeting, &other.lists)
@@ -79,7 +79,7 @@ impl Profile {
         Self { way, greeting, lists, learned: Some(Instant::now()), relearned: false, marks }
     }
 
-    /// The same server, its lists as they are now. What it does not tell is as it was.
+    /// Returns the profile with current lists. A list that cannot be fetched stays as it was.
     pub(crate) async fn relearned(&self, link: &Link) -> Self {
         let mut profile = Self::new(self.way, self.greeting.clone());
         profile.relearned = self.relearned || link.lists_changed() > 0;
@@ -93,58 +93,57 @@ impl Profile {
         profile
     }
 
-    /// Whether the lists are those of a link that somebody uses, after they had changed there: they may not be
-    /// those of another link.
+    /// Whether the lists were fetched again on a link in use, after they had changed there. Another link may
+    /// have different lists.
     #[must_use]
     pub fn is_relearned(&self) -> bool {
         self.relearned
     }
 
-    /// Whether every list could be had that the server says it has.
+    /// Whether every list that the server declares was fetched.
     pub(crate) fn is_whole(&self) -> bool {
         !LISTS.iter().any(|(method, _)| self.lacks(method))
     }
 
-    /// Whether a list that the server says it has could not be had.
+    /// Whether the server declares this list, but it could not be fetched.
     #[must_use]
     pub fn lacks(&self, method: &str) -> bool {
         let list = LISTS.iter().find(|(list, _)| *list == method);
         list.is_some_and(|(_, it)| self.greeting.has(it)) && self.pages(method).is_empty()
     }
 
-    /// A server that is spoken to in a way that is known, and of which nothing else is.
+    /// Profile with a known transport and era and no other data.
     pub(crate) fn unasked(way: Way) -> Self {
         Self::new(way, Greeting::nothing())
     }
 
-    /// How the server is spoken to.
+    /// Transport and era of the server.
     #[must_use]
     pub fn way(&self) -> Way {
         self.way
     }
 
-    /// What the server said of itself.
+    /// `initialize` or `server/discover` result.
     #[must_use]
     pub fn greeting(&self) -> &Greeting {
         &self.greeting
     }
 
-    /// The results of a list such as `tools/list`, page by page, as they were written; nothing if the
-    /// server does not have it.
+    /// Results of a list such as `tools/list`, page by page, as the server wrote them. Empty if the server
+    /// does not have it.
     #[must_use]
     pub fn pages(&self, method: &str) -> &[Bytes] {
         let found = self.lists.iter().find(|(list, _)| *list == method);
         found.map_or(&[], |(_, pages)| pages)
     }
 
-    /// How long ago it was learned; nothing if that was elsewhere.
+    /// Age of the profile. `None` if another process learned it.
     #[must_use]
     pub fn age(&self) -> Option<Duration> {
         self.learned.map(|learned| learned.elapsed())
     }
 
-    /// Which arguments of this tool travel as headers, if any do. Of a tool whose marks break the rules
-    /// none does.
+    /// Arguments of this tool that are sent as headers, if any. None for a tool with invalid marks.
     #[must_use]
     pub fn param_headers(&self, tool: &str) -> Option<&ParamHeaders> {
         let learn = || {
@@ -156,8 +155,7 @@ impl Profile {
         self.marks.get_or_init(learn).get(tool)
     }
 
-    /// Asks for every list that the server says it has. One that fails stays empty: it is asked for
-    /// again when somebody wants it.
+    /// Fetches every list that the server declares. A list that fails stays empty and is fetched again on demand.
     pub(crate) async fn learn_lists(&mut self, link: &Link) {
         for (method, capability) in LISTS {
             if self.greeting.has(capability)
@@ -168,7 +166,7 @@ impl Profile {
         }
     }
 
-    /// As text, to be kept.
+    /// Serializes the profile.
     #[must_use]
     pub fn to_text(&self) -> String {
         let raw = |text: &str| RawValue::from_string(text.to_owned()).ok();
@@ -182,12 +180,12 @@ impl Profile {
             greeting: raw(self.greeting.result()),
             lists: lists.collect(),
         };
-        // Texts, and JSON that was checked when it came.
+        // Cannot fail: strings and validated JSON.
         serde_json::to_string(&kept).unwrap_or_default()
     }
 
-    /// From text. `None` if it is not what [`Profile::to_text`] writes, which is no loss: a profile
-    /// can be learned again.
+    /// Deserializes a profile. `None` if the text is not from [`Profile::to_text`]; the profile can then be
+    /// learned again.
     #[must_use]
     pub fn from_text(text: &str) -> Option<Self> {
         let kept: Kept = serde_json::from_str(text).ok()?;
@@ -218,7 +216,7 @@ struct Kept {
     lists: Vec<(String, Vec<Box<RawValue>>)>,
 }
 
-/// All pages of a list.
+/// Fetches all pages of a list.
 async fn pages(link: &Link, method: &str) -> Result<Vec<Bytes>, CallError> {
     let mut pages = Vec::new();
     let mut params = "{}".to_owned();
@@ -236,7 +234,7 @@ async fn pages(link: &Link, method: &str) -> Result<Vec<Bytes>, CallError> {
     Ok(pages)
 }
 
-/// What asks for the page after this one, if there is one.
+/// Parameters of the request for the next page, if there is one.
 pub(crate) fn next_page(result: &str) -> Option<String> {
     let next = Raw::parse(result).ok()?.find(&["nextCursor"])?;
     (!next.is_null()).then(|| format!(r#"{{"cursor":{}}}"#, next.as_str()))
@@ -253,7 +251,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_profile_is_kept_as_it_is() {
+    fn profile_survives_serialization() {
         let greeting =
             Greeting::new(Version::V2025_06_18, r#"{"capabilities":{"tools":{}},"n":1.10}"#);
         let mut profile = Profile::new(Way::Legacy, greeting);
@@ -268,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn arguments_that_travel_as_headers_are_known_by_tool() {
+    fn param_headers_are_found_by_tool() {
         let mut profile = Profile::new(Way::Modern, Greeting::new(Version::LATEST, "{}"));
         let page = r#"{"tools":[{"name":"a","inputSchema":{"properties":{"r":{"type":"string","x-mcp-header":"R"}}}},
             {"name":"b","inputSchema":{"properties":{"r":{"type":"string"}}}},

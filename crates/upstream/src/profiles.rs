@@ -1,4 +1,4 @@
-//! Learning how servers are spoken to, each once.
+//! Cache of server profiles. Each is learned once.
 
 mod learned;
 
@@ -24,29 +24,29 @@ use crate::{
     seat::Seat,
 };
 
-/// How long a server may take to tell lists that changed. Others wait for it.
+/// Timeout for lists that are fetched again, because other requests wait for them.
 const RELEARNING: Duration = Duration::from_secs(4);
 
-/// How many owners' lists are kept before those that nobody looks at are forgotten.
+/// Number of per-owner lists above which unused ones are dropped.
 const OWNERS: usize = 4096;
 
-/// How many kinds of clients one server is asked for. Whoever comes later is told what is known.
+/// Number of distinct client capabilities for which one server is probed. Further clients get a known profile.
 const KINDS: usize = 32;
 
-/// The profiles of all servers, by configuration and credentials, and by what is wanted of them: a
-/// server that speaks both eras is known in two ways.
+/// Profiles of all servers, by configuration, credentials and era order: a server that speaks both eras can
+/// have two profiles.
 #[derive(Debug, Default)]
 pub(crate) struct Profiles {
     learned: Mutex<HashMap<Identity, Arc<Learned>>>,
-    /// What else is known under an identity: the server as clients see it that declare something.
+    /// Further identities of a server: one per set of declared client capabilities.
     kinds: Mutex<HashMap<Identity, Vec<Identity>>>,
-    /// Lists that changed on links of one owner: what a server has for somebody is for nobody else to see, with the
-    /// same credentials, too (E23).
+    /// Lists that were fetched again on links of one owner. Other owners must not see them, even with the
+    /// same credentials (E23).
     changed: Mutex<HashMap<Identity, Arc<Learned>>>,
     closed: AtomicBool,
 }
 
-/// What is known of a server, and who asks; nobody in particular where all see the same.
+/// Identity of a profile and the owner that requests it. No owner where all owners see the same.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Whose<'a> {
     pub(crate) identity: Identity,
@@ -59,7 +59,7 @@ impl From<Identity> for Whose<'_> {
     }
 }
 
-/// Who asks for a profile, and with whose credentials.
+/// Request for a profile, with the scope whose credentials are used.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Asker<'a> {
     pub(crate) links: &'a Links,
@@ -72,7 +72,7 @@ impl Profiles {
         lock(&self.learned).entry(identity).or_default().clone()
     }
 
-    /// Where lists are kept that changed for who asks.
+    /// Returns the cache entry for lists of this owner.
     fn own(&self, whose: Whose<'_>) -> Arc<Learned> {
         let Some(owner) = whose.owner else { return self.place(whose.identity) };
         let mut changed = lock(&self.changed);
@@ -82,7 +82,7 @@ impl Profiles {
         changed.entry(whose.identity.seen_by(owner)).or_default().clone()
     }
 
-    /// What is known.
+    /// Returns the cached profile.
     pub(crate) fn known<'a>(&self, whose: impl Into<Whose<'a>>) -> Option<Arc<Profile>> {
         let Whose { identity, owner } = whose.into();
         let own = owner.and_then(|owner| {
@@ -92,7 +92,7 @@ impl Profiles {
         own.and_then(|own| own.known()).or_else(|| self.place(identity).known())
     }
 
-    /// Whose lists are meant if this owner asks: those of links that all share are everybody's.
+    /// Returns the key for this owner. Lists from shared links apply to all owners.
     pub(crate) fn whose<'a>(
         &self,
         server: &Server,
@@ -104,14 +104,13 @@ impl Profiles {
         Whose { identity, owner }
     }
 
-    /// What was learned elsewhere, or earlier.
+    /// Stores a profile that was learned earlier or in another process.
     pub(crate) fn set(&self, identity: Identity, profile: Arc<Profile>) {
         self.place(identity).set(profile);
     }
 
-    /// What is known, or else what a link tells that is opened and thrown away. All who ask meanwhile
-    /// wait for that one link, which is opened in the name of the first; who is cancelled cancels
-    /// nobody else.
+    /// Returns the cached profile, or learns it on a temporary link. Concurrent requests wait for the same
+    /// link, which has the scope of the first one. A cancelled request does not cancel the others.
     pub(crate) async fn get(&self, asker: Asker<'_>) -> Result<Arc<Profile>, Arc<OpenError>> {
         let identity = asker.identity().await?;
         if let Some(known) = self.known(Whose { identity, owner: asker.scope.owner() }) {
@@ -120,21 +119,20 @@ impl Profiles {
         self.learned(asker, identity, Hello::default()).await
     }
 
-    /// The same as a client sees it: some servers have more tools for those that can be asked
-    /// something.
+    /// Returns the profile for a client with these capabilities: some servers list more tools for such clients.
     pub(crate) async fn get_for(
         &self,
         asker: Asker<'_>,
         hello: &Hello,
     ) -> Result<Arc<Profile>, Arc<OpenError>> {
         let identity = asker.identity().await?;
-        // On a link that several share nobody can be asked anything.
+        // On a shared link, clients receive no requests of the server.
         let alone = matches!(asker.scope, Scope::Session { .. });
         if !alone || !hello.declares_anything() {
             return self.get(asker).await;
         }
         let kind = identity.declaring(hello.capabilities());
-        // Modern servers list the same for everybody.
+        // Modern servers list the same for all clients.
         if let Some(known) = self.any(identity)
             && (known.way() == Way::Modern || !self.admits(identity, kind))
         {
@@ -149,7 +147,7 @@ impl Profiles {
         Ok(profile)
     }
 
-    /// How a server is spoken to: whatever was learned for one client tells it for all.
+    /// Returns any profile of the server, because transport and era are the same for all clients.
     pub(crate) async fn spoken(&self, asker: Asker<'_>) -> Result<Arc<Profile>, Arc<OpenError>> {
         let identity = asker.identity().await?;
         match self.any(identity) {
@@ -158,13 +156,13 @@ impl Profiles {
         }
     }
 
-    /// Whatever is known, for any client.
+    /// Returns any cached profile of the server, for any client capabilities.
     fn any(&self, identity: Identity) -> Option<Arc<Profile>> {
         let kinds = lock(&self.kinds).get(&identity).cloned().unwrap_or_default();
         std::iter::once(identity).chain(kinds).find_map(|one| self.known(one))
     }
 
-    /// Whether one more kind of clients is looked at.
+    /// Whether the server is probed for one more set of client capabilities.
     fn admits(&self, identity: Identity, kind: Identity) -> bool {
         let kinds = lock(&self.kinds);
         kinds.get(&identity).is_none_or(|kinds| kinds.len() < KINDS || kinds.contains(&kind))
@@ -211,8 +209,8 @@ impl Profiles {
         }
     }
 
-    /// Asks for the lists anew, on a link whose server said that they changed, or if one could not be had
-    /// before. All who ask meanwhile wait for the same answers.
+    /// Fetches the lists again on a link whose server reported a change, or if a list is missing. Concurrent
+    /// requests wait for the same answers.
     pub(crate) async fn relearn(&self, whose: Whose<'_>, link: &Link) -> Option<Arc<Profile>> {
         let place = self.own(whose);
         let _one = place.relearning.lock().await;
@@ -230,20 +228,21 @@ impl Profiles {
         if changes == 0 && known.is_whole() {
             return Some(known);
         }
-        // Who does not answer is not waited for again before the next change.
-        let asked = tokio::time::timeout(RELEARNING, known.relearned(link)).await;
+        // Marked as fetched even on a timeout, so that a silent server is not result again before its next change.
+        let result = tokio::time::timeout(RELEARNING, known.relearned(link)).await;
         link.lists_learned(changes);
-        let Ok(profile) = asked else { return Some(known) };
+        let Ok(profile) = result else { return Some(known) };
         let profile = Arc::new(profile);
         place.set(profile.clone());
-        // Other clients may be told something else; they are asked for anew.
+        // Profiles for other client capabilities may differ and are dropped.
         let kinds = lock(&self.kinds).get(&whose.identity).cloned().unwrap_or_default();
         kinds.into_iter().for_each(|kind| self.place(kind).forget());
         Some(profile)
     }
 
-    /// What is known, after it was looked whether a link said that lists changed: `links` gives those, the one
-    /// to be asked first. `changes` counts what any link ever said, so that nobody looks in vain.
+    /// Returns the cached profile after a check for reported list changes. `links` returns the links with
+    /// changes, the preferred one first. `changes` counts the reports of all links, and skips the check if it
+    /// did not grow.
     pub(crate) async fn current(
         &self,
         whose: Whose<'_>,
@@ -266,10 +265,11 @@ impl Profiles {
         let profile = match links.split_first() {
             None => Some(known),
             Some((first, others)) => {
-                let seen: Vec<u64> = others.iter().map(|link| link.lists_changed()).collect();
+                let counts: Vec<u64> = others.iter().map(|link| link.lists_changed()).collect();
                 let profile = self.relearn_alone(whose, &place, first).await;
-                // Whoever has one of the others can ask there; to all the rest one is as good as another.
-                others.iter().zip(seen).for_each(|(link, seen)| link.lists_learned(seen));
+                // Mark the changes on the other links as fetched: a session that has such a link can fetch
+                // there, and for all others one link is as good as another.
+                others.iter().zip(counts).for_each(|(link, count)| link.lists_learned(count));
                 profile
             }
         };
@@ -277,13 +277,13 @@ impl Profiles {
         profile
     }
 
-    /// Gives up what is being learned in the name of a session. Who waits for it begins anew, in
-    /// another name. Gives what is to be waited for.
+    /// Aborts learning tasks that use the scope of this session. Their waiters start again in another scope.
+    /// Returns what to wait for.
     pub(crate) fn end(&self, session: SessionId) -> Vec<Arc<Flag>> {
         self.stop(|scope| scope.session() == Some(session))
     }
 
-    /// Gives up all that is being learned, and learns nothing more.
+    /// Aborts all learning tasks and starts no more.
     pub(crate) fn close(&self) -> Vec<Arc<Flag>> {
         self.closed.store(true, Ordering::SeqCst);
         self.stop(|_| true)
@@ -327,19 +327,19 @@ impl Lesson {
         while let Some(way) = ways.next() {
             let seat = self.seat().await?;
             let timeouts = server.options().timeouts;
-            // Where nothing else can be tried, who is slow to start is waited for.
+            // The last way to try gets the longer timeout, for servers that start slowly.
             let other = way == Way::Modern && ways.peek().is_some();
             let limit = if other { timeouts.probe } else { timeouts.open };
             match self.opener.discover(plan, way, seat, limit).await {
                 Ok(link) => {
                     let mut profile = Profile::new(way, link.greeting().clone());
                     profile.learn_lists(&link).await;
-                    // Thrown away for good: its session on the server, too.
+                    // Ends the temporary link for good, with its session on the server.
                     link.close(LossReason::Ended);
                     link.gone().await;
                     return Ok(profile);
                 }
-                // The first refusal is the one that says most.
+                // The first refusal is the most informative one.
                 Err(Refusal::OtherEra(error)) => {
                     first.get_or_insert(error);
                 }
@@ -357,17 +357,16 @@ impl Lesson {
 }
 
 impl Drop for Lesson {
-    /// Whatever becomes of the task, nobody waits for it for ever.
+    /// Completes the attempt if the task was aborted or panicked, so that its waiters are woken.
     fn drop(&mut self) {
         self.place.done(self.attempt, Err(ended(&self.server)));
     }
 }
 
-/// The ways to try, in order.
+/// Transports and eras to try, in order.
 ///
-/// A server that speaks both eras is spoken to as legacy when its state is to be kept, and some lock
-/// themselves to the era of the first word they hear: so the era that is wanted is tried first. What
-/// did not understand the first word gets a fresh link for the second.
+/// A server that speaks both eras is used as legacy if its state has to be kept, and some servers fix the era
+/// with the first message: so the preferred era is tried first. After a refusal the next try gets a new link.
 fn ways(server: &Server) -> &'static [Way] {
     match (server.options().era, server.options().isolation) {
         (EraChoice::Legacy, _) => &[Way::Legacy, Way::Sse],
@@ -377,7 +376,7 @@ fn ways(server: &Server) -> &'static [Way] {
     }
 }
 
-/// Whether a server is ever spoken to in this way.
+/// Whether the server is ever used in this way.
 pub(crate) fn suits(server: &Server, way: Way) -> bool {
     ways(server).contains(&way) && fits(server, way)
 }

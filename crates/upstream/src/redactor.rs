@@ -1,30 +1,30 @@
-//! Texts of servers and about servers, without what must not be shown.
+//! Redaction of secrets and URLs.
 
 use std::{borrow::Cow, path::Path};
 
 use stayput_wire::{Raw, json};
 
-/// What stands where a secret was.
+/// Replacement of a secret.
 pub(crate) const HIDDEN: &str = "[redacted]";
 
-/// The fewest bytes of a secret. A shorter value can be guessed anyway, and to hide `true` or `info` would
-/// leave holes in every sentence.
+/// Shortest secret, in bytes. Shorter values can be guessed anyway, and redacting `true` or `info` would make
+/// texts unreadable.
 pub(crate) const SHORTEST: usize = 6;
 
-/// Hides the secrets of one server in what the server writes: servers repeat what they were given.
+/// Redacts the secrets of one server in its output, because servers may repeat their configuration.
 ///
-/// The values of `env` and `headers`, the credentials and the query of the URL, and whatever
-/// `${env:NAME}`, `${file:PATH}` and `envFile` filled in count as secrets, if they are at least
-/// [`SHORTEST`] bytes long and do not name a file or a folder of this machine.
+/// Secrets are the values of `env` and `headers`, the credentials and the query of the URL, and values from
+/// `${env:NAME}`, `${file:PATH}` and `envFile`, if they have at least [`SHORTEST`] bytes and are not a path
+/// of this machine.
 #[derive(Default)]
 pub(crate) struct Redactor {
-    /// The longest first: one may be a part of another.
+    /// Longest first, because one may contain another.
     secrets: Vec<String>,
 }
 
 impl Redactor {
-    /// Hides those of `values` that count as secrets. Each line of a value is hidden by itself, too,
-    /// because logs are written in lines.
+    /// Takes those of `values` that count as secrets. Each line of a value is a secret too, because logs are
+    /// written in lines.
     pub(crate) fn new(values: impl IntoIterator<Item = String>) -> Self {
         let mut secrets: Vec<String> = Vec::new();
         for value in values {
@@ -37,7 +37,7 @@ impl Redactor {
         Self { secrets }
     }
 
-    /// The text without secrets.
+    /// Returns the text without secrets.
     pub(crate) fn redact<'a>(&self, text: &'a str) -> Cow<'a, str> {
         let mut shown = Cow::Borrowed(text);
         for secret in self.secrets.iter().filter(|secret| text.contains(&***secret)) {
@@ -46,14 +46,14 @@ impl Redactor {
         shown
     }
 
-    /// The same for a text of JSON, in whose strings a letter can be written as an escape. What has no
-    /// secret in it stays as it was written, byte for byte.
+    /// Redacts a JSON text, whose strings may contain escapes. Strings without a secret stay unchanged, byte
+    /// for byte.
     pub(crate) fn redact_json<'a>(&self, text: &'a str) -> Cow<'a, str> {
         let (mut shown, mut copied, mut at) = (String::new(), 0, 0);
         while let Some(begin) = text[at..].find('"').map(|found| at + found) {
             let end = end_of_string(text, begin);
-            let said = Raw::parse(&text[begin..end]).ok().and_then(Raw::text);
-            if let Some(Cow::Owned(hidden)) = said.as_deref().map(|said| self.redact(said)) {
+            let it = Raw::parse(&text[begin..end]).ok().and_then(Raw::text);
+            if let Some(Cow::Owned(hidden)) = it.as_deref().map(|it| self.redact(it)) {
                 shown.push_str(&text[copied..begin]);
                 shown.push_str(&json::quote(&hidden));
                 copied = end;
@@ -68,7 +68,7 @@ impl Redactor {
     }
 }
 
-/// Where the string ends that begins with the quote at `begin`.
+/// End of the string that starts with the quote at `begin`.
 fn end_of_string(text: &str, begin: usize) -> usize {
     let mut escaped = false;
     for (at, byte) in text.bytes().enumerate().skip(begin + 1) {
@@ -86,7 +86,8 @@ fn is_secret(value: &str) -> bool {
     value.len() >= SHORTEST && !is_path(value)
 }
 
-/// Whether a value names a file or a folder. What only looks like a path can be a key.
+/// Whether a value is the path of an existing file or directory, or next to one. A value that only looks like
+/// a path may be a key.
 fn is_path(value: &str) -> bool {
     let path = Path::new(value);
     let beside = || path.parent().is_some_and(|it| it != Path::new("/") && it.is_dir());
@@ -94,8 +95,7 @@ fn is_path(value: &str) -> bool {
         || path.is_absolute() && (path.exists() || beside())
 }
 
-/// The text with the origin of each URL in place of the URL: paths, queries and credentials are for whoever
-/// runs the server.
+/// Replaces each URL by its origin: paths, queries and credentials are for the operator.
 pub(crate) fn hide_paths(text: &str) -> Cow<'_, str> {
     let (mut shown, mut rest) = (String::new(), text);
     while let Some(at) = rest.find("://") {
@@ -107,7 +107,7 @@ pub(crate) fn hide_paths(text: &str) -> Cow<'_, str> {
         shown.push_str(&rest[..begin]);
         shown.push_str(host);
         if authority.len() < url.len() {
-            // What ends the clause is not a part of the URL.
+            // Punctuation at the end belongs to the sentence.
             shown.push_str(&url[url.trim_end_matches([':', ';', ',', '.', ')']).len()..]);
         }
         rest = &rest[begin + url.len()..];
@@ -119,7 +119,7 @@ pub(crate) fn hide_paths(text: &str) -> Cow<'_, str> {
     shown.into()
 }
 
-/// Whether a URL in a sentence cannot have this character in it.
+/// Whether this character ends a URL in a sentence.
 fn ends_url(c: char) -> bool {
     c.is_whitespace() || matches!(c, '"' | '\'' | '`' | '<' | '>')
 }
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn secrets_are_hidden_wherever_they_stand() {
+    fn secrets_are_redacted_in_every_position() {
         let redactor = redactor(&["s3cret-key", "s3cret-key-long", "one-line\ntwo-lines"]);
         assert_eq!(redactor.redact("s3cret-key-long, s3cret-key"), "[redacted], [redacted]");
         assert_eq!(redactor.redact("a\ntwo-lines\n"), "a\n[redacted]\n");
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn values_that_are_no_secrets_stay() {
+    fn short_values_and_paths_are_not_secrets() {
         let folder = std::env::temp_dir().join("not-yet-there");
         let folder = folder.to_str().unwrap();
         let redactor =
@@ -150,19 +150,19 @@ mod tests {
     }
 
     #[test]
-    fn an_escape_hides_no_secret_in_json() {
+    fn escaped_secret_in_json_is_redacted() {
         let redactor = redactor(&["s3cret\"key"]);
-        let said = r#"{"message": "no \u00733cret\"key here", "data":{"s3cret\"key":[1.10,"s3cret\u0022key"]}}"#;
+        let text = r#"{"message": "no \u00733cret\"key here", "data":{"s3cret\"key":[1.10,"s3cret\u0022key"]}}"#;
         let expected =
             r#"{"message": "no [redacted] here", "data":{"[redacted]":[1.10,"[redacted]"]}}"#;
-        assert_eq!(redactor.redact_json(said), expected);
-        for said in [r#"{"a" : "b\u0020c"}"#, r#"{"a":"\\"}"#, "\"", "{}", "\"\\"] {
-            assert!(matches!(redactor.redact_json(said), Cow::Borrowed(_)), "{said}");
+        assert_eq!(redactor.redact_json(text), expected);
+        for text in [r#"{"a" : "b\u0020c"}"#, r#"{"a":"\\"}"#, "\"", "{}", "\"\\"] {
+            assert!(matches!(redactor.redact_json(text), Cow::Borrowed(_)), "{text}");
         }
     }
 
     #[test]
-    fn nothing_of_a_url_is_shown_but_its_origin() {
+    fn hide_paths_keeps_only_the_origin() {
         for (text, expected) in [
             ("no URL", "no URL"),
             ("http://a.test:1/x?key=y#z broke", "http://a.test:1 broke"),

@@ -1,4 +1,4 @@
-//! Secrets of servers, as they are kept at rest.
+//! Encryption of upstream secrets at rest.
 
 use std::{
     fmt, fs,
@@ -10,13 +10,13 @@ use std::{
 
 use ring::aead::{Aad, CHACHA20_POLY1305, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
 
-/// The key under which upstream session ids are kept: whoever reads the database alone cannot take
-/// over a session at a server.
+/// Key that encrypts upstream session ids in the store, so that a copy of the database alone does not allow
+/// to take over a session at a server.
 ///
-/// Each text has a random nonce of 96 bits. One key serves 2³² texts before two nonces could meet
-/// with a chance worth naming; an id is sealed once per upstream session.
+/// Each text has a random nonce of 96 bits. A key is safe for 2³² texts before a nonce collision becomes
+/// likely enough to matter; an id is encrypted once per upstream session.
 ///
-/// A key that takes the place of others opens what they sealed, see [`SealKey::after`].
+/// A new key can also decrypt the texts of older ones, see [`SealKey::after`].
 ///
 /// ```
 /// use stayput_upstream::SealKey;
@@ -30,60 +30,60 @@ use ring::aead::{Aad, CHACHA20_POLY1305, LessSafeKey, NONCE_LEN, Nonce, UnboundK
 #[derive(Clone)]
 pub struct SealKey(Arc<[Arc<LessSafeKey>]>);
 
-/// Why something cannot be sealed or opened, or there is no key to do it with.
+/// Error of encryption, decryption or key handling.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SealError {
-    /// The key is not of the right form.
+    /// The key has the wrong format.
     #[error("a sealing key has 32 bytes, written as 64 hexadecimal digits")]
     Key,
-    /// The file of the key can be read or changed by others.
+    /// Other users can access the key file.
     #[error(
         "the sealing key {path} can be read by others than its owner; run chmod 600 on it, \
          or remove it to get a new one"
     )]
     Exposed {
-        /// Which file.
+        /// Path of the file.
         path: String,
     },
-    /// The file of the key cannot be read or made.
+    /// The key file cannot be read or created.
     #[error("the sealing key {path} cannot be read or made: {problem}")]
     File {
-        /// Which file.
+        /// Path of the file.
         path: String,
-        /// What the operating system says.
+        /// Error of the operating system.
         #[source]
         problem: io::Error,
     },
     /// The operating system gives no random bytes.
     #[error("the operating system gives no random bytes, so nothing can be sealed")]
     NoRandomness,
-    /// More than one text can hold.
+    /// The text is too long.
     #[error("the text is too long to be sealed")]
     TooLong,
-    /// It was not made by [`SealKey::seal`], or by a newer version.
+    /// The text was not made by [`SealKey::seal`], or by a newer version.
     #[error("the sealed text is not of a form that this version knows")]
     Form,
-    /// The key or the context is another one, or the text was changed.
+    /// The key or the context differs, or the text was changed.
     #[error("the sealed text cannot be opened: it was sealed with another key, or elsewhere")]
     Refused,
 }
 
-/// What a sealed text begins with. Another cipher gets another one.
+/// Prefix of a sealed text. Another cipher needs another prefix.
 const VERSION: &str = "v1.";
 const KEY_LEN: usize = 32;
 
 impl SealKey {
-    /// The key with these bytes.
+    /// Creates a key from its bytes.
     ///
     /// # Errors
-    /// If they are not 32.
+    /// If there are not 32 of them.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, SealError> {
         let key = UnboundKey::new(&CHACHA20_POLY1305, bytes).map_err(|_| SealError::Key)?;
         Ok(Self([Arc::new(LessSafeKey::new(key))].into()))
     }
 
-    /// The same key, which opens also what these sealed before it. It seals nothing with them.
+    /// Returns the same key, which also decrypts texts of `older` keys. It never encrypts with them.
     ///
     /// ```
     /// use stayput_upstream::SealKey;
@@ -102,17 +102,17 @@ impl SealKey {
         Self(self.0.iter().cloned().chain(older).collect())
     }
 
-    /// Whether what was sealed for `context` can be opened, but was sealed by an older key.
+    /// Whether the text can be decrypted, but was encrypted with an older key.
     #[must_use]
     pub fn is_outdated(&self, context: &str, sealed: &str) -> bool {
         let current = Self(self.0.iter().take(1).cloned().collect());
         current.open(context, sealed).is_err() && self.open(context, sealed).is_ok()
     }
 
-    /// The key that is written as 64 hexadecimal digits.
+    /// Creates a key from 64 hexadecimal digits.
     ///
     /// # Errors
-    /// If it is anything else. What it is, is not repeated.
+    /// If the text is anything else. The error does not repeat it.
     pub fn from_hex(digits: &str) -> Result<Self, SealError> {
         let (pairs, []) = digits.as_bytes().as_chunks::<2>() else { return Err(SealError::Key) };
         let digit = |byte: u8| char::from(byte).to_digit(16).and_then(|n| u8::try_from(n).ok());
@@ -121,7 +121,7 @@ impl SealKey {
         Self::from_bytes(&bytes.ok_or(SealError::Key)?)
     }
 
-    /// A new key that ends with this process.
+    /// Creates a random key for the lifetime of this process.
     ///
     /// # Errors
     /// If the operating system gives no random bytes.
@@ -129,10 +129,10 @@ impl SealKey {
         Self::from_bytes(&random::<KEY_LEN>()?)
     }
 
-    /// The key in the file at `path`, as hexadecimal digits.
+    /// Reads the key from a file with hexadecimal digits.
     ///
     /// # Errors
-    /// If it cannot be read, holds no key, or others than its owner can read it.
+    /// If it cannot be read, contains no key, or other users can read it.
     pub fn from_file(path: &Path) -> Result<Self, SealError> {
         let failed = |problem| failed(path, problem);
         let file = fs::File::open(path).map_err(failed)?;
@@ -142,11 +142,11 @@ impl SealKey {
         Self::from_hex(io::read_to_string(file).map_err(failed)?.trim_ascii())
     }
 
-    /// The key in the file at `path`; if there is no file, it is made, readable by its owner alone.
-    /// Of two processes that do so at once, both get the same key.
+    /// Reads the key from a file, or creates the file, readable only by its owner. Two processes that do so
+    /// at the same time get the same key.
     ///
     /// # Errors
-    /// As [`SealKey::from_file`], or if the file cannot be made.
+    /// As [`SealKey::from_file`], or if the file cannot be created.
     pub fn at(path: &Path) -> Result<Self, SealError> {
         match Self::from_file(path) {
             Err(SealError::File { problem, .. }) if problem.kind() == io::ErrorKind::NotFound => {}
@@ -157,9 +157,9 @@ impl SealKey {
         draft.push(format!(".{}", hex(&random::<8>()?)));
         let draft = path.with_file_name(draft);
         let digits = hex(&random::<KEY_LEN>()?);
-        let made = write_private(&draft, &digits).and_then(|()| fs::hard_link(&draft, path));
+        let result = write_private(&draft, &digits).and_then(|()| fs::hard_link(&draft, path));
         let _ = fs::remove_file(&draft);
-        match made {
+        match result {
             Err(problem) if problem.kind() != io::ErrorKind::AlreadyExists => {
                 Err(failed(path, problem))
             }
@@ -167,8 +167,8 @@ impl SealKey {
         }
     }
 
-    /// `plain` as a text that only this key opens, and only for the same `context`. The context says
-    /// where the text is kept, so that it is worth nothing when it is copied elsewhere.
+    /// Encrypts `plain` for this `context`. The context names the place where the text is stored, so that a
+    /// copy at another place cannot be decrypted.
     ///
     /// # Errors
     /// If the operating system gives no random bytes, or `plain` has hundreds of gigabytes.
@@ -184,10 +184,10 @@ impl SealKey {
         Ok(text)
     }
 
-    /// What was sealed for `context`.
+    /// Decrypts a text that was sealed for `context`.
     ///
     /// # Errors
-    /// If it was sealed by another key, for another context, or not at all, or was changed since.
+    /// If the key or the context differs, or the text was changed or never sealed.
     pub fn open(&self, context: &str, sealed: &str) -> Result<Vec<u8>, SealError> {
         let letters = sealed.strip_prefix(VERSION).ok_or(SealError::Form)?;
         let bytes = decode(letters).ok_or(SealError::Form)?;
@@ -218,7 +218,7 @@ fn random<const N: usize>() -> Result<[u8; N], SealError> {
     Ok(bytes)
 }
 
-/// The bytes are on the disk before the name is: a key that is lost makes all texts worthless.
+/// Writes and syncs the file before it gets its final name: without its key, every sealed text is lost.
 fn write_private(path: &Path, text: &str) -> io::Result<()> {
     let mut file = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
     writeln!(file, "{text}")?;
@@ -229,41 +229,41 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// RFC 4648 with the letters for URLs and file names.
+/// Alphabet of RFC 4648 base64url.
 const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
 
-/// Appends `bytes` as letters, without padding.
+/// Appends `bytes` as base64url without padding.
 fn encode(bytes: impl Iterator<Item = u8>, text: &mut String) {
-    let (mut bits, mut held) = (0u32, 0);
+    let (mut bits, mut count) = (0u32, 0);
     let letter = |bits: u32| char::from(LETTERS[usize::try_from(bits & 63).unwrap_or_default()]);
     for byte in bytes {
         bits = bits << 8 | u32::from(byte);
-        held += 8;
-        while held >= 6 {
-            held -= 6;
-            text.push(letter(bits >> held));
+        count += 8;
+        while count >= 6 {
+            count -= 6;
+            text.push(letter(bits >> count));
         }
     }
-    if held > 0 {
-        text.push(letter(bits << (6 - held)));
+    if count > 0 {
+        text.push(letter(bits << (6 - count)));
     }
 }
 
-/// The bytes that `text` stands for, if it is what [`encode`] would have written.
+/// Decodes `text`, if it is what [`encode`] would have written.
 fn decode(text: &str) -> Option<Vec<u8>> {
     let mut bytes = Vec::with_capacity(text.len() * 3 / 4);
-    let (mut bits, mut held) = (0u32, 0);
+    let (mut bits, mut count) = (0u32, 0);
     for letter in text.bytes() {
         let index = LETTERS.iter().position(|known| *known == letter)?;
         bits = bits << 6 | u32::try_from(index).ok()?;
-        held += 6;
-        if held >= 8 {
-            held -= 8;
-            bytes.push(u8::try_from(bits >> held & 255).ok()?);
+        count += 6;
+        if count >= 8 {
+            count -= 8;
+            bytes.push(u8::try_from(bits >> count & 255).ok()?);
         }
     }
-    // One spelling only: no letter without a byte of its own, and no bit behind the last byte.
-    (held < 6 && bits & ((1 << held) - 1) == 0).then_some(bytes)
+    // Accept only the canonical form: no extra letter, and no bits after the last byte.
+    (count < 6 && bits & ((1 << count) - 1) == 0).then_some(bytes)
 }
 
 #[cfg(test)]
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_sealed_is_opened_for_the_same_context_by_the_same_key() {
+    fn sealed_text_opens_only_with_same_key_and_context() {
         for plain in [&b""[..], b"x", &[0xff; 1000]] {
             let sealed = key(1).seal("here", plain).unwrap();
             assert!(sealed.starts_with("v1."), "{sealed}");
@@ -287,12 +287,12 @@ mod tests {
     }
 
     #[test]
-    fn no_two_sealed_texts_are_alike() {
+    fn sealing_twice_gives_different_texts() {
         assert_ne!(key(1).seal("c", b"id").unwrap(), key(1).seal("c", b"id").unwrap());
     }
 
     #[test]
-    fn every_change_of_a_sealed_text_is_noticed() {
+    fn changed_sealed_text_is_refused() {
         let sealed = key(1).seal("c", b"upstream id").unwrap();
         for at in 0..sealed.len() {
             for other in ["A", "B", "é", "="] {
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn letters_have_one_spelling() {
+    fn base64url_accepts_only_the_canonical_form() {
         let all: Vec<u8> = (0..=255).collect();
         for end in 0..all.len() {
             let mut text = String::new();
@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_is_64_digits_and_nothing_else() {
+    fn key_must_have_64_hex_digits() {
         let digits = "0aF".repeat(21) + "1";
         assert!(SealKey::from_hex(&digits).is_ok());
         for bad in ["", "00", &digits[1..], &format!("{digits}00"), &"zz".repeat(32)] {
@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_made_once_and_for_its_owner_alone() {
+    fn key_file_is_created_once_with_mode_0600() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("seal.key");
         assert!(matches!(SealKey::from_file(&path), Err(SealError::File { .. })));

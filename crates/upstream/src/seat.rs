@@ -1,4 +1,4 @@
-//! The place of a link in the budget.
+//! Budget permit of a link.
 
 use std::fmt;
 
@@ -6,11 +6,11 @@ use stayput_core::Owner;
 
 use crate::{AtCapacity, Permit, flag::Trace};
 
-/// The place of a link in the budget, for as long as anything of the link is there.
+/// Budget permit of a link, held until the link has released everything.
 pub(crate) struct Seat {
-    // Dropped in this order: who hears that nothing is left finds the place free.
+    // Field order matters: the permit is dropped first, so that it is free when the trace raises its flag.
     permit: Permit,
-    /// None once nobody waits for the beginning any more.
+    /// `None` once the link was opened.
     trace: Option<Trace>,
 }
 
@@ -23,12 +23,12 @@ impl Seat {
         self.trace.as_ref()
     }
 
-    /// What is in it was begun well. From now on who waits for its end waits for the link.
+    /// Ends the tracking of the opening: from now on waiters wait for the link itself.
     pub(crate) fn settle(&mut self) {
         self.trace = None;
     }
 
-    /// What is in it belongs to something else from now on.
+    /// Assigns the permit to another operation.
     pub(crate) fn follow(&mut self, trace: Trace) {
         self.trace = Some(trace);
     }

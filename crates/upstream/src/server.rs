@@ -1,4 +1,4 @@
-//! What is configured of one MCP server.
+//! Configuration of one MCP server.
 
 mod error;
 mod expand;
@@ -34,11 +34,11 @@ use self::{
     stdio::StdioRecipe,
 };
 
-/// One configured MCP server. It never changes after construction (R121), and a clone is the same
-/// server: other settings make another one.
+/// Configuration of one MCP server. It is immutable (R121), and a clone is the same server: other settings
+/// need a new one.
 ///
-/// Nothing is looked up when it is built. Environment, URL and headers are put together when the
-/// first link is opened (R122), and what is wrong with them as they are written is said here.
+/// Templates are checked when the server is built. Environment, URL and headers are resolved when the first
+/// link is opened (R122).
 ///
 /// ```
 /// use stayput_upstream::{Server, Stdio};
@@ -57,11 +57,11 @@ struct Inner {
     name: Arc<str>,
     recipe: Arc<Recipe>,
     options: Options,
-    /// Which names its templates use, each once.
+    /// Variables of its templates, each once.
     variables: Vec<Variable>,
     configuration: OnceLock<Identity>,
     redactor: OnceLock<Redactor>,
-    /// What it said of itself last, for links to share.
+    /// Last `initialize` result, shared by links.
     heard: Mutex<Option<Greeting>>,
 }
 
@@ -71,14 +71,14 @@ enum Recipe {
     Sse(HttpRecipe),
 }
 
-/// How a server is reached.
+/// Configured transport of a server.
 #[derive(Clone, Debug)]
 pub enum Transport {
     /// A child process.
     Stdio(Stdio),
     /// Streamable HTTP.
     Http(Http),
-    /// HTTP with a stream of events beside it, the transport of 2024-11-05.
+    /// HTTP+SSE, the transport of 2024-11-05.
     Sse(Http),
 }
 
@@ -94,21 +94,21 @@ impl From<Http> for Transport {
     }
 }
 
-/// What can be chosen for a server beside how it is reached.
+/// Options of a server, besides its transport.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// Which era is spoken.
+    /// Era to use.
     pub era: EraChoice,
-    /// Who shares a link. By default the era decides, see [`Server::isolation`].
+    /// Isolation of links. By default the era decides, see [`Server::isolation`].
     pub isolation: Option<Isolation>,
-    /// How long it may take.
+    /// Timeouts.
     pub timeouts: Timeouts,
-    /// How long its process is waited for at the end.
+    /// Time that its process gets to exit.
     pub grace: Grace,
-    /// Links that are opened in advance.
+    /// Spare processes to keep ready.
     pub warm: Warm,
-    /// Whether a remote session is deleted when ours ends. Defaults to yes: it would be kept by a
-    /// server that nobody will ask for it again.
+    /// Whether the server-side session is deleted when the session ends. Defaults to yes: otherwise the
+    /// server would keep a session that is never used again.
     pub delete_on_end: bool,
 }
 
@@ -126,7 +126,7 @@ impl Default for Options {
 }
 
 impl Options {
-    /// Which eras are tried, and which of them first: all that decides how a server is spoken to.
+    /// Eras to try, in order. This decides how the server is used, so it is part of the identity.
     fn era_order(&self) -> &'static str {
         match (self.era, self.isolation) {
             (EraChoice::Legacy, _) => "legacy",
@@ -137,31 +137,31 @@ impl Options {
     }
 }
 
-/// Which era is spoken with a server.
+/// Choice of the era for a server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum EraChoice {
-    /// What the server speaks, asked once.
+    /// Probe the server once.
     #[default]
     Auto,
-    /// Legacy, without asking.
+    /// Legacy, without a probe.
     Legacy,
-    /// Modern, without asking.
+    /// Modern, without a probe.
     Modern,
 }
 
-/// Who shares a link to a server.
+/// Set of sessions that share a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Isolation {
-    /// Nobody: each session has its own process or its own remote session.
+    /// Each session has its own process or remote session.
     PerSession,
-    /// All sessions of one owner.
+    /// All sessions of one owner share a link.
     PerOwner,
-    /// All sessions of everybody.
+    /// All sessions share a link.
     Shared,
 }
 
 impl Isolation {
-    /// The name in configuration files.
+    /// Name in configuration files.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -171,7 +171,7 @@ impl Isolation {
         }
     }
 
-    /// Whether a link of this kind has a value for `variable`.
+    /// Whether a link with this isolation has a value for `variable`.
     fn knows(self, variable: Variable) -> bool {
         match self {
             Self::PerSession => true,
@@ -181,34 +181,33 @@ impl Isolation {
     }
 }
 
-/// A server's transport with all values of one link in it.
+/// Transport of a server with the values of one link filled in.
 #[derive(Clone, Debug)]
 pub enum Resolved {
-    /// What to start.
+    /// Process to start.
     Stdio(Launch),
-    /// Where to send, by Streamable HTTP.
+    /// Streamable HTTP endpoint.
     Http(Endpoint),
-    /// Where to send, by the transport of 2024-11-05.
+    /// HTTP+SSE endpoint (2024-11-05).
     Sse(Endpoint),
 }
 
 impl Server {
-    /// The most bytes a name may have.
+    /// Longest name, in bytes.
     pub const NAME_LIMIT: usize = 128;
 
-    /// The server that is called `name` and reached by `transport`, with default options.
+    /// Creates a server with this name, transport and default options.
     ///
     /// # Errors
-    /// If the name or anything of the transport cannot be used.
+    /// If the name or the transport is invalid.
     pub fn new(name: &str, transport: impl Into<Transport>) -> Result<Self, ServerError> {
         Self::with(name, transport, Options::default())
     }
 
-    /// The server that is called `name` and reached by `transport`, with these options.
+    /// Creates a server with this name, transport and options.
     ///
     /// # Errors
-    /// If the name or anything of the transport cannot be used, or the isolation does not go with
-    /// the names that the transport uses.
+    /// If the name or the transport is invalid, or the isolation does not allow a variable of the transport.
     pub fn with(
         name: &str,
         transport: impl Into<Transport>,
@@ -243,10 +242,10 @@ impl Server {
         })))
     }
 
-    /// The same server by another name.
+    /// Returns the same server with another name.
     ///
     /// # Errors
-    /// If the name cannot be used.
+    /// If the name is invalid.
     pub fn renamed(&self, name: &str) -> Result<Self, ServerError> {
         check_name(name)?;
         Ok(Self(Arc::new(Inner {
@@ -260,24 +259,24 @@ impl Server {
         })))
     }
 
-    /// The name in the configuration.
+    /// Name in the configuration.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.0.name
     }
 
-    /// Its name, for whoever keeps it.
+    /// Name, as a shared string.
     #[must_use]
     pub fn shared_name(&self) -> Arc<str> {
         self.0.name.clone()
     }
 
-    /// What tells it from every other server that there is now, be it configured alike.
+    /// Address of the allocation. It distinguishes all servers that exist now, even with equal configuration.
     pub(crate) fn address(&self) -> usize {
         Arc::as_ptr(&self.0).addr()
     }
 
-    /// The greeting, shared with the last link that heard the same.
+    /// Returns the `initialize` result, shared with the last link that got the same.
     pub(crate) fn heard(&self, greeting: Greeting) -> Greeting {
         let mut heard = lock(&self.0.heard);
         match &*heard {
@@ -286,27 +285,27 @@ impl Server {
         }
     }
 
-    /// What was chosen for it.
+    /// Options of the server.
     #[must_use]
     pub fn options(&self) -> &Options {
         &self.0.options
     }
 
-    /// Whether a link to it is a child process.
+    /// Whether a link to the server has a child process.
     #[must_use]
     pub fn is_process(&self) -> bool {
         matches!(*self.0.recipe, Recipe::Stdio(_))
     }
 
-    /// Whether it is only reached by the transport of 2024-11-05.
+    /// Whether the server is configured for HTTP+SSE (2024-11-05).
     #[must_use]
     pub fn is_sse(&self) -> bool {
         matches!(*self.0.recipe, Recipe::Sse(_))
     }
 
-    /// Who shares a link when the server is of `era`: what was chosen, else a legacy server's links
-    /// belong to one session each and a modern one's to all, as far as its templates and its provider
-    /// allow it.
+    /// Returns the isolation of links to a server of `era`: the configured one, or the default. By default
+    /// each session has its own link to a legacy server, and all share one to a modern server, as far as its
+    /// templates and its header provider allow.
     #[must_use]
     pub fn isolation(&self, era: Era) -> Isolation {
         match (self.0.options.isolation, era) {
@@ -318,14 +317,14 @@ impl Server {
         }
     }
 
-    /// Whether a template uses `${session.…}`. No link to such a server can be opened in advance.
+    /// Whether a template uses `${session.…}`. Such a server has no spares.
     #[must_use]
     pub fn depends_on_session(&self) -> bool {
         self.0.variables.iter().any(|variable| variable.is_of_session())
     }
 
-    /// Whether a template uses `${owner.…}`, or a provider gives headers, which can differ from owner
-    /// to owner. No link to such a server can be opened before its owner is known.
+    /// Whether a template uses `${owner.…}`, or a provider adds headers, which can differ per owner. A link
+    /// to such a server is opened only for a known owner.
     #[must_use]
     pub fn depends_on_owner(&self) -> bool {
         self.provider().is_some() || self.0.variables.iter().any(|known| !known.is_of_session())
@@ -339,10 +338,10 @@ impl Server {
         self.0.variables.contains(&Variable::OwnerDir)
     }
 
-    /// What to start or where to send, for the link that `expansion` belongs to.
+    /// Fills the values of `expansion` into the transport.
     ///
     /// # Errors
-    /// If a template uses a name that has no value there.
+    /// If a template uses a variable without a value.
     pub fn resolve(&self, expansion: &Expansion) -> Result<Resolved, ServerError> {
         let resolved = match &*self.0.recipe {
             Recipe::Stdio(recipe) => recipe.launch(expansion).map(Resolved::Stdio),
@@ -352,7 +351,7 @@ impl Server {
         resolved.map_err(|problem| ServerError::new(self.name(), problem))
     }
 
-    /// Hides its secrets in what it writes. Made when it is needed first, which is for an error.
+    /// Redactor of its secrets. Created on first use, for an error.
     pub(crate) fn redactor(&self) -> &Redactor {
         self.0.redactor.get_or_init(|| match &*self.0.recipe {
             Recipe::Stdio(recipe) => Redactor::new(recipe.secrets()),
@@ -360,13 +359,13 @@ impl Server {
         })
     }
 
-    /// Whether one is a copy of the other: nothing of them differs, whatever can be configured.
+    /// Whether both are clones of the same server. Servers that are equal but built separately differ.
     pub(crate) fn is(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
-    /// The identity of the configuration alone, before any value is filled in. Beside the scope of a
-    /// link it says all, because the scope decides every value; it is made once.
+    /// Identity of the configuration without the values of a link. Together with the scope it identifies a
+    /// link, because the scope determines every value. Computed once.
     #[must_use]
     pub fn configuration(&self) -> Identity {
         *self.0.configuration.get_or_init(|| {
@@ -376,22 +375,21 @@ impl Server {
                 Recipe::Http(recipe) => recipe.hash("http", &mut pieces),
                 Recipe::Sse(recipe) => recipe.hash("sse", &mut pieces),
             }
-            // A link of the other era is another link, and so is what is known of the server.
+            // Links and profiles of another era order are distinct.
             pieces.add(self.0.options.era_order());
             pieces.identity("server")
         })
     }
 
-    /// The identity of a link: two links with the same one are interchangeable to the server. It
-    /// covers the transport with all values, credentials and environment included (R017, E23).
+    /// Identity of a link: the server cannot distinguish two links with the same one. It covers the transport
+    /// with all values, including credentials and environment (R017, E23).
     #[must_use]
     pub fn identity(&self, expansion: &Expansion) -> Identity {
         self.identity_over(expansion, |_| true)
     }
 
-    /// The identity of what is known of the server: as [`Server::identity`], but for what differs
-    /// from session to session. A folder for each does not make a server anew; another owner's
-    /// credentials may.
+    /// Identity of a profile: like [`Server::identity`], without the values that differ per session. A
+    /// directory per session does not change the server; the credentials of another owner may.
     #[must_use]
     pub fn profile_identity(&self, expansion: &Expansion) -> Identity {
         self.identity_over(expansion, |variable| !variable.is_of_session())

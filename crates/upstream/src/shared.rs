@@ -1,23 +1,23 @@
-//! Links that several sessions share: which state of them a session has seen.
+//! Record of which state of a shared link a session has seen.
 
 use stayput_core::{Attachment, Generation, Record};
 
 use crate::Held;
 
-/// The state behind a link that several sessions share, as the record of a session keeps it. It is of one
-/// process, or of one hub in it, because such a link is not gone on with in another.
+/// Identifies the state behind a shared link, as stored in the record of a session. It is valid in one
+/// process, or in one hub of it, because a shared link is not resumed by another process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shared(String);
 
 impl Shared {
-    /// What is behind this link now; none if it is of one session alone, or nothing is behind it. `life` tells
-    /// one process, or hub, from all others.
+    /// State behind this link now. `None` if the link belongs to one session, or has no state. `life`
+    /// identifies the process or hub.
     #[must_use]
     pub fn now(life: &str, link: &Held) -> Option<Self> {
         Self::at(life, link, link.generation())
     }
 
-    /// What will be behind it after this was lost.
+    /// State behind this link after the current one is lost.
     #[must_use]
     pub fn next(life: &str, link: &Held) -> Option<Self> {
         Self::at(life, link, link.generation().next())
@@ -31,14 +31,14 @@ impl Shared {
         })
     }
 
-    /// The generation that a session has for this, if it has seen it, and nothing since.
+    /// Generation for the session, if this is the last state that it has seen.
     #[must_use]
     pub fn seen_by(&self, record: &Record, server: &str) -> Option<Generation> {
         let kept = record.attachments.get(server).filter(|kept| kept.body == self.0);
         kept.map(|kept| kept.generation)
     }
 
-    /// A session sees this from now on. If it has seen something else, that is lost.
+    /// Records that the session sees this state. If it had seen another one, that one counts as lost.
     pub fn note(&self, record: &mut Record, server: &str) {
         if self.seen_by(record, server).is_some() {
             return;
@@ -48,7 +48,7 @@ impl Shared {
         record.attach(server, Attachment::new(generation, self.0.clone()));
     }
 
-    /// Whether what a record keeps is of this kind. There is nothing secret in it.
+    /// Whether a stored attachment body is of this kind. It contains no secret.
     #[must_use]
     pub fn is_kept_as(body: &str) -> bool {
         body.starts_with(r#"{"shared":"#)

@@ -1,4 +1,4 @@
-//! A child process that nothing was said to yet.
+//! Child process before its first message.
 
 use std::time::Duration;
 
@@ -9,11 +9,11 @@ use crate::{
     seat::Seat,
 };
 
-/// It was told nothing, so there is nothing that it should need time for.
+/// The process got no message, so that it needs no time to finish work.
 const GRACE: Grace = Grace { quit: Duration::ZERO, term: Duration::from_secs(1) };
 
-/// A child process with its place, before it is part of a link. Dropped, it is ended in the
-/// background, and its place is free when it is gone, not before.
+/// Child process with its permit, before it is part of a link. On drop it is ended in the background, and its
+/// permit is freed after its end.
 #[derive(Debug)]
 pub(crate) struct Started {
     inside: Option<(Child, Seat)>,
@@ -33,7 +33,7 @@ impl Started {
         self.inside.as_mut().map(|(_, seat)| seat)
     }
 
-    /// Takes both out, to make a link of them. Nothing is there a second time.
+    /// Takes process and permit to build a link.
     pub(crate) fn take(mut self) -> Option<(Child, Seat)> {
         self.inside.take()
     }

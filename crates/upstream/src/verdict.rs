@@ -1,31 +1,31 @@
-//! What an answer says about the session behind a link.
+//! Classification of error answers: is the session behind a link unknown?
 //!
-//! A session that a server has forgotten is told in many ways: with the 404 of the specification, and
-//! with 400, 401, 410, 500, 503 or a JSON-RPC error under several codes, because proxies and
-//! frameworks each have their own idea. Codes are shared with errors that mean something else, so
-//! beyond 404 and 410 only words decide. Where there was no session, nothing can be lost.
+//! Servers report an unknown session in many ways: with the 404 of the specification, or with 400, 401, 410,
+//! 500, 503 or a JSON-RPC error with various codes, because proxies and frameworks differ. Other errors use
+//! the same codes, so that beyond 404 and 410 only the error text decides. Without a session id nothing can
+//! be lost.
 
 use stayput_wire::{Code, Message, Raw};
 
-/// The most bytes of an error's body that are looked at.
+/// Most bytes of an error body that are read.
 pub(crate) const LOOKED_AT: usize = 64 << 10;
 
-/// What an HTTP answer other than a success means for the request it answers.
+/// Meaning of an HTTP error for its request.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// The session is gone, and the request was not executed.
+    /// The session is unknown, and the request was not executed.
     SessionGone,
-    /// The body is an error of JSON-RPC, which is an answer.
+    /// The body is a JSON-RPC error, which is an answer.
     Answer,
-    /// The credentials are refused.
+    /// The credentials were refused.
     Unauthorized,
     /// The server refused the request without executing it.
     Refused,
-    /// Nobody knows.
+    /// The outcome is unknown.
     Unknown,
 }
 
-/// Judges an answer with this status. `attached` says whether the request named a session.
+/// Classifies an answer by its status and body. `attached` says whether the request named a session.
 pub(crate) fn of_status(status: u16, body: &[u8], attached: bool) -> Verdict {
     let message = Message::parse(body).ok().filter(|message| message.error().is_some());
     if attached {
@@ -34,17 +34,17 @@ pub(crate) fn of_status(status: u16, body: &[u8], attached: bool) -> Verdict {
             Some(message) => message.error().map(words).unwrap_or_default(),
             None => String::from_utf8_lossy(&body[..body.len().min(1024)]).into_owned(),
         };
-        // A parameter can be about another session, and much can be not initialized: in other answers
-        // than this one the words are about something else.
-        let said = code != Some(Code::INVALID_PARAMS) && says_gone(&words)
+        // `INVALID_PARAMS` may be about a parameter that names another session. "Not initialized" counts only
+        // for status 400 with these exact words: elsewhere it is about something else.
+        let gone = code != Some(Code::INVALID_PARAMS) && says_gone(&words)
             || status == 400 && has(&words, "server not initialized");
-        // A method that is not there is told with 404, too, by servers of the modern era.
-        if said || status == 410 || (status == 404 && code != Some(Code::METHOD_NOT_FOUND)) {
+        // Modern servers also use 404 for an unknown method.
+        if gone || status == 410 || (status == 404 && code != Some(Code::METHOD_NOT_FOUND)) {
             return Verdict::SessionGone;
         }
     }
     match status {
-        // Also with an error of JSON-RPC in it: what helps stands in the headers.
+        // Even with a JSON-RPC error in the body: the useful data is in the headers.
         401 => Verdict::Unauthorized,
         _ if message.is_some() => Verdict::Answer,
         403 => Verdict::Unauthorized,
@@ -53,10 +53,10 @@ pub(crate) fn of_status(status: u16, body: &[u8], attached: bool) -> Verdict {
     }
 }
 
-/// Whether an error of JSON-RPC in a successful answer says that the session is gone.
+/// Whether a JSON-RPC error in a successful answer says that the session is unknown.
 pub(crate) fn of_error(error: Raw<'_>) -> bool {
     let code = error.find(&["code"]).and_then(Raw::integer);
-    // 32600 without its sign was sent by an SDK for years.
+    // An SDK sent 32600 without the sign for years.
     let used = matches!(code, Some(-32000 | -32001 | -32600 | 32600 | -32603));
     used && says_gone(&words(error))
 }
@@ -69,7 +69,7 @@ fn words(error: Raw<'_>) -> String {
     error.find(&["message"]).and_then(Raw::text).unwrap_or_default().into_owned()
 }
 
-/// Whether these words say that a session is gone, rather than something else about sessions.
+/// Whether a text says that a session is gone, rather than something else about sessions.
 fn says_gone(words: &str) -> bool {
     const GONE: [&str; 14] = [
         "session not found",
@@ -90,7 +90,7 @@ fn says_gone(words: &str) -> bool {
     GONE.iter().any(|gone| has(words, gone))
 }
 
-/// Whether these words have those in them, however they are written.
+/// Whether `words` contains `those`, ignoring case, `_` and `-`.
 fn has(words: &str, those: &str) -> bool {
     words.to_ascii_lowercase().replace(['_', '-'], " ").contains(those)
 }
@@ -103,9 +103,9 @@ mod tests {
         format!(r#"{{"jsonrpc":"2.0","id":null,"error":{{"code":{code},"message":"{message}"}}}}"#)
     }
 
-    /// E08–E12: a verdict is told by its words where the status is not enough.
+    /// E08–E12: the error text decides where the status is not enough.
     #[test]
-    fn a_lost_session_has_many_faces() {
+    fn unknown_session_is_recognised_in_many_forms() {
         for (status, body) in [
             (404, String::new()),
             (404, "Session not found".to_owned()),
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn other_errors_cost_no_session() {
+    fn other_errors_keep_the_session() {
         let gone = Verdict::SessionGone;
         for (status, body) in [
             (400, error(-32000, "Connection closed")),
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_with_status_200_can_be_a_verdict() {
+    fn error_with_status_200_can_end_the_session() {
         let judge = |code, words| {
             let text = error(code, words);
             of_error(Message::parse(text.as_bytes()).unwrap().error().unwrap())

@@ -1,4 +1,4 @@
-//! Who has what, and who is next: the part without waiting.
+//! Accounting of permits and waiting requests, without async code.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
@@ -6,40 +6,39 @@ use stayput_core::Owner;
 
 use super::limits::{Cost, Limits, Obstacle, Used};
 
-/// Nobody stands for links that belong to all. They have no cap of their own, and one turn in the
-/// line like an owner.
+/// Owner that a permit counts for. `None` stands for links without an owner: they have no limit of their own,
+/// and one turn in the queue like an owner.
 pub(super) type Payer = Option<Owner>;
 
-/// All places, taken and wanted. `W` is how one who waits is told.
+/// All permits, taken and requested. `W` notifies a waiting request.
 ///
-/// After each change nobody waits who could be served. So whoever comes new and finds a place
-/// overtakes nobody: all who wait are held up by something that is not in the way of the new one.
+/// Invariant: after each change no request waits that could be served. So a new request that finds a free
+/// permit overtakes none: every waiting request is blocked by a limit that does not apply to the new one.
 pub(super) struct Ledger<W> {
     limits: Limits,
     total: Tally,
     accounts: HashMap<Payer, Account<W>>,
-    /// Payers with somebody in line, the next to be served first.
+    /// Payers with waiting requests, in the order in which they are served.
     turns: VecDeque<Payer>,
     memory: u64,
     tickets: u64,
 }
 
-/// What one payer has and waits for.
+/// Permits and waiting requests of one payer.
 struct Account<W> {
     tally: Tally,
-    /// Those in line, by ticket. One for processes and one for other links: a link over HTTP must
-    /// not wait behind a process.
+    /// Waiting requests by ticket number. Processes and other links have separate queues, so that an HTTP
+    /// link does not wait behind a process.
     lines: [BTreeMap<u64, Waiter<W>>; 2],
 }
 
 struct Waiter<W> {
     to: W,
-    /// In the way of what nothing idle was found when it asked last. Only something that becomes
-    /// idle can change that.
+    /// Limit for which the last recycle request found no idle link. Only a link that becomes idle can change that.
     refused: Option<Obstacle>,
 }
 
-/// A place in the line.
+/// Position in the queue.
 pub(super) struct Ticket {
     pub(super) payer: Payer,
     pub(super) cost: Cost,
@@ -52,14 +51,14 @@ impl<W> Default for Account<W> {
     }
 }
 
-/// Numbers of one payer, or of all together.
+/// Counts of one payer, or of all together.
 #[derive(Clone, Copy, Default)]
 struct Tally {
     taken: Count,
-    /// Of those taken, the ones that come back soon.
+    /// Taken permits that are about to be freed.
     leaving: Count,
     waiting: Count,
-    /// How many are just asking for something to be recycled: of this payer, or of anybody.
+    /// Recycle requests in progress: for links of this payer, or for any link.
     asking: Count,
 }
 
@@ -91,7 +90,7 @@ impl Count {
     }
 }
 
-/// A place that was given to somebody who waited.
+/// Permit for a request that waited.
 pub(super) struct Grant<W> {
     pub(super) payer: Payer,
     pub(super) cost: Cost,
@@ -113,8 +112,8 @@ impl<W> Ledger<W> {
         Used { processes, links, waiting: self.total.waiting.links }
     }
 
-    /// What is in the way of one more link. With `swap` a process has just gone, and the memory that
-    /// it had is not measured anew yet.
+    /// Returns the limit that blocks one more link. With `swap`, a process has just ended and the memory was
+    /// not measured again yet.
     pub(super) fn obstacle(&self, payer: &Payer, cost: Cost, swap: bool) -> Option<Obstacle> {
         let limits = &self.limits;
         let own = self.tally(payer).taken;
@@ -131,18 +130,18 @@ impl<W> Ledger<W> {
         if all.links >= limits.links {
             return Some(Obstacle::Links(limits.links));
         }
-        // Without any process the measure is old or wrong, and would never change.
+        // Without any process the measurement is outdated and would never be renewed.
         let over = limits.memory.filter(|limit| self.memory > *limit);
         let gated = process && !swap && all.processes > 0;
         over.filter(|_| gated).map(Obstacle::Memory)
     }
 
-    /// Takes a place that is free.
+    /// Takes a free permit.
     pub(super) fn take(&mut self, payer: &Payer, cost: Cost) {
         self.change(payer, |tally| tally.taken.add(cost));
     }
 
-    /// Gives a place back, and says who got it.
+    /// Frees a permit. Returns the requests that are served by it.
     pub(super) fn give_back(&mut self, payer: &Payer, cost: Cost, leaving: bool) -> Vec<Grant<W>> {
         self.release(payer, cost, leaving);
         self.serve(cost.process)
@@ -157,13 +156,13 @@ impl<W> Ledger<W> {
         });
     }
 
-    /// A place comes back soon.
+    /// Marks a permit as about to be freed.
     pub(super) fn leave_soon(&mut self, payer: &Payer, cost: Cost) {
         self.change(payer, |tally| tally.leaving.add(cost));
     }
 
-    /// Moves a place from one payer to another, if that one may have it. What the first one had too
-    /// much may let somebody in.
+    /// Moves a permit to another payer, if its limit allows it. That may free capacity of the first payer for
+    /// a waiting request.
     pub(super) fn assign(
         &mut self,
         from: &Payer,
@@ -185,7 +184,7 @@ impl<W> Ledger<W> {
         Ok(self.serve(false))
     }
 
-    /// Joins the line.
+    /// Adds a request to the queue.
     pub(super) fn join(&mut self, payer: Payer, cost: Cost, to: W) -> Ticket {
         self.tickets += 1;
         let number = self.tickets;
@@ -198,7 +197,7 @@ impl<W> Ledger<W> {
         Ticket { payer, cost, number }
     }
 
-    /// Leaves the line, if it was not served meanwhile.
+    /// Removes a request from the queue, if it was not served meanwhile.
     pub(super) fn quit(&mut self, Ticket { payer, cost, number }: &Ticket) {
         let Some(account) = self.accounts.get_mut(payer) else { return };
         if account.lines[usize::from(cost.process)].remove(number).is_none() {
@@ -210,11 +209,11 @@ impl<W> Ledger<W> {
         }
     }
 
-    /// What is in the way of the one with this ticket, if it is still in line and too little is on its
-    /// way back. It then counts as asking until [`Ledger::end_to_ask`].
+    /// Returns the limit that blocks this request, if it still waits and too few permits are about to be
+    /// freed. The request then counts as asking until [`Ledger::end_to_ask`].
     pub(super) fn begin_to_ask(&mut self, ticket: &Ticket) -> Option<Obstacle> {
-        // It is woken because something may have become idle, so an earlier no is void: also if it
-        // now wants something else, and comes back to that later.
+        // Woken because a link may have become idle: an earlier refusal is void, even if another limit blocks
+        // the request now.
         self.waiter(ticket)?.refused = None;
         let obstacle = self.obstacle(&ticket.payer, ticket.cost, false)?;
         if !self.is_short(&ticket.payer, obstacle) {
@@ -232,8 +231,8 @@ impl<W> Ledger<W> {
         self.tidy(&ticket.payer);
     }
 
-    /// Whether somebody in line should ask again: a place that came back took one thing out of the
-    /// way and left another, or went to somebody else than to whom it was meant for.
+    /// Whether a waiting request should ask for an idle link again: a freed permit lifted one limit and
+    /// another one remains, or it went to a different request than expected.
     pub(super) fn should_ask(&self) -> bool {
         self.turns.iter().any(|payer| {
             [false, true].into_iter().any(|process| {
@@ -246,7 +245,7 @@ impl<W> Ledger<W> {
         })
     }
 
-    /// Whether less is on its way back than is waited for.
+    /// Whether fewer permits are about to be freed than are waited for.
     fn is_short(&self, payer: &Payer, obstacle: Obstacle) -> bool {
         let (own, process) = (self.tally(payer), obstacle.is_of_processes());
         let (tally, wanted) = if obstacle.is_of_owner() {
@@ -269,8 +268,8 @@ impl<W> Ledger<W> {
         }
     }
 
-    /// How many of those in line would be served if there were no limit on all together. The others
-    /// wait for places of their own owner, and nobody else's link has to end for them.
+    /// Number of waiting requests that would be served without the global limits. The others wait for their
+    /// own owner's limit; links of other owners are not ended for them.
     fn wanted(&self, process: bool) -> usize {
         let caps = self.limits.per_owner;
         let served = |payer: &Payer| {
@@ -290,7 +289,7 @@ impl<W> Ledger<W> {
         self.turns.iter().map(served).sum()
     }
 
-    /// Other limits hold.
+    /// Replaces the limits.
     pub(super) fn limit(&mut self, limits: Limits) -> Vec<Grant<W>> {
         self.limits = limits;
         self.serve(false)
@@ -301,15 +300,15 @@ impl<W> Ledger<W> {
         self.serve(false)
     }
 
-    /// Serves all who can be served, one of each payer in turn. With `swap` one process may come for
-    /// the one that went, whatever the memory is.
+    /// Serves all requests that can be served, one per payer in turn. With `swap`, one process is admitted
+    /// for the one that ended, whatever the memory is.
     fn serve(&mut self, mut swap: bool) -> Vec<Grant<W>> {
         let mut grants = Vec::new();
         let mut at = 0;
         while at < self.turns.len() && self.total.taken.links < self.limits.links {
             let payer = self.turns[at].clone();
             let Some((number, cost)) = self.next(&payer, swap) else {
-                // Held up by its own cap, or by what it needs: it keeps its turn.
+                // Blocked by its own limit: the payer keeps its turn.
                 at += 1;
                 continue;
             };
@@ -327,7 +326,7 @@ impl<W> Ledger<W> {
         grants
     }
 
-    /// The first in line of a payer that there is a place for.
+    /// Returns the first waiting request of a payer that no limit blocks.
     fn next(&self, payer: &Payer, swap: bool) -> Option<(u64, Cost)> {
         let account = self.accounts.get(payer)?;
         let fitting = [false, true].into_iter().filter_map(|process| {
@@ -350,14 +349,14 @@ impl<W> Ledger<W> {
         self.accounts.get(payer).map(|account| account.tally).unwrap_or_default()
     }
 
-    /// The same change for the payer and for all together.
+    /// Applies a change to the counts of the payer and to the total.
     fn change(&mut self, payer: &Payer, change: impl Fn(&mut Tally)) {
         change(&mut self.total);
         change(&mut self.account(payer).tally);
         self.tidy(payer);
     }
 
-    /// Forgets a payer who has nothing and wants nothing.
+    /// Removes the account of a payer without permits and requests.
     fn tidy(&mut self, payer: &Payer) {
         if self.accounts.get(payer).is_some_and(|account| account.tally.is_empty()) {
             self.accounts.remove(payer);

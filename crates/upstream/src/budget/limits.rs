@@ -1,27 +1,26 @@
-//! How much there may be at once.
+//! Limits of the budget.
 
 use std::time::Duration;
 
 use stayput_core::Owner;
 
-/// How many links and child processes there may be.
+/// Limits on links and child processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Child processes in all. Defaults to 128: one of Node or Python takes 50 to 100 MB.
+    /// Child processes in total. Defaults to 128: a Node or Python process takes 50 to 100 MB.
     pub processes: usize,
-    /// Links in all, processes included. Defaults to 20,000: an idle HTTP link has no socket.
+    /// Links in total, processes included. Defaults to 20,000: an idle HTTP link has no socket.
     pub links: usize,
-    /// Bytes that all children may use together. Above it a new process needs an old one to go.
-    /// Defaults to no limit.
+    /// Memory of all children together, in bytes. Above it, a new process is admitted only after another one
+    /// has ended. Defaults to no limit.
     pub memory: Option<u64>,
-    /// What one owner may have of it.
+    /// Limits of each owner.
     pub per_owner: PerOwner,
-    /// How long one waits in line for a place. Defaults to 30 seconds: most clients give up a call
-    /// after 60.
+    /// Longest time that a request waits for a permit. Defaults to 30 seconds: most clients give up a call after 60.
     pub wait: Duration,
 }
 
-/// How much of everything one owner may have.
+/// Limits of one owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PerOwner {
     /// Child processes. Defaults to 64.
@@ -48,40 +47,40 @@ impl Default for PerOwner {
     }
 }
 
-/// What a link takes beside its own place.
+/// Cost of a link, in addition to the link itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cost {
-    /// Whether it is a child process.
+    /// Whether the link has a child process.
     pub process: bool,
 }
 
-/// What stands in the way of one more link.
+/// Limit that blocks one more link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Obstacle {
-    /// All child processes that one owner may have.
+    /// Child processes of one owner.
     OwnerProcesses(usize),
-    /// All links that one owner may have.
+    /// Links of one owner.
     OwnerLinks(usize),
-    /// All child processes.
+    /// Child processes in total.
     Processes(usize),
-    /// All links.
+    /// Links in total.
     Links(usize),
-    /// The memory that children may use, in bytes.
+    /// Memory of all children, in bytes.
     Memory(u64),
 }
 
 impl Obstacle {
-    /// Whether it is in the way of its owner alone.
+    /// Whether the limit is that of one owner.
     pub(super) fn is_of_owner(self) -> bool {
         matches!(self, Self::OwnerProcesses(_) | Self::OwnerLinks(_))
     }
 
-    /// Whether only the end of a process takes it away.
+    /// Whether only the end of a process helps.
     pub(super) fn is_of_processes(self) -> bool {
         matches!(self, Self::OwnerProcesses(_) | Self::Processes(_) | Self::Memory(_))
     }
 
-    /// Whether it is in the way for ever.
+    /// Whether the limit is zero, so that waiting is useless.
     pub(super) fn is_closed(self) -> bool {
         match self {
             Self::OwnerProcesses(limit)
@@ -115,21 +114,21 @@ impl std::fmt::Display for Obstacle {
     }
 }
 
-/// There was no place for one more link, and none became free in time.
+/// No permit became free in time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "at capacity: {obstacle}, and none of them is idle; end a session, raise the limit, \
      or try again in {} seconds", retry_after.as_secs()
 )]
 pub struct AtCapacity {
-    /// What stood in the way.
+    /// Limit that blocked the request.
     pub obstacle: Obstacle,
-    /// When it makes sense to try again.
+    /// Time after which to try again.
     pub retry_after: Duration,
 }
 
 impl AtCapacity {
-    /// Long enough for a call to end meanwhile, short enough for somebody who waits for an answer.
+    /// Long enough for a call to end, short enough for a client that waits for an answer.
     const RETRY: Duration = Duration::from_secs(5);
 
     pub(super) fn new(obstacle: Obstacle) -> Self {
@@ -137,32 +136,31 @@ impl AtCapacity {
     }
 }
 
-/// What kind of link has to go.
+/// Kind of link that has to end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wanted<'a> {
-    /// Of this owner, because its own cap is the obstacle; else of anybody.
+    /// Links of this owner, if its own limit is reached; otherwise of any owner.
     pub owner: Option<&'a Owner>,
-    /// Whether it has to be a child process: the end of another link would not help.
+    /// Whether it has to be a child process, because the end of another link would not help.
     pub process: bool,
 }
 
-/// Who knows which links are idle.
+/// Source of idle links.
 pub trait Recycle: Send + Sync {
-    /// Begins to end the idle link that was not used for longest of those that are wanted, and says
-    /// whether there was one.
+    /// Starts to end the least recently used idle link that matches. Returns whether there was one.
     ///
-    /// It tells the link's permit that it is [leaving](super::Permit::leaving) before it returns, so
-    /// that no second link is ended for the same place. The place is free when the permit is dropped.
+    /// It marks the link's permit as [leaving](super::Permit::leaving) before it returns, so that no second
+    /// link is ended for the same request. The capacity is free when the permit is dropped.
     fn recycle(&self, wanted: Wanted<'_>) -> bool;
 }
 
-/// How much there is now.
+/// Current use of the budget.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Used {
     /// Child processes.
     pub processes: usize,
     /// Links, processes included.
     pub links: usize,
-    /// Those in line for a place.
+    /// Requests that wait for a permit.
     pub waiting: usize,
 }

@@ -1,4 +1,4 @@
-//! Removing folders, whatever a server did to them.
+//! Removal of directories, whatever a server did to them.
 
 use std::{
     fmt, fs, io,
@@ -6,7 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// What could not be removed, and why. It stays in the trash, and the next sweep tries again.
+/// Paths that could not be removed, and the errors. They stay in the trash until the next sweep.
 #[derive(Debug, Default)]
 #[must_use]
 pub struct Kept(Vec<(PathBuf, io::Error)>);
@@ -25,13 +25,13 @@ impl Kept {
         self
     }
 
-    /// Whether all is gone.
+    /// Whether everything was removed.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// What is left.
+    /// Remaining paths.
     pub fn paths(&self) -> impl Iterator<Item = &Path> {
         self.0.iter().map(|(path, _)| path.as_path())
     }
@@ -49,7 +49,7 @@ impl fmt::Display for Kept {
     }
 }
 
-/// What is in `folder`; nothing if there is no such folder.
+/// Lists the entries of `folder`. Empty if it does not exist.
 pub(super) async fn entries(folder: PathBuf) -> Vec<PathBuf> {
     let read = move || {
         let found = fs::read_dir(folder).into_iter().flatten().flatten();
@@ -58,7 +58,7 @@ pub(super) async fn entries(folder: PathBuf) -> Vec<PathBuf> {
     tokio::task::spawn_blocking(read).await.unwrap_or_default()
 }
 
-/// Removes `folders` where it may block. It goes on when this is dropped.
+/// Removes `folders` on a blocking thread. Continues if the future is dropped.
 pub(super) async fn in_background(folders: Vec<PathBuf>) -> Kept {
     if folders.is_empty() {
         return Kept::default();
@@ -72,12 +72,12 @@ pub(super) async fn in_background(folders: Vec<PathBuf>) -> Kept {
     tokio::task::spawn_blocking(all).await.unwrap_or_else(stopped)
 }
 
-/// Removes `folder`, or what can be removed of it.
+/// Removes `folder`, as far as possible.
 pub(super) fn now(folder: &Path) {
     let _ = remove(folder);
 }
 
-/// A process that is not quite dead can write once more while its folder is removed.
+/// Attempts to remove a directory: a process that is about to exit may still write into it.
 const ATTEMPTS: usize = 3;
 
 fn remove(folder: &Path) -> io::Result<()> {
@@ -90,13 +90,13 @@ fn remove(folder: &Path) -> io::Result<()> {
         if last.is_ok() {
             break;
         }
-        // Package caches are often read-only, so that nobody can remove anything from them.
+        // Package caches are often read-only.
         open_up(folder);
     }
     last
 }
 
-/// Makes every folder in `top` one that can be emptied, without following a link.
+/// Makes every directory below `top` writable, without following symbolic links.
 fn open_up(top: &Path) {
     let is_folder = top.symlink_metadata().is_ok_and(|found| found.is_dir());
     let mut folders = if is_folder { vec![top.to_owned()] } else { Vec::new() };

@@ -1,4 +1,4 @@
-//! Private folders, tried on a real disk.
+//! Tests of private directories on a real disk.
 
 use super::*;
 use crate::server::Stdio;
@@ -25,7 +25,7 @@ fn mode(path: &Path) -> u32 {
 }
 
 #[test]
-fn every_folder_is_for_the_user_alone() {
+fn every_directory_has_mode_0700() {
     let (parent, folders) = folders();
     let (_, scope) = session(0);
     let made = folders.session_dir(&scope, "notes").unwrap();
@@ -39,7 +39,7 @@ fn every_folder_is_for_the_user_alone() {
 }
 
 #[test]
-fn servers_branches_sessions_and_owners_have_their_own() {
+fn servers_branches_sessions_and_owners_have_distinct_directories() {
     let (_parent, folders) = folders();
     let (id, one) = session(0);
     let branch = Scope::Session { owner: Owner::local(), session: id, branch: 1 };
@@ -66,7 +66,7 @@ fn servers_branches_sessions_and_owners_have_their_own() {
 }
 
 #[test]
-fn a_link_or_a_file_in_the_way_is_refused() {
+fn symlink_or_file_at_the_path_is_refused() {
     let (parent, folders) = folders();
     let (id, scope) = session(0);
     let made = folders.session_dir(&scope, "x").unwrap();
@@ -87,7 +87,7 @@ fn a_link_or_a_file_in_the_way_is_refused() {
 }
 
 #[test]
-fn a_root_that_others_can_write_to_is_refused() {
+fn root_writable_by_others_is_refused() {
     let (_parent, folders) = folders();
     let (_, scope) = session(0);
     folders.session_dir(&scope, "x").unwrap();
@@ -97,9 +97,9 @@ fn a_root_that_others_can_write_to_is_refused() {
     assert!(folders.session_dir(&scope, "x").is_ok());
 }
 
-/// Only the administrator can give a folder away, so only there it can be tried.
+/// Only root can change the owner of a directory; for other users the test does nothing.
 #[test]
-fn a_folder_of_another_user_is_refused() {
+fn directory_of_another_user_is_refused() {
     let (_parent, folders) = folders();
     let (_, scope) = session(0);
     let made = folders.session_dir(&scope, "x").unwrap();
@@ -110,7 +110,7 @@ fn a_folder_of_another_user_is_refused() {
 }
 
 #[tokio::test]
-async fn a_session_that_ends_takes_its_folders_along_and_no_others() {
+async fn ended_session_removes_only_its_own_directories() {
     let (_parent, folders) = folders();
     let ((id, one), (_, two)) = (session(0), session(0));
     let gone = folders.session_dir(&one, "x").unwrap();
@@ -131,9 +131,9 @@ async fn a_session_that_ends_takes_its_folders_along_and_no_others() {
     assert!(folders.remove_session(id).await.is_empty(), "a second time");
 }
 
-/// Invariant 6: what was begun goes on, and what comes after it is safe from it.
+/// Invariant 6: a dropped removal continues, and does not affect a session that starts after it.
 #[tokio::test]
-async fn a_removal_that_is_dropped_spares_what_is_made_after_it() {
+async fn dropped_removal_keeps_directories_created_after_it() {
     let (_parent, folders) = folders();
     let (id, scope) = session(0);
     folders.session_dir(&scope, "x").unwrap();
@@ -150,7 +150,7 @@ async fn a_removal_that_is_dropped_spares_what_is_made_after_it() {
 }
 
 #[tokio::test]
-async fn a_sweep_removes_what_dead_sessions_left() {
+async fn sweep_removes_directories_of_dead_sessions() {
     let (_parent, folders) = folders();
     assert!(folders.sweep(&|_| false).await.is_empty(), "there is nothing yet");
     let ((live, one), (_, two)) = (session(0), session(0));
@@ -163,7 +163,7 @@ async fn a_sweep_removes_what_dead_sessions_left() {
 }
 
 #[tokio::test]
-async fn only_what_a_server_uses_is_made() {
+async fn expansion_creates_only_directories_that_the_server_uses() {
     let folders = Folders::temporary().unwrap();
     let (_, scope) = session(0);
     let plain = Server::new("x", Stdio::new("x").args(["${session.hash}"])).unwrap();

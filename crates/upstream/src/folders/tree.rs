@@ -1,4 +1,4 @@
-//! Folders for one user alone.
+//! Creation of directories that only the user can access.
 
 use std::{
     fs, io,
@@ -14,10 +14,10 @@ use rustix::{
 
 use super::FolderError;
 
-/// The folder `names` below `root`, one inside the other, each made if it is not there.
+/// Creates the directories `names` below `root`, one inside the other, if needed.
 ///
-/// Each is opened from the one before it and never through a symbolic link, so what was checked is
-/// what is used.
+/// Each is opened relative to the file descriptor of its parent and never through a symbolic link, so that
+/// the checked directory is the one that is used.
 pub(super) fn make(root: &Path, names: &[&str]) -> Result<PathBuf, FolderError> {
     if let Some(parent) = root.parent() {
         let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(parent);
@@ -34,7 +34,7 @@ pub(super) fn make(root: &Path, names: &[&str]) -> Result<PathBuf, FolderError> 
     Ok(path)
 }
 
-/// Opens the folder `name` inside `parent`, made if it is not there.
+/// Opens the directory `name` inside `parent`, and creates it if needed.
 fn enter(parent: impl rustix::fd::AsFd, name: &Path, path: &Path) -> Result<OwnedFd, FolderError> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     match mkdirat(&parent, name, Mode::RWXU) {
@@ -43,7 +43,7 @@ fn enter(parent: impl rustix::fd::AsFd, name: &Path, path: &Path) -> Result<Owne
     }
     match openat(&parent, name, flags, Mode::empty()) {
         Ok(folder) => Ok(folder),
-        // A link looks like one or the other, depending on the system.
+        // The error for a symbolic link depends on the operating system.
         Err(Errno::LOOP | Errno::MLINK | Errno::NOTDIR) => {
             Err(refused(path, "a symbolic link or a file"))
         }
@@ -51,7 +51,7 @@ fn enter(parent: impl rustix::fd::AsFd, name: &Path, path: &Path) -> Result<Owne
     }
 }
 
-/// The root can have been made by an administrator, for us to use. Nobody else may put things there.
+/// Checks the root. An administrator may have created it for this user, but no other user may write to it.
 fn guard_root(root: &OwnedFd, path: &Path) -> Result<(), FolderError> {
     let stat = fstat(root).map_err(|errno| failed(path, errno))?;
     let (owner, mode) = (stat.st_uid, Mode::from_raw_mode(stat.st_mode));
@@ -69,7 +69,7 @@ fn make_private(folder: &OwnedFd, path: &Path) -> Result<(), FolderError> {
     if stat.st_uid != geteuid().as_raw() {
         return Err(refused(path, "a folder of another user"));
     }
-    // A process with an odd mask of permissions made it, or somebody opened it up.
+    // It was created with an unusual umask, or its mode was changed.
     if Mode::from_raw_mode(stat.st_mode) != Mode::RWXU {
         fchmod(folder, Mode::RWXU).map_err(|errno| failed(path, errno))?;
     }

@@ -1,14 +1,14 @@
-//! The answer to a call.
+//! Answer to a call.
 
 use std::{borrow::Cow, fmt, ops::Range};
 
 use bytes::Bytes;
 use stayput_wire::{Code, Message, MessageKind, Raw};
 
-/// An answer up to this size is copied for its id.
+/// Answers up to this size are copied to replace the id.
 const SMALL: usize = 4 << 10;
 
-/// What a server answered, under the id of who asked. Every other byte is as the server wrote it.
+/// Answer of a server, with the id of the caller. All other bytes are as the server wrote them.
 #[derive(Clone)]
 pub struct Answer {
     text: Bytes,
@@ -17,19 +17,19 @@ pub struct Answer {
 }
 
 impl Answer {
-    /// The answer that `message` is, under another id. `None` if it is no answer.
+    /// Returns `message` with another id. `None` if it is not an answer.
     pub(crate) fn under(message: &Message<'_>, id: &str) -> Option<Self> {
         match Places::of(message)? {
             places @ Places { id: Some(_), .. } => {
                 Some(Self::spliced(Cow::Borrowed(message.text().as_bytes()), places, Some(id)))
             }
-            // The other side could not read the id, and wrote none or null.
+            // The server could not read the id, and wrote none or null.
             Places { id: None, .. } => Self::with_added_id(message, id),
         }
     }
 
-    /// The answer that stands in `text`, of which `places` were found, under another id if there is
-    /// one. What is owned is edited where it is: the largest answers come that way.
+    /// Returns the answer in `text`, whose parts are at `places`, with `id` if one is given. An owned text is
+    /// edited in place, because the largest answers come that way.
     pub(super) fn spliced(text: Cow<'_, [u8]>, places: Places, id: Option<&str>) -> Self {
         let Places { id: was, mut value, failed } = places;
         let changed = was.zip(id).filter(|(was, id)| text[was.clone()] != *id.as_bytes());
@@ -40,7 +40,7 @@ impl Answer {
             value = value.start - was.len() + id.len()..value.end - was.len() + id.len();
         }
         let text = match text {
-            // A large one is not copied, a small one is: it would have to grow, which takes longer.
+            // Edit a large text in place. Copying a small one is faster than growing it.
             Cow::Owned(mut text) if text.len() > SMALL || id.len() <= was.len() => {
                 text.splice(was, id.bytes());
                 text
@@ -58,37 +58,37 @@ impl Answer {
         Some(Self { text: text.into(), value, failed: true })
     }
 
-    /// The whole message.
+    /// Whole message.
     #[must_use]
     pub fn as_bytes(&self) -> &Bytes {
         &self.text
     }
 
-    /// The whole message, to keep.
+    /// Whole message, owned.
     #[must_use]
     pub fn into_bytes(self) -> Bytes {
         self.text
     }
 
-    /// The result as it was written, unless the answer is an error.
+    /// Result as the server wrote it, unless the answer is an error.
     #[must_use]
     pub fn result(&self) -> Option<&str> {
         (!self.failed).then(|| self.value())
     }
 
-    /// The error as it was written, if the answer is one.
+    /// Error as the server wrote it, if the answer is one.
     #[must_use]
     pub fn error(&self) -> Option<&str> {
         self.failed.then(|| self.value())
     }
 
-    /// The code of the error, if the answer is one.
+    /// Code of the error, if the answer is one.
     #[must_use]
     pub fn code(&self) -> Option<Code> {
         Raw::parse(self.error()?).ok()?.find(&["code"])?.integer().map(Code)
     }
 
-    /// The message of the error, if the answer is one that has some.
+    /// Message of the error, if the answer has one.
     #[must_use]
     pub fn error_message(&self) -> Option<String> {
         let error = Raw::parse(self.error()?).ok()?;
@@ -96,21 +96,21 @@ impl Answer {
     }
 
     fn value(&self) -> &str {
-        // It was cut out of a text that was checked.
+        // The range lies in a text that was validated.
         str::from_utf8(&self.text[self.value.clone()]).unwrap_or_default()
     }
 }
 
-/// Where the parts of an answer stand in its text.
+/// Byte ranges of the parts of an answer.
 pub(super) struct Places {
-    /// Nothing if the other side could not read the id of the request.
+    /// `None` if the server could not read the id of the request.
     pub(super) id: Option<Range<usize>>,
     value: Range<usize>,
     failed: bool,
 }
 
 impl Places {
-    /// `None` if `message` is no answer.
+    /// Returns `None` if `message` is not an answer.
     pub(super) fn of(message: &Message<'_>) -> Option<Self> {
         let (id, value, failed) = match message.kind() {
             MessageKind::Response { id, result } => (Some(*id), *result, false),
@@ -122,7 +122,7 @@ impl Places {
 }
 
 impl fmt::Debug for Answer {
-    /// Without what was answered: it can hold anything.
+    /// Omits the content, which may be confidential.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let what = if self.failed { "error" } else { "result" };
         write!(f, "Answer({what}, {} bytes)", self.text.len())
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_goes_back_under_the_callers_id() {
+    fn answer_gets_the_id_of_the_caller() {
         let answer = under(r#"{"jsonrpc":"2.0","id":17,"result":{"n": 1.10}}"#, r#""a\/1""#);
         assert_eq!(answer.as_bytes(), r#"{"jsonrpc":"2.0","id":"a\/1","result":{"n": 1.10}}"#);
         assert_eq!(answer.result(), Some(r#"{"n": 1.10}"#));
@@ -147,19 +147,19 @@ mod tests {
         assert_eq!(answer.result(), Some("{}"));
     }
 
-    /// What came in one piece of its own is edited in place, with the same outcome.
+    /// Owned texts are edited in place, with the same result.
     #[test]
-    fn an_answer_is_the_same_however_it_came() {
-        for said in [
+    fn owned_and_borrowed_answers_are_equal() {
+        for text in [
             r#"{"jsonrpc":"2.0","id":17,"result":{"n": 1.10}}"#,
             r#"{"result":{"n": 1.10},"id":17,"x":1,"jsonrpc":"2.0"}"#,
             r#"{"jsonrpc":"2.0","error":{"code":-1,"message":"no"},"id":17}"#,
         ] {
             for id in ["17", "3", r#""a\/1""#] {
-                let borrowed = under(said, id);
-                let places = Places::of(&Message::parse(said.as_bytes()).unwrap()).unwrap();
-                let owned = Answer::spliced(Cow::Owned(said.as_bytes().to_vec()), places, Some(id));
-                assert_eq!(owned.as_bytes(), &said.replace("17", id));
+                let borrowed = under(text, id);
+                let places = Places::of(&Message::parse(text.as_bytes()).unwrap()).unwrap();
+                let owned = Answer::spliced(Cow::Owned(text.as_bytes().to_vec()), places, Some(id));
+                assert_eq!(owned.as_bytes(), &text.replace("17", id));
                 assert_eq!(owned.as_bytes(), borrowed.as_bytes());
                 assert_eq!(owned.result(), borrowed.result());
                 assert_eq!(owned.error(), borrowed.error());
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_without_an_id_gets_one() {
+    fn error_without_id_gets_the_id_of_the_caller() {
         for text in [
             r#"{"jsonrpc":"2.0","error":{"code":-32700,"message":"no"},"id":null}"#,
             r#"{"jsonrpc":"2.0","error":{"code":-32700,"message":"no"}}"#,

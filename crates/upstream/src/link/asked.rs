@@ -1,4 +1,4 @@
-//! The counter-current: what a server asks its client.
+//! Requests of a server to its client.
 
 use std::{fmt, sync::Weak};
 
@@ -7,38 +7,38 @@ use stayput_wire::{Code, IdBuf, Message, json};
 
 use super::Core;
 
-/// A question of the server. Whoever gets it answers it once; dropped, it is refused.
+/// Request of the server. It is answered once; on drop it is refused.
 pub struct Asked {
     pub(super) text: Bytes,
     pub(super) id: IdBuf,
     pub(super) method: Box<str>,
-    /// Tells it from all other questions on its link: a server may use an id again.
+    /// Identifies the request on its link, because a server may reuse an id.
     pub(super) number: u64,
-    /// Weak: a question that waits somewhere must not keep a link.
+    /// Weak, so that a waiting request does not keep the link alive.
     pub(super) core: Weak<Core>,
     pub(super) answered: bool,
 }
 
 impl Asked {
-    /// The whole message as the server wrote it, its id included.
+    /// Whole message as the server wrote it, with its id.
     #[must_use]
     pub fn text(&self) -> &Bytes {
         &self.text
     }
 
-    /// The id that the server gave it. A `notifications/cancelled` that takes it back names this id.
+    /// Id that the server gave the request. A `notifications/cancelled` names this id.
     #[must_use]
     pub fn id(&self) -> &IdBuf {
         &self.id
     }
 
-    /// What it asks for, such as `elicitation/create`.
+    /// Method, such as `elicitation/create`.
     #[must_use]
     pub fn method(&self) -> &str {
         &self.method
     }
 
-    /// Answers with a result, which is JSON.
+    /// Answers with a JSON result.
     pub fn reply(self, result: &str) {
         let text = format!(r#"{{"jsonrpc":"2.0","id":{},"result":{result}}}"#, self.id.as_str());
         self.send(&text);
@@ -50,7 +50,7 @@ impl Asked {
         self.send(&text);
     }
 
-    /// Answers with what somebody else answered, whatever id it has. What is no answer is refused.
+    /// Forwards an answer with any id. Refuses the request if `answer` is not an answer.
     pub fn pass(self, answer: &[u8]) {
         let answer = Message::parse(answer).ok();
         let answer = answer.and_then(|answer| super::Answer::under(&answer, self.id.as_str()));
@@ -68,7 +68,7 @@ impl Asked {
     }
 }
 
-/// The answer to a question that is not answered.
+/// Builds an error answer.
 pub(super) fn refusal(id: &IdBuf, code: Code, message: &str) -> String {
     format!(
         r#"{{"jsonrpc":"2.0","id":{},"error":{{"code":{},"message":{}}}}}"#,
@@ -89,7 +89,7 @@ impl Drop for Asked {
     }
 }
 
-/// What a server is told when there is nobody to ask.
+/// Error message for the server when no client can answer.
 pub(super) const NOBODY: &str = "nobody on this side can answer this request now";
 
 impl fmt::Debug for Asked {

@@ -1,4 +1,4 @@
-//! One call in flight, as its caller sees it.
+//! Call in flight, as seen by its caller.
 
 use std::{
     fmt,
@@ -11,14 +11,14 @@ use std::{
 use super::{Answer, Core, Flight, Incoming};
 use crate::{Delivery, Loss, redactor::hide_paths};
 
-/// A call in flight.
+/// Call in flight.
 ///
-/// The link owns the call, this is only a way to follow it. Dropped before the answer came, it
-/// cancels the call, once, in the way of the server's era.
+/// The link owns the call; this type follows it. If it is dropped before the answer, the call is cancelled,
+/// once, as the era of the server defines it.
 pub struct Call {
     core: Arc<Core>,
     pub(super) flight: Arc<Flight>,
-    /// The answer was read, and nothing comes after it.
+    /// The answer was read; nothing follows.
     answered: bool,
 }
 
@@ -27,13 +27,13 @@ impl Call {
         Self { core, flight, answered: false }
     }
 
-    /// What comes next. `None` after the answer.
+    /// Returns the next event. `None` after the answer.
     pub async fn next(&mut self) -> Option<Incoming> {
         Next { call: self, waits: false }.await
     }
 
-    /// As [`Call::next`], for whoever polls. Who was told to wait polls again when he is woken: it can be
-    /// for him to read the answer from its connection.
+    /// Polls for the next event, as [`Call::next`]. The caller has to poll again when woken: it may have to
+    /// read the answer from the connection itself.
     pub fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Incoming>> {
         let mut next = self.flight.inbox.poll_next(cx);
         if next.is_pending() && self.core.carrier.is_read_by_callers() && self.flight.read_on() {
@@ -43,10 +43,10 @@ impl Call {
         next
     }
 
-    /// The answer alone. Whatever the server asks on the way to it is refused.
+    /// Waits for the answer only. Requests of the server are refused.
     ///
     /// # Errors
-    /// If there will be no answer, see [`CallError`].
+    /// If there is no answer, see [`CallError`].
     pub async fn answer(mut self) -> Result<Answer, CallError> {
         while let Some(incoming) = self.next().await {
             if let Incoming::Answer(end) = incoming {
@@ -56,18 +56,18 @@ impl Call {
         Err(CallError::Cancelled)
     }
 
-    /// Cancels the call: the server is told, and nobody waits for its answer.
+    /// Cancels the call and notifies the server.
     pub fn cancel(self) {
         drop(self);
     }
 
-    /// Something that can cancel the call from elsewhere, while this follows it.
+    /// Returns a handle that can cancel the call while this value follows it.
     #[must_use]
     pub fn canceller(&self) -> Canceller {
         Canceller { core: Arc::downgrade(&self.core), flight: self.flight.clone() }
     }
 
-    /// How many log messages this call missed because it did not read them.
+    /// Number of log messages that were dropped because the caller did not read them.
     #[must_use]
     pub fn missed_logs(&self) -> u64 {
         self.flight.inbox.dropped()
@@ -86,10 +86,10 @@ impl Drop for Call {
         if !ended {
             self.core.cancel(self.flight.number);
         } else if self.core.carrier.is_read_by_callers() {
-            // The end of a stream may still have to be read.
+            // The end of the stream may still have to be read.
             self.flight.leave_to_task();
         }
-        // After that: what a cancelled call was asked needs no answer.
+        // Dropped last: the requests of a cancelled call need no answer.
         drop(waiting);
     }
 }
@@ -100,7 +100,7 @@ impl fmt::Debug for Call {
     }
 }
 
-/// Waits for what comes next. Dropped while it waits, it leaves the call to others.
+/// Future of the next event. If it is dropped while it waits, a task may read the answer.
 struct Next<'a> {
     call: &'a mut Call,
     waits: bool,
@@ -124,7 +124,7 @@ impl Drop for Next<'_> {
     }
 }
 
-/// Cancels a call from elsewhere. It keeps neither the call nor its link.
+/// Cancels a call from another task. Keeps neither the call nor the link alive.
 #[derive(Clone)]
 pub struct Canceller {
     core: Weak<Core>,
@@ -132,8 +132,8 @@ pub struct Canceller {
 }
 
 impl Canceller {
-    /// Cancels the call: the server is told, and whoever follows it gets [`CallError::Cancelled`]. If it
-    /// has its answer, nothing happens.
+    /// Cancels the call: notifies the server, and its caller gets [`CallError::Cancelled`]. Does nothing if
+    /// the call has an answer.
     pub fn cancel(&self) {
         if let Some(core) = self.core.upgrade() {
             core.cancel(self.flight.number);
@@ -148,16 +148,16 @@ impl fmt::Debug for Canceller {
     }
 }
 
-/// Why a call has no answer. An error that the server answered is an answer.
+/// Reason why a call has no answer. An error that the server sent is an answer.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CallError {
-    /// The link is gone, and the state behind it.
+    /// The link has ended, and the state behind it is lost.
     #[error("the link to the server is gone: {loss}")]
     Lost {
-        /// What happened to it.
+        /// Reason of the loss.
         loss: Arc<Loss>,
-        /// How far this call came.
+        /// Delivery certainty of the call.
         delivery: Delivery,
     },
     /// Neither an answer nor progress came in time.
@@ -166,40 +166,40 @@ pub enum CallError {
          can be set as the server's `timeout`"
     )]
     TimedOut {
-        /// The limit.
+        /// Timeout that expired.
         limit: Duration,
     },
-    /// The server could not be reached or its answer not be read; the link itself may live on.
+    /// The server could not be reached, or its answer could not be read. The link may still be usable.
     #[error("{what}")]
     Failed {
-        /// What went wrong.
+        /// Description of the failure.
         what: Arc<str>,
-        /// How far this call came.
+        /// Delivery certainty of the call.
         delivery: Delivery,
     },
-    /// The server wants other credentials.
+    /// The server refused the credentials.
     #[error("the server refused the credentials (HTTP {status}); check its headers or token")]
     Unauthorized {
-        /// 401 or 403.
+        /// HTTP status, 401 or 403.
         status: u16,
-        /// What the server said in `WWW-Authenticate`.
+        /// Value of `WWW-Authenticate`.
         challenge: Option<Arc<str>>,
     },
-    /// Too much came for a reader that did not read.
+    /// The caller did not read, and its queue is full.
     #[error(
         "more than 4 MiB waited for whoever made this call, who did not read; it was cancelled"
     )]
     SlowReader,
-    /// The answer was larger than allowed.
+    /// The answer exceeds the size limit.
     #[error("the server answered with more than {limit} bytes, which is more than allowed")]
     TooLarge {
-        /// The limit.
+        /// Size limit in bytes.
         limit: usize,
     },
-    /// What should be sent cannot be sent.
+    /// The message cannot be sent.
     #[error("this cannot be sent: {0}")]
     Invalid(Arc<str>),
-    /// The caller cancelled it.
+    /// The caller cancelled the call.
     #[error("the call was cancelled")]
     Cancelled,
 }
@@ -209,13 +209,13 @@ impl CallError {
         Self::Failed { what: what.to_string().into(), delivery }
     }
 
-    /// The same for a client: of a URL it shows the origin alone.
+    /// Message for a client: URLs are cut to their origin.
     #[must_use]
     pub fn brief(&self) -> String {
         hide_paths(&self.to_string()).into_owned()
     }
 
-    /// How far the call came.
+    /// Delivery certainty of the call.
     #[must_use]
     pub fn delivery(&self) -> Delivery {
         match self {
@@ -228,7 +228,7 @@ impl CallError {
         }
     }
 
-    /// The loss, if the state behind the link is gone.
+    /// Loss, if the state behind the link is gone.
     #[must_use]
     pub fn loss(&self) -> Option<&Loss> {
         match self {

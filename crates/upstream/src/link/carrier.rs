@@ -1,4 +1,4 @@
-//! The transport under a link.
+//! Transport of a link.
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -7,24 +7,23 @@ use bytes::Bytes;
 use super::{Core, Flight, prepare::Prepared};
 use crate::{CallError, LossReason, sse::Sse, stdio::Stdio, streamable::Streamable};
 
-/// What carries the messages of a link. All of it is synchronous, so that no caller can be cancelled
-/// in the middle of it.
+/// Transport of a link. All methods that send are synchronous, so that a cancelled caller cannot stop them halfway.
 pub(crate) enum Carrier {
-    /// The pipes of a child process.
+    /// Pipes of a child process.
     Stdio(Box<Stdio>),
-    /// One POST for each message.
+    /// Streamable HTTP: one POST per message.
     Streamable(Streamable),
-    /// One stream for all answers: the transport of 2024-11-05.
+    /// HTTP+SSE (2024-11-05): one stream for all answers.
     Sse(Sse),
 }
 
 impl Carrier {
-    /// Whether each call has a stream of its own, which its caller reads.
+    /// Whether each call has its own response stream, which its caller reads.
     pub(crate) fn is_read_by_callers(&self) -> bool {
         matches!(self, Self::Streamable(_))
     }
 
-    /// Waits until there is room for one more message. Says whether there is.
+    /// Waits until the transport accepts one more message. Returns whether it does.
     pub(crate) async fn ready(&self, core: &Core, limit: Duration) -> bool {
         match self {
             Self::Stdio(stdio) => stdio.ready(core, limit).await,
@@ -32,7 +31,7 @@ impl Carrier {
         }
     }
 
-    /// Sends a request that is already in the table of what is in flight.
+    /// Sends a request that is already in the table of pending calls.
     pub(crate) fn request(&self, core: &Arc<Core>, flight: &Arc<Flight>, prepared: Prepared) {
         match self {
             Self::Stdio(stdio) => stdio.send(Some(flight.number), prepared.text),
@@ -50,8 +49,7 @@ impl Carrier {
         }
     }
 
-    /// Tells the server that nobody waits for this call. It is in flight no longer. Says whether it is
-    /// known that nothing of it was sent.
+    /// Cancels a call that is no longer pending. Returns whether it is certain that nothing of it was sent.
     pub(crate) fn cancel(&self, core: &Arc<Core>, number: u64, reason: &str) -> bool {
         match self {
             Self::Stdio(stdio) => return stdio.cancel(number, reason),
@@ -61,41 +59,40 @@ impl Carrier {
         false
     }
 
-    /// Calls that took too long have to be looked for earlier than before.
+    /// Moves the timer for expired calls to an earlier time.
     pub(crate) fn rearm(&self) {
         match self {
             Self::Stdio(stdio) => stdio.rearm(),
             Self::Sse(sse) => sse.rearm(),
-            // Each call has a timer of its own.
+            // Each call has its own timer.
             Self::Streamable(_) => {}
         }
     }
 
-    /// The server has given the link up.
+    /// The server does not know the session any more.
     pub(crate) fn condemned(&self, core: &Arc<Core>) {
         match self {
             Self::Streamable(http) => http.condemned(core),
-            // Whoever reads the stream sees to it. A child gives no verdicts.
+            // The reader of the stream handles it. A child process gives no such answer.
             Self::Sse(_) | Self::Stdio(_) => {}
         }
     }
 
-    /// Somebody began to listen, or ceased to.
+    /// Updates the stream of server messages after a listener was added or removed.
     pub(crate) fn listen(&self, core: &Arc<Core>) {
         if let Self::Streamable(http) = self {
             http.listen(core);
         }
     }
 
-    /// Sends the last message of a handshake, and waits until the server has it where that can be
-    /// known.
+    /// Sends the last message of the handshake. Waits until the server has received it, if the transport can tell.
     pub(crate) async fn tell_first(
         &self,
         core: &Arc<Core>,
         text: Bytes,
         limit: Duration,
     ) -> Result<(), CallError> {
-        let told = async {
+        let sending = async {
             match self {
                 Self::Stdio(stdio) => {
                     stdio.send(None, text);
@@ -106,10 +103,10 @@ impl Carrier {
             }
         };
         let late = Err(CallError::TimedOut { limit });
-        tokio::time::timeout(limit, told).await.unwrap_or(late)
+        tokio::time::timeout(limit, sending).await.unwrap_or(late)
     }
 
-    /// The last lines of a child.
+    /// End of a child's stderr.
     pub(crate) fn hint(&self) -> String {
         match self {
             Self::Stdio(stdio) => stdio.tail().text(),
@@ -117,7 +114,7 @@ impl Carrier {
         }
     }
 
-    /// The memory of a child.
+    /// Memory of a child, in bytes.
     pub(crate) fn memory(&self) -> Option<u64> {
         match self {
             Self::Stdio(stdio) => stdio.memory(),
@@ -125,7 +122,7 @@ impl Carrier {
         }
     }
 
-    /// The pid of a child.
+    /// Pid of a child.
     pub(crate) fn pid(&self) -> Option<u32> {
         match self {
             Self::Stdio(stdio) => Some(stdio.pid()),
@@ -133,7 +130,7 @@ impl Carrier {
         }
     }
 
-    /// The id of the server's session. A secret.
+    /// Session id of the server. It is a secret.
     pub(crate) fn session(&self) -> Option<&str> {
         match self {
             Self::Streamable(http) => Some(http.session()?.as_str()),
@@ -141,7 +138,7 @@ impl Carrier {
         }
     }
 
-    /// Whether there is something behind it that ends with it.
+    /// Whether there is state that ends with the transport.
     pub(crate) fn keeps_state(&self) -> bool {
         match self {
             Self::Streamable(http) => http.session().is_some(),
@@ -149,7 +146,7 @@ impl Carrier {
         }
     }
 
-    /// Begins to end it. `Core::gone` is raised when it is done.
+    /// Starts to end the transport. `Core::gone` is raised when it is done.
     pub(crate) fn shut(&self, core: &Arc<Core>, reason: LossReason) {
         match self {
             Self::Stdio(stdio) => stdio.shut(core, reason),
@@ -159,7 +156,7 @@ impl Carrier {
     }
 }
 
-/// What a server is told about a call that nobody waits for.
+/// Builds the `notifications/cancelled` of a call.
 pub(crate) fn cancellation(number: u64, reason: &str) -> Bytes {
     let reason = stayput_wire::json::quote(reason);
     let params = format!(r#"{{"requestId":{number},"reason":{reason}}}"#);

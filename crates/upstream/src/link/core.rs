@@ -1,4 +1,4 @@
-//! The inside of a link: what its callers, its tasks and its transport share.
+//! Inner state of a link, shared by its callers, tasks and transport.
 
 use std::{
     fmt,
@@ -20,56 +20,56 @@ use super::{
 };
 use crate::{Budget, Delivery, Loss, LossReason, Server, flag::Flag, lock::lock, seat::Seat};
 
-/// Where links live: what all links of one table share.
+/// Data shared by all links of a pool.
 #[derive(Debug)]
 pub(crate) struct Home {
     pub(crate) runtime: Handle,
     pub(crate) budget: Budget,
-    /// How often any server said, on any link, that one of its lists changed.
+    /// Number of list changes reported by any server on any link.
     pub(crate) lists_changed: AtomicU64,
 }
 
-/// What everybody who has to do with a link shares.
-#[repr(C)] // What every call asks lies together, in as few lines of the cache as can be.
+/// State of a link, shared by all its users.
+#[repr(C)] // Fields that every call reads are adjacent, to share cache lines.
 pub(crate) struct Core {
-    /// How many have the link in hand.
+    /// Number of `Link` values. The last one dropped releases the link.
     pub(super) shares: AtomicUsize,
     pub(crate) pending: Mutex<Pending>,
     pub(crate) server: Server,
     home: Arc<Home>,
     pub(crate) terms: OnceLock<Terms>,
     pub(crate) carrier: Carrier,
-    /// What the server said of itself, once that is known.
+    /// Server info and capabilities, set by the handshake.
     pub(super) greeting: OnceLock<Greeting>,
-    /// Nobody has asked yet whether the link is new.
+    /// Cleared by the first call of `Link::is_new`.
     pub(super) fresh: AtomicBool,
-    /// Whether several sessions may use it: then a message of the server that names no call may concern any of
-    /// their clients, and nobody else may see it.
+    /// Whether several sessions may use the link. Then a message without a call may concern any of their
+    /// clients, and must not reach the others.
     pub(super) shared: bool,
     pub(crate) listeners: Mutex<Listeners>,
     counts: OnceLock<Box<Counts>>,
-    /// Raised when the link is over.
+    /// Raised when the link has ended.
     pub(crate) over: Flag,
-    /// Raised when nothing of it is left: no process, no socket, no task.
+    /// Raised when the link has released everything: process, sockets and tasks.
     pub(crate) gone: Flag,
-    /// The place in the budget, until nothing of the link is left.
+    /// Budget permit, held until the link has released everything.
     seat: Mutex<Option<Seat>>,
 }
 
-/// What happened on a link that nobody was told of.
+/// Counters of a link.
 #[derive(Debug, Default)]
 pub(crate) struct Counts {
-    /// Answers to calls that were forgotten.
+    /// Answers to calls that are no longer pending.
     pub(crate) late: AtomicU64,
-    /// Lines that were no messages.
+    /// Lines that were not messages.
     pub(crate) rubbish: AtomicU64,
-    /// Questions of the server that nobody could be found for.
+    /// Requests of the server for which no client was found.
     pub(crate) unanswerable: AtomicU64,
-    /// Notifications that nobody listened to.
+    /// Notifications without a listener.
     pub(crate) unheard: AtomicU64,
-    /// How often the server said that one of its lists changed.
+    /// Number of list changes that the server reported.
     pub(crate) lists_changed: AtomicU64,
-    /// How many of these changes are known.
+    /// Number of these changes that were fetched.
     pub(crate) lists_known: AtomicU64,
 }
 
@@ -99,55 +99,55 @@ impl Core {
         })
     }
 
-    /// Where its tasks and timers are, whoever calls.
+    /// Runtime of the tasks and timers, whatever the caller's runtime is.
     pub(crate) fn runtime(&self) -> &Handle {
         &self.home.runtime
     }
 
-    /// What happened that nobody was told of. On most links nothing did, and they have no counters.
+    /// Returns the counters, allocated on first use. Most links never need them.
     pub(crate) fn counts(&self) -> &Counts {
         self.counts.get_or_init(Box::default)
     }
 
-    /// The server says that one of its lists changed.
+    /// Counts a list change that the server reported.
     pub(crate) fn list_changed(&self) {
         self.counts().lists_changed.fetch_add(1, Ordering::Relaxed);
-        // After that: who sees this sees the other.
+        // After the count of the link, so that a reader of this count sees that one too.
         self.home.lists_changed.fetch_add(1, Ordering::Release);
     }
 
-    /// The last lines that a child wrote to its standard error, without secrets.
+    /// Last lines that a child wrote to stderr, without secrets.
     pub(crate) fn last_words(&self) -> String {
         self.server.redactor().redact(&self.carrier.hint()).into_owned()
     }
 
-    /// What happened that nobody was told of, if anything did.
+    /// Returns the counters, if any were allocated.
     pub(crate) fn counted(&self) -> Option<&Counts> {
         self.counts.get().map(|counts| &**counts)
     }
 
-    /// Whoever opened it has it: it is not only begun any more.
+    /// Marks the permit as that of an opened link.
     pub(crate) fn settled(&self) {
         if let Some(seat) = &mut *lock(&self.seat) {
             seat.settle();
         }
     }
 
-    /// Nothing of it is left.
+    /// Frees the permit and raises `gone`.
     pub(crate) fn vanish(&self) {
         let seat = lock(&self.seat).take();
         drop(seat);
         self.gone.raise();
     }
 
-    /// It is on its way out: nobody else has to go for whoever waits for a place.
+    /// Marks the permit as about to be freed, so that the budget does not evict another link for it.
     pub(crate) fn leave(&self) {
         if let Some(seat) = &*lock(&self.seat) {
             seat.leaving();
         }
     }
 
-    /// Takes calls out of the table. Whoever waits for an idle link is told of one.
+    /// Removes calls from the table. If none is left, notifies the budget that the link may be idle.
     fn withdraw<T>(&self, take: impl FnOnce(&mut Pending) -> T) -> T {
         let (taken, idle) = {
             let mut pending = lock(&self.pending);
@@ -159,12 +159,12 @@ impl Core {
         taken
     }
 
-    /// Takes a call out of the table.
+    /// Removes a call from the table.
     pub(crate) fn take(&self, number: u64) -> Option<Arc<Flight>> {
         self.withdraw(|pending| pending.take(number))
     }
 
-    /// The same for a call that mostly is not there any more.
+    /// Removes a call that usually is not in the table any more.
     pub(crate) fn take_left(&self, number: u64) -> Option<Arc<Flight>> {
         let left = lock(&self.pending).is_in_flight(number);
         if left { self.take(number) } else { None }
@@ -177,7 +177,7 @@ impl Core {
         }
     }
 
-    /// Sends a request. It is in flight when this returns; its answer comes to the [`Call`].
+    /// Sends a request. It is in flight when this returns; the answer comes to the [`Call`].
     pub(crate) async fn call(
         self: &Arc<Self>,
         message: &Message<'_>,
@@ -193,7 +193,7 @@ impl Core {
         self.admit(flight, prepared)
     }
 
-    /// The same for a request that is made from its parts.
+    /// Sends a request that is built from its parts.
     pub(crate) async fn call_parts(
         self: &Arc<Self>,
         method: &str,
@@ -216,7 +216,7 @@ impl Core {
         self.admit(flight, prepared)
     }
 
-    /// Waits until there is room for one more. Says how long the call may take.
+    /// Waits until the transport accepts one more message. Returns the timeout of the call.
     async fn ready(&self, options: CallOptions) -> Result<Duration, CallError> {
         let limit = options.limit.unwrap_or(self.server.options().timeouts.call);
         match self.carrier.ready(self, limit).await {
@@ -225,8 +225,7 @@ impl Core {
         }
     }
 
-    /// From here to the end nothing is waited for: a caller that is cancelled leaves a whole call or
-    /// none.
+    /// Registers and sends the call without an await, so that a cancelled caller leaves a complete call or none.
     fn admit(self: &Arc<Self>, flight: Arc<Flight>, prepared: Prepared) -> Result<Call, CallError> {
         let earlier = lock(&self.pending).add(flight.clone())?;
         let call = Call::new(self.clone(), flight);
@@ -237,35 +236,36 @@ impl Core {
         Ok(call)
     }
 
-    /// A task reads the answer of this call.
+    /// Stores the task that reads the answer of this call.
     pub(crate) fn driven(&self, flight: &Flight, driver: AbortHandle) {
         flight.read_by_task(driver);
         if !lock(&self.pending).is_in_flight(flight.number) {
-            // The link ended meanwhile, and whoever ended it found nothing to stop.
+            // The link ended before the task was stored: stop it here.
             flight.stop_driver();
         }
     }
 
-    /// Tells the server something. On a link that is over it is lost, as everything else.
+    /// Sends a message without an answer. It is dropped if the link has ended.
     pub(crate) fn tell(self: &Arc<Self>, text: Bytes) {
         self.carrier.message(self, text);
     }
 
-    /// Answers a question of the server, unless it took the question back, its call has ended or the link is over.
+    /// Sends the answer to a request of the server, unless it was cancelled, its call has ended or the link
+    /// has ended.
     pub(crate) fn answer_asked(self: &Arc<Self>, question: u64, text: &str) {
         if lock(&self.pending).answered(question) {
             self.tell(prepare::one_line(text));
         }
     }
 
-    /// The caller does not want the answer any more.
+    /// Cancels a call for its caller.
     pub(crate) fn cancel(self: &Arc<Self>, number: u64) {
         if let Some(flight) = self.withdraw(|pending| pending.give_up(number, self.shared)) {
             let _ = self.stop(&flight, "the caller does not need the answer any more");
         }
     }
 
-    /// Ends one call with an error, and tells the server that nobody waits for it.
+    /// Ends a call with an error and cancels it at the server.
     pub(crate) fn give_up(self: &Arc<Self>, number: u64, error: CallError) {
         if let Some(flight) = self.withdraw(|pending| pending.give_up(number, self.shared)) {
             let reason = error.to_string();
@@ -274,7 +274,7 @@ impl Core {
         }
     }
 
-    /// Ends one call with an error; the server knows, or does not have to.
+    /// Ends a call with an error without a message to the server.
     pub(crate) fn fail(&self, number: u64, error: CallError) {
         let may_run = self.shared && error.delivery().may_have_run();
         if let Some(flight) = self.withdraw(|pending| pending.give_up(number, may_run)) {
@@ -282,7 +282,7 @@ impl Core {
         }
     }
 
-    /// Tells the server, if there is anything to tell. Says whether nothing of the call was sent.
+    /// Cancels the call at the server, if it is not a handshake. Returns whether nothing of it was sent.
     fn stop(self: &Arc<Self>, flight: &Flight, reason: &str) -> bool {
         let unsent = !flight.silent && self.carrier.cancel(self, flight.number, reason);
         if unsent {
@@ -292,7 +292,7 @@ impl Core {
         unsent
     }
 
-    /// Ends the calls that took too long.
+    /// Ends the calls whose timeout expired.
     pub(crate) fn expire(self: &Arc<Self>) {
         for flight in self.withdraw(|pending| pending.expire(Instant::now(), self.shared)) {
             let unsent = self.stop(&flight, "it took too long");
@@ -302,10 +302,9 @@ impl Core {
         }
     }
 
-    /// The link is over. Says whether it was not before.
+    /// Ends the link. Returns whether it was still live.
     ///
-    /// Whatever is in flight fails at once, with what is known of it: `not_sent` says for which calls
-    /// no byte was written.
+    /// Calls in flight fail at once. `not_sent` tells for which of them no byte was written.
     pub(crate) fn close(&self, loss: Loss, not_sent: &dyn Fn(u64) -> bool) -> bool {
         let loss = Arc::new(loss);
         let failed = {
@@ -327,8 +326,8 @@ impl Core {
         true
     }
 
-    /// The link is over by the server's verdict. What is in flight has its own verdict coming, and may
-    /// wait for it a moment: that says more than that nobody knows.
+    /// Ends the link because the server does not know the session. Calls in flight may wait for their own
+    /// answer for a moment: it is more precise than an unknown delivery.
     pub(crate) fn condemn(self: &Arc<Self>, detail: &str) -> Arc<Loss> {
         let loss = Arc::new(Loss::new(LossReason::Verdict, detail));
         let mut pending = lock(&self.pending);
@@ -343,7 +342,7 @@ impl Core {
         loss
     }
 
-    /// Ends what is still in flight on a link that is over.
+    /// Ends the remaining calls of a link that has ended.
     pub(crate) fn fail_rest(&self) {
         let Some(error) = self.lost(Delivery::Unknown) else { return };
         for flight in self.withdraw(Pending::drain) {
@@ -359,7 +358,7 @@ impl Core {
         }
     }
 
-    /// Why the link is over, if it is.
+    /// Reason why the link has ended, if it has.
     pub(crate) fn loss(&self) -> Option<Arc<Loss>> {
         lock(&self.pending).closed().cloned()
     }
@@ -372,13 +371,13 @@ impl Core {
         lock(&self.pending).len()
     }
 
-    /// Since when nothing is in flight; none if something is, or never was.
+    /// Start of the time without calls in flight. `None` if there is one, or never was.
     pub(crate) fn quiet_since(&self) -> Option<Instant> {
         lock(&self.pending).quiet_since()
     }
 }
 
-/// The server does not read.
+/// Error for a request that the server did not read.
 fn untaken(limit: Duration) -> CallError {
     let what = format!(
         "the server did not take the request within {limit:?}, because it does not read; nothing of \

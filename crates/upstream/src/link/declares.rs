@@ -1,8 +1,8 @@
-//! What a client can be asked.
+//! Requests that a client can answer.
 
 use stayput_wire::Raw;
 
-/// What the client behind a call can be asked by the server.
+/// Requests of a server that the client of a call can answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Declares {
     /// `roots/list`.
@@ -14,7 +14,7 @@ pub struct Declares {
 }
 
 impl Declares {
-    /// What the `capabilities` of a client declare. What cannot be read declares nothing.
+    /// Parses the `capabilities` of a client. Unreadable text declares nothing.
     #[must_use]
     pub fn of(capabilities: &str) -> Self {
         let Ok(raw) = Raw::parse(capabilities) else { return Self::default() };
@@ -22,8 +22,7 @@ impl Declares {
         Self { roots: has("roots"), sampling: has("sampling"), elicitation: has("elicitation") }
     }
 
-    /// What a client has to declare to be asked for `method`; nothing for a method that no
-    /// capability speaks of.
+    /// Returns what a client has to declare to receive `method`. Empty for a method without a capability.
     pub(crate) fn needed(method: &str) -> Self {
         Self {
             roots: method == "roots/list",

@@ -1,4 +1,4 @@
-//! Who reads the answer of a call, where each call has a stream of its own.
+//! Reader of a call's answer, for transports with one stream per call.
 
 use std::{
     fmt,
@@ -12,37 +12,36 @@ use tokio::task::AbortHandle;
 use super::{Core, Flight};
 use crate::{lane, lock::lock};
 
-/// Sends a request and reads its answer, until the call has its end.
+/// Future that sends a request and reads its answer until the call has ended.
 pub(crate) type Reading = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// Who reads the answer of a call. While its caller follows it, he does, on his own thread: nobody has to
-/// be woken to wake him. If he does not, because he has not begun to, looks after other things or went
-/// away, a task does.
+/// Reader of the answer of one call. While the caller polls the call, it reads on its own thread, which saves
+/// a wake-up. If the caller does not poll, or has dropped the call, a task reads.
 #[derive(Default)]
 pub(super) struct Driver(Mutex<State>);
 
 #[derive(Default)]
 enum State {
-    /// Nobody, or one reader for all calls of a link.
+    /// No reader, or one reader for all calls of the link.
     #[default]
     Nobody,
-    /// Whoever follows the call, when there is something to be read.
+    /// The caller reads when it polls.
     Caller {
         core: Arc<Core>,
         reading: Reading,
         woken: bool,
     },
-    /// Somebody, at this moment.
+    /// The future is being polled or moved to a task.
     Now {
         woken: bool,
     },
     Task(AbortHandle),
-    /// It was stopped.
+    /// The reader was stopped.
     Stopped,
 }
 
 impl Flight {
-    /// Begins to read. It is sent when this returns, as far as that is possible without waiting.
+    /// Starts to read. When this returns, the request was sent as far as possible without waiting.
     pub(crate) fn read_by_caller(self: &Arc<Self>, core: &Arc<Core>, reading: Reading) {
         {
             let mut state = lock(&self.driver.0);
@@ -55,12 +54,12 @@ impl Flight {
         self.read_on();
     }
 
-    /// It is read by a task of its own.
+    /// Stores the task that reads.
     pub(super) fn read_by_task(&self, task: AbortHandle) {
         *lock(&self.driver.0) = State::Task(task);
     }
 
-    /// Reads what there is to be read. Says whether somebody else did not do so already.
+    /// Polls the reader if it was woken. Returns whether it did.
     pub(super) fn read_on(self: &Arc<Self>) -> bool {
         let (core, mut reading) = {
             let mut state = lock(&self.driver.0);
@@ -73,7 +72,7 @@ impl Flight {
             }
         };
         let done = {
-            // Whoever follows the call may do so on another runtime, or on none. A lane stays on its own.
+            // The caller may poll on another runtime or on none. A worker thread stays on its own runtime.
             let _entered = (!lane::is_here()).then(|| core.runtime().enter());
             let waker = Waker::from(self.clone());
             reading.as_mut().poll(&mut Context::from_waker(&waker)).is_ready()
@@ -91,7 +90,7 @@ impl Flight {
                 }
             }
             State::Now { .. } => *state = State::Nobody,
-            // It was stopped meanwhile. What is dropped here may look at this call again.
+            // It was stopped meanwhile. Unlock first: the drop of the future may lock this call again.
             _ => {
                 drop(state);
                 drop(reading);
@@ -100,14 +99,14 @@ impl Flight {
         true
     }
 
-    /// There is something to be read: by whoever follows the call, and if nobody does by a task.
+    /// Wakes the caller to read; if none waits, a task reads.
     fn call_caller(self: &Arc<Self>) {
         if !self.inbox.nudge() {
             self.leave_to_task();
         }
     }
 
-    /// From now on a task reads.
+    /// Moves the reader to a task.
     pub(super) fn leave_to_task(&self) {
         let (core, reading) = {
             let mut state = lock(&self.driver.0);
@@ -129,7 +128,7 @@ impl Flight {
         }
     }
 
-    /// Nobody follows the call at the moment.
+    /// The caller stopped polling. If there is something to read, a task reads it.
     pub(super) fn unfollowed(&self) {
         self.inbox.unfollow();
         if matches!(&*lock(&self.driver.0), State::Caller { woken: true, .. }) {
@@ -137,12 +136,12 @@ impl Flight {
         }
     }
 
-    /// Stops whoever reads its answer.
+    /// Stops the reader.
     pub(crate) fn stop_driver(&self) {
         let was = std::mem::replace(&mut *lock(&self.driver.0), State::Stopped);
         match was {
             State::Task(task) => task.abort(),
-            // It may look at this call again while it is dropped.
+            // Dropped without the lock: the drop of the future may lock this call again.
             was => drop(was),
         }
     }

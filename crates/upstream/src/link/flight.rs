@@ -1,4 +1,4 @@
-//! One call in flight, as the link has it.
+//! Call in flight, as stored by the link.
 
 use std::{
     sync::{
@@ -13,27 +13,27 @@ use tokio::time::Instant;
 
 use super::{CallOptions, Declares, Inbox, Prepared, driver::Driver};
 
-/// One call in flight: all that the link, its caller and whoever reads its answer share of it, in one
-/// piece of memory.
+/// Call in flight. Link, caller and reader share it in one allocation.
 #[derive(Debug)]
 pub(crate) struct Flight {
-    /// Its id on the wire.
+    /// Id on the wire.
     pub(crate) number: u64,
     pub(crate) inbox: Inbox,
-    /// The id under which the answer goes back; none if the caller gave none.
+    /// Id of the caller's request. `None` if it has none.
     pub(crate) id: Option<IdBuf>,
-    /// The caller's progress token, as it was written.
+    /// Progress token of the caller, as it was written.
     pub(crate) token: Option<Box<str>>,
     pub(crate) declares: Declares,
-    /// The time without progress after which it fails.
+    /// Time without progress after which the call fails.
     pub(crate) limit: Duration,
     began: Instant,
-    /// How long after that it last made progress, in nanoseconds.
+    /// Time between `began` and the last progress, in nanoseconds.
     progressed: AtomicU64,
     pub(super) driver: Driver,
-    /// More than an answer comes: it is not for the caller to read that when it suits him.
+    /// Set when the stream carries more than the answer. Then a task reads, so that messages do not wait for
+    /// the caller.
     streams: AtomicBool,
-    /// A handshake is never cancelled on the wire.
+    /// Set for a handshake, which is never cancelled on the wire.
     pub(crate) silent: bool,
 }
 
@@ -60,30 +60,30 @@ impl Flight {
         })
     }
 
-    /// The id under which its answer goes back.
+    /// Id of the answer for the caller.
     pub(crate) fn id_back(&self) -> String {
         self.id.as_ref().map_or_else(|| self.number.to_string(), |id| id.as_str().to_owned())
     }
 
-    /// Whether it only listens, see [`Link::listen`](super::Link::listen): the server does nothing for it meanwhile.
+    /// Whether the call is a subscription, see [`Link::listen`](super::Link::listen): the server does no work for it.
     pub(crate) fn listens(&self) -> bool {
         self.limit == Duration::MAX
     }
 
-    /// When it is over, if it makes no progress.
+    /// Time at which the call expires without progress.
     pub(crate) fn expires(&self) -> Instant {
         let progressed = Duration::from_nanos(self.progressed.load(Ordering::Relaxed));
         after(self.began + progressed, self.limit)
     }
 
-    /// It makes progress: its time begins anew.
+    /// Restarts the timeout after progress.
     pub(crate) fn progress(&self) {
-        // More nanoseconds than fit are five centuries.
+        // Overflows after five centuries.
         let progressed = u64::try_from(self.began.elapsed().as_nanos()).unwrap_or(u64::MAX);
         self.progressed.store(progressed, Ordering::Relaxed);
     }
 
-    /// Something came that is not its answer, and more may come.
+    /// Notes that a message other than the answer came.
     pub(crate) fn streaming(&self) {
         self.streams.store(true, Ordering::Relaxed);
     }
@@ -93,12 +93,12 @@ impl Flight {
     }
 }
 
-/// When a call that makes no progress is over.
+/// Time at which a call that starts now expires without progress.
 pub(crate) fn expiry(limit: Duration) -> Instant {
     after(Instant::now(), limit)
 }
 
 fn after(moment: Instant, limit: Duration) -> Instant {
-    // A limit of centuries is none, and none fits into the clock.
+    // A timeout that exceeds the clock's range becomes one year.
     moment.checked_add(limit).unwrap_or_else(|| moment + Duration::from_secs(365 * 86_400))
 }

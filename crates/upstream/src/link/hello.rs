@@ -1,24 +1,23 @@
-//! What a client says of itself.
+//! Client info and capabilities for a handshake.
 
 use std::{fmt, sync::Arc};
 
 use stayput_wire::{Raw, json};
 
-/// What a client says of itself when it meets a server. A copy shares it.
+/// `clientInfo` and `capabilities` of a client. A clone shares the texts.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Hello {
     pub(crate) info: Arc<str>,
     pub(crate) capabilities: Arc<str>,
 }
 
-/// A part of a [`Hello`] is not an object in JSON.
+/// A part of a [`Hello`] is not a JSON object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` of a client has to be a JSON object")]
 pub struct InvalidHello(&'static str);
 
 impl Hello {
-    /// The `clientInfo` and `capabilities` of a client, both JSON objects, which go to the server as
-    /// they are.
+    /// Takes the `clientInfo` and `capabilities` of a client. Both are JSON objects and are sent unchanged.
     ///
     /// # Errors
     /// If one of them is not a JSON object.
@@ -33,7 +32,7 @@ impl Hello {
         Ok(Self { info: info.into(), capabilities: capabilities.into() })
     }
 
-    /// A client of this name and version that cannot be asked anything.
+    /// Client of this name and version without capabilities.
     #[must_use]
     pub fn named(name: &str, version: &str) -> Self {
         let (name, version) = (json::quote(name), json::quote(version));
@@ -45,30 +44,30 @@ impl Hello {
         Self { info: self.info.clone(), capabilities: "{}".into() }
     }
 
-    /// The same with what another declares.
+    /// Same client info with the capabilities of `other`.
     pub(crate) fn declaring(&self, other: &Self) -> Self {
         Self { info: self.info.clone(), capabilities: other.capabilities.clone() }
     }
 
-    /// Whether the client declares anything at all.
+    /// Whether the client declares any capability.
     pub(crate) fn declares_anything(&self) -> bool {
-        let said = Raw::parse(&self.capabilities).ok();
-        said.is_some_and(|said| said.members().next().is_some())
+        let raw = Raw::parse(&self.capabilities).ok();
+        raw.is_some_and(|raw| raw.members().next().is_some())
     }
 
-    /// The `clientInfo`, as JSON.
+    /// `clientInfo` as JSON.
     #[must_use]
     pub fn info(&self) -> &str {
         &self.info
     }
 
-    /// The `capabilities`, as JSON.
+    /// `capabilities` as JSON.
     #[must_use]
     pub fn capabilities(&self) -> &str {
         &self.capabilities
     }
 
-    /// What the client can be asked.
+    /// Requests that the client can answer.
     #[must_use]
     pub fn declares(&self) -> super::Declares {
         super::Declares::of(&self.capabilities)
@@ -76,7 +75,7 @@ impl Hello {
 }
 
 impl Default for Hello {
-    /// Stayput itself.
+    /// Client info of Stayput itself.
     fn default() -> Self {
         Self::named("stayput", env!("CARGO_PKG_VERSION"))
     }

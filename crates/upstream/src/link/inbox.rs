@@ -1,4 +1,4 @@
-//! What came for one call and was not read yet.
+//! Queue of unread messages of one call.
 
 use std::{
     collections::VecDeque,
@@ -11,60 +11,60 @@ use bytes::Bytes;
 use super::{Answer, Asked, CallError};
 use crate::lock::lock;
 
-/// The most bytes that wait for one reader.
+/// Most bytes that wait for one reader.
 pub(crate) const QUEUE_LIMIT: usize = 4 << 20;
 
-/// What comes for a call, in the order in which the server sent it.
+/// Event of a call, in the order in which the server sent them.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Incoming {
-    /// The server tells something: a whole message, with the progress token of the caller.
+    /// Notification: a whole message, with the progress token of the caller.
     Notification(Bytes),
-    /// The server asks something.
+    /// Request of the server.
     Request(Asked),
-    /// How the call ended. Nothing comes after it.
+    /// End of the call. Nothing follows.
     Answer(Result<Answer, CallError>),
 }
 
-/// What kind of notification it is, for when there is too much of it.
+/// Priority of a message when the queue is full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Worth {
-    /// The latest one says all.
+    /// Only the latest one counts.
     Progress,
-    /// Can be done without.
+    /// May be dropped.
     Log,
-    /// Must not get lost.
+    /// Must not be dropped.
     Full,
 }
 
-/// The reader does not read, and more than [`QUEUE_LIMIT`] waits for it.
+/// The reader does not read, and its queue is above [`QUEUE_LIMIT`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Overflow;
 
-/// The queue of one call, or of one listener. It costs nothing until something waits in it.
+/// Queue of one call or one listener. It allocates on the first message that waits.
 #[derive(Debug, Default)]
 pub(crate) struct Inbox(Mutex<Queue>);
 
-/// What came and was not read.
+/// Messages that were not read yet.
 type Waiting = VecDeque<(Worth, Incoming)>;
 
 #[derive(Debug, Default)]
 struct Queue {
     waiting: Waiting,
     bytes: usize,
-    /// How much of it is progress.
+    /// Number of progress notifications in the queue.
     progress: usize,
-    /// The end stays outside the queue: most calls have nothing else.
+    /// Stored outside the queue: most calls get nothing else.
     end: Option<Result<Answer, CallError>>,
     ended: bool,
     waker: Option<Waker>,
     dropped: u64,
-    /// Whether anything ever came: then the server was at work.
+    /// Whether any message came, which means that the server was working on the call.
     begun: bool,
 }
 
 impl Inbox {
-    /// Lets a notification wait for the reader.
+    /// Queues a notification.
     pub(crate) fn notify(&self, worth: Worth, text: Bytes) -> Result<(), Overflow> {
         let waker = {
             let mut queue = lock(&self.0);
@@ -88,12 +88,12 @@ impl Inbox {
         Ok(())
     }
 
-    /// Lets a question of the server wait for the reader.
+    /// Queues a request of the server.
     pub(crate) fn ask(&self, asked: Asked) -> Result<(), Overflow> {
         let waker = {
             let mut queue = lock(&self.0);
             if queue.ended {
-                // Outside the lock it is refused, as everything that nobody answers.
+                // Unlock, then drop the request, which refuses it.
                 drop(queue);
                 drop(asked);
                 return Ok(());
@@ -110,7 +110,7 @@ impl Inbox {
         Ok(())
     }
 
-    /// The end of the call. Only the first one counts.
+    /// Sets the end of the call. Only the first one counts.
     pub(crate) fn end(&self, end: Result<Answer, CallError>) {
         let waker = {
             let mut queue = lock(&self.0);
@@ -124,7 +124,7 @@ impl Inbox {
         wake(waker);
     }
 
-    /// Wakes whoever waits, without anything that came. Says whether anybody does.
+    /// Wakes the reader without a message. Returns whether one was waiting.
     pub(crate) fn nudge(&self) -> bool {
         let waker = lock(&self.0).waker.take();
         let some = waker.is_some();
@@ -132,18 +132,18 @@ impl Inbox {
         some
     }
 
-    /// Nobody waits any more.
+    /// Removes the waker of the reader.
     pub(crate) fn unfollow(&self) {
         lock(&self.0).waker = None;
     }
 
-    /// Whether anything came before the end.
+    /// Whether any message came before the end.
     pub(crate) fn has_begun(&self) -> bool {
         lock(&self.0).begun
     }
 
-    /// Nobody reads any more. Says whether the end was known, read or not, and what waited: dropped,
-    /// questions are refused.
+    /// Closes the queue for the reader. Returns whether the end was known, read or not, and the unread
+    /// messages. Requests among them are refused when they are dropped.
     pub(crate) fn abandon(&self) -> (bool, Waiting) {
         let mut queue = lock(&self.0);
         queue.waker = None;
@@ -151,7 +151,7 @@ impl Inbox {
         (std::mem::replace(&mut queue.ended, true), std::mem::take(&mut queue.waiting))
     }
 
-    /// How many log messages were dropped because nobody read.
+    /// Number of log messages that were dropped because the queue was full.
     pub(crate) fn dropped(&self) -> u64 {
         lock(&self.0).dropped
     }
@@ -177,15 +177,14 @@ impl Inbox {
 }
 
 impl Queue {
-    /// Says whether there is room. If there is none, progress goes that newer progress makes pointless,
-    /// and then logs, the oldest first, unless it is for one more of them.
+    /// Returns whether the message fits. If not, drops outdated progress, then logs, the oldest first; logs
+    /// are never dropped for another log.
     fn make_room(&mut self, worth: Worth, size: usize) -> bool {
         if self.bytes + size <= QUEUE_LIMIT {
             return true;
         }
         if worth == Worth::Log && self.progress <= 1 {
-            // There is nothing to look for, and a flood of logs would have all of it looked through for
-            // each of them.
+            // Nothing can be dropped. Without this check, each log of a flood would scan the whole queue.
             return false;
         }
         let latest = match worth {
@@ -242,23 +241,23 @@ mod tests {
     }
 
     #[test]
-    fn what_can_be_done_without_makes_room() {
+    fn full_inbox_drops_logs_and_old_progress_only() {
         let inbox = Inbox::default();
         for (worth, size) in
             [(Worth::Progress, 1), (Worth::Log, HALF), (Worth::Progress, 2), (Worth::Log, HALF - 3)]
         {
             assert_eq!(notify(&inbox, worth, size), Ok(()));
         }
-        // No log makes room for another one.
+        // No log is dropped for another one.
         assert_eq!(notify(&inbox, Worth::Log, 9), Ok(()));
         assert_eq!((inbox.dropped(), waiting(&inbox).len()), (1, 3));
         assert_eq!(notify(&inbox, Worth::Full, HALF), Ok(()));
-        let kept = [(Worth::Progress, 2), (Worth::Log, HALF - 3), (Worth::Full, HALF)];
-        assert_eq!(waiting(&inbox), kept);
+        let expected = [(Worth::Progress, 2), (Worth::Log, HALF - 3), (Worth::Full, HALF)];
+        assert_eq!(waiting(&inbox), expected);
         assert_eq!(inbox.dropped(), 2);
         assert_eq!(notify(&inbox, Worth::Progress, 4), Ok(()));
         assert_eq!(waiting(&inbox), [(Worth::Full, HALF), (Worth::Progress, 4)]);
-        // What must not get lost is not dropped for anything.
+        // A message that must not be dropped stays.
         assert_eq!(notify(&inbox, Worth::Full, HALF), Err(Overflow));
         assert_eq!(waiting(&inbox), [(Worth::Full, HALF), (Worth::Progress, 4)]);
     }

@@ -1,4 +1,4 @@
-//! Who hears what a server says to nobody in particular.
+//! Listeners for messages outside any call.
 
 use std::{fmt, future::poll_fn, sync::Arc};
 
@@ -10,19 +10,19 @@ use super::{
 };
 use crate::{CallError, lock::lock};
 
-/// Hears what the server says outside any call: lists that changed, resources that were updated, log
-/// messages; and is asked what the server asks outside any call.
+/// Receives messages of the server outside any call: changed lists, updated resources, logs, and requests of
+/// the server.
 ///
-/// While there is a listener, an HTTP server is listened to on a stream of its own; an idle link has
-/// none. [`Incoming::Answer`] comes when there will be nothing more to hear.
+/// While there is a listener, a separate stream to an HTTP server is open; an idle link has none.
+/// [`Incoming::Answer`] marks the end.
 pub struct Listener {
     source: Source,
 }
 
 enum Source {
-    /// On the link itself.
+    /// Messages of a legacy link.
     Link { core: Arc<Core>, inbox: Arc<Inbox> },
-    /// A modern server is listened to with a call.
+    /// A `subscriptions/listen` call to a modern server.
     Call(Call),
 }
 
@@ -34,7 +34,7 @@ impl Listener {
         } else {
             lock(&core.listeners).0.push((inbox.clone(), declares));
             core.carrier.listen(&core);
-            // The link may have ended between the look and the listing.
+            // The link may have ended between the check and the insertion.
             if let Some(error) = core.lost(crate::Delivery::NotSent) {
                 inbox.end(Err(error));
             }
@@ -46,7 +46,7 @@ impl Listener {
         Self { source: Source::Call(call) }
     }
 
-    /// What comes next. `None` after the end.
+    /// Returns the next event. `None` after the end.
     pub async fn next(&mut self) -> Option<Incoming> {
         match &mut self.source {
             Source::Link { inbox, .. } => poll_fn(|cx| inbox.poll_next(cx)).await,
@@ -71,7 +71,7 @@ impl fmt::Debug for Listener {
     }
 }
 
-/// The listeners of one link.
+/// Listeners of one link.
 #[derive(Debug, Default)]
 pub(crate) struct Listeners(Vec<(Arc<Inbox>, Declares)>);
 
@@ -84,7 +84,8 @@ impl Listeners {
         self.0.drain(..).map(|(inbox, _)| inbox).collect()
     }
 
-    /// Says whether anybody heard it. Who does not read misses what comes then, and is told so.
+    /// Sends a notification to all listeners. Returns whether there is one. A listener with a full queue is
+    /// ended with an error.
     pub(super) fn tell(&self, worth: Worth, text: &Bytes) -> bool {
         for (inbox, _) in &self.0 {
             if inbox.notify(worth, text.clone()) == Err(Overflow) {
@@ -94,7 +95,7 @@ impl Listeners {
         !self.0.is_empty()
     }
 
-    /// The first one who can be asked this.
+    /// Returns the first listener that can answer such a request.
     pub(super) fn answerer(&self, needed: Declares) -> Option<Arc<Inbox>> {
         let mut able = self.0.iter().filter(|(_, declares)| declares.includes(needed));
         able.next().map(|(inbox, _)| inbox.clone())

@@ -1,4 +1,4 @@
-//! The numbers under which requests go to servers.
+//! Ids of the requests that are sent to servers.
 
 use std::{
     hash::{BuildHasher as _, RandomState},
@@ -8,26 +8,25 @@ use std::{
     },
 };
 
-/// How many bits each half of a number has. A number is below 2^48, so a server that keeps numbers as
-/// JavaScript does gives it back unchanged.
+/// Bits of each half of an id. Ids are below 2^48, so that a server written in JavaScript returns them unchanged.
 const HALF: u32 = 24;
 
-/// The lower half.
+/// Mask of the lower half.
 const MASK: u64 = (1 << HALF) - 1;
 
-/// How often the halves are mixed.
+/// Rounds of the Feistel network.
 const ROUNDS: u8 = 4;
 
 static COUNTED: AtomicU64 = AtomicU64::new(0);
 
-/// The keys that numbers are mixed with, drawn once for each process.
+/// Keys of the permutation, drawn once per process.
 static KEYS: LazyLock<RandomState> = LazyLock::new(RandomState::new);
 
-/// Gives the number of the next request, one that no other request of this process has.
+/// Returns the id of the next request, unique in this process.
 ///
-/// An answer that reaches the wrong call, on the same link or on another one, is recognised by its
-/// number. Whoever put it there may have seen other numbers, so the next one must not follow from them:
-/// what is counted is permuted by a Feistel network with keys that only this process knows.
+/// An answer that reaches the wrong call, on this link or another one, is recognised by its id. Its sender
+/// may have seen other ids, so the next one must not be predictable: a counter is permuted by a Feistel
+/// network with keys that only this process knows.
 pub(super) fn next() -> u64 {
     permute(COUNTED.fetch_add(1, Ordering::Relaxed), &KEYS)
 }
@@ -47,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_number_is_given_out_twice_or_is_too_large_for_javascript() {
+    fn ids_are_unique_and_safe_for_javascript() {
         let keys = RandomState::new();
         let edges = [0, MASK - 500, (1 << 47) - 500, (1 << 48) - 1000];
         let counted: HashSet<u64> = edges.iter().flat_map(|from| *from..*from + 1000).collect();
@@ -57,7 +56,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_does_not_tell_the_next() {
+    fn next_id_is_not_predictable() {
         let steps: HashSet<u64> = (0..100).map(|_| next().wrapping_sub(next())).collect();
         assert!(steps.len() > 90, "{steps:?}");
     }

@@ -1,4 +1,4 @@
-//! The calls in flight on one link.
+//! Calls in flight on one link.
 
 use std::{
     collections::HashMap,
@@ -13,48 +13,48 @@ use tokio::time::Instant;
 use super::{CallError, Declares, Flight};
 use crate::Loss;
 
-/// A table for more calls at once than this is not kept for the next ones.
+/// A table that held more calls than this is freed when it becomes empty.
 const KEPT: usize = 64;
 
-/// How long a call that was given up counts as one that the server may still be working on.
+/// Time for which the server may still work on a call that was given up.
 const LEFT: Duration = Duration::from_secs(60);
 
 type Questions = Vec<Question>;
 
-/// Calls of a shared link that were given up, and until when the server may still be working on them.
+/// Calls of a shared link that were given up, and until when the server may still work on them.
 type Left = Vec<(u64, Instant)>;
 
-/// A question of the server that was not answered yet.
+/// Unanswered request of the server.
 #[derive(Debug)]
 struct Question {
     number: u64,
     id: IdBuf,
-    /// The call that it came with.
+    /// Call during which it came.
     call: Option<u64>,
 }
 
-/// Which call is which. A call lives here, not in its caller's future.
+/// Table of calls by id. A call is stored here, not in its caller's future.
 #[derive(Debug, Default)]
-#[repr(C)] // What every call asks lies together, in as few lines of the cache as can be.
+#[repr(C)] // Fields that every call reads are adjacent, to share cache lines.
 pub(crate) struct Pending {
     calls: Calls,
-    /// In a box, because most links have none.
+    /// Boxed, because most links have none.
     asked: Option<Box<Questions>>,
-    /// Counts questions.
+    /// Number of requests of the server so far.
     questions: u64,
-    /// In a box, too.
+    /// Boxed, because most links have none.
     left: Option<Box<Left>>,
-    /// Set once, when the link is over. From then on no call comes in.
+    /// Set once, when the link has ended. From then on no call is added.
     closed: Option<Arc<Loss>>,
-    /// When somebody looks for calls that took too long. Kept while calls come and go: with limits
-    /// of an hour it is set once an hour, not once a call.
+    /// Time of the next check for expired calls. It stays while calls come and go: with a timeout of an hour
+    /// it is set once an hour, not once per call.
     armed: Option<Instant>,
-    /// When the last call ended, be it that its caller was long gone.
+    /// End of the last call, even if its caller had dropped it long before.
     quiet: Option<Instant>,
 }
 
 impl Pending {
-    /// Takes in a call. Says whether the timer has to be set earlier for it.
+    /// Adds a call. Returns whether the timer has to be moved to an earlier time.
     pub(crate) fn add(&mut self, flight: Arc<Flight>) -> Result<bool, CallError> {
         if let Some(loss) = &self.closed {
             let delivery = crate::Delivery::NotSent;
@@ -69,7 +69,7 @@ impl Pending {
         Ok(earlier)
     }
 
-    /// Takes out a call: it has its answer, or will have none.
+    /// Removes a call that has an answer or will get none.
     pub(crate) fn take(&mut self, number: u64) -> Option<Arc<Flight>> {
         let flight = self.calls.remove(number)?;
         if let Some(asked) = &mut self.asked {
@@ -82,8 +82,8 @@ impl Pending {
         Some(flight)
     }
 
-    /// Takes out a call that nobody waits for any more. `note` says whether it is noted that the server may go on
-    /// with it for a while, and speak of it, as it is on a shared link.
+    /// Removes a call that was given up. With `note`, as on a shared link, records that the server may still
+    /// work on it and send messages about it.
     pub(crate) fn give_up(&mut self, number: u64, note: bool) -> Option<Arc<Flight>> {
         let flight = self.take(number)?;
         if note && !flight.listens() {
@@ -93,7 +93,7 @@ impl Pending {
         Some(flight)
     }
 
-    /// The server is not working on this call any more, or never was.
+    /// The server does not work on this call any more, or never did.
     pub(crate) fn settle(&mut self, number: u64) {
         if let Some(left) = &mut self.left {
             left.retain(|(known, _)| *known != number);
@@ -101,7 +101,7 @@ impl Pending {
         }
     }
 
-    /// Nothing is in flight any more.
+    /// Notes the time at which no call is in flight.
     fn rest(&mut self) {
         self.quiet = Some(Instant::now());
         self.calls.rest();
@@ -115,7 +115,7 @@ impl Pending {
         self.calls.len()
     }
 
-    /// Since when nothing is in flight; none if something is, or never was.
+    /// Start of the time without calls in flight. `None` if there is one, or never was.
     pub(crate) fn quiet_since(&self) -> Option<Instant> {
         self.quiet.filter(|_| self.calls.len() == 0)
     }
@@ -128,7 +128,7 @@ impl Pending {
         self.closed.as_ref()
     }
 
-    /// Lets no call in any more. Says whether it was open.
+    /// Refuses further calls. Returns whether the link was still open.
     pub(crate) fn close(&mut self, loss: &Arc<Loss>) -> bool {
         let open = self.closed.is_none();
         if open {
@@ -137,7 +137,7 @@ impl Pending {
         open
     }
 
-    /// Takes out all calls.
+    /// Removes all calls.
     pub(crate) fn drain(&mut self) -> Vec<Arc<Flight>> {
         self.asked = None;
         let all = std::mem::take(&mut self.calls).into_all();
@@ -145,12 +145,12 @@ impl Pending {
         all
     }
 
-    /// When to look for calls that took too long.
+    /// Time of the next check for expired calls.
     pub(crate) fn armed(&self) -> Option<Instant> {
         self.armed
     }
 
-    /// Takes out the calls that took too long, and sets the timer for the next.
+    /// Removes the expired calls and sets the timer for the next one.
     pub(crate) fn expire(&mut self, now: Instant, shared: bool) -> Vec<Arc<Flight>> {
         let late = self.numbers(|flight| flight.expires() <= now);
         let late = late.into_iter().filter_map(|number| self.give_up(number, shared)).collect();
@@ -162,7 +162,7 @@ impl Pending {
         self.calls.all().filter(|flight| which(flight)).map(|flight| flight.number).collect()
     }
 
-    /// The only call in flight whose client said that it can answer this.
+    /// Returns the only call in flight whose client can answer such a request.
     pub(crate) fn able(&self, needed: Declares) -> Option<u64> {
         match self.numbers(|flight| flight.declares.includes(needed))[..] {
             [number] => Some(number),
@@ -170,21 +170,21 @@ impl Pending {
         }
     }
 
-    /// The only call in flight.
+    /// Returns the only call in flight.
     pub(crate) fn only(&self) -> Option<u64> {
         let mut all = self.calls.all();
         let first = all.next().map(|flight| flight.number);
         first.filter(|_| all.next().is_none())
     }
 
-    /// The only call in flight that is more than listening.
+    /// Returns the only call in flight that is not a subscription.
     pub(crate) fn alone(&self) -> Option<u64> {
         let mut all = self.calls.all().filter(|flight| !flight.listens());
         let first = all.next().map(|flight| flight.number);
         first.filter(|_| all.next().is_none())
     }
 
-    /// The only call that the server can be working on: the only one in flight, if none was given up lately.
+    /// Returns the only call that the server can be working on: the only one in flight, if none was given up lately.
     pub(crate) fn sole(&mut self) -> Option<u64> {
         let now = Instant::now();
         if let Some(left) = &mut self.left {
@@ -194,7 +194,7 @@ impl Pending {
         self.alone().filter(|_| self.left.is_none())
     }
 
-    /// Notes a question of the server; gives its number.
+    /// Records a request of the server and returns its number.
     pub(crate) fn ask(&mut self, id: IdBuf, call: Option<u64>) -> u64 {
         self.questions += 1;
         let number = self.questions;
@@ -202,12 +202,13 @@ impl Pending {
         number
     }
 
-    /// Takes a question out that is answered. Says whether it was still open.
+    /// Removes an answered request. Returns whether it was still open.
     pub(crate) fn answered(&mut self, number: u64) -> bool {
         self.take_question(|asked| asked.number == number).is_some()
     }
 
-    /// Takes a question out that the server takes back. Says with which call it came, or that it is unknown.
+    /// Removes a request that the server cancelled. Returns the call it came with, or `None` if the request
+    /// is unknown.
     pub(crate) fn withdrawn(&mut self, id: &str) -> Option<Option<u64>> {
         self.take_question(|asked| asked.id.as_str() == id).map(|asked| asked.call)
     }
@@ -221,8 +222,7 @@ impl Pending {
     }
 }
 
-/// Calls by their numbers. The first has a place of its own: most links have one call at a time, and
-/// then there is no table.
+/// Calls by id. The first one is stored inline: most links have one call at a time and need no map.
 #[derive(Debug, Default)]
 struct Calls {
     first: Option<Arc<Flight>>,
@@ -263,14 +263,14 @@ impl Calls {
         self.first.into_iter().chain(others).collect()
     }
 
-    /// Lets go of a table that was for many.
+    /// Frees a map that has grown large.
     fn rest(&mut self) {
         self.others.take_if(|others| others.capacity() > KEPT);
     }
 }
 
-/// Spreads numbers. They are given out by this process, so nobody can choose them to fall together; a
-/// server can only ask for some.
+/// Hasher for ids. This process assigns the ids, so that an attacker cannot choose colliding ones; a server
+/// can only look them up.
 #[derive(Debug, Default)]
 struct Spread(u64);
 

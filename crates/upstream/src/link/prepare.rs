@@ -1,32 +1,32 @@
-//! A request on its way out: our id, our progress token, and what its era wants in it.
+//! Preparation of a request: sets our id, our progress token and the fields of the era.
 
 use bytes::Bytes;
 use stayput_wire::{Era, Message, MessageKind, Raw, end_line, header, json, meta};
 
 use super::{CallError, Terms};
 
-/// A request as it goes to the server.
+/// Request as it is sent to the server.
 #[derive(Debug)]
 pub(crate) struct Prepared {
     pub(crate) text: Bytes,
-    /// The caller's progress token, as it was written.
+    /// Progress token of the caller, as it was written.
     pub(crate) token: Option<Box<str>>,
-    /// Whether its answer may name the session.
+    /// Whether the answer may name the session.
     pub(crate) handshake: bool,
-    /// What the modern era wants to see in headers.
+    /// Values for the headers of the modern era.
     pub(crate) routing: Option<Box<Routing>>,
 }
 
-/// What the headers of a modern request repeat.
+/// Values that the headers of a modern request repeat.
 #[derive(Debug, Clone)]
 pub(crate) struct Routing {
     pub(crate) method: Box<str>,
-    /// The tool, prompt or resource, ready to stand in a header.
+    /// Name of the tool, prompt or resource, encoded for a header.
     pub(crate) name: Option<Box<str>>,
     pub(crate) params: Vec<(String, String)>,
 }
 
-/// Gives the request our number as its id and as its progress token, if it has one.
+/// Replaces the id of the request, and its progress token if it has one, by our number.
 pub(crate) fn request(
     message: &Message<'_>,
     number: u64,
@@ -49,7 +49,7 @@ pub(crate) fn request(
     }
     let routing = match modern {
         Some(terms) => {
-            // Who speaks the modern era says of its client what it wants to say.
+            // A client of the modern era decides itself whether it sends its client info.
             let own = message.meta().and_then(|it| it.find(&[meta::PROTOCOL_VERSION]));
             let unsaid = |key| own.is_some() && key == meta::CLIENT_INFO;
             for (key, json) in terms.meta().filter(|(key, _)| !unsaid(*key)) {
@@ -61,9 +61,9 @@ pub(crate) fn request(
                         None => {
                             edits.set_in(*params, &[meta::META, key], json);
                         }
-                        // The header says what was agreed on, and both have to be the same.
-                        Some(said) if key == meta::PROTOCOL_VERSION => {
-                            edits.replace(said, json);
+                        // The body has to match the header, which carries the negotiated version.
+                        Some(value) if key == meta::PROTOCOL_VERSION => {
+                            edits.replace(value, json);
                         }
                         Some(_) => {}
                     },
@@ -93,8 +93,8 @@ fn routing(method: &str, params: Option<Raw<'_>>, terms: &Terms) -> Result<Routi
     Ok(Routing { method: method.into(), name, params })
 }
 
-/// A request made from its parts, if it is one that nothing has to be put into but its number: to a
-/// legacy server, without a progress token, and with parameters that are an object.
+/// Builds a request directly from its parts, if only the id has to be set: for a legacy server, without a
+/// progress token, and with an object as parameters. `None` otherwise.
 pub(crate) fn plain(
     method: &str,
     params: Option<&str>,
@@ -129,12 +129,13 @@ pub(crate) fn plain(
     Some(Prepared { text: line.into(), token: None, handshake: false, routing: None })
 }
 
-/// Exactly as much as it takes: what is longer than it has to be is shared at a price.
+/// Number of decimal digits. Buffers get the exact size: `Bytes` needs an extra allocation for a `Vec` with
+/// spare capacity.
 fn digits(number: u64) -> usize {
     number.checked_ilog10().map_or(1, |log| log as usize + 1)
 }
 
-/// The text with another id, as one line. This is the way of nearly every call.
+/// Replaces the id and terminates the text as one line. Nearly every call takes this path.
 fn line(text: &str, id: Raw<'_>, number: u64) -> Bytes {
     let id = id.range();
     let mut line = Vec::with_capacity(text.len() - id.len() + digits(number) + 1);
@@ -145,7 +146,7 @@ fn line(text: &str, id: Raw<'_>, number: u64) -> Bytes {
     line.into()
 }
 
-/// The text as one line.
+/// Terminates the text as one line.
 pub(crate) fn one_line(text: &str) -> Bytes {
     let mut line = Vec::with_capacity(text.len() + 1);
     line.extend_from_slice(text.as_bytes());
@@ -153,7 +154,7 @@ pub(crate) fn one_line(text: &str) -> Bytes {
     line.into()
 }
 
-/// A request made from its parts. It has no id of its own.
+/// Builds a request from its parts, with a placeholder id.
 pub(crate) fn compose(method: &str, params: Option<&str>) -> String {
     let method = json::quote(method);
     match params {
@@ -164,7 +165,7 @@ pub(crate) fn compose(method: &str, params: Option<&str>) -> String {
     }
 }
 
-/// A notification made from its parts, as one line.
+/// Builds a notification from its parts, as one line.
 pub(crate) fn notification(method: &str, params: Option<&str>) -> Bytes {
     let method = json::quote(method);
     let text = match params {
@@ -183,15 +184,15 @@ mod tests {
     }
 
     #[test]
-    fn only_the_id_changes() {
-        let said = r#"{ "id" : "a", "x":1.10, "method":"tools/call","params":{"name":"t"},"jsonrpc":"2.0"}"#;
-        let made = prepared(said, None);
-        assert_eq!(made.text, said.replace("\"a\"", "17") + "\n");
-        assert!(made.token.is_none() && made.routing.is_none());
+    fn request_changes_only_the_id() {
+        let text = r#"{ "id" : "a", "x":1.10, "method":"tools/call","params":{"name":"t"},"jsonrpc":"2.0"}"#;
+        let output = prepared(text, None);
+        assert_eq!(output.text, text.replace("\"a\"", "17") + "\n");
+        assert!(output.token.is_none() && output.routing.is_none());
     }
 
     #[test]
-    fn every_number_is_written_out() {
+    fn every_number_is_written_with_all_digits() {
         for number in [0, 1, 9, 10, 17, 99, 100, 1_234_567_890, u64::MAX - 1, u64::MAX] {
             let mut line = b"n".to_vec();
             json::push_number(&mut line, number);
@@ -200,9 +201,9 @@ mod tests {
         }
     }
 
-    /// Whoever is spared the way over a message gets the same.
+    /// The direct path and the path through a parsed message give the same text.
     #[test]
-    fn a_request_from_its_parts_is_the_same_by_either_way() {
+    fn plain_request_equals_the_parsed_one() {
         let legacy = Terms::new(stayput_wire::Version::LATEST_LEGACY, &Default::default());
         for params in [None, Some("{}"), Some("{\"a\":\n[1.10]}"), Some(r#"{"_meta":{"x":1}}"#)] {
             let quick = plain("tools/call", params, 17, Some(&legacy)).unwrap();
@@ -218,31 +219,31 @@ mod tests {
     }
 
     #[test]
-    fn a_message_over_several_lines_becomes_one() {
-        let made = prepared("{\"jsonrpc\":\"2.0\",\r\n \"id\":1,\n\"method\":\"ping\"}", None);
-        assert_eq!(made.text, "{\"jsonrpc\":\"2.0\",   \"id\":17, \"method\":\"ping\"}\n");
+    fn multi_line_message_becomes_one_line() {
+        let output = prepared("{\"jsonrpc\":\"2.0\",\r\n \"id\":1,\n\"method\":\"ping\"}", None);
+        assert_eq!(output.text, "{\"jsonrpc\":\"2.0\",   \"id\":17, \"method\":\"ping\"}\n");
     }
 
-    /// A modern client that does not tell its name is not given that of another.
+    /// A modern client without a client info does not get that of another client.
     #[test]
-    fn what_a_modern_client_says_of_itself_stays_as_it_is() {
+    fn meta_of_a_modern_client_stays_unchanged() {
         let terms = Terms::new(stayput_wire::Version::LATEST, &crate::Hello::named("first", "1"));
-        let said = r#"{"jsonrpc":"2.0","id":1,"method":"m","params":{"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{"x":1.0}}}}"#;
-        let made = prepared(said, Some(&terms));
-        assert_eq!(made.text, said.replace("\"id\":1", "\"id\":17") + "\n");
-        let made = prepared(r#"{"jsonrpc":"2.0","id":1,"method":"m"}"#, Some(&terms));
-        assert!(str::from_utf8(&made.text).unwrap().contains("first"));
+        let text = r#"{"jsonrpc":"2.0","id":1,"method":"m","params":{"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{"x":1.0}}}}"#;
+        let output = prepared(text, Some(&terms));
+        assert_eq!(output.text, text.replace("\"id\":1", "\"id\":17") + "\n");
+        let output = prepared(r#"{"jsonrpc":"2.0","id":1,"method":"m"}"#, Some(&terms));
+        assert!(str::from_utf8(&output.text).unwrap().contains("first"));
     }
 
     #[test]
-    fn a_progress_token_is_ours_upstream() {
-        let made = prepared(
+    fn progress_token_is_replaced_upstream() {
+        let output = prepared(
             r#"{"jsonrpc":"2.0","id":1,"method":"m","params":{"_meta":{"progressToken":"t\u00e4","x":1}}}"#,
             None,
         );
-        assert_eq!(made.token.as_deref(), Some(r#""t\u00e4""#));
+        assert_eq!(output.token.as_deref(), Some(r#""t\u00e4""#));
         assert_eq!(
-            made.text,
+            output.text,
             "{\"jsonrpc\":\"2.0\",\"id\":17,\"method\":\"m\",\"params\":{\"_meta\":{\"progressToken\":17,\"x\":1}}}\n"
         );
     }

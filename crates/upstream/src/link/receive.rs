@@ -1,4 +1,4 @@
-//! What a server says, and to whom.
+//! Dispatch of messages from a server to calls and listeners.
 
 use std::{
     borrow::Cow,
@@ -18,28 +18,28 @@ use super::{
 };
 use crate::{CallError, Delivery, lock::lock, verdict};
 
-/// How a message came.
+/// Stream on which a message came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Via {
-    /// On a stream that belongs to the whole link.
+    /// Stream of the whole link.
     Link,
-    /// On the stream of this call: nothing there concerns another one.
+    /// Stream of this call: its messages concern no other call.
     Call(u64),
 }
 
-/// The outcome of taking in what a server sent.
+/// Outcome of the messages that were received.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Received {
-    /// How many calls have their answer by it.
+    /// Number of calls that got their answer.
     pub(crate) answers: usize,
-    /// Whether an answer on the stream of one call was under the id of another request. The connection
-    /// that it came on carries what nobody asked for there, and must not be used again.
+    /// Whether the stream of a call carried an answer with the id of another request. Then its connection is
+    /// not reused, because it carries data that was not requested there.
     pub(crate) foreign: bool,
 }
 
 impl Core {
-    /// Takes in what the server sent. What cannot be read is counted and passed over: one server that
-    /// prints to its output must not cost anybody a session.
+    /// Processes bytes from the server. Unreadable input is counted and skipped, so that a server that prints
+    /// to stdout does not lose its sessions.
     pub(crate) fn receive<'a>(
         self: &Arc<Self>,
         bytes: impl Into<Cow<'a, [u8]>>,
@@ -67,14 +67,14 @@ impl Core {
                 received.foreign |= is_foreign(&message, via);
                 let Some(flight) = self.answered(&message, via) else { return };
                 if let Some(hidden) = self.redacted(&message) {
-                    // It was a message before strings in it were replaced, so it still is.
+                    // The redaction replaced only strings, so that the text is still a message.
                     let message = Message::parse(hidden.as_bytes()).ok();
                     let answer = message.and_then(|it| Answer::under(&it, &flight.id_back()));
                     flight.inbox.end(answer.ok_or_else(unreadable));
                     received.answers += 1;
                     return;
                 }
-                // One without an id is small; any other goes on in the bytes it came in.
+                // Answers without an id are small; all others reuse the received bytes.
                 let places = Places::of(&message).filter(|places| places.id.is_some());
                 let answer = match places {
                     Some(places) => {
@@ -92,7 +92,7 @@ impl Core {
         }
     }
 
-    /// The message without secrets, if it is an error that repeats some. Results are not looked at.
+    /// Returns the message without secrets, if it is an error that contains one. Results are not searched.
     fn redacted(&self, message: &Message<'_>) -> Option<String> {
         let error = message.error()?;
         let Cow::Owned(hidden) = self.server.redactor().redact_json(error.as_str()) else {
@@ -107,12 +107,13 @@ impl Core {
         self.counts().rubbish.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// The call that this answers. If the answer is that its session is gone, the call has ended.
+    /// Returns the call that this message answers. If the answer says that the session is unknown, ends the
+    /// call instead.
     fn answered(self: &Arc<Self>, message: &Message<'_>, via: Via) -> Option<Arc<Flight>> {
         let number = match (message.id(), via) {
             (Some(id), Via::Link) => id.number(),
             (Some(id), Via::Call(own)) => id.number().filter(|number| *number == own),
-            // An error for what could not be read. If there is but one call, it is about that.
+            // Error for a message that the server could not read. It is assigned to the only call in flight.
             (None, Via::Link) => lock(&self.pending).only(),
             (None, Via::Call(own)) => Some(own),
         };
@@ -126,7 +127,7 @@ impl Core {
         let attached = self.carrier.session().is_some();
         if attached && message.error().is_some_and(verdict::of_error) {
             let loss = self.condemn("it answered that it does not know the session");
-            // Who told something about the call had begun with it.
+            // Earlier messages about the call show that the server had started it.
             let begun = flight.inbox.has_begun();
             let delivery = if begun { Delivery::Unknown } else { Delivery::Refused };
             flight.inbox.end(Err(CallError::Lost { loss, delivery }));
@@ -148,7 +149,7 @@ impl Core {
                 if self.receive_subscribed(message, via) {
                     return;
                 }
-                // Lists are the same for all. Who subscribed to a resource is known to those who listen.
+                // List changes concern all clients. Listeners know which client subscribed to a resource.
                 let for_all = changed || method == "notifications/resources/updated";
                 match via {
                     Via::Link if for_all || !self.shared => {
@@ -164,15 +165,16 @@ impl Core {
         }
     }
 
-    /// A notification to the call it came with; one that came with none to the only call in flight, or
-    /// to whoever listens. On a shared link nobody else gets it: it may be about what another client did.
+    /// Delivers a notification to the call it came with; without one, to the only call in flight or to the
+    /// listeners. On a shared link the listeners do not get it, because it may be about another client's
+    /// call.
     fn deliver(self: &Arc<Self>, message: &Message<'_>, via: Via, worth: Worth) {
         let flight = {
             let mut pending = lock(&self.pending);
             let number = match via {
                 Via::Call(number) => Some(number),
                 Via::Link if !self.shared => pending.only(),
-                // Where each call has a stream of its own, the stream of the link belongs to none of them.
+                // With one stream per call, messages on the stream of the link belong to no call.
                 Via::Link if self.carrier.is_read_by_callers() => None,
                 Via::Link => pending.sole(),
             };
@@ -191,8 +193,7 @@ impl Core {
         }
     }
 
-    /// In the modern era a notification names the request that it was asked for with. Says whether it
-    /// did.
+    /// Delivers a notification of the modern era to the subscription that it names. Returns whether it named one.
     fn receive_subscribed(self: &Arc<Self>, message: &Message<'_>, via: Via) -> bool {
         let id = message.params().and_then(|it| it.find(&[meta::META, meta::SUBSCRIPTION_ID]));
         let number = id.and_then(stayput_wire::Raw::integer);
@@ -227,12 +228,12 @@ impl Core {
         };
         let mut edits = message.edit();
         edits.replace(token, theirs);
-        // The token was found in this very text.
+        // Cannot fail: the token was found in this text.
         let Ok(text) = edits.apply() else { return self.count_rubbish() };
         self.notify(flight, Worth::Progress, copy(&text));
     }
 
-    /// The server takes a question back. Whoever got it is told, under the server's id.
+    /// Forwards the cancellation of a server's request to its recipient, with the server's id.
     fn receive_withdrawal(self: &Arc<Self>, message: &Message<'_>) {
         let id = message.params().and_then(|params| params.find(&["requestId"]));
         let Some(call) = id.and_then(|id| lock(&self.pending).withdrawn(id.as_str())) else {
@@ -251,15 +252,15 @@ impl Core {
             let pong = format!(r#"{{"jsonrpc":"2.0","id":{},"result":{{}}}}"#, id.as_str());
             return self.tell(prepare::one_line(&pong));
         }
-        let (number, ear) = {
+        let (number, recipient) = {
             let mut pending = lock(&self.pending);
-            let (call, ear) = match self.shared {
+            let (call, recipient) = match self.shared {
                 true => whom_on_shared(&mut pending, method, via),
                 false => self.whom(&pending, Declares::needed(method), via),
             };
-            (call, ear.map(|ear| (ear, pending.ask(id.clone(), call))))
+            (call, recipient.map(|recipient| (recipient, pending.ask(id.clone(), call))))
         };
-        let Some((ear, question)) = ear else {
+        let Some((recipient, question)) = recipient else {
             self.counts().unanswerable.fetch_add(1, Ordering::Relaxed);
             let text = refusal(&id, Code::METHOD_NOT_FOUND, NOBODY);
             return self.tell(prepare::one_line(&text));
@@ -272,14 +273,14 @@ impl Core {
             core: Arc::downgrade(self),
             answered: false,
         };
-        if ear.inbox().ask(asked) == Err(Overflow)
+        if recipient.inbox().ask(asked) == Err(Overflow)
             && let Some(number) = number
         {
             self.give_up(number, CallError::SlowReader);
         }
     }
 
-    /// The call that is asked, or else a listener that can be.
+    /// Returns the call that gets the server's request, or else a listener that can answer it.
     fn whom(&self, pending: &Pending, needed: Declares, via: Via) -> (Option<u64>, Option<Ear>) {
         let listener = || lock(&self.listeners).answerer(needed);
         let number = match via {
@@ -306,12 +307,13 @@ impl Core {
     }
 }
 
-/// The call that is asked on a link that several clients share: the only one that the server can be working on. A
-/// server does not say for whom it asks, so among several calls it is not known, and outside any call it is nobody.
+/// Returns the call that gets the server's request on a shared link: the only one that the server can be
+/// working on. The server does not say for which call it asks, so with several calls the recipient is
+/// unknown, and without a call there is none.
 fn whom_on_shared(pending: &mut Pending, method: &str, via: Via) -> (Option<u64>, Option<Ear>) {
     let number = match via {
-        // Roots hold for a whole link. A server that keeps those of one client would use them in the calls of all
-        // others, so a shared link declares none, and nobody is asked for them.
+        // Roots apply to the whole link. A server would use the roots of one client in the calls of all
+        // others, so a shared link declares none, and such a request is refused.
         _ if method == "roots/list" => None,
         Via::Call(number) => pending.alone().filter(|alone| *alone == number),
         Via::Link => pending.sole(),
@@ -320,7 +322,7 @@ fn whom_on_shared(pending: &mut Pending, method: &str, via: Via) -> (Option<u64>
     (number, call)
 }
 
-/// Who is asked what a server asks.
+/// Recipient of a server's request.
 enum Ear {
     Call(Arc<Flight>),
     Listener(Arc<Inbox>),
@@ -339,8 +341,8 @@ fn unreadable() -> CallError {
     CallError::failed("the answer cannot be read", Delivery::Unknown)
 }
 
-/// Whether an answer came on the stream of a call under an id that is not the call's. An error without
-/// an id is about what could not be read, which is the call.
+/// Whether an answer on the stream of a call has an id other than the call's. An error without an id concerns
+/// the call.
 fn is_foreign(message: &Message<'_>, via: Via) -> bool {
     match (message.id(), via) {
         (Some(id), Via::Call(own)) => id.number() != Some(own),

@@ -1,4 +1,4 @@
-//! What both sides agreed on when the link was opened.
+//! Result of the version negotiation of a link.
 
 use std::{
     collections::HashMap,
@@ -11,18 +11,18 @@ use stayput_wire::{Era, ParamHeaders, Raw, Version, json, meta};
 
 use super::Hello;
 
-/// What both sides agreed on: it holds as long as the link.
+/// Negotiated protocol version and its data. It is fixed for the lifetime of the link.
 pub(crate) struct Terms {
     pub(crate) version: Version,
-    /// A legacy link has none of it, and most links are.
+    /// `None` on a legacy link, which most links are.
     modern: Option<Box<Modern>>,
 }
 
-/// What a link of the modern era needs beyond a version.
+/// Data of a link of the modern era.
 struct Modern {
-    /// What each request has to carry, with its value as JSON.
+    /// `_meta` keys of each request, with their values as JSON.
     meta: [(&'static str, Arc<str>); 3],
-    /// The arguments that travel as headers, by tool. Known once the tools were listed.
+    /// Arguments that are sent as headers, by tool. Known after the tools were listed.
     marks: RwLock<HashMap<String, Arc<ParamHeaders>>>,
 }
 
@@ -43,7 +43,7 @@ impl Terms {
         if self.modern.is_some() { Era::Modern } else { Era::Legacy }
     }
 
-    /// The version, as a header says it.
+    /// Version as a header value.
     pub(crate) fn header(&self) -> Option<HeaderValue> {
         match self.version.known_name() {
             Some(name) => Some(HeaderValue::from_static(name)),
@@ -61,8 +61,8 @@ impl Terms {
         marks.read().unwrap_or_else(PoisonError::into_inner).get(tool).cloned()
     }
 
-    /// Learns from a page of `tools/list` which arguments travel as headers. A tool whose marks break
-    /// the rules is left out: the server will refuse it, and says why.
+    /// Records from a page of `tools/list` which arguments are sent as headers. A tool with invalid marks is
+    /// skipped: the server will refuse it and say why.
     pub(crate) fn learn_tools(&self, result: &str) {
         let Some(modern) = &self.modern else { return };
         let mut known = modern.marks.write().unwrap_or_else(PoisonError::into_inner);
@@ -75,7 +75,7 @@ impl Terms {
     }
 }
 
-/// The tools of a page of `tools/list`, each with the arguments that travel as headers, if any do.
+/// Returns the tools of a `tools/list` page, each with the arguments that are sent as headers, if any.
 pub(crate) fn marks(result: &str) -> Vec<(String, Option<ParamHeaders>)> {
     let tools = Raw::parse(result).ok().and_then(|result| result.find(&["tools"]));
     let tools = tools.into_iter().flat_map(Raw::elements);
@@ -93,8 +93,8 @@ impl fmt::Debug for Terms {
     }
 }
 
-/// What a server says of itself: the result of `initialize` or of `server/discover`, as it was
-/// written. A clone is the same, and links to one server share it.
+/// Result of `initialize` or `server/discover`, as the server wrote it. A clone is cheap; links to one server
+/// share it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Greeting(Arc<Said>);
 
@@ -109,30 +109,30 @@ impl Greeting {
         Self(Arc::new(Said { version, result: result.into() }))
     }
 
-    /// Of a server that said nothing.
+    /// Empty result of a legacy server.
     pub(crate) fn nothing() -> Self {
         Self::new(Version::LATEST_LEGACY, "{}")
     }
 
-    /// The version that is spoken.
+    /// Negotiated protocol version.
     #[must_use]
     pub fn version(&self) -> &Version {
         &self.0.version
     }
 
-    /// The era of that version.
+    /// Era of that version.
     #[must_use]
     pub fn era(&self) -> Era {
         self.0.version.era()
     }
 
-    /// The whole result.
+    /// Whole result.
     #[must_use]
     pub fn result(&self) -> &str {
         &self.0.result
     }
 
-    /// The capabilities of the server, as JSON.
+    /// Capabilities of the server, as JSON.
     #[must_use]
     pub fn capabilities(&self) -> Option<&str> {
         self.member("capabilities")

@@ -1,14 +1,14 @@
-//! Where a live link stands.
+//! Resume information of a live link.
 
 use stayput_core::Generation;
 
 use crate::{Attachment, Identity, Link, Server, Way};
 
-/// What has to be known, beside a link, to come back to it.
+/// Data that is needed, in addition to the link, to build its attachment.
 pub(super) struct Footing {
     pub(super) generation: Generation,
     way: Way,
-    /// None if it is that of the configuration alone, as it is of most.
+    /// `None` if it equals the identity of the configuration, which is the usual case.
     identity: Option<Box<Identity>>,
 }
 
@@ -19,7 +19,7 @@ impl Footing {
         Self { generation, way, identity: own.then(|| Box::new(identity)) }
     }
 
-    /// What `link` leaves behind.
+    /// Attachment of `link`.
     pub(super) fn attachment(&self, link: &Link, server: &Server) -> Attachment {
         let identity = self.identity.as_deref().copied();
         let identity = identity.unwrap_or_else(|| server.configuration());

@@ -1,4 +1,4 @@
-//! A link in use, and where it was found.
+//! Guard of a live link, and a weak hint to its pool entry.
 
 use std::{
     fmt,
@@ -11,7 +11,7 @@ use stayput_core::Generation;
 use super::slot::Slot;
 use crate::{Link, LinkKey, Loss, Server};
 
-/// Somebody who wants the link or has it: meanwhile it is not ended to make room for another one.
+/// Counts one user of a pool entry; drops the count when it goes out of scope. A counted entry is not evicted.
 pub(super) struct Pin(Arc<Slot>);
 
 impl Pin {
@@ -20,7 +20,7 @@ impl Pin {
         Self(slot)
     }
 
-    /// For one who was counted already.
+    /// Wraps an entry whose user count was already incremented.
     pub(super) fn of_counted(slot: Arc<Slot>) -> Self {
         Self(slot)
     }
@@ -40,7 +40,7 @@ impl Drop for Pin {
     }
 }
 
-/// A link in use: while it is held, it is not ended to make room for another one.
+/// Guard of a live link. The pool does not evict the link while a guard exists.
 pub struct Held {
     pin: Pin,
     link: Link,
@@ -58,38 +58,37 @@ impl Held {
         Self { pin, link, generation, loss }
     }
 
-    /// Counts how often the state behind it was lost and begun anew.
+    /// Generation of the state behind the link. It increases when that state is lost.
     #[must_use]
     pub fn generation(&self) -> Generation {
         self.generation
     }
 
-    /// Why the state of the generation before is gone, if that is known.
+    /// Reason why the state of the previous generation is gone, if known.
     #[must_use]
     pub fn loss(&self) -> Option<&Arc<Loss>> {
         self.loss.as_ref()
     }
 
-    /// Which of all places of links it is in. Of what was behind a link in an earlier place, nothing is behind
-    /// one in a later place.
+    /// Monotonic id of the pool entry. State never carries over to an entry with a higher id.
     #[must_use]
     pub fn slot(&self) -> u64 {
         self.pin.number
     }
 
-    /// Whether several sessions may use it, and with them several clients.
+    /// Whether several sessions, and so several clients, may use the link.
     #[must_use]
     pub fn is_shared(&self) -> bool {
         self.pin.is_shared
     }
 
-    /// Where it is, to find it there again.
+    /// Weak reference to the pool entry, to find the link again without a lookup.
     #[must_use]
     pub fn spot(&self) -> Spot {
         Spot(Arc::downgrade(&self.pin))
     }
 
-    /// What it is found by.
+    /// Key of the link in the pool.
     #[must_use]
     pub fn key(&self) -> &LinkKey {
         &self.pin.key
@@ -110,12 +109,12 @@ impl fmt::Debug for Held {
     }
 }
 
-/// Where a link is, so that who wants it again need not look for it. It keeps nothing alive.
+/// Weak reference to a pool entry. Skips the lookup when the same session calls the same server again.
 #[derive(Clone, Default)]
 pub struct Spot(Weak<Slot>);
 
 impl Spot {
-    /// The live link that is there, if it leads to `server`, this one or a copy of it. Whoever gets nothing looks for it with
+    /// Returns the live link of the entry, if it leads to `server` or a copy of it. On `None`, use
     /// [`Links::find`](crate::Links::find).
     #[must_use]
     pub fn find(&self, server: &Server) -> Option<Held> {

@@ -1,4 +1,4 @@
-//! Opening a link, once for all who ask.
+//! Opening of a link, once for all concurrent callers.
 
 use std::sync::Arc;
 
@@ -23,11 +23,11 @@ use crate::{
 };
 
 impl Links {
-    /// The link of `place` to `server`. The first who asks opens it, all who ask meanwhile get the same
-    /// one, and who is cancelled leaves the others waiting.
+    /// Returns the link of `place` to `server`. The first caller opens it; concurrent callers wait for the
+    /// same attempt. A caller that is cancelled does not cancel the attempt.
     ///
     /// # Errors
-    /// If it cannot be opened. All who waited for the same attempt get the same error.
+    /// If the link cannot be opened. All callers that waited for the same attempt get the same error.
     pub async fn open(
         &self,
         server: &Server,
@@ -38,7 +38,7 @@ impl Links {
             Some(isolation) => isolation,
             None => self.isolation(server, place, asking).await?,
         };
-        // This slot and no other: once it has ended, so has whatever it was for.
+        // Stay on this pool entry: once it has ended, the session or the configuration it was made for has ended too.
         let pin = self.slot(&LinkKey::of(server, isolation, place), server).await;
         let slot: &Arc<Slot> = &pin;
         let mut waited = None;
@@ -65,14 +65,14 @@ impl Links {
         Ok(Held::new(pin, link, generation, loss))
     }
 
-    /// The live link of `place` to `server`, if there is one. Nothing is waited for.
+    /// Returns the live link of `place` to `server`, if there is one. Never waits.
     #[must_use]
     pub fn find(&self, server: &Server, place: &Place) -> Option<Held> {
         let Place { owner, session, branch } = place;
         self.find_in(server, owner, (*session, *branch))
     }
 
-    /// The same for the session itself, of this owner.
+    /// Returns the live link of the session itself (branch 0) of this owner.
     #[must_use]
     pub fn find_of(&self, server: &Server, owner: &Owner, session: SessionId) -> Option<Held> {
         self.find_in(server, owner, (session, 0))
@@ -95,7 +95,7 @@ impl Links {
         all.find_map(|scope| self.0.table.find(&Sought { server, scope })?.hold())
     }
 
-    /// Who shares a link, if that is known: by choice, or because there is one.
+    /// Returns the isolation if it is configured or follows from an existing pool entry.
     fn settled(&self, server: &Server, place: &Place) -> Option<Isolation> {
         chosen(server).or_else(|| {
             let slots = self.0.table.of_place(server, place);
@@ -107,7 +107,7 @@ impl Links {
         })
     }
 
-    /// Who shares the links to a server that has to be asked for it.
+    /// Returns the isolation of a server whose era has to be learned first.
     async fn isolation(
         &self,
         server: &Server,
@@ -117,14 +117,13 @@ impl Links {
         let visit = self.0.table.visit(place.session);
         tokio::select! {
             biased;
-            // Whatever is learned then is not for this session.
+            // The session ended: the result would not be for this session.
             () = visit.over() => Err(Arc::new(ended(server))),
             era = self.era(server, place, asking) => Ok(server.isolation(era?)),
         }
     }
 
-    /// The era of a server. What was kept of a link tells it as well as the server would, and without
-    /// a word to it.
+    /// Returns the era of a server. A saved attachment of the same identity says it without a request.
     async fn era(
         &self,
         server: &Server,
@@ -145,7 +144,7 @@ impl Links {
         Ok(self.way(server, place).await?.era())
     }
 
-    /// The slot of a link. If its session just ends, the next one begins when that is done.
+    /// Returns the pool entry of a link. If its session is ending, waits for that end first.
     async fn slot(&self, key: &LinkKey, server: &Server) -> Pin {
         loop {
             match self.0.table.slot(key, server, &self.0.opener.budget) {
@@ -166,23 +165,23 @@ struct Opening {
     trace: Trace,
 }
 
-/// What a link that is opened begins with.
+/// Generation, loss and resume data that a new link starts with.
 struct Beginning {
     generation: Generation,
     loss: Option<Arc<Loss>>,
-    /// A session on the server to go on with.
+    /// Server-side session to resume.
     resume: Option<Attachment>,
 }
 
 impl Drop for Opening {
-    /// Whatever becomes of the task, nobody waits for it for ever.
+    /// Fails the attempt if the task was aborted or panicked, so that its waiters are woken.
     fn drop(&mut self) {
         self.slot.failed(self.attempt, Arc::new(ended(&self.server)));
     }
 }
 
 impl Opening {
-    /// Opens the link in a task of its own.
+    /// Opens the link in its own task.
     fn start(self) {
         let (slot, attempt) = (self.slot.clone(), self.attempt);
         let runtime = lane::runtime(&self.links.0.opener.runtime);
@@ -221,7 +220,8 @@ impl Opening {
         Ok((link, attachment, beginning.loss))
     }
 
-    /// Where the last link left off: in this process, or in another one.
+    /// Derives generation, loss and resume data from the last link of this process, or from the saved
+    /// attachment of another process.
     async fn beginning(&self, identity: Identity) -> Result<Beginning, OpenError> {
         let (last, loss) = self.slot.before();
         if let Some(last) = last {
@@ -239,7 +239,7 @@ impl Opening {
         Ok(go_on(kept, Some(Arc::new(Loss::new(reason, ""))), identity))
     }
 
-    /// Opens a link that goes on with nothing, in the way that the server is spoken to.
+    /// Opens a link without a session to resume, with the transport and era of the server.
     async fn begin(
         &self,
         plan: Plan<'_>,
@@ -247,7 +247,8 @@ impl Opening {
     ) -> Result<(Link, Way), Arc<OpenError>> {
         if let Some(profile) = self.unasked(expansion) {
             match self.open_as(plan, &profile).await {
-                // There is something else at this URL, which may be a legacy server all the same.
+                // The server refused the plain legacy handshake. It may still be a legacy server with another
+                // transport: probe it.
                 Err(OpenError::Http { delivery: Delivery::Refused, .. })
                     if !self.server.is_process() => {}
                 opened => return Ok(opened?),
@@ -263,7 +264,7 @@ impl Opening {
         let link = match self.spare() {
             None => opener.open(plan, profile, Base::Seat(self.seat().await?)).await?,
             Some(spare) => match opener.open(plan, profile, Base::Spare(spare)).await {
-                // It died while it waited. That says nothing of a fresh one.
+                // The spare exited while it waited. A new process may still work.
                 Err(OpenError::Exited { .. }) => {
                     opener.open(plan, profile, Base::Seat(self.seat().await?)).await?
                 }
@@ -273,7 +274,8 @@ impl Opening {
         Ok((link, profile.way()))
     }
 
-    /// Spoken to without asking, a legacy server needs no profile: its greeting comes with the link.
+    /// Returns an empty profile for a server that is configured as legacy and has none yet. It needs no
+    /// probe: the `initialize` result comes with the link.
     fn unasked(&self, expansion: &Expansion) -> Option<Profile> {
         if self.server.options().era != EraChoice::Legacy || self.server.is_sse() {
             return None;
@@ -282,7 +284,7 @@ impl Opening {
         known.is_none().then(|| Profile::unasked(Way::Legacy))
     }
 
-    /// A process that is already running, if there is one, with its place in the budget.
+    /// Takes a spare process with its budget permit, if there is one.
     fn spare(&self) -> Option<Started> {
         let scope = self.slot.key.scope();
         let mut spare = self.links.0.spares.take(&self.links, &self.server, scope)?;
@@ -290,7 +292,7 @@ impl Opening {
         Some(spare)
     }
 
-    /// A place in the budget.
+    /// Waits for a budget permit.
     async fn seat(&self) -> Result<Seat, OpenError> {
         let scope = self.slot.key.scope();
         let cost = Cost { process: self.server.is_process() };
@@ -299,7 +301,8 @@ impl Opening {
         Ok(Seat::new(permit, self.trace.clone()))
     }
 
-    /// A link that several sessions share declares nothing: nobody could tell whom to ask.
+    /// Returns the client info for the handshake. A link shared by several sessions declares no capabilities,
+    /// because a request of the server could not be assigned to a client.
     fn hello(&self, scope: &Scope) -> Hello {
         match scope {
             Scope::Session { .. } => self.asking.hello.clone(),
@@ -308,7 +311,7 @@ impl Opening {
     }
 }
 
-/// What follows on a link that left this behind.
+/// Derives the start of the next link from the attachment of the last one.
 fn go_on(last: Attachment, loss: Option<Arc<Loss>>, identity: Identity) -> Beginning {
     let same = last.identity == identity;
     let dropped = loss.as_ref().is_none_or(|loss| loss.leaves_state());
@@ -322,7 +325,7 @@ fn go_on(last: Attachment, loss: Option<Arc<Loss>>, identity: Identity) -> Begin
     Beginning { generation: last.generation.next(), loss, resume: None }
 }
 
-/// Who shares a link, if that is known without asking the server.
+/// Returns the isolation if the configuration determines it.
 fn chosen(server: &Server) -> Option<Isolation> {
     match (server.options().isolation, server.options().era) {
         (Some(isolation), _) => Some(isolation),
@@ -332,7 +335,7 @@ fn chosen(server: &Server) -> Option<Isolation> {
     }
 }
 
-/// In whose name a server is asked how it is spoken to.
+/// Scope whose credentials a probe of the server uses.
 pub(super) fn probe_scope(server: &Server, place: &Place) -> Scope {
     Scope::of(chosen(server).unwrap_or(Isolation::PerSession), place)
 }

@@ -1,4 +1,4 @@
-//! The link of one place to one server: how it stands, and the end of a part of a session.
+//! State of a link, and the end of a branch of a session.
 
 use std::{sync::Arc, time::Duration};
 
@@ -7,38 +7,38 @@ use stayput_core::{Generation, SessionId};
 use super::{Links, all_gone, leaving};
 use crate::{Kept, Loss, LossReason, Place, Server};
 
-/// How the link of a place to a server stands.
+/// State of the link between a session and a server.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Standing {
-    /// There never was one.
+    /// No link was opened yet.
     None,
-    /// It is being opened.
+    /// The link is being opened.
     Opening,
-    /// It is there.
+    /// The link is live.
     Live {
-        /// Its generation.
+        /// Generation of the link.
         generation: Generation,
-        /// How many calls are in flight on it.
+        /// Number of calls in flight.
         in_flight: usize,
     },
-    /// It is over; the next who asks opens another one.
+    /// The link has ended; the next request opens a new one.
     Over(Option<Arc<Loss>>),
-    /// It failed, and nobody gets another one for this long.
+    /// The link failed; no new one is opened for this long.
     Resting(Duration),
 }
 
 impl Links {
-    /// How the link of `place` to `server` stands. Nothing is waited for.
+    /// Returns the state of the link of `place` to `server`. Never waits.
     #[must_use]
     pub fn standing(&self, server: &Server, place: &Place) -> Standing {
         let slots = self.0.table.of_place(server, place);
         slots.first().map_or(Standing::None, |slot| slot.standing())
     }
 
-    /// Ends all links of a part of a session, and removes its folders. The session goes on.
+    /// Ends all links of a branch of a session and removes its directories. The session itself stays open.
     ///
-    /// Dropped, it goes on.
+    /// The work continues if the future is dropped.
     pub async fn end_part(&self, session: SessionId, branch: u64) -> Kept {
         let part = |scope: &crate::Scope| matches!(scope, crate::Scope::Session { session: of, branch: it, .. } if *of == session && *it == branch);
         let slots = self.0.table.remove_where(|key| part(key.scope()));

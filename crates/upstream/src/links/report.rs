@@ -1,40 +1,40 @@
-//! What an operator can see of links.
+//! Reports about links for the operator.
 
 use std::{fmt, sync::Arc, time::Duration};
 
 use super::{Links, Standing};
 use crate::{Link, LinkKey, Loss, OpenError};
 
-/// One link, live or not, as an operator sees it.
+/// Report about one link, live or not.
 #[derive(Clone)]
 pub struct LinkReport {
-    /// What it is found by.
+    /// Key of the link in the pool.
     pub key: LinkKey,
-    /// How it stands.
+    /// State of the link.
     pub standing: Standing,
-    /// Why the state of the generation before is gone, if that is known.
+    /// Reason why the state of the previous generation is gone, if known.
     pub loss: Option<Arc<Loss>>,
-    /// Why the last attempt to open one failed, if it did.
+    /// Error of the last attempt to open a link, if it failed.
     pub failed: Option<Arc<OpenError>>,
-    /// How long it has been there, if it is live.
+    /// Age of the link, if it is live.
     pub opened: Option<Duration>,
     pub(super) link: Option<Arc<Link>>,
 }
 
 impl LinkReport {
-    /// The pid of the child process, if it is live and has one.
+    /// Pid of the child process, if the link is live and has one.
     #[must_use]
     pub fn pid(&self) -> Option<u32> {
         self.link.as_ref()?.pid()
     }
 
-    /// As [`Link::memory`]: to be called where that may block.
+    /// Same as [`Link::memory`]: it may block.
     #[must_use]
     pub fn memory(&self) -> Option<u64> {
         self.link.as_ref()?.memory()
     }
 
-    /// As [`Link::last_words`]. They are for the operator alone.
+    /// Same as [`Link::last_words`]. The text is for the operator only.
     #[must_use]
     pub fn last_words(&self) -> String {
         self.link.as_ref().map(|link| link.last_words()).unwrap_or_default()
@@ -42,8 +42,7 @@ impl LinkReport {
 }
 
 impl Links {
-    /// What is known of all links with such a key, also of those that are over and whose place is still
-    /// known. Nothing is waited for.
+    /// Reports all links whose key matches, including ended ones whose pool entry still exists. Never waits.
     #[must_use]
     pub fn report(&self, which: impl Fn(&LinkKey) -> bool) -> Vec<LinkReport> {
         let slots = self.0.table.all();

@@ -1,4 +1,4 @@
-//! Links to a server that is configured otherwise from now on, or not at all.
+//! Retirement of links to a server that was reconfigured or removed.
 
 use std::{sync::Arc, time::Duration};
 
@@ -7,24 +7,25 @@ use tokio::time::Instant;
 use super::{Links, all_gone, leaving, slot::Slot};
 use crate::{LinkKey, LossReason, Server, flag::Trace};
 
-/// How often it is looked whether calls have ended.
+/// Interval at which links are checked for calls in flight.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// Links to a server that is not to be used any more. Whoever wants one to what comes in its place waits for
-/// the end of these, which [`Retiring::run`] brings about.
+/// Links to a server that is being replaced. A link to its replacement is opened after these have ended;
+/// [`Retiring::run`] ends them.
 #[derive(Debug)]
 #[must_use = "the links go on until it is run"]
 pub struct Retiring {
     links: Links,
-    /// Those there are, each with a trace: when that is dropped, what follows on it is let in.
+    /// Current pool entries, each with a guard. Dropping the guard lets the successor of that entry open.
     slots: Vec<(Arc<Slot>, Trace)>,
-    /// The server, if its key is nobody's any more: what comes too late is let go of as well.
+    /// Server whose key is no longer in use: entries that were added late are ended too. `None` if the key
+    /// stays in use.
     old: Option<Server>,
 }
 
 impl Links {
-    /// Lets go of every link to a server of this name that is configured otherwise than `server`, or
-    /// of all if there is none any more. What is in flight on them fails.
+    /// Ends every link to a server of this name whose configuration differs from `server`, or all of them if
+    /// `server` is `None`. Calls in flight fail.
     pub async fn reconfigure(&self, name: &str, server: Option<&Server>) {
         let keep = server.map(Server::configuration);
         self.0.spares.drop_all(name, keep);
@@ -42,13 +43,14 @@ impl Links {
         drop(trace);
     }
 
-    /// Puts `new` in the place of `old`: whoever has state at the one has lost it at the other, which is told
-    /// once nobody is sent to `old` any more. That is the caller's part, between this and [`Retiring::run`].
+    /// Replaces `old` by `new`. Sessions with state at `old` get a loss at `new`. Before it calls
+    /// [`Retiring::run`], the caller has to stop routing new calls to `old`.
     pub fn retire(&self, old: &Server, new: Option<&Server>) -> Retiring {
         let same = new.is_some_and(|new| new.configuration() == old.configuration());
         let traced = self.0.table.all_where(|key| is_of(key, old)).into_iter().map(|slot| {
             let (trace, gone) = Trace::new();
-            // What is only shared by others has other slots, and none of them follows on these.
+            // With the same configuration only options changed, such as the isolation. Links of another
+            // isolation have other entries, which do not succeed these.
             if let Some(new) = new.filter(|_| !same) {
                 self.0.table.succeed([(&slot, gone)], new, &self.0.opener.budget);
             }
@@ -63,7 +65,7 @@ impl Links {
 }
 
 impl Retiring {
-    /// Ends each of the links when no call is in flight on it any more, or after `limit`.
+    /// Ends each link when it has no call in flight, or after `limit`.
     pub async fn run(self, limit: Duration) {
         let Self { links, mut slots, old } = self;
         let until = Instant::now() + limit;
@@ -78,7 +80,7 @@ impl Retiring {
             for (slot, trace) in slots.extract_if(.., |(slot, _)| late || slot.in_flight() == 0) {
                 ended.extend(slot.end(LossReason::Reconfigured, true).map(|it| (it, trace)));
             }
-            // What is gone lets in what follows on it, whatever else still takes.
+            // Drop the guards of ended links now, so that their successors need not wait for the slower ones.
             ended.retain(|(leaving, _)| !leaving.is_gone());
             tokio::time::sleep(LOOK).await;
         }

@@ -1,4 +1,4 @@
-//! The place of one link: empty, being opened, or live.
+//! Pool entry of one link: empty, being opened, or live.
 
 use std::{
     fmt,
@@ -25,21 +25,22 @@ use crate::{
     lock::lock,
 };
 
-/// A link that ended sooner than this was not worth opening.
+/// Shorter lifetimes count as failures for the backoff.
 const SHORT_LIFE: Duration = Duration::from_secs(5);
 
-/// Counts all slots that there ever were.
+/// Number of entries ever created.
 static SLOTS: AtomicU64 = AtomicU64::new(0);
 
-/// The place of the link of one scope to one server. It outlives its links: it knows what was lost.
-#[repr(C)] // What every call asks lies together, in as few lines of the cache as can be.
+/// Pool entry of the link between one scope and one server. It outlives its links, to keep the loss of the last one.
+#[repr(C)] // Fields that every call reads are adjacent, to share cache lines.
 pub(super) struct Slot {
-    /// Whether it was taken out of the table: whoever comes gets another one, though calls may still be in flight here.
+    /// Whether the entry was removed from the table. Later requests get a new entry; calls may still be in
+    /// flight on this one.
     out: AtomicBool,
-    /// Whether it is of more than one session.
+    /// Whether more than one session may use the link.
     pub(super) is_shared: bool,
     pub(super) server: Server,
-    /// Which of all slots it is, later ones having higher numbers.
+    /// Monotonic id of the entry.
     pub(super) number: u64,
     budget: Budget,
     state: Mutex<State>,
@@ -47,20 +48,20 @@ pub(super) struct Slot {
     changed: Notify,
 }
 
-#[repr(C)] // As above.
+#[repr(C)] // Ordered as in `Slot`.
 struct State {
     phase: Phase,
     pins: usize,
     last_used: Instant,
-    /// Why the state of an earlier generation is gone.
+    /// Reason why the state of the previous generation is gone.
     loss: Option<Arc<Loss>>,
-    /// Counts attempts to open, so that who waits for one knows how it ended.
+    /// Number of the current attempt to open, so that a waiter can tell how its attempt ended.
     attempt: u64,
-    /// What the last link left behind. Of a live one the link itself tells it.
+    /// Attachment of the last link. For a live link it is built from the link itself.
     last: Option<Box<Attachment>>,
     opened: Instant,
     trouble: Option<Box<Trouble>>,
-    /// Raised when nothing is left of the link that it follows on, which was configured otherwise.
+    /// Raised when the link of the previous configuration is gone.
     after: Option<Arc<Flag>>,
     ended: bool,
 }
@@ -69,7 +70,7 @@ enum Phase {
     Empty,
     Opening {
         task: Option<AbortHandle>,
-        /// Raised when nothing of the attempt is left.
+        /// Raised when the attempt has released everything.
         gone: Arc<Flag>,
     },
     Live {
@@ -78,27 +79,27 @@ enum Phase {
     },
 }
 
-/// What somebody who wants the link has to do.
+/// Next step for a caller that wants the link.
 pub(super) enum Entered {
-    /// Use it.
+    /// Use the link.
     Live { link: Link, generation: Generation, loss: Option<Arc<Loss>> },
-    /// Open it: nobody else does.
+    /// Open the link in this attempt; no other attempt runs.
     Open(u64, Trace),
     /// Wait for this attempt.
     Wait(u64),
-    /// Give up.
+    /// Return this error.
     Failed(Arc<OpenError>),
 }
 
-/// What is on its way out.
+/// Link or opening attempt that is ending.
 pub(super) enum Leaving {
     Link(Link),
-    /// An attempt to open one that was given up.
+    /// An aborted attempt to open.
     Opening(Arc<Flag>),
 }
 
 impl Leaving {
-    /// Waits until nothing of it is left.
+    /// Waits until it has released everything.
     pub(super) async fn gone(&self) {
         match self {
             Self::Link(link) => link.gone().await,
@@ -146,8 +147,8 @@ impl Slot {
         }
     }
 
-    /// The place of a link that follows on one that is configured otherwise. It is opened when `gone` is
-    /// raised: both may have the same folder.
+    /// Makes the entry the successor of one with another configuration. It is opened when `gone` is raised,
+    /// because both may use the same directory.
     pub(super) fn following(self, last: Attachment, gone: Arc<Flag>) -> Self {
         {
             let mut state = lock(&self.state);
@@ -158,7 +159,7 @@ impl Slot {
         self
     }
 
-    /// It is taken out of the table.
+    /// Marks the entry as removed from the table.
     pub(super) fn take_out(&self) {
         self.out.store(true, Ordering::Release);
     }
@@ -167,12 +168,12 @@ impl Slot {
         self.out.load(Ordering::Acquire)
     }
 
-    /// What has to be gone before a link is opened here.
+    /// Flag that has to be raised before a link is opened.
     pub(super) fn after(&self) -> Option<Arc<Flag>> {
         lock(&self.state).after.clone()
     }
 
-    /// What its link leaves behind, or left.
+    /// Attachment of the live link, or of the last one.
     pub(super) fn legacy(&self) -> Option<Attachment> {
         let mut state = lock(&self.state);
         state.notice_loss(&self.server);
@@ -182,7 +183,7 @@ impl Slot {
         }
     }
 
-    /// How many calls are in flight; one for a link that is being opened.
+    /// Number of calls in flight; 1 while a link is being opened.
     pub(super) fn in_flight(&self) -> usize {
         match &lock(&self.state).phase {
             Phase::Live { link, .. } if link.loss().is_none() => link.in_flight(),
@@ -191,26 +192,26 @@ impl Slot {
         }
     }
 
-    /// Somebody wants the link. From now on it is not idle, so that who waits for it to be opened does
-    /// not find that it had to make room meanwhile.
+    /// Counts one more user. From now on the link is not idle, so that it is not evicted while callers wait
+    /// for it to open.
     pub(super) fn pin(&self) {
         lock(&self.state).pins += 1;
     }
 
-    /// One less wants it. Whoever waits for an idle link is told of one.
+    /// Counts one user less. If the link is now idle, notifies the budget.
     pub(super) fn unpin(&self) {
         {
             let mut state = lock(&self.state);
             state.pins -= 1;
             state.last_used = Instant::now();
         }
-        // Nearly always nobody waits, and nobody has to know.
+        // Usually no request waits for the budget, and the second lock is skipped.
         if self.budget.is_awaited() && lock(&self.state).idle_since().is_some() {
             self.budget.idle();
         }
     }
 
-    /// What to do to get the link. `waited` is the attempt that was waited for.
+    /// Returns the next step to get the link. `waited` is the attempt that the caller waited for.
     pub(super) fn enter(&self, waited: Option<u64>) -> Entered {
         let mut state = lock(&self.state);
         if state.ended {
@@ -235,7 +236,7 @@ impl Slot {
         }
     }
 
-    /// The link, if it is live.
+    /// Returns a guard of the link, if it is live.
     pub(super) fn hold(self: Arc<Self>) -> Option<Held> {
         let mut state = lock(&self.state);
         state.notice_loss(&self.server);
@@ -246,29 +247,29 @@ impl Slot {
         Some(Held::new(Pin::of_counted(self), link, generation, loss))
     }
 
-    /// Waits until something changes. To be enlisted before [`Slot::enter`] is asked.
+    /// Waits for a change of the state. Enable it before the call of [`Slot::enter`], so that no change is missed.
     pub(super) fn changed(&self) -> tokio::sync::futures::Notified<'_> {
         self.changed.notified()
     }
 
-    /// Somebody opens the link in this task.
+    /// Stores the abort handle of the task that opens the link.
     pub(super) fn opening(&self, attempt: u64, opener: AbortHandle) {
         let mut state = lock(&self.state);
         let current = state.attempt == attempt;
         match &mut state.phase {
             Phase::Opening { task, .. } if current => *task = Some(opener),
-            // It is done, or was given up before it was known who does it.
+            // The attempt has finished, or was given up before its handle was stored.
             _ => opener.abort(),
         }
     }
 
-    /// What is known of the link before, and why it is gone.
+    /// Attachment of the last link, and the loss that ended it.
     pub(super) fn before(&self) -> (Option<Attachment>, Option<Arc<Loss>>) {
         let state = lock(&self.state);
         (state.last.as_deref().cloned(), state.loss.clone())
     }
 
-    /// The attempt ended well.
+    /// Stores the link of a successful attempt.
     pub(super) fn opened(
         &self,
         attempt: u64,
@@ -280,7 +281,7 @@ impl Slot {
         let idle = {
             let mut state = lock(&self.state);
             if state.ended || state.attempt != attempt {
-                // Nobody wants it any more, and who opened it drops it.
+                // The attempt was given up. The caller drops the link.
                 return;
             }
             link.settled();
@@ -296,19 +297,19 @@ impl Slot {
         };
         self.changed.notify_waiters();
         if idle {
-            // All who wanted it were cancelled meanwhile.
+            // All callers were cancelled meanwhile.
             self.budget.idle();
         }
     }
 
-    /// The attempt did not end well.
+    /// Stores the error of a failed attempt.
     pub(super) fn failed(&self, attempt: u64, error: Arc<OpenError>) {
         {
             let mut state = lock(&self.state);
             if state.attempt != attempt || !matches!(state.phase, Phase::Opening { .. }) {
                 return;
             }
-            // A lack of room is not the server's fault, and one rest is enough.
+            // An exhausted budget is not a failure of the server, and a backoff error must not extend the backoff.
             if error.is_of_server() && !matches!(*error, OpenError::Resting { .. }) {
                 state.trouble().rest();
             }
@@ -318,7 +319,7 @@ impl Slot {
         self.changed.notify_waiters();
     }
 
-    /// Ends the link, and says what is to be waited for. With `for_good`, no other one is opened.
+    /// Ends the link. Returns what to wait for, if anything. With `for_good`, no other link is opened.
     pub(super) fn end(&self, reason: LossReason, for_good: bool) -> Option<Leaving> {
         let leaving = {
             let mut state = lock(&self.state);
@@ -329,7 +330,7 @@ impl Slot {
         leaving
     }
 
-    /// What is left on the server of a link that was only let go of.
+    /// Attachment of a released link whose session still exists on the server.
     pub(super) fn left_behind(&self) -> Option<Attachment> {
         let state = lock(&self.state);
         let let_go = state.loss.as_ref().is_some_and(|loss| loss.leaves_state());
@@ -338,7 +339,7 @@ impl Slot {
         last.cloned()
     }
 
-    /// Ends the link if nobody uses it. Says whether that was so.
+    /// Ends the link if it is idle. Returns whether it was.
     pub(super) fn recycle(&self) -> bool {
         let mut state = lock(&self.state);
         let idle = state.idle_since().is_some();
@@ -348,17 +349,17 @@ impl Slot {
         idle
     }
 
-    /// Since when nobody uses the link, if it is live and nobody does.
+    /// Start of the idle time, if the link is live and unused.
     pub(super) fn idle_since(&self) -> Option<Instant> {
         lock(&self.state).idle_since()
     }
 
-    /// When somebody last had the link.
+    /// Time of the last use.
     pub(super) fn last_used(&self) -> Instant {
         lock(&self.state).last_used
     }
 
-    /// The live link.
+    /// Returns the live link and its generation.
     pub(super) fn live(&self) -> Option<(Link, Generation)> {
         match &lock(&self.state).phase {
             Phase::Live { link, footing } if link.loss().is_none() => {
@@ -368,14 +369,14 @@ impl Slot {
         }
     }
 
-    /// How its link stands.
+    /// State of the link.
     pub(super) fn standing(&self) -> Standing {
         let mut state = lock(&self.state);
         state.notice_loss(&self.server);
         state.standing()
     }
 
-    /// All that an operator may want to know of it.
+    /// Report for the operator.
     pub(super) fn report(&self) -> LinkReport {
         let mut state = lock(&self.state);
         state.notice_loss(&self.server);
@@ -418,11 +419,11 @@ impl State {
         }
     }
 
-    /// Takes note of a link that died. Late failures of it concern nobody any more.
+    /// Moves a dead link out of the live phase and records its loss.
     fn notice_loss(&mut self, server: &Server) {
         let Phase::Live { link, footing } = &self.phase else { return };
         let Some(loss) = link.loss() else { return };
-        // Whoever still holds it must not keep its place from the next one.
+        // Guards may still exist; without this they would keep the budget permit from the next link.
         link.close(loss.reason());
         self.last = Some(Box::new(footing.attachment(link, server)));
         self.phase = Phase::Empty;
@@ -438,7 +439,7 @@ impl State {
         self.trouble.get_or_insert_default()
     }
 
-    /// Why no link is opened now: the attempt that was waited for failed, or one rests.
+    /// Returns the error that prevents a new attempt: that of the attempt just waited for, or a running backoff.
     fn refusal(&self, waited: Option<u64>, server: &str) -> Option<Arc<OpenError>> {
         let trouble = self.trouble.as_ref()?;
         match &trouble.failed {
@@ -447,8 +448,8 @@ impl State {
         }
     }
 
-    /// A link that died is not idle: it makes no room that does not come by itself. The idle clock starts
-    /// when the last call ended, be it that its caller had let go of the link before (E20).
+    /// Start of the idle time. A dead link is not idle: its permit is freed anyway. The time starts at the
+    /// end of the last call, even if the caller dropped its guard earlier (E20).
     fn idle_since(&self) -> Option<Instant> {
         let Phase::Live { link, .. } = &self.phase else { return None };
         let idle = self.pins == 0 && link.in_flight() == 0 && link.loss().is_none();
@@ -462,7 +463,7 @@ impl State {
                 let server = server.name().to_owned();
                 let error = Arc::new(OpenError::Ended { server });
                 self.trouble().failed = Some((self.attempt, error));
-                // The next attempt has another number, so what this one still says is not heard.
+                // A new number, so that a late result of the aborted attempt is ignored.
                 self.attempt += 1;
                 if let Some(task) = task {
                     task.abort();

@@ -1,4 +1,4 @@
-//! Processes that were started before anybody asked for them.
+//! Spare processes, started ahead of use.
 
 use std::{
     collections::HashMap,
@@ -20,17 +20,18 @@ use crate::{
     started::Started,
 };
 
-/// Warm spares: processes that are started ahead, by the configuration of their server.
+/// Spare processes of servers, by configuration.
 ///
-/// Nothing is sent to a spare before it is taken, and it is taken once, by one session. Servers whose
-/// command or environment depends on session or owner have none: they could not be anybody's.
+/// Nothing is sent to a spare before it is taken. A spare is taken once, for one link. Servers whose command
+/// or environment depends on session or owner have none, because a spare is started before its session is
+/// known.
 #[derive(Debug)]
 pub(super) struct Spares {
     stocks: Mutex<HashMap<Identity, Stock>>,
-    /// Every spare has a clone of it; none once all have to go.
+    /// Guard of which every spare holds a clone. `None` after [`Spares::close`].
     trace: Mutex<Option<Trace>>,
     gone: Arc<Flag>,
-    /// Whether somebody looks after them.
+    /// Whether the maintenance task runs.
     tended: AtomicBool,
 }
 
@@ -38,23 +39,23 @@ pub(super) struct Spares {
 struct Stock {
     server: Server,
     ready: Vec<Spare>,
-    /// Whoever starts one has a clone of it.
+    /// Cloned by each task that starts a spare; its strong count is the number of starts in progress.
     coming: Arc<()>,
-    /// Those that are being started and have a place.
+    /// Spares that are being started and have a budget permit.
     arrivals: Vec<Arc<Arrival>>,
 }
 
-/// A spare that is being started.
+/// Spare that is being started.
 #[derive(Debug)]
 struct Arrival {
-    /// Its place, until the process has it.
+    /// Budget permit, until the process takes it.
     seat: Mutex<Option<Seat>>,
-    /// Somebody else needs the place.
+    /// Set if a link needs the permit.
     unwanted: AtomicBool,
 }
 
 impl Arrival {
-    /// It ends as soon as it is there. Says whether it would not have anyway.
+    /// Ends the spare as soon as it has started. Returns whether this is the first such request.
     fn give_up(&self) -> bool {
         let first = !self.unwanted.swap(true, Ordering::Relaxed);
         if let Some(seat) = &*lock(&self.seat) {
@@ -64,7 +65,7 @@ impl Arrival {
     }
 }
 
-/// Dropped, it is ended in the background.
+/// Process that waits to be used. On drop it is ended in the background.
 #[derive(Debug)]
 struct Spare {
     started: Started,
@@ -83,17 +84,17 @@ impl Stock {
         self.server.options().warm.count.saturating_sub(self.ready.len() + coming)
     }
 
-    /// Takes out those that are dead or too old.
+    /// Removes spares that are dead or too old.
     fn take_stale(&mut self) -> Vec<Spare> {
         let Self { server, ready, .. } = self;
         ready.extract_if(.., |spare| !spare.is_good(server)).collect()
     }
 
-    /// Takes out one that is good, if its owner may have it.
+    /// Removes one spare, if the owner's limit allows it.
     fn take_for(&mut self, scope: &Scope) -> Option<Started> {
         let spare = self.ready.last_mut()?;
         if let Some((owner, seat)) = scope.owner().zip(spare.started.seat_mut()) {
-            // At the owner's own limit it waits in line like anybody else.
+            // At the owner's own limit, the link has to wait for a permit.
             seat.assign(owner).ok()?;
         }
         self.ready.pop().map(|spare| spare.started)
@@ -128,7 +129,7 @@ impl Spares {
         }
     }
 
-    /// Takes one that is alive and young, for whoever `scope` says, and has it replaced.
+    /// Takes a live spare for a link of `scope`, and starts a replacement.
     pub(super) fn take(&self, links: &Links, server: &Server, scope: &Scope) -> Option<Started> {
         let (taken, stale) = {
             let mut stocks = lock(&self.stocks);
@@ -141,7 +142,7 @@ impl Spares {
         taken
     }
 
-    /// Replaces those that died or became too old. Says when to look again.
+    /// Replaces spares that died or became too old. Returns the time until the next check.
     fn tend(&self, links: &Links) -> Duration {
         let mut again = SLOWEST;
         let (all, stale): (Vec<Identity>, Vec<_>) = {
@@ -157,7 +158,7 @@ impl Spares {
         again.max(QUICKEST)
     }
 
-    /// Starts as many as are missing, each in the background.
+    /// Starts the missing spares, each in the background.
     fn refill(&self, links: &Links, identity: Identity) {
         let Some(trace) = lock(&self.trace).clone() else { return };
         let coming: Vec<_> = {
@@ -174,13 +175,13 @@ impl Spares {
         }
     }
 
-    /// How many are ready.
+    /// Number of spares that are ready.
     pub(super) fn ready(&self) -> usize {
         lock(&self.stocks).values().map(|stock| stock.ready.len()).sum()
     }
 
-    /// Lets one go to make room for a link that somebody wants. One that is still coming goes, too: it is
-    /// nobody's yet, and any link is somebody's.
+    /// Gives up one spare to free its permit for a link. A spare that is still starting counts too: it has no
+    /// user yet, and every link has one.
     pub(super) fn give_up_one(&self, wanted: Wanted<'_>) -> bool {
         if wanted.owner.is_some() {
             return false;
@@ -194,7 +195,7 @@ impl Spares {
         stocks.values().flat_map(|stock| &stock.arrivals).any(|arrival| arrival.give_up())
     }
 
-    /// Lets go of the spares of a server that is configured otherwise now.
+    /// Drops the spares of earlier configurations of a server.
     pub(super) fn drop_all(&self, name: &str, keep: Option<Identity>) {
         let other = |identity: &Identity, stock: &mut Stock| {
             stock.server.name() == name && Some(*identity) != keep
@@ -203,7 +204,7 @@ impl Spares {
         drop(old);
     }
 
-    /// Lets go of all, for good. The flag is raised when all are gone.
+    /// Drops all spares for good. The flag is raised when all are gone.
     pub(super) fn close(&self) -> Arc<Flag> {
         let trace = lock(&self.trace).take();
         let all = std::mem::take(&mut *lock(&self.stocks));
@@ -212,11 +213,11 @@ impl Spares {
     }
 }
 
-/// How often spares are looked after, at most and at least.
+/// Shortest and longest interval between two checks of the spares.
 const QUICKEST: Duration = Duration::from_millis(50);
 const SLOWEST: Duration = Duration::from_secs(60);
 
-/// Looks after all spares, until there will be none any more.
+/// Maintains the spares until the pool is closed.
 async fn tend(links: Weak<super::Inner>, closed: Arc<Flag>) {
     while !closed.is_raised() {
         let Some(links) = links.upgrade().map(Links) else { return };
@@ -226,7 +227,7 @@ async fn tend(links: Weak<super::Inner>, closed: Arc<Flag>) {
     }
 }
 
-/// One spare that is being started.
+/// Task that starts one spare.
 struct Coming {
     links: Weak<super::Inner>,
     identity: Identity,
@@ -242,7 +243,7 @@ impl Coming {
         let started = self.start(&arrival).await;
         let Self { links, identity, coming, .. } = self;
         let Some(inner) = links.upgrade() else { return };
-        // Not into a stock of the same configuration that was begun anew meanwhile: it has its own.
+        // Skip a stock of the same configuration that was created meanwhile: it starts its own spares.
         if let Some(stock) = lock(&inner.spares.stocks).get_mut(&identity)
             && Arc::ptr_eq(&stock.coming, &coming)
         {
@@ -251,14 +252,14 @@ impl Coming {
             if let Some(started) = started.filter(|_| wanted) {
                 stock.ready.push(Spare { started, born: Instant::now() });
             }
-            // Under the same lock: it is counted once.
+            // Under the same lock as the push, so that the spare is never counted twice.
             drop(coming);
         }
-        // Whoever waits for a place may have it.
+        // A request that waits for a permit may get it now.
         inner.opener.budget.idle();
     }
 
-    /// Takes a place, if there is one.
+    /// Takes a budget permit, if one is free.
     fn arrive(&self, inner: &super::Inner) -> Option<Arc<Arrival>> {
         let permit = inner.opener.budget.try_admit(None, Cost { process: true })?;
         let seat = Mutex::new(Some(Seat::new(permit, self.trace.clone())));

@@ -1,4 +1,4 @@
-//! All slots, by what they are found by.
+//! Index of all pool entries.
 
 use std::{
     borrow::Borrow,
@@ -17,24 +17,24 @@ use crate::{
     place::{LikeKey, Sought},
 };
 
-/// All slots. The lock is held for a look, never while something is waited for.
+/// All pool entries. The lock is held for a lookup only, never across an await.
 #[derive(Debug, Default)]
 pub(super) struct Table(Mutex<Slots>);
 
 #[derive(Debug, Default)]
 struct Slots {
     slots: HashSet<ByKey>,
-    /// The first slot of a session: most have no other.
+    /// First entry of each session. Most sessions have only one.
     sessions: HashMap<SessionId, Arc<Slot>>,
-    /// The others.
+    /// Further entries of a session.
     more: HashMap<SessionId, Vec<Arc<Slot>>>,
-    /// Raised when the session ends, for those who have no slot of it yet.
+    /// Raised when the session ends. For requests that have no entry yet.
     visits: HashMap<SessionId, Arc<Flag>>,
-    /// Sessions that end. Who wants to come back to one waits until nothing of it is left.
+    /// Sessions that are ending. A new link of such a session waits until the end is complete.
     endings: HashMap<SessionId, Arc<Flag>>,
 }
 
-/// A slot that is found by its key, which only the slot has.
+/// Entry that is hashed and compared by its key, so that the key is stored once.
 #[derive(Debug)]
 struct ByKey(Arc<Slot>);
 
@@ -65,8 +65,7 @@ impl PartialEq for ByKey {
 impl Eq for ByKey {}
 
 impl Table {
-    /// The slot for this key; made if it is not there. While its session ends, there is only something
-    /// to wait for.
+    /// Returns the entry for this key, or creates it. While the session ends, returns the flag to wait for.
     pub(super) fn slot(
         &self,
         key: &LinkKey,
@@ -78,7 +77,7 @@ impl Table {
             return Ok(Pin::new(slot.clone()));
         }
         let ending = key.scope().session().and_then(|session| table.endings.get(&session));
-        // Raised and still there: whoever ended it was stopped, with its runtime.
+        // A raised flag that is still present: the task that ended the session was stopped with its runtime.
         if let Some(ending) = ending.filter(|ending| !ending.is_raised()) {
             return Err(ending.clone());
         }
@@ -87,8 +86,8 @@ impl Table {
         Ok(Pin::new(slot))
     }
 
-    /// Puts slots for `server` in place of those that are configured otherwise, as soon as each of these is
-    /// gone. What follows on them begins on the next generation.
+    /// Adds entries for `server` as successors of entries with another configuration. Each opens when its
+    /// predecessor is gone, and starts with the next generation.
     pub(super) fn succeed<'s>(
         &self,
         old: impl IntoIterator<Item = (&'s Arc<Slot>, Arc<Flag>)>,
@@ -106,13 +105,13 @@ impl Table {
         }
     }
 
-    /// Somebody of this session is about to come. The flag is raised if the session ends meanwhile.
+    /// Registers a request of this session that has no entry yet. Its flag is raised if the session ends.
     pub(super) fn visit(&self, session: SessionId) -> Visit<'_> {
         let over = lock(&self.0).visits.entry(session).or_default().clone();
         Visit { table: self, session, over }
     }
 
-    /// The slot for a key, of which no copy is made.
+    /// Finds the entry for a borrowed key.
     pub(super) fn find(&self, sought: &Sought<'_>) -> Option<Arc<Slot>> {
         let sought: &dyn LikeKey = sought;
         lock(&self.0).slots.get(sought).map(|slot| slot.0.clone())
@@ -122,8 +121,8 @@ impl Table {
         lock(&self.0).slots.iter().map(|slot| slot.0.clone()).collect()
     }
 
-    /// Takes out all slots of a session. Who comes now waits for `gone`, as one has to wait for the end
-    /// that is given, if the session ends already.
+    /// Removes all entries of a session. New requests wait for `gone`. Also returns the flag of an earlier
+    /// end that is still in progress.
     pub(super) fn remove_session(
         &self,
         session: SessionId,
@@ -139,7 +138,7 @@ impl Table {
         (slots, table.endings.insert(session, gone))
     }
 
-    /// Nothing of the session is left.
+    /// Marks the end of a session as complete.
     pub(super) fn forget_session(&self, session: SessionId, gone: &Arc<Flag>) {
         let mut table = lock(&self.0);
         if table.endings.get(&session).is_some_and(|ending| Arc::ptr_eq(ending, gone)) {
@@ -147,14 +146,14 @@ impl Table {
         }
     }
 
-    /// All slots with such a key.
+    /// Returns all entries whose key matches.
     pub(super) fn all_where(&self, which: impl Fn(&LinkKey) -> bool) -> Vec<Arc<Slot>> {
         let table = lock(&self.0);
         let all = table.slots.iter().filter(|slot| which(&slot.0.key));
         all.map(|slot| slot.0.clone()).collect()
     }
 
-    /// Takes out these slots.
+    /// Removes these entries.
     pub(super) fn remove_all<'s>(&self, slots: impl Iterator<Item = &'s Arc<Slot>>) {
         let mut table = lock(&self.0);
         for slot in slots {
@@ -164,7 +163,7 @@ impl Table {
         }
     }
 
-    /// Takes out all slots with such a key.
+    /// Removes all entries whose key matches.
     pub(super) fn remove_where(&self, which: impl Fn(&LinkKey) -> bool) -> Vec<Arc<Slot>> {
         let mut table = lock(&self.0);
         let all = table.slots.iter().filter(|slot| which(&slot.0.key));
@@ -173,8 +172,8 @@ impl Table {
         slots
     }
 
-    /// The live links of this owner to `server`, and those that all share, on which lists changed since they were
-    /// last learned there; the one that was used last comes first.
+    /// Returns the live links to `server` of this owner, and the shared ones, that reported a changed list
+    /// since their lists were last fetched. Most recently used first.
     pub(super) fn changed(&self, server: &Server, owner: &Owner) -> Vec<Link> {
         let slots: Vec<_> = {
             let table = lock(&self.0);
@@ -192,7 +191,7 @@ impl Table {
         links.into_iter().map(|(_, link)| link).collect()
     }
 
-    /// The slots through which `place` may reach `server`, whatever the isolation.
+    /// Returns the entries through which `place` may reach `server`, for every isolation.
     pub(super) fn of_place(&self, server: &Server, place: &Place) -> Vec<Arc<Slot>> {
         let table = lock(&self.0);
         let all = [Isolation::PerSession, Isolation::PerOwner, Isolation::Shared];
@@ -200,7 +199,7 @@ impl Table {
         keys.iter().filter_map(|key| Some(table.slots.get(key)?.0.clone())).collect()
     }
 
-    /// Ends the idle link that was not used for longest. Says whether there was one.
+    /// Ends the link that was idle for longest. Returns whether there was one.
     pub(super) fn recycle(&self, wanted: Wanted<'_>) -> bool {
         let mut idle: Vec<_> = {
             let table = lock(&self.0);
@@ -212,12 +211,12 @@ impl Table {
             fits.filter_map(|slot| Some((slot.idle_since()?, slot))).collect()
         };
         idle.sort_by_key(|(since, _)| *since);
-        // The first may have been taken into use since it was looked at.
+        // The first one may be in use again; then try the next.
         idle.iter().any(|(_, slot)| slot.recycle())
     }
 }
 
-/// See [`Table::visit`].
+/// Registration of a request, see [`Table::visit`].
 pub(super) struct Visit<'a> {
     table: &'a Table,
     session: SessionId,

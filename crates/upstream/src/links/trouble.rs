@@ -1,4 +1,4 @@
-//! What went wrong with the links of one slot.
+//! Failure backoff of one pool entry.
 
 use std::{sync::Arc, time::Duration};
 
@@ -6,13 +6,12 @@ use tokio::time::Instant;
 
 use crate::{Loss, OpenError, backoff::Backoff};
 
-/// What went wrong with the links of one slot, and until when it rests for that. A slot whose links
-/// were all well has none.
+/// Failures of the links of one pool entry, and the backoff that follows. An entry without failures has none.
 #[derive(Debug)]
 pub(super) struct Trouble {
-    /// How the last attempt to open one ended, if not well.
+    /// Attempt number and error of the last attempt to open, if it failed.
     pub(super) failed: Option<(u64, Arc<OpenError>)>,
-    /// How many links in a row were not worth opening.
+    /// Number of consecutive links that ended too soon.
     failures: u32,
     backoff: Backoff,
     rest_until: Option<Instant>,
@@ -26,26 +25,26 @@ impl Default for Trouble {
 }
 
 impl Trouble {
-    /// A link ended too soon.
+    /// Records a link that ended too soon.
     pub(super) fn short_life(&mut self) {
         self.failures += 1;
-        // Once can happen to anybody.
+        // A single failure is tolerated.
         if self.failures > 1 {
             self.rest();
         }
     }
 
-    /// Opens nothing for a while.
+    /// Starts the next backoff period.
     pub(super) fn rest(&mut self) {
         self.rest_until = Some(Instant::now() + self.backoff.next());
     }
 
-    /// How long nothing is opened.
+    /// Remaining backoff time.
     pub(super) fn pause(&self) -> Option<Duration> {
         self.rest_until?.checked_duration_since(Instant::now())
     }
 
-    /// What whoever comes meanwhile is told. `loss` is that of the link before.
+    /// Returns the error for requests during the backoff. `loss` is that of the last link.
     pub(super) fn resting(&self, server: &str, loss: Option<&Loss>) -> Option<OpenError> {
         let pause = self.pause()?;
         let (last, brief) = match (&self.failed, loss) {

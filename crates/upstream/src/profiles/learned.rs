@@ -1,4 +1,4 @@
-//! The place of one profile: unknown, being learned, or known.
+//! Cache entry of one profile: unknown, being learned, or known.
 
 use std::{
     fmt,
@@ -19,19 +19,19 @@ use crate::{
     lock::lock,
 };
 
-/// One profile, or the place for it. Who comes while it is learned waits for it.
+/// Cache entry of one profile. Requests wait while it is being learned.
 pub(super) struct Learned {
     state: Mutex<State>,
     changed: Notify,
-    /// How many changes of lists, wherever they were, have been looked at.
+    /// Number of list changes, on any link, that were checked.
     pub(super) looked: AtomicU64,
-    /// Held by who asks for lists that changed.
+    /// Held while changed lists are fetched.
     pub(super) relearning: tokio::sync::Mutex<()>,
 }
 
 struct State {
     known: Option<Arc<Profile>>,
-    /// Counts attempts, so that who waits for one knows how it ended.
+    /// Number of the current attempt, so that a waiter can tell how its attempt ended.
     attempt: u64,
     learning: Option<Learning>,
     failed: Option<(u64, Arc<OpenError>)>,
@@ -39,22 +39,22 @@ struct State {
     rest_until: Option<Instant>,
 }
 
-/// An attempt that runs.
+/// Running attempt.
 struct Learning {
-    /// In whose name.
+    /// Scope whose credentials are used.
     scope: Scope,
-    /// Raised when nothing of it is left.
+    /// Raised when the attempt has released everything.
     gone: Arc<Flag>,
     task: Option<AbortHandle>,
 }
 
-/// What somebody who wants to know has to do.
+/// Next step for a request.
 pub(super) enum Entered {
     Known(Arc<Profile>),
     Failed(Arc<OpenError>),
     /// Wait for this attempt.
     Wait(u64),
-    /// Learn it: nobody else does.
+    /// Learn the profile in this attempt; no other attempt runs.
     Learn(u64, Trace),
 }
 
@@ -83,7 +83,7 @@ impl Learned {
         lock(&self.state).known.clone()
     }
 
-    /// It is asked for anew by the next who wants to know.
+    /// Drops the profile; the next request learns it again.
     pub(super) fn forget(&self) {
         lock(&self.state).known = None;
     }
@@ -93,12 +93,12 @@ impl Learned {
         self.changed.notify_waiters();
     }
 
-    /// Waits until something changes. To be enlisted before [`Learned::enter`] is asked.
+    /// Waits for a change of the state. Enable it before the call of [`Learned::enter`], so that no change is missed.
     pub(super) fn changed(&self) -> Notified<'_> {
         self.changed.notified()
     }
 
-    /// What to do to know it. `waited` is the attempt that was waited for.
+    /// Returns the next step for a request. `waited` is the attempt that it waited for.
     pub(super) fn enter(&self, waited: Option<u64>, server: &Server, scope: &Scope) -> Entered {
         let mut state = lock(&self.state);
         if let Some(known) = &state.known {
@@ -121,18 +121,18 @@ impl Learned {
         Entered::Learn(state.attempt, trace)
     }
 
-    /// Somebody learns it in this task.
+    /// Stores the abort handle of the learning task.
     pub(super) fn learning(&self, attempt: u64, task: AbortHandle) {
         let mut state = lock(&self.state);
         let current = state.attempt == attempt;
         match &mut state.learning {
             Some(learning) if current => learning.task = Some(task),
-            // It is done, or was given up before it was known who does it.
+            // The attempt has finished, or was given up before its handle was stored.
             _ => task.abort(),
         }
     }
 
-    /// How an attempt ended.
+    /// Stores the result of an attempt.
     pub(super) fn done(&self, attempt: u64, learned: Result<Profile, OpenError>) {
         {
             let mut state = lock(&self.state);
@@ -145,7 +145,7 @@ impl Learned {
                     state.failed = None;
                 }
                 Err(error) => {
-                    // A lack of room is not the server's fault.
+                    // An exhausted budget is not a failure of the server.
                     if !matches!(error, OpenError::AtCapacity(_) | OpenError::Ended { .. }) {
                         state.rest_until = Some(Instant::now() + state.backoff.next());
                     }
@@ -156,12 +156,12 @@ impl Learned {
         self.changed.notify_waiters();
     }
 
-    /// Gives up an attempt in such a name. Gives what is to be waited for.
+    /// Aborts the attempt if its scope matches. Returns what to wait for.
     pub(super) fn stop(&self, which: &impl Fn(&Scope) -> bool) -> Option<Arc<Flag>> {
         let stopped = {
             let mut state = lock(&self.state);
             let stopped = state.learning.take_if(|learning| which(&learning.scope))?;
-            // What it still says is not heard.
+            // A new number, so that a late result is ignored.
             state.attempt += 1;
             stopped
         };

@@ -1,10 +1,10 @@
-//! What is wrong with the configuration of a server.
+//! Errors in the configuration of a server.
 
 use super::expand::{TemplateError, Variable};
 
-/// A server that cannot be used as it is configured.
+/// Invalid configuration of a server.
 ///
-/// Values of the configuration are not repeated: most secrets stand there.
+/// The text does not repeat configured values, which may be secrets.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the server {server:?} cannot be used: {problem}")]
 pub struct ServerError {
@@ -17,126 +17,126 @@ impl ServerError {
         Self { server: server.chars().take(128).collect(), problem }
     }
 
-    /// Which server.
+    /// Name of the server.
     #[must_use]
     pub fn server(&self) -> &str {
         &self.server
     }
 
-    /// What is wrong with it.
+    /// Problem that was found.
     #[must_use]
     pub fn problem(&self) -> &ServerProblem {
         &self.problem
     }
 }
 
-/// What is wrong with a server. `what` says where, such as "argument 2".
+/// Problem in the configuration of a server. `what` names the place, such as "argument 2".
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ServerProblem {
-    /// It cannot be called so.
+    /// The name is invalid.
     #[error("its name must have 1 to 128 bytes and no control character")]
     Name,
-    /// Something that must be there is not.
+    /// A required value is empty.
     #[error("{what} is empty")]
     Empty {
-        /// Where.
+        /// Place of the problem.
         what: String,
     },
-    /// The operating system takes no text with a NUL inside.
+    /// A text contains a NUL character, which the operating system does not accept.
     #[error("{what} has a NUL character; remove it")]
     Nul {
-        /// Where.
+        /// Place of the problem.
         what: String,
     },
-    /// A path that cannot be written in a configuration.
+    /// A path is not UTF-8.
     #[error("{what} is not UTF-8; use a path of plain text")]
     NotUtf8 {
-        /// Where.
+        /// Place of the problem.
         what: String,
     },
-    /// A `${session.…}` or `${owner.…}` that does not exist.
+    /// A `${session.…}` or `${owner.…}` does not exist.
     #[error("{what} has the unknown ${{{name}}}; the nearest that there is, is ${{{nearest}}}")]
     Unknown {
-        /// Where.
+        /// Place of the problem.
         what: String,
-        /// The name as it was written, cut if it is long.
+        /// Name as it was written, truncated.
         name: String,
-        /// The known name that is most like it.
+        /// Most similar known name.
         nearest: &'static str,
     },
-    /// A `${session.` or `${owner.` without its end.
+    /// A `${session.` or `${owner.` is not closed.
     #[error("{what} has a ${{ that is not closed; add a }}, or write $${{ for a plain one")]
     Unclosed {
-        /// Where.
+        /// Place of the problem.
         what: String,
     },
-    /// A folder of this machine, where another machine reads it.
+    /// A local directory is used in a value that is sent to another machine.
     #[error(
         "{what} has ${{{variable}}}, a folder of this machine; use ${{session.hash}} or ${{owner.hash}}"
     )]
     Folder {
-        /// Where.
+        /// Place of the problem.
         what: String,
-        /// The name of the folder.
+        /// Variable of the directory.
         variable: &'static str,
     },
-    /// A name that has no value for this link.
+    /// A variable has no value for this link.
     #[error(
         "{what} has ${{{variable}}}, and this link has none; \
          use isolation per-session, or per-owner if only ${{owner.…}} is used"
     )]
     NoValue {
-        /// Where.
+        /// Place of the problem.
         what: String,
-        /// The name without a value.
+        /// Variable without a value.
         variable: &'static str,
     },
-    /// The isolation that was chosen leaves a name without a value.
+    /// A variable has no value with the configured isolation.
     #[error(
         "it uses ${{{variable}}}, which differs from one link to the next, but its isolation is {isolation}; \
          choose per-session, or per-owner if only ${{owner.…}} is used"
     )]
     Isolation {
-        /// The name that would have no value.
+        /// Variable without a value.
         variable: &'static str,
-        /// The isolation that was chosen.
+        /// Configured isolation.
         isolation: &'static str,
     },
-    /// The URL cannot be used.
+    /// The URL is invalid.
     #[error("its URL cannot be used: {problem}; write it as https://host/path")]
     Url {
-        /// What is wrong with it.
+        /// Description of the problem.
         problem: String,
     },
-    /// A name that no header can have.
+    /// A header name is invalid.
     #[error("the name of header {number} is not one; use letters, digits and '-', no colon")]
     HeaderName {
-        /// Which one, the first being 1.
+        /// Position of the header, starting at 1.
         number: usize,
     },
-    /// A value that no header can have.
+    /// A header value is invalid.
     #[error("the value of the header '{name}' has characters that no header carries")]
     HeaderValue {
-        /// Which one.
+        /// Name of the header.
         name: String,
     },
-    /// A header that the transport writes itself.
+    /// The transport sets this header itself.
     #[error("the header '{name}' is written by Stayput itself; remove it")]
     HeaderTaken {
-        /// Which one.
+        /// Name of the header.
         name: String,
     },
-    /// A name that no environment variable can have.
+    /// The name of an environment variable is invalid.
     #[error("the name of environment variable {number} is empty or has a '=' or a NUL")]
     EnvName {
-        /// Which one, the first being 1.
+        /// Position of the variable, starting at 1.
         number: usize,
     },
-    /// An environment variable by which Stayput finds its children again.
+    /// The environment variable is reserved: Stayput identifies its children by it.
     #[error("the environment variable '{name}' is set by Stayput itself; remove it")]
     EnvTaken {
-        /// Which one.
+        /// Name of the variable.
         name: String,
     },
 }

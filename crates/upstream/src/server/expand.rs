@@ -1,4 +1,4 @@
-//! What differs from link to link in a server's configuration: `${session.dir}` and its like.
+//! Template variables such as `${session.dir}`, which differ per link.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -10,7 +10,7 @@ use stayput_core::{Digest, Owner, SessionId};
 
 use crate::{nearest, place::Scope};
 
-/// A name that a template can use.
+/// Variable of a template.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Variable {
     SessionDir,
@@ -40,16 +40,16 @@ impl Variable {
         matches!(self, Self::SessionDir | Self::SessionHash)
     }
 
-    /// The known name that takes the fewest changes to get to from `name`.
+    /// Returns the known name with the smallest edit distance to `name`.
     fn nearest(name: &str) -> &'static str {
         nearest(name, &Self::ALL.map(Self::name))
     }
 }
 
-/// A text with places for values, cut into pieces once, when the server is built.
+/// Text with variables, parsed once when the server is built.
 ///
-/// `$${` stands for `${`. A `${…}` of any other kind is plain text here: the configuration file has
-/// its own ones, and they were filled in when it was read.
+/// `$${` stands for `${`. Any other `${…}` is plain text here: variables of the configuration file were
+/// filled in when it was read.
 pub(super) struct Template(Box<[Part]>);
 
 pub(super) enum Part {
@@ -57,14 +57,14 @@ pub(super) enum Part {
     Value(Variable),
 }
 
-/// Why a text is no template.
+/// Error in a template.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum TemplateError {
     Unclosed,
     Unknown { name: String, nearest: &'static str },
 }
 
-/// Longer names are cut in an error: whatever stands between an opening and a far brace is no name.
+/// Longest part of an unknown name that is shown in an error: text up to a distant brace is not a name.
 const NAME_SHOWN: usize = 32;
 
 impl Template {
@@ -101,7 +101,7 @@ impl Template {
         &self.0
     }
 
-    /// The pieces that may be secrets. What begins in a private folder is a path.
+    /// Parts that may be secrets. A text with a private directory is a path.
     pub(super) fn secrets(&self) -> Vec<String> {
         if self.variables().any(Variable::is_dir) {
             return Vec::new();
@@ -120,7 +120,7 @@ impl Template {
         })
     }
 
-    /// The text with all values in it, or the first name that has none.
+    /// Fills in all values. Returns the first variable without a value as an error.
     pub(super) fn fill(&self, expansion: &Expansion) -> Result<OsString, Variable> {
         let mut filled = OsString::new();
         for part in &self.0 {
@@ -140,10 +140,10 @@ fn unknown(name: &str) -> TemplateError {
     TemplateError::Unknown { name: shown, nearest: Variable::nearest(name) }
 }
 
-/// The values for one link: whose it is, as hashes, and where its private folders are.
+/// Values of the variables for one link: hashes of its session and owner, and its private directories.
 ///
-/// A value is missing where there is nobody to take it from: a shared link belongs to no session and
-/// to no owner, and a folder is there only if it was asked for.
+/// A value is missing if it does not apply: a shared link has no session and no owner, and a directory exists
+/// only if it was requested.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Expansion {
     session_hash: Option<String>,
@@ -153,7 +153,7 @@ pub struct Expansion {
 }
 
 impl Expansion {
-    /// The hashes of `scope`, without folders.
+    /// Hashes of `scope`, without directories.
     #[must_use]
     pub fn of(scope: &Scope) -> Self {
         let session_hash = match scope {
@@ -164,21 +164,21 @@ impl Expansion {
         Self { session_hash, owner_hash, ..Self::default() }
     }
 
-    /// With this folder as `${session.dir}`. It should be absolute: a child may start elsewhere.
+    /// Sets `${session.dir}`. The path should be absolute, because a child may have another working directory.
     #[must_use]
     pub fn with_session_dir(mut self, folder: PathBuf) -> Self {
         self.session_dir = Some(folder);
         self
     }
 
-    /// With this folder as `${owner.dir}`. It should be absolute: a child may start elsewhere.
+    /// Sets `${owner.dir}`. The path should be absolute, because a child may have another working directory.
     #[must_use]
     pub fn with_owner_dir(mut self, folder: PathBuf) -> Self {
         self.owner_dir = Some(folder);
         self
     }
 
-    /// Values of the right form, to see at construction whether what they make can be used.
+    /// Sample values, to validate templates when the server is built.
     pub(super) fn sample() -> Self {
         let hash = || Some("0".repeat(HASH_DIGITS));
         Self { session_hash: hash(), owner_hash: hash(), ..Self::default() }
@@ -201,7 +201,7 @@ impl fmt::Debug for Expansion {
     }
 }
 
-/// 128 bits: enough that no two ever meet, short enough for a host name or a file name.
+/// 128 bits: no collisions in practice, and short enough for a host or file name.
 const HASH_DIGITS: usize = 32;
 
 fn session_hash(session: SessionId, branch: u64) -> String {
@@ -209,7 +209,7 @@ fn session_hash(session: SessionId, branch: u64) -> String {
     hash("session.hash", &[session.as_bytes(), &branch.to_be_bytes()])
 }
 
-/// What stands for `owner` in paths and in what servers see: never its name.
+/// Hash of `owner` for paths and for servers. The name itself is never used.
 pub(crate) fn owner_hash(owner: &Owner) -> String {
     hash("owner.hash", &[owner.as_str().as_bytes()])
 }
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn values_are_filled_in_where_they_stand() {
+    fn template_fills_in_values() {
         assert_eq!(filled(""), "");
         assert_eq!(filled("--dir=${session.dir}/profile"), "--dir=/s/profile");
         assert_eq!(filled("${session.dir}${session.dir}"), "/s/s");
@@ -241,14 +241,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_ours_stays_as_it_is() {
+    fn foreign_placeholders_stay_unchanged() {
         for text in ["$", "$$", "${X}", "${env:HOME}", "${", "$session.dir", "a$b", "${session}"] {
             assert_eq!(filled(text), text);
         }
     }
 
     #[test]
-    fn a_doubled_dollar_takes_the_meaning_away() {
+    fn doubled_dollar_escapes_a_placeholder() {
         assert_eq!(filled("$${session.dir}"), "${session.dir}");
         assert_eq!(filled("$${X}$${"), "${X}${");
         assert_eq!(filled("$$${session.dir}"), "$${session.dir}");
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_name_is_answered_with_the_nearest_one() {
+    fn unknown_name_gets_the_nearest_suggestion() {
         for (text, nearest) in [
             ("${session.dri}", "session.dir"),
             ("${session.hsah}", "session.hash"),
@@ -266,24 +266,24 @@ mod tests {
             ("${session.dir:-/tmp}", "session.dir"),
             ("${owner.Hash}", "owner.hash"),
         ] {
-            let Err(TemplateError::Unknown { nearest: said, .. }) = Template::parse(text) else {
+            let Err(TemplateError::Unknown { nearest: hint, .. }) = Template::parse(text) else {
                 panic!("{text} was taken");
             };
-            assert_eq!(said, nearest, "{text}");
+            assert_eq!(hint, nearest, "{text}");
         }
         assert_eq!(Template::parse("x${session.dir").err(), Some(TemplateError::Unclosed));
     }
 
     #[test]
-    fn a_value_that_is_missing_is_named() {
+    fn missing_value_is_reported_by_name() {
         let template = Template::parse("${owner.hash}/${session.dir}").unwrap();
         assert_eq!(template.fill(&Expansion::sample()), Err(Variable::SessionDir));
         assert_eq!(template.fill(&Expansion::default()), Err(Variable::OwnerHash));
     }
 
-    /// A server sees who is who, and never a name or an id.
+    /// A server can distinguish sessions and owners, but sees neither names nor ids.
     #[test]
-    fn hashes_tell_apart_and_tell_nothing() {
+    fn hashes_are_distinct_and_anonymous() {
         let session = SessionId::generate(Timestamp::from_millis(1));
         let ann = Owner::verified("https://id.example.com", "ann").unwrap();
         let scope = |branch| Scope::Session { owner: ann.clone(), session, branch };

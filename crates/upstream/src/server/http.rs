@@ -1,4 +1,4 @@
-//! A server that is reached by URL.
+//! Configuration of a server with a URL.
 
 use std::{borrow::Cow, fmt, sync::Arc};
 
@@ -14,7 +14,7 @@ use super::{
 };
 use crate::http::{Proxy, Target, Trust};
 
-/// How a server is reached that listens at a URL.
+/// Configuration of a server with a URL.
 ///
 /// ```
 /// use stayput_upstream::Http;
@@ -24,7 +24,7 @@ use crate::http::{Proxy, Target, Trust};
 ///     .header("x-tenant", "${owner.hash}");
 /// ```
 ///
-/// The URL and the values of headers can use `${session.hash}` and `${owner.hash}`.
+/// The URL and header values can use `${session.hash}` and `${owner.hash}`.
 #[derive(Clone)]
 pub struct Http {
     url: String,
@@ -36,7 +36,7 @@ pub struct Http {
 }
 
 impl Http {
-    /// The server at `url`.
+    /// Server at `url`.
     #[must_use]
     pub fn new(url: impl Into<String>) -> Self {
         Self {
@@ -49,43 +49,43 @@ impl Http {
         }
     }
 
-    /// With this header on every request. Of two with one name, the last holds. `Accept` and
-    /// `Content-Type` are left out, because the transport says what it can read and what it sends.
+    /// Adds a header to every request. The last value of a name wins. `Accept` and `Content-Type` are
+    /// ignored, because the transport sets them.
     #[must_use]
     pub fn header(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
         self.headers.push((name.into(), value.into()));
         self
     }
 
-    /// With this token as the credentials of every request.
+    /// Sends this bearer token with every request.
     #[must_use]
     pub fn bearer(self, token: impl AsRef<str>) -> Self {
         self.header(header::AUTHORIZATION.as_str(), format!("Bearer {}", token.as_ref()))
     }
 
-    /// With what `provider` gives for each request; it wins over a header of the same name.
+    /// Adds the headers of `provider` to each request. They override headers of the same name.
     #[must_use]
     pub fn provider(mut self, provider: Arc<dyn HeaderProvider>) -> Self {
         self.provider = Some(provider);
         self
     }
 
-    /// Believed and reached in this way.
+    /// Sets the trusted certificate authorities.
     #[must_use]
     pub fn trust(mut self, trust: Trust) -> Self {
         self.trust = trust;
         self
     }
 
-    /// By what way it is reached.
+    /// Sets the proxy.
     #[must_use]
     pub fn proxy(mut self, proxy: Proxy) -> Self {
         self.proxy = proxy;
         self
     }
 
-    /// With this value hidden in what the server says in its errors, as all values of headers are: for one
-    /// that stands in the path of the URL.
+    /// Marks a value as secret, for example a part of the URL path. It is redacted in errors of the server,
+    /// like all header values.
     #[must_use]
     pub fn secret(mut self, value: impl Into<String>) -> Self {
         self.secrets.push(value.into());
@@ -135,7 +135,7 @@ impl fmt::Debug for Http {
     }
 }
 
-/// Scheme, host and port: paths hold secrets too, with services that give each customer a URL.
+/// Scheme, host and port. Paths are omitted, because some services put a secret into the URL of each customer.
 fn origin(url: &str) -> String {
     let url = Url::parse(url).ok().filter(Url::has_host);
     url.map_or_else(|| "?".to_owned(), |url| url.origin().ascii_serialization())
@@ -147,7 +147,7 @@ fn header_named(name: &HeaderName) -> String {
     format!("the header '{name}'")
 }
 
-/// A template that another machine gets to read.
+/// Parses a template whose value is sent to another machine.
 fn template(what: &str, text: &str) -> Result<Template, ServerProblem> {
     let template = Template::parse(text).map_err(|error| ServerProblem::template(what, error))?;
     let folder = template.variables().find(|variable| variable.is_dir());
@@ -159,14 +159,14 @@ fn template(what: &str, text: &str) -> Result<Template, ServerProblem> {
     }
 }
 
-/// Who decides over a header.
+/// Origin of a header's value.
 #[derive(PartialEq, Eq)]
 enum Use {
-    /// The configuration.
+    /// The configuration sets it.
     Free,
-    /// The transport, and what people write there does no harm: many files have it.
+    /// The transport sets it. A configured value is ignored, because many files contain one.
     Ignored,
-    /// The transport, and another value would break the protocol.
+    /// The transport sets it. Another value would break the protocol.
     Taken,
 }
 
@@ -196,7 +196,7 @@ impl Use {
     }
 }
 
-/// A checked [`Http`].
+/// Validated [`Http`].
 pub(super) struct HttpRecipe {
     url: Template,
     headers: Vec<(HeaderName, Template)>,
@@ -211,12 +211,11 @@ impl HttpRecipe {
         std::iter::once(&self.url).chain(self.headers.iter().map(|(_, value)| value))
     }
 
-    /// The values that may be secrets: its headers, the credentials and the query of its URL, and what was
-    /// named as one.
+    /// Values that may be secrets: headers, credentials and query of the URL, and the values marked as secret.
     pub(super) fn secrets(&self) -> Vec<String> {
         let mut secrets = self.secrets.clone();
         for value in self.headers.iter().flat_map(|(_, value)| value.secrets()) {
-            // `Bearer` and its like are not what is secret in it.
+            // Also the token without its scheme, such as `Bearer`.
             secrets.extend(value.split_once(' ').map(|(_, token)| token.to_owned()));
             secrets.push(value);
         }
@@ -287,27 +286,27 @@ fn parse(text: &str) -> Result<Url, ServerProblem> {
     }
 }
 
-/// Where the requests of one link go, and what each of them carries.
+/// URL and headers for the requests of one link.
 #[derive(Clone)]
 pub struct Endpoint {
-    /// The URL. It can hold a user, a password or a key: show its origin and nothing else.
+    /// URL. It may contain credentials or a key: show only its origin.
     pub url: Url,
-    /// Headers that are the same on every request, marked as sensitive.
+    /// Headers of every request, marked as sensitive.
     pub headers: HeaderMap,
-    /// Who gives the others.
+    /// Provider of further headers.
     pub provider: Option<Arc<dyn HeaderProvider>>,
-    /// Whom the connection believes.
+    /// Trusted certificate authorities.
     pub trust: Trust,
-    /// By what way it goes.
+    /// Proxy of the connection.
     pub proxy: Proxy,
 }
 
 impl Endpoint {
-    /// The headers of one request (R113). Asked again with `rejected` after a 401, a provider can
-    /// fetch a new token; without a provider the answer is the same, and asking is of no use.
+    /// Returns the headers of one request (R113). With `rejected`, after a 401, a provider can fetch a new
+    /// token; without a provider a retry gives the same headers.
     ///
     /// # Errors
-    /// If the provider has none to give, or gives one that belongs to the transport.
+    /// If the provider fails, or returns a header that the transport sets.
     pub async fn request_headers(&self, ask: &HeaderAsk<'_>) -> Result<HeaderMap, ProviderError> {
         let mut headers = self.headers.clone();
         let Some(provider) = &self.provider else { return Ok(headers) };

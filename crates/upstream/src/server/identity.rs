@@ -1,4 +1,4 @@
-//! What makes two links interchangeable, as a hash.
+//! Hash of the properties that make two links interchangeable.
 
 use std::fmt;
 
@@ -6,27 +6,27 @@ use stayput_core::{Digest, Owner};
 
 use super::expand::{Part, Template};
 
-/// A SHA-256 over everything of a configuration that a server could tell two links apart by.
+/// SHA-256 over every part of a configuration by which a server could distinguish two links.
 ///
-/// Maps are keyed by it in place of commands, URLs, headers and environments, so that no map keeps a
-/// secret alive (E36).
+/// Maps use it as a key instead of commands, URLs, headers and environments, so that no map keeps a secret in
+/// memory (E36).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Identity(Digest);
 
 impl Identity {
-    /// The identity with exactly these bytes, as read back from a store.
+    /// Creates an identity from its bytes, as read from a store.
     #[must_use]
     pub fn from_bytes(bytes: [u8; 32]) -> Self {
         Self(Digest::from_bytes(bytes))
     }
 
-    /// The identity of the same for clients that declare this.
+    /// Identity of the same server for clients with these capabilities.
     pub(crate) fn declaring(&self, capabilities: &str) -> Self {
         let pieces = [self.as_bytes().as_slice(), capabilities.as_bytes()];
         Self(Digest::of("stayput.profile.declaring", &pieces))
     }
 
-    /// The identity of the same as one owner has come to see it.
+    /// Identity of the same server with the lists of one owner.
     pub(crate) fn seen_by(&self, owner: &Owner) -> Self {
         let pieces = [self.as_bytes().as_slice(), owner.as_str().as_bytes()];
         Self(Digest::of("stayput.profile.owner", &pieces))
@@ -38,7 +38,7 @@ impl Identity {
         self.0.as_bytes()
     }
 
-    /// All 32 bytes as hexadecimal digits, for a store or a message that keeps text.
+    /// All 32 bytes as hexadecimal digits, for a store or a message in text form.
     #[must_use]
     pub fn to_hex(&self) -> String {
         self.0.to_hex()
@@ -51,8 +51,8 @@ impl fmt::Debug for Identity {
     }
 }
 
-/// What is hashed, piece by piece. Every piece is prefixed with its length and every list with its
-/// number, so nothing can be shifted from one field into the next (R017).
+/// Input of the hash. Every piece is prefixed with its length and every list with its size, so that no bytes
+/// can move from one field to the next (R017).
 #[derive(Default)]
 pub(super) struct Pieces(Vec<Vec<u8>>);
 
@@ -62,12 +62,12 @@ impl Pieces {
         self
     }
 
-    /// Begins a list of `number` things.
+    /// Starts a list of `number` items.
     pub(super) fn list(&mut self, number: usize) -> &mut Self {
         self.add((number as u64).to_be_bytes())
     }
 
-    /// Something that can be missing.
+    /// Adds an optional piece.
     pub(super) fn maybe(&mut self, piece: Option<impl AsRef<[u8]>>) -> &mut Self {
         match piece {
             Some(piece) => self.add("some").add(piece),

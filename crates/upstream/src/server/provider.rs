@@ -1,4 +1,4 @@
-//! Headers that are made for each request.
+//! Provider of headers per request.
 
 use std::{borrow::Cow, fmt};
 
@@ -8,53 +8,53 @@ use http::{HeaderName, HeaderValue};
 use super::Server;
 use crate::place::Scope;
 
-/// Gives the headers of each request (R113): a token that is refreshed, a signature, a tenant.
+/// Provides headers for each request (R113): a token that is refreshed, a signature, a tenant.
 ///
-/// It is asked before every request, so it keeps what it has fetched. Its answer must depend on
-/// nothing but what the [`HeaderAsk`] says: a shared link has no owner, and gets none.
+/// It is called before every request, so it should cache what it fetches. The result may depend only on the
+/// [`HeaderAsk`]: a shared link has no owner.
 #[async_trait]
 pub trait HeaderProvider: Send + Sync + fmt::Debug {
-    /// What tells its credentials from those of another provider, such as the id of a client. It goes
-    /// into the [identity](super::Identity) of every link, and should be the same after a restart.
+    /// Identifies its credentials, for example by a client id. It is part of the [identity](super::Identity)
+    /// of every link, and should be the same after a restart.
     fn identity(&self) -> Cow<'_, str>;
 
-    /// The headers of one request. Dropped midway, it must leave nothing half-done.
+    /// Returns the headers of one request. It must be safe to drop the future at any point.
     ///
     /// # Errors
-    /// If there are none to give. The request is then not sent.
+    /// If there are none. The request is then not sent.
     async fn headers(
         &self,
         ask: &HeaderAsk<'_>,
     ) -> Result<Vec<(HeaderName, HeaderValue)>, ProviderError>;
 }
 
-/// For which request headers are asked.
+/// Request that needs headers.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct HeaderAsk<'a> {
-    /// The server, with all that is configured of it (R116).
+    /// Server, with its whole configuration (R116).
     pub server: &'a Server,
-    /// Whose link it is.
+    /// Scope of the link.
     pub scope: &'a Scope,
-    /// Whether the server has just refused what was given before. It is asked so once per request.
+    /// Whether the server has just refused the previous headers. Set at most once per request.
     pub rejected: bool,
 }
 
 impl<'a> HeaderAsk<'a> {
-    /// The first ask for a request of the link of `scope` to `server`.
+    /// First query for a request of the link of `scope` to `server`.
     #[must_use]
     pub fn new(server: &'a Server, scope: &'a Scope) -> Self {
         Self { server, scope, rejected: false }
     }
 
-    /// The ask after a refusal.
+    /// Query after a refusal.
     #[must_use]
     pub fn rejected(self) -> Self {
         Self { rejected: true, ..self }
     }
 }
 
-/// Why there are no headers for a request.
+/// Error of a header provider.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("there are no headers for the request: {reason}")]
 pub struct ProviderError {
@@ -62,7 +62,7 @@ pub struct ProviderError {
 }
 
 impl ProviderError {
-    /// `reason` is shown to people and in logs: it says what to do, and no secret.
+    /// Creates an error. `reason` is shown to users and in logs: it should say what to do and contain no secret.
     #[must_use]
     pub fn new(reason: impl Into<String>) -> Self {
         Self { reason: reason.into() }

@@ -1,4 +1,4 @@
-//! A server that is a child process.
+//! Configuration of a server that is a child process.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -13,7 +13,7 @@ use super::{
     identity::Pieces,
 };
 
-/// How a server is started that speaks over its standard input and output.
+/// Configuration of a server that communicates over stdin and stdout.
 ///
 /// ```
 /// use stayput_upstream::Stdio;
@@ -24,8 +24,8 @@ use super::{
 ///     .inherit(["DISPLAY"]);
 /// ```
 ///
-/// The command, the arguments, the values of the environment and the working folder can use
-/// `${session.dir}`, `${session.hash}`, `${owner.dir}` and `${owner.hash}`.
+/// Command, arguments, environment values and working directory can use `${session.dir}`, `${session.hash}`,
+/// `${owner.dir}` and `${owner.hash}`.
 #[derive(Clone)]
 pub struct Stdio {
     command: String,
@@ -37,9 +37,9 @@ pub struct Stdio {
 }
 
 impl Stdio {
-    /// What a child gets of our own environment unless told otherwise: where programs, files and
-    /// people are, and how they write. The `XDG` ones say where this user keeps caches and settings;
-    /// without them `npx` and `uvx` would fill a second cache. Nothing here holds a secret.
+    /// Variables that a child inherits by default: paths, user and locale. The `XDG` ones name the user's
+    /// cache and settings directories; without them `npx` and `uvx` would fill a second cache. None of them
+    /// holds a secret.
     pub const INHERITED: &'static [&'static str] = &[
         "PATH",
         "HOME",
@@ -58,7 +58,7 @@ impl Stdio {
         "XDG_STATE_HOME",
     ];
 
-    /// The program `command`, looked up on the child's `PATH` if it has no slash.
+    /// Program to start. It is looked up on the child's `PATH` if it has no slash.
     #[must_use]
     pub fn new(command: impl Into<String>) -> Self {
         let inherit = Self::INHERITED.iter().map(|name| (*name).to_owned()).collect();
@@ -72,44 +72,44 @@ impl Stdio {
         }
     }
 
-    /// With these arguments behind those it has.
+    /// Appends arguments.
     #[must_use]
     pub fn args<A: Into<String>>(mut self, args: impl IntoIterator<Item = A>) -> Self {
         self.args.extend(args.into_iter().map(Into::into));
         self
     }
 
-    /// With this environment variable, whatever our own environment says. Of two, the last holds.
+    /// Sets an environment variable; it overrides an inherited one. The last value of a name wins.
     #[must_use]
     pub fn env(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
         self.env.push((name.into(), value.into()));
         self
     }
 
-    /// With these variables of our own environment too, beside [`Stdio::INHERITED`]. They are read
-    /// once, at the first call, so that all links of a server are started alike.
+    /// Inherits these variables in addition to [`Stdio::INHERITED`]. They are read once, at first use, so
+    /// that all links of a server start with the same values.
     #[must_use]
     pub fn inherit<N: Into<String>>(mut self, names: impl IntoIterator<Item = N>) -> Self {
         self.inherit.extend(names.into_iter().map(Into::into));
         self
     }
 
-    /// With nothing of our own environment; [`Stdio::inherit`] can add some of it again.
+    /// Inherits no variables; [`Stdio::inherit`] can add some again.
     #[must_use]
     pub fn inherit_nothing(mut self) -> Self {
         self.inherit.clear();
         self
     }
 
-    /// Started in this folder, not in ours.
+    /// Sets the working directory.
     #[must_use]
     pub fn cwd(mut self, folder: impl AsRef<Path>) -> Self {
         self.cwd = Some(folder.as_ref().to_owned());
         self
     }
 
-    /// With this value hidden in what the server writes to its log and in its errors, as all values of
-    /// [`Stdio::env`] are: for one that stands in an argument.
+    /// Marks a value as secret, for example an argument. It is redacted in the server's log and errors, like
+    /// all values of [`Stdio::env`].
     #[must_use]
     pub fn secret(mut self, value: impl Into<String>) -> Self {
         self.secrets.push(value.into());
@@ -152,7 +152,7 @@ impl Stdio {
 impl fmt::Debug for Stdio {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let names: Vec<&str> = self.env.iter().map(|(name, _)| name.as_str()).collect();
-        // Arguments can hold tokens as well as values of the environment can.
+        // Arguments are only counted: they can contain tokens, as environment values can.
         f.debug_struct("Stdio")
             .field("command", &self.command)
             .field("args", &self.args.len())
@@ -180,7 +180,7 @@ fn template(what: &str, text: &str) -> Result<Template, ServerProblem> {
 }
 
 fn check_name(at: usize, name: &str) -> Result<(), ServerProblem> {
-    // What is mistyped as a name may be `NAME=secret`: its number tells which one it is.
+    // An invalid name may be `NAME=secret`, so that the error shows its position instead.
     if name.is_empty() || name.contains(['=', '\0']) {
         return Err(ServerProblem::EnvName { number: at + 1 });
     }
@@ -190,7 +190,7 @@ fn check_name(at: usize, name: &str) -> Result<(), ServerProblem> {
     Ok(())
 }
 
-/// A checked [`Stdio`].
+/// Validated [`Stdio`].
 pub(super) struct StdioRecipe {
     command: Template,
     args: Vec<Template>,
@@ -198,8 +198,8 @@ pub(super) struct StdioRecipe {
     inherit: Vec<String>,
     cwd: Option<Template>,
     secrets: Vec<String>,
-    /// Read at the first use, never at construction (R122), and never again: a link that is looked
-    /// for must be the one that was opened.
+    /// Read at first use, not at construction (R122), and only once: the values are part of the identity by
+    /// which a link is found.
     inherited: OnceLock<Vec<(OsString, OsString)>>,
 }
 
@@ -213,13 +213,12 @@ impl StdioRecipe {
         self.inherited.get_or_init(|| {
             let value = |name: &String| Some((name.into(), std::env::var_os(name)?));
             let function = |value: &OsStr| value.as_encoded_bytes().starts_with(b"()");
-            // A value that is a shell function would be run by a shell that is the child.
+            // Skip shell functions: a shell as the child would run them.
             self.inherit.iter().filter_map(value).filter(|(_, value)| !function(value)).collect()
         })
     }
 
-    /// The values that may be secrets: its variables but for those that every child gets, and what was
-    /// named as one.
+    /// Values that may be secrets: variables other than the default ones, and the values marked as secret.
     pub(super) fn secrets(&self) -> Vec<String> {
         let usual = |name: &OsStr| Stdio::INHERITED.iter().any(|it| name == OsStr::new(it));
         let own = self.env.iter().filter(|(name, _)| !usual(OsStr::new(name)));
@@ -269,16 +268,16 @@ impl StdioRecipe {
     }
 }
 
-/// What is started for one link.
+/// Process to start for one link.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Launch {
-    /// The program.
+    /// Program.
     pub command: OsString,
-    /// Its arguments, without the program.
+    /// Arguments, without the program.
     pub args: Vec<OsString>,
-    /// The whole environment, each name once; nothing is inherited behind it.
+    /// Whole environment, each name once. Nothing else is inherited.
     pub env: Vec<(OsString, OsString)>,
-    /// Where it starts, if not where we are.
+    /// Working directory. `None` uses that of this process.
     pub cwd: Option<PathBuf>,
 }
 

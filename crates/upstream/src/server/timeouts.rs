@@ -1,26 +1,25 @@
-//! How long everything may take with one server.
+//! Timeouts of one server.
 
 use std::time::Duration;
 
-/// How long the server may take for what.
+/// Timeouts of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timeouts {
-    /// Start and handshake together. Defaults to 60 seconds: a first `npx` or `uvx` downloads.
+    /// Start and handshake together. Defaults to 60 seconds: a first `npx` or `uvx` downloads packages.
     pub open: Duration,
-    /// The question whether it is a modern server, where it can be another one; a legacy one may not
-    /// answer it at all. Defaults to 5 seconds.
+    /// `server/discover` probe, if another era can be tried after it; a legacy server may not answer at all.
+    /// Defaults to 5 seconds.
     pub probe: Duration,
-    /// A connection, name lookup and encryption included. Defaults to 10 seconds.
+    /// Connection, including DNS lookup and TLS. Defaults to 10 seconds.
     pub connect: Duration,
-    /// From a request to the head of its answer. Defaults to 1 hour, as a call: a server that answers
-    /// in plain JSON has nothing to say before it is done.
+    /// Time from a request to the head of its response. Defaults to 1 hour, like a call: a server that
+    /// answers in plain JSON sends nothing before it is done.
     pub first_byte: Duration,
-    /// Silence on a stream that a call waits for. Defaults to 1 hour: servers need not send anything
-    /// while they work.
+    /// Silence on a stream that a call waits for. Defaults to 1 hour: a server need not send anything while it works.
     pub idle: Duration,
-    /// A call, counted anew at each progress it reports. Defaults to 1 hour.
+    /// Call, restarted by each progress notification. Defaults to 1 hour.
     pub call: Duration,
-    /// The farewell to a remote session; it is forgotten here in any case. Defaults to 5 seconds.
+    /// Deletion of a server-side session; the local session ends in any case. Defaults to 5 seconds.
     pub close: Duration,
 }
 
@@ -39,12 +38,12 @@ impl Default for Timeouts {
     }
 }
 
-/// Links that are opened before anybody asks for one.
+/// Spare processes, started ahead of use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Warm {
-    /// How many stand ready. Defaults to none: each is a process that may never be used.
+    /// Number of spares. Defaults to none: each is a process that may never be used.
     pub count: usize,
-    /// When one that nobody took is replaced, because servers go stale too. Defaults to 10 minutes.
+    /// Age at which an unused spare is replaced, because a server may become stale. Defaults to 10 minutes.
     pub max_age: Duration,
 }
 
