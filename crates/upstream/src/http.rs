@@ -1,27 +1,27 @@
-//! HTTP as links need it: one request, the head of its answer, then its body chunk by chunk.
+//! HTTP client for links: one request, the head of its response, then its body chunk by chunk.
 //!
-//! It knows HTTP and not MCP. What it promises beyond sending bytes is what a session keeper must know
-//! and most clients do not tell: whether a request that failed can have been executed
-//! ([`HttpError::delivery`]), and that credentials stay at the origin they were meant for.
+//! It knows HTTP and not MCP. Beyond sending bytes it promises two things that a session gateway needs and most
+//! clients do not offer: it says whether a failed request can have been executed ([`HttpError::delivery`]), and
+//! credentials stay at the origin they were meant for.
 //!
-//! HTTP/1.1 only: MCP servers speak it everywhere, and one broken connection then breaks one request,
-//! not all of them. Nothing is decompressed, because no `Accept-Encoding` is sent.
+//! HTTP/1.1 only: MCP servers speak it everywhere, and one broken connection then breaks one request, not all
+//! of them. Nothing is decompressed, because no `Accept-Encoding` is sent.
 //!
-//! | file | what it is about |
+//! | file | content |
 //! |---|---|
-//! | `client.rs`, `request.rs`, `redirect.rs` | [`Client`]: sends a [`Request`] and follows where it may |
-//! | `body.rs` | [`Body`]: what comes after the head of a [`Response`] |
+//! | `client.rs`, `request.rs`, `redirect.rs` | [`Client`]: sends a [`Request`] and follows redirects |
+//! | `body.rs` | [`Body`] of a [`Response`] |
 //! | `target.rs`, `basic.rs` | [`Target`]: a checked URL, and the credentials in it |
-//! | `settings.rs`, `trust.rs`, `proxy.rs` | [`ClientSettings`]: whom to trust, by what way to go, how long |
-//! | `dial.rs`, `stream.rs` | a new connection: TCP, proxy, TLS |
-//! | `plain.rs`, `plain/` | HTTP/1.1 over connections with neither encryption nor a proxy; [`Chunks`] are read the same way by who serves it |
-//! | `error.rs` | [`HttpError`]: a sentence, a kind, a delivery |
+//! | `settings.rs`, `trust.rs`, `proxy.rs` | [`ClientSettings`]: trusted authorities, proxy, timeouts |
+//! | `dial.rs`, `stream.rs` | new connections: TCP, proxy, TLS |
+//! | `plain.rs`, `plain/` | HTTP/1.1 without TLS and proxy; [`Chunks`] also decodes requests in a server |
+//! | `error.rs` | [`HttpError`]: message, kind, delivery |
 //!
-//! # What is bounded
+//! # Limits
 //!
-//! Making a connection, waiting for the head of an answer, and waiting for each chunk of it have a
-//! time limit each. The head of an answer may have 100 headers and about 400 KiB; a body is collected
-//! up to a limit that the caller gives. Idle connections are few and closed after a while.
+//! Opening a connection, waiting for the response head, and waiting for each chunk have a time limit each. A
+//! response head may have 100 headers and about 400 KiB; a body is collected up to a limit that the caller
+//! gives. Few idle connections are kept, and they are closed after a while.
 
 mod basic;
 mod body;

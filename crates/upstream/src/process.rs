@@ -1,25 +1,25 @@
-//! Child processes: how they are started and, above all, ended.
+//! Starts and ends child processes.
 //!
-//! A server of MCP is a tree of processes: `npx` starts `node`, `node` starts a browser, the browser
-//! leaves its group. When a link closes all of it has to go, and when Stayput dies, however it dies,
-//! all of it has to go too. So every child leads a group, carries a mark in its environment that its
-//! descendants inherit, and has somebody who outlives us and knows what to do: a *warden*, or where
-//! there is no program to run as one, a *watchdog*.
+//! An MCP server is a tree of processes: `npx` starts `node`, `node` starts a browser, the browser leaves its
+//! process group. The whole tree has to end when its link closes, and also when Stayput dies, however it dies.
+//! So every child leads a process group and carries a mark in its environment, which its descendants inherit. A
+//! second process outlives Stayput and ends the children: a *warden*, or a *watchdog* where no program can run
+//! as a warden.
 //!
 //! | | warden | watchdog |
 //! |---|---|---|
 //! | is | this program again, with a hidden subcommand | a shell |
-//! | starts the children | yes, and is the subreaper of all that descends from them | no, we do |
-//! | finds after `kill -9` | everything | what kept its environment |
+//! | starts the children | yes, and is the subreaper of all their descendants | no, Stayput starts them |
+//! | finds after `kill -9` | every descendant | descendants that kept their environment |
 //!
-//! | file | what it is about |
+//! | file | content |
 //! |---|---|
-//! | `child.rs`, `life.rs`, `exited.rs` | [`Child`]; the steps of its end, the same both ways; how it went |
-//! | `local.rs`, `lookout.rs`, `watchdog.rs` | children of our own: their start, who notices their exit, who ends them if we die |
-//! | `wardens.rs`, `line.rs`, `frame.rs`, `warden.rs` | children of a warden: our side, the socket, what is said, its side |
-//! | `spawn.rs`, `leader.rs`, `rest.rs` | the start, the group and its leader, what is left of them; the same both ways |
-//! | `mark.rs`, `proc.rs` | the mark; what `/proc` tells |
-//! | `program.rs`, `pipes.rs`, `stderr.rs`, `error.rs` | what goes in and comes out |
+//! | `child.rs`, `life.rs`, `exited.rs` | [`Child`]; the steps of its end, with and without a warden; its exit |
+//! | `local.rs`, `lookout.rs`, `watchdog.rs` | children of this process: start, detection of exits, watchdog |
+//! | `wardens.rs`, `line.rs`, `frame.rs`, `warden.rs` | children of a warden: client, socket, frames, warden |
+//! | `spawn.rs`, `leader.rs`, `rest.rs` | start, group and leader, leftovers; with and without a warden |
+//! | `mark.rs`, `proc.rs` | the mark; the reader of `/proc` |
+//! | `program.rs`, `pipes.rs`, `stderr.rs`, `error.rs` | program, its pipes, the end of its stderr, start errors |
 
 use std::{
     collections::HashMap,
@@ -73,10 +73,9 @@ use self::{
     wardens::Wardens,
 };
 
-/// Starts child processes, and knows those it has started.
+/// Starts child processes and keeps a registry of them.
 ///
-/// What is to be done in the background is done on the runtime that is given, which needs I/O and
-/// time. When that runtime goes, the children go with it.
+/// Background work runs on the given runtime, which needs I/O and time. The children end with that runtime.
 #[derive(Debug, Clone)]
 pub struct Processes {
     inner: Arc<Inner>,
@@ -96,15 +95,15 @@ enum Host {
 }
 
 impl Processes {
-    /// Children of this process itself. With the first one a watchdog is started, a shell in a session
-    /// of its own, that ends them by their marks if this process dies.
+    /// Creates a starter of direct children of this process. The first start also starts a watchdog: a shell in
+    /// its own session that ends the children by their marks if this process dies.
     #[must_use]
     pub fn local(runtime: Handle) -> Self {
         Self::new(Host::Local(Arc::new(Local::new(Marks::new()))), runtime)
     }
 
-    /// Children of a warden, which `command` runs when the first one is to be started. If it dies, its
-    /// children are killed, and the next start has a new one.
+    /// Creates a starter of children of a warden, which `command` runs at the first start. If the warden dies,
+    /// its children are killed, and the next start runs a new warden.
     #[must_use]
     pub fn wardened(command: WardenCommand, runtime: Handle) -> Self {
         Self::new(Host::Wardened(Wardens::new(command, Marks::new())), runtime)
@@ -115,42 +114,42 @@ impl Processes {
         Self { inner: Arc::new(Inner { host, registry, next: AtomicU64::new(1) }) }
     }
 
-    /// Starts a child. If this future is dropped before it is done, the child, if there is one, is
-    /// ended in the background.
+    /// Starts a child. If this future is dropped before it is done, a child that was already started is ended
+    /// in the background.
     ///
     /// # Errors
-    /// If it cannot be started; then nothing of it runs.
+    /// If the child cannot be started. No process of it runs then.
     pub async fn start(&self, program: &Program) -> Result<Child, StartError> {
         let (processes, program) = (self.clone(), program.clone());
         let runtime = self.inner.registry.runtime();
         let started = runtime.spawn(async move { processes.start_here(&program).await });
-        // Nobody cancels it but a runtime that goes away.
+        // Only a runtime that shuts down cancels this task.
         started.await.map_err(|_| StartError::Closed)?
     }
 
-    /// The same, for who waits for it whatever happens: dropped before it is done, nobody would end the child. Its
-    /// pipes are watched by the runtime of the current task.
+    /// Starts a child on the current task, whose runtime watches the pipes. The caller must poll this future to
+    /// its end: if it is dropped early, nothing ends the child.
     pub(crate) async fn start_here(&self, program: &Program) -> Result<Child, StartError> {
-        // Until it is in the registry itself.
+        // Counts the start until the registry holds the child.
         let _place = self.inner.registry.place()?;
         self.inner.start(program).await
     }
 
-    /// Kills what processes like this one, which are dead, have left behind on this machine: of our
-    /// user, in our pid namespace, by the marks. Returns how many were killed.
+    /// Kills processes that dead Stayput processes left behind on this machine: those of the same user and the
+    /// same pid namespace, found by their marks. Returns the number of killed processes.
     pub async fn sweep(&self) -> usize {
         let runtime = self.inner.registry.runtime();
         runtime.spawn_blocking(sweep).await.unwrap_or(0)
     }
 
-    /// How many children were started and are not yet gone with all they started.
+    /// Number of children that were started and whose process tree is not yet gone.
     #[must_use]
     pub fn live(&self) -> usize {
         self.inner.registry.live()
     }
 
-    /// Ends all that is left, and the warden or the watchdog, and waits for it. Nothing can be started
-    /// any more. Links are closed before this, with their own grace; what is still here gets little.
+    /// Ends the remaining children and the warden or watchdog, and waits for them. Later starts fail. Links are
+    /// closed before this with their own grace; children that remain get the short default grace.
     pub async fn close(&self) {
         self.inner.registry.close(Grace::default()).await;
         match &self.inner.host {
@@ -178,10 +177,10 @@ impl Inner {
     }
 }
 
-/// See [`Processes::sweep`]. Blocks.
+/// Implements [`Processes::sweep`]. Blocks.
 fn sweep() -> usize {
     let me = getpid().as_raw_pid();
-    // We may have been started by a leftover, or be one, with the mark of a holder that is long dead.
+    // This process can itself be a leftover, or a child of one, and then carries the mark of a dead holder.
     let mine = Marked::of(me);
     let dead: Mutex<HashMap<Holder, bool>> = Mutex::default();
     let wanted = |mark: &str| {

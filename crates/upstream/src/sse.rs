@@ -1,5 +1,5 @@
-//! A link over HTTP+SSE, the transport of 2024-11-05: messages are posted, and everything the server
-//! says comes on one stream. Without the stream there is no session, and no way back to it.
+//! HTTP+SSE link, the transport of 2024-11-05: messages are posted, and everything the server sends comes on
+//! one stream. When the stream ends, the session is gone and cannot be resumed.
 
 use std::{
     fmt,
@@ -25,23 +25,23 @@ use crate::{
     verdict,
 };
 
-/// The sending side of HTTP+SSE.
+/// Sending side of HTTP+SSE.
 pub(crate) struct Sse {
     wire: Wire,
-    /// Where messages are posted: the server named it on the stream.
+    /// URL that messages are posted to, named by the server on the stream.
     endpoint: Target,
-    /// The task that reads.
+    /// Task that reads the stream.
     ear: Mutex<Option<AbortHandle>>,
     rearm: Notify,
 }
 
-/// The stream of a session that was just opened.
+/// Stream of a session that was just opened.
 pub(crate) struct Stream {
     body: Body,
     events: Decoder,
 }
 
-/// Opens the stream and waits for the place that messages go to.
+/// Opens the stream and waits for the `endpoint` event, which names the URL for messages.
 pub(crate) async fn connect(wire: Wire) -> Result<(Sse, Stream), CallError> {
     let accept = (http::header::ACCEPT, HeaderValue::from_static(header::EVENT_STREAM));
     let ask = Ask {
@@ -49,7 +49,7 @@ pub(crate) async fn connect(wire: Wire) -> Result<(Sse, Stream), CallError> {
         target: &wire.target,
         headers: vec![accept],
         body: Bytes::new(),
-        // The stream is the session: it lives on while nobody asks anything.
+        // The stream is the session: it stays open while there are no calls.
         idle: Some(Duration::MAX),
         watched: Duration::MAX,
     };
@@ -80,7 +80,7 @@ pub(crate) async fn connect(wire: Wire) -> Result<(Sse, Stream), CallError> {
     }
 }
 
-/// Messages go to the server that was configured, whatever the stream says.
+/// Resolves the URL for messages. They go only to the origin that was configured, whatever the stream says.
 fn endpoint(base: &Target, said: &[u8]) -> Result<Target, CallError> {
     let said = String::from_utf8_lossy(said);
     let endpoint = base.join(said.trim());
@@ -93,7 +93,7 @@ fn endpoint(base: &Target, said: &[u8]) -> Result<Target, CallError> {
 }
 
 impl Sse {
-    /// Reads the stream, in a task of its own, until it ends.
+    /// Reads the stream in its own task until it ends.
     pub(crate) fn start(core: &Arc<Core>, stream: Stream) {
         let Carrier::Sse(sse) = &core.carrier else { return };
         let task = core.runtime().spawn(hear(core.clone(), stream));
@@ -160,7 +160,8 @@ impl Sse {
 
     pub(crate) fn shut(&self, core: &Arc<Core>, reason: LossReason) {
         let open = core.close(Loss::new(reason, ""), &|_| false);
-        // After a verdict whoever reads waits for those of the other calls, and ends by itself.
+        // If the server has dropped the session, the reader waits for the responses to the other calls and ends
+        // by itself.
         if open {
             if let Some(ear) = lock(&self.ear).take() {
                 ear.abort();
@@ -170,7 +171,7 @@ impl Sse {
     }
 }
 
-/// Reads the stream. Its end is the end of the link.
+/// Reads the stream. The link ends with it.
 async fn hear(core: Arc<Core>, mut stream: Stream) {
     let Carrier::Sse(sse) = &core.carrier else { return };
     let condemned = condemned(&core);
@@ -194,7 +195,7 @@ async fn hear(core: Arc<Core>, mut stream: Stream) {
         }
     }
     core.close(Loss::new(LossReason::Disconnected, ""), &|_| false);
-    // After a verdict there can be calls that nobody has failed yet.
+    // If the server has dropped the session, some calls may not have failed yet.
     if let Some(error) = core.lost(Delivery::Unknown) {
         core.fail_all(&error);
     }

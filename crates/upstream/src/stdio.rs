@@ -1,4 +1,4 @@
-//! A link over the pipes of a child process.
+//! Link over the pipes of a child process.
 
 mod outbox;
 mod pump;
@@ -22,36 +22,36 @@ use crate::{
 use outbox::{Load, Outbox};
 pub(crate) use pump::Pump;
 
-/// The sending half of a child's pipes, and what wakes the task that has the other half.
+/// Sending half of a child's pipes, and the waker of the task that has the other half.
 ///
-/// A message is written by whoever sends it, as far as the pipe takes it; only the rest waits for the
-/// task. An idle link has one sleeping task and no buffer.
+/// The sender of a message writes as much of it as the pipe takes; only the rest waits for the task. An idle
+/// link has one sleeping task and no buffer.
 pub(crate) struct Stdio {
     outbox: Mutex<Outbox>,
     load: Load,
-    /// The task that reads.
+    /// Waker of the task that reads.
     task: Mutex<Option<Waker>>,
-    /// Told when the outbox has room again.
+    /// Notified when the outbox has space again.
     room: Notify,
-    /// Why it is being ended, once somebody does: whoever notices first says the same.
+    /// Reason of the shutdown, set by the first caller. Every path that notices the end reports this reason.
     shut: OnceLock<LossReason>,
     tail: StderrTail,
     child: Arc<Child>,
 }
 
 impl Stdio {
-    /// Waits while more waits for the child than it should, unless the link ends. Says whether it was
-    /// worth it within `limit`.
+    /// Waits while too many bytes wait for the child, unless the link ends. Returns false if that took longer
+    /// than `limit`.
     pub(crate) async fn ready(&self, core: &Core, limit: Duration) -> bool {
         if !self.load.is_full() {
             return true;
         }
-        let patience = {
-            // Whoever waits here may do so on another runtime, or on none.
+        let deadline = {
+            // The caller may run on another runtime, or on none.
             let _entered = core.runtime().enter();
             tokio::time::sleep_until(expiry(limit))
         };
-        tokio::pin!(patience);
+        tokio::pin!(deadline);
         loop {
             let notified = self.room.notified();
             tokio::pin!(notified);
@@ -62,7 +62,7 @@ impl Stdio {
             tokio::select! {
                 () = notified => {}
                 () = core.over.wait() => return true,
-                () = patience.as_mut() => return false,
+                () = deadline.as_mut() => return false,
             }
         }
     }
@@ -74,11 +74,11 @@ impl Stdio {
         }
     }
 
-    /// A call of which nothing was written is just not sent. Says whether that was so.
+    /// Cancels a call. If nothing of it was written, it is not sent at all. Returns whether that was so.
     pub(crate) fn cancel(&self, number: u64, reason: &str) -> bool {
         let withdrawn = lock(&self.outbox).withdraw(number);
         if withdrawn {
-            // The task would not tell: it may have nothing left to write.
+            // The task would not notify: it may have nothing left to write.
             self.room.notify_waiters();
         } else {
             self.send(None, cancellation(number, reason));
@@ -121,7 +121,7 @@ impl Stdio {
         self.child.pid()
     }
 
-    /// The last lines that the child wrote to its standard error.
+    /// Last lines that the child wrote to its standard error.
     pub(crate) fn tail(&self) -> &StderrTail {
         &self.tail
     }

@@ -1,5 +1,5 @@
-//! A link over Streamable HTTP: one POST for each message, and a stream to listen on while somebody
-//! does.
+//! Streamable HTTP link: one POST for each message, and a GET stream of server messages while there are
+//! listeners.
 
 mod drive;
 mod events;
@@ -33,23 +33,23 @@ use crate::{
 pub(crate) use route::{Route, Routes};
 pub(crate) use session::ServerSession;
 
-/// How long a link that the server has given up waits for what is in flight: each call has its own
-/// verdict coming.
+/// Time that calls in flight have after the server has dropped the session: each of them gets its own response
+/// with a status.
 const LAST_VERDICTS: Duration = Duration::from_secs(2);
 
-/// The sending side of Streamable HTTP. It holds no socket: connections are the client's.
-#[repr(C)] // What every call asks lies together, in as few lines of the cache as can be.
+/// Sending side of Streamable HTTP. It holds no socket: connections belong to the HTTP client.
+#[repr(C)] // Fields that every call reads lie together, in as few cache lines as possible.
 pub(crate) struct Streamable {
-    /// Set once, by the answer to `initialize` or by what was kept of an earlier life. Whatever an
-    /// echo or a proxy says later does not count.
+    /// Session id of the server. Set once, by the response to `initialize` or by the id that was kept from an
+    /// earlier link. An id that an echo or a proxy sends later does not count.
     session: OnceLock<ServerSession>,
     pub(crate) wire: Wire,
-    /// Whoever listens.
+    /// Task that reads the stream of server messages.
     ear: Mutex<Option<AbortHandle>>,
 }
 
-/// How the requests of one link are made.
-#[repr(C)] // As above.
+/// Route and scope of one link's requests.
+#[repr(C)] // As in `Streamable`.
 pub(crate) struct Wire {
     pub(crate) route: Arc<Route>,
     pub(crate) scope: Scope,
@@ -64,7 +64,8 @@ impl Deref for Wire {
 }
 
 impl Wire {
-    /// Sends one request. Credentials that the server refuses are asked for once more.
+    /// Sends one request. If the server refuses the credentials, asks the provider for new ones and sends once
+    /// more.
     pub(crate) async fn send(&self, ask: &Ask<'_>) -> Result<Response, CallError> {
         let question = HeaderAsk::new(&self.server, &self.scope);
         let response = self.send_once(ask, question).await?;
@@ -83,7 +84,7 @@ impl Wire {
         let headers = self.endpoint.request_headers(&question).await;
         let headers = headers.map_err(|error| CallError::failed(error, Delivery::NotSent))?;
         let timeouts = self.server.options().timeouts;
-        // What is watched as a whole needs no timer for its parts that would fire later.
+        // Skips timeouts that are longer than the call's own deadline.
         let needed = |limit: Duration| if limit < ask.watched { limit } else { Duration::MAX };
         let request = Request {
             method: ask.method.clone(),
@@ -98,8 +99,8 @@ impl Wire {
 }
 
 impl Wire {
-    /// What a server answered, in a sentence. Servers repeat what they were sent, so what is secret of that is
-    /// left out.
+    /// Describes a server's error response in a sentence. Servers repeat what they were sent, so secrets are
+    /// removed from it.
     pub(crate) fn told(&self, status: StatusCode, body: &[u8], session: Option<&str>) -> String {
         let (status, redactor) = (status.as_u16(), self.server.redactor());
         let body = String::from_utf8_lossy(body);
@@ -116,19 +117,19 @@ impl Wire {
     }
 }
 
-/// One request of HTTP.
+/// One HTTP request.
 pub(crate) struct Ask<'a> {
     pub(crate) method: Method,
     pub(crate) target: &'a Target,
     pub(crate) headers: Vec<(HeaderName, HeaderValue)>,
     pub(crate) body: Bytes,
-    /// How long its answer may be silent, if it is not as long as the server may be usually.
+    /// Longest silence of the response, if it is not the server's configured idle timeout.
     pub(crate) idle: Option<Duration>,
-    /// After how long somebody else ends it, be it that it is silent or not begun.
+    /// Time after which the caller ends the request itself, whether the response is silent or has not begun.
     pub(crate) watched: Duration,
 }
 
-/// Tells the server that a session is not needed any more. It may not allow that, and one that cannot
+/// Sends DELETE for a session that is not needed any more. A server may refuse that, and a server that cannot
 /// be reached is not waited for.
 pub(crate) async fn delete(wire: &Wire, version: &Version, session: &ServerSession) {
     let version = HeaderValue::from_str(version.as_str()).ok();
@@ -141,13 +142,13 @@ pub(crate) async fn delete(wire: &Wire, version: &Version, session: &ServerSessi
     let _ = tokio::time::timeout(limit, wire.send(&ask)).await;
 }
 
-/// Ends when the server has given the link up, and what is in flight had time for its own verdict.
+/// Returns after the server has dropped the session and the calls in flight had time for their own responses.
 pub(crate) async fn condemned(core: &Core) {
     core.over.wait().await;
     tokio::time::sleep(LAST_VERDICTS).await;
 }
 
-/// The server wants other credentials, and may say which.
+/// Builds the error of refused credentials, with the challenge that the server may have sent.
 pub(crate) fn unauthorized(status: StatusCode, headers: &HeaderMap) -> CallError {
     let challenge = headers.get(http::header::WWW_AUTHENTICATE);
     let challenge = challenge.and_then(|it| Some(it.to_str().ok()?.into()));
@@ -171,7 +172,7 @@ impl Streamable {
         self.session.get()
     }
 
-    /// The headers of the protocol.
+    /// Returns the headers of the protocol.
     fn headers(&self, core: &Core, routing: Option<&Routing>) -> Vec<(HeaderName, HeaderValue)> {
         let mut headers = Vec::with_capacity(6);
         if let Some(terms) = core.terms.get() {
@@ -199,38 +200,37 @@ impl Streamable {
         let mut headers = self.headers(core, routing);
         headers.push((http::header::CONTENT_TYPE, HeaderValue::from_static(header::JSON)));
         headers.push((http::header::ACCEPT, HeaderValue::from_static(header::ACCEPT_BOTH)));
-        // A modern server that is listened to may have nothing to say for hours.
+        // A modern server may be silent for hours on `subscriptions/listen`.
         let listens = routing.is_some_and(|routing| &*routing.method == "subscriptions/listen");
         let idle = listens.then_some(Duration::MAX);
         let (target, watched) = (&self.wire.target, Duration::MAX);
         Ask { method: Method::POST, target, headers, body: text, idle, watched }
     }
 
-    /// Sends a request; whoever follows the call reads the answer.
+    /// Sends a request. The task that follows the call reads the response.
     pub(crate) fn request(&self, core: &Arc<Core>, flight: &Arc<Flight>, prepared: Prepared) {
         let reading = drive::drive(core.clone(), flight.clone(), prepared);
         flight.read_by_caller(core, Box::pin(reading));
     }
 
-    /// Sends what asks for no answer, in the background.
+    /// Sends a message that needs no response, in the background.
     pub(crate) fn message(&self, core: &Arc<Core>, text: Bytes) {
         if core.over.is_raised() {
             return;
         }
-        let told = core.clone();
+        let task_core = core.clone();
         begin(core, async move {
-            let Some(http) = drive::streamable(&told) else { return };
-            // It asks for no answer, so there is nobody to tell. A session that is gone is told to
-            // the next call.
-            let _ = http.tell(&told, text).await;
+            let Some(http) = drive::streamable(&task_core) else { return };
+            // No caller waits for an error. A lost session is reported to the next call.
+            let _ = http.tell(&task_core, text).await;
         });
     }
 
-    /// Sends what asks for no answer, and waits until the server has it.
+    /// Sends a message that needs no response, and waits until the server has it.
     pub(crate) async fn tell(&self, core: &Arc<Core>, text: Bytes) -> Result<(), CallError> {
         let response = self.wire.send(&self.post(core, None, text)).await?;
         let (status, headers) = (response.status, response.headers);
-        // The body is read so that the connection can be used again.
+        // Reads the body so that the connection can be used again.
         let body = response.body.collect(verdict::LOOKED_AT).await;
         if status.is_success() {
             return Ok(());
@@ -246,8 +246,8 @@ impl Streamable {
         }
     }
 
-    /// In the modern era to stop reading is to cancel, and the driver is stopped anyway. Else the
-    /// server is told.
+    /// Cancels a call. In the modern era, closing the response stream cancels it, and the driver is stopped
+    /// anyway. In the legacy era a cancellation is sent.
     pub(crate) fn cancel(&self, core: &Arc<Core>, number: u64, reason: &str) {
         let legacy = core.terms.get().is_none_or(|terms| terms.era() == Era::Legacy);
         if legacy {
@@ -255,8 +255,8 @@ impl Streamable {
         }
     }
 
-    /// The server has given the link up. What is in flight has a moment for its own verdict: one task
-    /// sees to that for all of them, when it comes to it, and no call has to listen for it.
+    /// Handles a session that the server has dropped. Calls in flight have a moment for their own responses:
+    /// one task fails the rest after that, so that no call has to watch for it.
     pub(crate) fn condemned(&self, core: &Arc<Core>) {
         let last = core.clone();
         core.runtime().spawn(async move {
@@ -265,8 +265,8 @@ impl Streamable {
         });
     }
 
-    /// Somebody began to listen, or ceased to. Which of them holds is looked at here: one who comes
-    /// while another goes may be told of first.
+    /// Opens or closes the stream of server messages when listeners change. The current listeners are read
+    /// here, because the notices of two changes may come in either order.
     pub(crate) fn listen(&self, core: &Arc<Core>) {
         let mut ear = lock(&self.ear);
         let wanted = !lock(&core.listeners).is_empty() && !core.over.is_raised();
@@ -281,20 +281,20 @@ impl Streamable {
         }
     }
 
-    /// What a server answered, in a sentence for the operator.
+    /// Describes a server's error response in a sentence for the operator.
     fn told(&self, status: StatusCode, body: &[u8]) -> String {
         let session = self.session().map(ServerSession::as_str);
         self.wire.told(status, body, session)
     }
 
-    /// Ends the link, and the session behind it only if that is wanted.
+    /// Ends the link, and deletes the server's session only if that is configured.
     pub(crate) fn shut(&self, core: &Arc<Core>, reason: LossReason) {
         let first = core.close(Loss::new(reason, ""), &|_| false);
         if let Some(ear) = lock(&self.ear).take() {
             ear.abort();
         }
         let wanted = self.wire.server.options().delete_on_end;
-        // Nobody comes back to it: what is configured otherwise is another server.
+        // No later link resumes the session: a changed configuration is another server.
         let over = matches!(reason, LossReason::Ended | LossReason::Reconfigured);
         let last = first && wanted && over;
         if !last || self.session().is_none() {
@@ -312,8 +312,8 @@ impl Streamable {
     }
 }
 
-/// Goes on in a task, and begins at once: what was said first goes out first, and a call goes out when it
-/// is made.
+/// Polls the future once, at once, and runs the rest in a task: messages go out in their order, and a call goes
+/// out when it is made.
 fn begin(core: &Core, saying: impl Future<Output = ()> + Send + 'static) -> Option<AbortHandle> {
     let mut saying = Box::pin(saying);
     let begun = {

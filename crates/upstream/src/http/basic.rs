@@ -1,11 +1,11 @@
-//! The user and password of a URL as a header (RFC 7617).
+//! User and password of a URL as a header (RFC 7617).
 
 use ::http::HeaderValue;
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use stayput_wire::percent;
 use url::Url;
 
-/// What `Authorization` says for the user and password of `url`, if it names any.
+/// Returns the value of `Authorization` for the user and password of `url`, if it has any.
 pub(super) fn authorization(url: &Url) -> Option<HeaderValue> {
     if url.username().is_empty() && url.password().is_none() {
         return None;
@@ -14,7 +14,7 @@ pub(super) fn authorization(url: &Url) -> Option<HeaderValue> {
     pair.push(b':');
     pair.extend_from_slice(&percent::decode(url.password().unwrap_or_default()));
     let mut value = HeaderValue::from_str(&format!("Basic {}", STANDARD.encode(&pair))).ok()?;
-    // `Debug` of a header map leaves it out.
+    // Hides the value in `Debug` of a header map.
     value.set_sensitive(true);
     Some(value)
 }
@@ -31,13 +31,13 @@ mod tests {
     }
 
     #[test]
-    fn the_example_of_the_rfc() {
+    fn example_of_the_rfc_is_encoded() {
         let said = header("https://Aladdin:open%20sesame@host/");
         assert_eq!(said.unwrap(), "Basic QWxhZGRpbjpvcGVuIHNlc2FtZQ==");
     }
 
     #[test]
-    fn a_part_may_be_missing() {
+    fn user_or_password_may_be_missing() {
         assert_eq!(header("https://ann@host/").unwrap(), "Basic YW5uOg==");
         assert_eq!(header("https://:key@host/").unwrap(), "Basic OmtleQ==");
         assert_eq!(header("https://host/"), None);

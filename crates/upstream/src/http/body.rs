@@ -1,4 +1,4 @@
-//! What comes after the head of an answer.
+//! Body of a response.
 
 use std::{
     fmt,
@@ -16,28 +16,28 @@ use tokio::time::{Instant, timeout_at};
 use super::{HttpError, Phase, Target, error::reasons, plain::Reader};
 use crate::Delivery;
 
-/// How much is reserved before all of it has come: a length is only a claim.
+/// Most bytes that are reserved before the body has come: an announced length is only a claim.
 pub(super) const RESERVED: usize = 1 << 20;
 
-/// The body of an answer, chunk by chunk as it comes. Dropped before its end, it closes its
-/// connection, which is how a server learns that nobody listens any more.
+/// Body of a response, read chunk by chunk as it comes. Dropped before its end, it closes its connection, which
+/// tells the server that the caller stopped reading.
 pub struct Body {
     source: Source,
     from: Target,
     idle: Duration,
-    /// Until when the next chunk must be there. It begins with the first wait for it and not when the
-    /// last one came: a reader may be slow. A wait that is given up and begun again is still the same.
+    /// Deadline of the next chunk. It is set by the first wait for that chunk and not when the last chunk came:
+    /// a reader may be slow. A wait that is cancelled and repeated keeps its deadline.
     deadline: Option<Instant>,
 }
 
-/// Who reads it.
+/// Client that reads the body.
 pub(super) enum Source {
     Plain(Reader),
     Hyper(Incoming, CaptureConnection),
 }
 
 impl Source {
-    /// How many bytes are to come at least.
+    /// Returns the least number of bytes that are still to come.
     fn announced(&self) -> usize {
         let announced = match self {
             Self::Plain(reader) => reader.announced(),
@@ -46,7 +46,7 @@ impl Source {
         usize::try_from(announced).unwrap_or(usize::MAX)
     }
 
-    /// The next piece, or nothing at the end; or in words why not.
+    /// Returns the next piece, or `None` at the end. The error is a message.
     fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Bytes>, String>> {
         let incoming = match self {
             Self::Plain(reader) => return reader.poll_piece(cx).map_err(|error| error.to_string()),
@@ -57,7 +57,7 @@ impl Source {
                 Some(frame) => frame.map_err(|error| reasons(&error))?,
                 None => return Poll::Ready(Ok(None)),
             };
-            // Trailers say nothing that MCP knows.
+            // Trailers have no meaning in MCP.
             if let Ok(data) = frame.into_data()
                 && !data.is_empty()
             {
@@ -66,7 +66,7 @@ impl Source {
         }
     }
 
-    /// The same, behind what is in `all`. Says whether there was anything.
+    /// Appends the next piece to `all`. Returns whether there was one.
     fn poll_into(
         &mut self,
         all: &mut BytesMut,
@@ -88,8 +88,8 @@ impl Body {
         Self { source, from, idle, deadline: None }
     }
 
-    /// The next chunk, or nothing at the end. Cancelled, it loses nothing. After an error it is over, and
-    /// not whole.
+    /// Returns the next chunk, or `None` at the end. It is cancel safe. After an error the body is over, and
+    /// incomplete.
     ///
     /// # Errors
     /// If the connection breaks, or is silent for too long.
@@ -103,7 +103,7 @@ impl Body {
     ) -> Result<T, HttpError> {
         let deadline = match self.deadline {
             Some(deadline) => Some(deadline),
-            // Too far away to be a time: no limit.
+            // A deadline that cannot be represented means no limit.
             None => Instant::now().checked_add(self.idle),
         };
         self.deadline = deadline;
@@ -119,7 +119,7 @@ impl Body {
         outcome.map_err(|reason| HttpError::broken(Delivery::Unknown, &self.from, &reason))
     }
 
-    /// All of it, if all of it came and is not more than `limit`.
+    /// Returns the whole body, if all of it came and it has at most `limit` bytes.
     pub(crate) fn whole(&mut self, limit: usize) -> Option<Bytes> {
         match &mut self.source {
             Source::Plain(reader) if reader.announced() <= limit as u64 => reader.whole(),
@@ -127,8 +127,8 @@ impl Body {
         }
     }
 
-    /// Closes the connection, be it that the body was read to its end: what came on it is not the answer
-    /// to what was asked, so nothing else that comes on it can be trusted.
+    /// Closes the connection, even if the body was read to its end: the response on it did not belong to the
+    /// request, so nothing else that comes on it can be trusted.
     pub(crate) fn discard(&mut self) {
         match &mut self.source {
             Source::Plain(reader) => reader.discard(),
@@ -140,16 +140,16 @@ impl Body {
         }
     }
 
-    /// All of it.
+    /// Reads the whole body.
     ///
     /// # Errors
-    /// If it has more than `limit` bytes, which is known at once when the server says so, and as
+    /// If it has more than `limit` bytes, which is known at once when the server announces its length, and as
     /// [`Body::chunk`].
     pub async fn collect(mut self, limit: usize) -> Result<Bytes, HttpError> {
         self.read_all(limit).await
     }
 
-    /// The same for a reader who may [discard](Body::discard) it after that.
+    /// Reads the whole body, for a reader that may [discard](Body::discard) it after that.
     pub(crate) async fn read_all(&mut self, limit: usize) -> Result<Bytes, HttpError> {
         let announced = self.source.announced();
         if announced > limit {
@@ -160,7 +160,8 @@ impl Body {
         {
             return Ok(whole);
         }
-        // In a box, as all that a call mostly does not need: every call would have to be as large.
+        // Boxed, because the future of every call would otherwise be as large as this one, which is rarely
+        // needed.
         Box::pin(self.collect_rest(announced, limit)).await
     }
 

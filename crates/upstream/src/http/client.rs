@@ -1,4 +1,4 @@
-//! Sends requests over connections that are shared.
+//! Client that sends requests over shared connections.
 
 use std::{error::Error, fmt, sync::Arc, time::Duration};
 
@@ -29,23 +29,23 @@ use super::{
 };
 use crate::Delivery;
 
-/// Sends requests over connections that all its clones share, so one is enough for all sessions of all
+/// Sends requests over connections that all its clones share. One client is enough for all sessions of all
 /// servers that are reached by the same [`ClientSettings`].
 ///
-/// Connections are opened when they are needed and kept for a while after that. When the last clone and
-/// the last [`Body`] are gone, so are the connections and their tasks.
+/// Connections are opened when they are needed and kept for a while after that. They and their tasks end when
+/// the last clone and the last [`Body`] are dropped.
 #[derive(Clone)]
 pub struct Client {
-    /// Where there is neither encryption nor a proxy.
+    /// Client for connections with neither TLS nor a proxy.
     plain: Plain,
     pool: Pool<Dial, Outgoing>,
     proxies: Option<Arc<Proxies>>,
-    /// What another pool is made of.
+    /// Connector for the pool of a separate client.
     dial: Dial,
     kind: PoolKind,
 }
 
-/// How a pool keeps its connections.
+/// Settings of a connection pool.
 #[derive(Clone)]
 struct PoolKind {
     runtime: Handle,
@@ -63,18 +63,18 @@ impl PoolKind {
     }
 }
 
-/// The head of an answer, and the body that follows it.
+/// Head of a response, and the body that follows it.
 #[derive(Debug)]
 pub struct Response {
-    /// What became of the request.
+    /// HTTP status.
     pub status: StatusCode,
-    /// As the server sent them, without what is about the connection.
+    /// Headers from the server, without those about the connection.
     pub headers: HeaderMap,
-    /// Still on its way.
+    /// Body, which is still being received.
     pub body: Body,
 }
 
-/// An answer, whoever reads it.
+/// Response of the plain client or of hyper.
 struct Answer {
     status: StatusCode,
     headers: HeaderMap,
@@ -88,7 +88,7 @@ impl Answer {
     }
 }
 
-/// Where the connections live.
+/// Runtime of the connections.
 #[derive(Clone)]
 struct Home(Handle);
 
@@ -103,10 +103,10 @@ where
 }
 
 impl Client {
-    /// Reads the files and variables that `settings` name; connects to nothing.
+    /// Builds a client. Reads the files and variables that `settings` names; opens no connection.
     ///
     /// # Errors
-    /// If one of them cannot be used, or there is no runtime.
+    /// If a file or variable cannot be used, or there is no runtime.
     pub fn new(settings: &ClientSettings) -> Result<Self, ClientError> {
         let runtime = match &settings.runtime {
             Some(runtime) => runtime.clone(),
@@ -121,36 +121,34 @@ impl Client {
         Ok(Self { plain, pool, proxies, dial, kind })
     }
 
-    /// A client that reaches servers in the same way, over connections of its own. What is expensive, such
-    /// as the certificates that are trusted, is shared.
+    /// Returns a client that reaches servers in the same way, over its own connections. Expensive parts, such
+    /// as the trusted certificates, are shared.
     pub(crate) fn apart(&self) -> Self {
         let pool = self.kind.build(self.dial.clone());
         Self { plain: self.plain.apart(), pool, ..self.clone() }
     }
 
-    /// Whether no clone of it is in use elsewhere.
+    /// Returns whether no clone of it is in use elsewhere.
     pub(crate) fn is_unused(&self) -> bool {
         self.plain.is_unused()
     }
 
-    /// Sends `request` and returns when the head of its answer is there.
+    /// Sends `request` and returns once the head of the response is there.
     ///
-    /// It is executed at most once. If a kept connection turns out to be closed before anything was
-    /// written to it, the request goes over another one. Answers that send it on are followed up to
-    /// five times, at the same origin only: 307 and 308 for any method, 301, 302 and 303 for GET and
-    /// HEAD.
+    /// The request is executed at most once. If a kept connection turns out to be closed before anything was
+    /// written to it, the request goes over another one. Redirects are followed up to five times, at the same
+    /// origin only: 307 and 308 for any method, 301, 302 and 303 for GET and HEAD.
     ///
-    /// Dropped midway, it closes the connection that the request was on; a server can still have
-    /// executed it.
+    /// Dropping this future midway closes the connection of the request; the server can still have executed it.
     ///
     /// # Errors
-    /// If there is no head of an answer, or it sends the request to where it must not go.
+    /// If no response head comes, or it redirects the request to where it must not go.
     pub async fn send(&self, request: Request) -> Result<Response, HttpError> {
         self.send_with(&request, &[]).await
     }
 
-    /// As [`Client::send`], with more headers, which win over those of the request. A map of them is
-    /// made when they are sent, and not before.
+    /// Sends like [`Client::send`], with additional headers that override those of the request. They are put
+    /// into a header map only when they are sent.
     pub(crate) async fn send_with(
         &self,
         request: &Request,
@@ -159,10 +157,10 @@ impl Client {
         request.check()?;
         let (limit, taken) = (request.first_byte, Taken::default());
         let order = Order { request, more, taken: &taken };
-        // Too far away to be a time: no limit, and no timer.
+        // A deadline that cannot be represented means no limit and no timer.
         let deadline = (limit < Duration::MAX).then(|| Instant::now().checked_add(limit)).flatten();
         let Some(deadline) = deadline else { return self.follow(&order).await };
-        // In a box, as all that a call does not need: every call would have to be as large.
+        // Boxed, because the future of every call would otherwise be as large as this one.
         match Box::pin(timeout_at(deadline, self.follow(&order))).await {
             Ok(outcome) => outcome,
             Err(_) => Err(late(&taken, &request.url, limit)),
@@ -177,7 +175,7 @@ impl Client {
         }
     }
 
-    /// The same for a request that the server sends on.
+    /// Sends a request on to the target of a redirect, and follows further redirects.
     async fn sent_on(&self, order: &Order<'_>, next: Target) -> Result<Response, HttpError> {
         let mut request = Request { url: next, ..order.request.clone() };
         for _ in 0..redirect::MOST {
@@ -192,14 +190,14 @@ impl Client {
 
     async fn once(&self, order: &Order<'_>) -> Result<Answer, HttpError> {
         if !self.is_straight(order.request.url.uri()) {
-            // In a box, as all that takes more than a call: every call would have to be as large.
+            // Boxed, because the future of every call would otherwise be as large as this one.
             return Box::pin(self.through_pool(order)).await;
         }
         let plain::Answer { status, headers, body } = self.plain.send(order).await?;
         Ok(Answer { status, headers, source: Source::Plain(body) })
     }
 
-    /// Whether nothing stands between us and the server, neither encryption nor a proxy.
+    /// Returns whether the connection needs neither TLS nor a proxy.
     fn is_straight(&self, to: &Uri) -> bool {
         let proxied = || self.proxies.as_ref().is_some_and(|it| it.on_the_way_to(to).is_some());
         to.scheme() == Some(&Scheme::HTTP) && !proxied()
@@ -210,7 +208,7 @@ impl Client {
         let mut outgoing = ::http::Request::new(Outgoing::new(request, taken.clone()));
         *outgoing.method_mut() = request.method.clone();
         *outgoing.uri_mut() = request.url.uri().clone();
-        // The connection keeps what it is given, and a redirect needs them again.
+        // Cloned: the connection keeps the headers, and a redirect needs them again.
         let headers = outgoing.headers_mut();
         *headers = request.headers.clone();
         headers.reserve(more.len() + 1);
@@ -235,8 +233,8 @@ impl Client {
         }
     }
 
-    /// What a proxy that reads the request itself wants to see in it. Where there is a tunnel, it was
-    /// shown when that was made, and must not go further.
+    /// Returns the credentials for a proxy that reads the request itself. A tunnel got them when it was opened,
+    /// and they must not go further.
     fn forwarding(&self, to: &Uri) -> Option<HeaderValue> {
         let proxies = self.proxies.as_ref().filter(|_| to.scheme() == Some(&Scheme::HTTP))?;
         proxies.on_the_way_to(to)?.authorization
@@ -256,7 +254,7 @@ fn late(taken: &Taken, to: &Target, limit: Duration) -> HttpError {
 }
 
 fn failure(error: &PoolError, delivery: Delivery, to: &Target) -> HttpError {
-    // What the pool itself says is only in which of its steps it was.
+    // The pool's own message only names its failed step; the cause is the source.
     let cause: &(dyn Error + 'static) = error.source().unwrap_or(error);
     if let Some(dialled) = find::<DialError>(cause) {
         return HttpError::unconnected(dialled.kind, delivery, to, &dialled.reason);

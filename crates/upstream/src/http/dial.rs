@@ -1,4 +1,4 @@
-//! A new connection: TCP, a proxy where there is one, TLS where the URL says so.
+//! New connections: TCP, a proxy where one applies, TLS where the URL demands it.
 
 use std::{
     error::Error,
@@ -28,27 +28,27 @@ use super::{
 };
 use crate::lane;
 
-/// Makes connections for the pool, which has a clone of it for each request: so there is little of it.
+/// Opens connections for the pool. The pool has a clone of it for each request, so it is small.
 #[derive(Clone)]
 pub(super) struct Dial(Arc<Means>);
 
-/// What a connection is made with.
+/// Connector, time limit and runtime of new connections.
 struct Means {
     https: HttpsConnector<Way>,
     limit: Duration,
     runtime: Handle,
 }
 
-/// The way to a server, without the TLS to that server.
+/// Connector to a server, without the TLS to that server.
 #[derive(Clone)]
 struct Way {
     tcp: HttpConnector,
-    /// To a proxy; some want TLS of their own.
+    /// Connector to a proxy, which may need its own TLS.
     to_proxy: HttpsConnector<HttpConnector>,
     proxies: Option<Arc<Proxies>>,
 }
 
-/// Why there is no connection. Nothing was sent then.
+/// Reason why there is no connection. Nothing was sent then.
 #[derive(Debug, thiserror::Error)]
 #[error("{reason}")]
 pub(super) struct DialError {
@@ -68,9 +68,9 @@ impl Dial {
     ) -> Self {
         let mut tcp = HttpConnector::new();
         tcp.enforce_http(false);
-        // Requests are small, and somebody waits for each: none waits for a fuller packet.
+        // Requests are small, and a caller waits for each: none is held back for a fuller packet.
         tcp.set_nodelay(true);
-        // Shared by all addresses of a host, so that a dead one does not use up all the time there is.
+        // Divided among all addresses of a host, so that a dead one does not use up the whole time.
         tcp.set_connect_timeout(Some(settings.connect));
         tcp.set_keepalive(settings.keep_alive);
         tcp.set_keepalive_interval(settings.keep_alive.map(|time| time / 4));
@@ -82,7 +82,7 @@ impl Dial {
 }
 
 impl Dial {
-    /// A connection without encryption to a server that no proxy stands before.
+    /// Opens a connection without TLS to a server that no proxy stands before.
     pub(super) async fn straight(
         &self,
         to: &Target,
@@ -118,7 +118,7 @@ impl Service<Uri> for Dial {
                 Err(_) => Err(DialError::late(&format!("it took longer than {limit:?}"))),
             }
         };
-        // A socket belongs to the runtime it was made on, and must outlive the one that asks.
+        // A socket belongs to the runtime it was opened on, and must outlive the runtime of the caller.
         let task = Owned(lane::runtime(runtime).spawn(connected));
         Box::pin(async move { task.await.unwrap_or_else(|_| Err(DialError::no_runtime())) })
     }
@@ -153,8 +153,8 @@ impl Service<Uri> for Way {
     }
 }
 
-/// A plain request goes to the proxy as it is. What is meant to be secret goes through a tunnel, so
-/// that the proxy sees the host and no more.
+/// Connects to the proxy. An http request goes to the proxy as it is; an https request goes through a tunnel,
+/// so that the proxy sees the host and no more.
 async fn through(
     mut to_proxy: HttpsConnector<HttpConnector>,
     via: Via,
@@ -190,7 +190,8 @@ impl DialError {
         Self { kind: HttpErrorKind::Proxy, reason: format!("{scheme}://{host}: {said}") }
     }
 
-    /// The way there has its own errors, so what is not one of these comes from TLS, the last step.
+    /// Converts an error of the connector. The steps before TLS have their own errors, so any other error comes
+    /// from TLS, the last step.
     fn last_step(error: BoxError) -> Self {
         match error.downcast::<Self>() {
             Ok(error) => *error,
@@ -213,7 +214,7 @@ impl DialError {
     }
 }
 
-/// A task that ends when nobody waits for it any more.
+/// Task that is aborted when its handle is dropped.
 struct Owned<T>(JoinHandle<T>);
 
 impl<T> Future for Owned<T> {
@@ -235,9 +236,9 @@ mod tests {
     use super::*;
     use crate::http::{Proxy, Trust};
 
-    /// R139. That small packets are not held back is a setting of the socket, so that is looked at.
+    /// R139: small packets are not held back. That is an option of the socket, so the test checks the option.
     #[tokio::test]
-    async fn a_connection_does_not_wait_for_fuller_packets() {
+    async fn connection_sets_tcp_nodelay() {
         let server = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let settings = ClientSettings { proxy: Proxy::None, ..ClientSettings::default() };
         let tls = Trust::default().config().unwrap();

@@ -1,12 +1,12 @@
-//! What went wrong with a request, and whether it can have been executed.
+//! Errors of requests, and whether the request can have been executed.
 
 use std::{error::Error, fmt, io, time::Duration};
 
 use super::Target;
 use crate::Delivery;
 
-/// Why a request got no answer, or not all of it. Its sentence tells what was tried, what went wrong
-/// and what can be done; no URL in it has a user, a password or a query.
+/// Reason why a request got no response, or not all of it. The message says what was tried, what went wrong and
+/// what can be done; no URL in it has a user, a password or a query.
 #[derive(Clone, thiserror::Error)]
 #[error("{}", .0.sentence)]
 pub struct HttpError(Box<Parts>);
@@ -18,55 +18,55 @@ struct Parts {
     sentence: String,
 }
 
-/// Where a request failed.
+/// Step in which a request failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum HttpErrorKind {
-    /// The host was not found or did not take the connection.
+    /// The host was not found or did not accept the connection.
     Connect,
-    /// No secure connection came about: above all, the certificate is not believed.
+    /// TLS failed: above all, the certificate is not trusted.
     Tls,
-    /// The proxy was not reached or did not lead further.
+    /// The proxy was not reached or did not connect to the server.
     Proxy,
-    /// Something took too long.
+    /// A time limit is over.
     Timeout(Phase),
-    /// The body of the answer is larger than the caller takes.
+    /// The response body is larger than the caller accepts.
     TooLarge {
-        /// How many bytes the caller takes.
+        /// Limit of the caller in bytes.
         limit: usize,
     },
-    /// The server sent the request to a place where it must not go.
+    /// The server redirected the request to where it must not go.
     Redirect,
-    /// The connection ended midway, or what came over it is not HTTP.
+    /// The connection ended midway, or the bytes on it are not HTTP.
     Broken,
-    /// The request cannot be sent by anyone.
+    /// The request is invalid.
     Invalid,
 }
 
-/// What took too long.
+/// Step that took too long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
-    /// Making a connection.
+    /// Opening a connection.
     Connect,
-    /// The head of the answer.
+    /// Waiting for the response head.
     FirstByte,
-    /// The next chunk of the body.
+    /// Waiting for the next chunk of the body.
     Idle,
 }
 
 impl HttpError {
-    /// Where it failed.
+    /// Returns the step that failed.
     #[must_use]
     pub fn kind(&self) -> HttpErrorKind {
         self.0.kind
     }
 
-    /// Whether the server can have executed the request.
+    /// Returns whether the server can have executed the request.
     ///
-    /// It is [`Delivery::NotSent`] only if the request was never taken up by a connection. This does not
-    /// rest on how an error is worded: HTTP puts the length of the body into the head, so nothing can be
-    /// written before the body was asked for its length, and the body notes that it was asked.
-    /// [`Delivery::Refused`] is never said here.
+    /// It is [`Delivery::NotSent`] only if no connection ever took up the request. This does not depend on the
+    /// wording of an error: HTTP puts the length of the body into the head, so nothing can be written before
+    /// the body is asked for its length, and the body records that it was asked. [`Delivery::Refused`] is never
+    /// returned here.
     #[must_use]
     pub fn delivery(&self) -> Delivery {
         self.0.delivery
@@ -76,8 +76,8 @@ impl HttpError {
         Self(Box::new(Parts { kind, delivery, sentence }))
     }
 
-    /// No connection came about, for `reason`. It is the connection for a second sending of the request
-    /// if `delivery` is not [`Delivery::NotSent`].
+    /// Builds the error of a connection that could not be opened, for `reason`. If `delivery` is not
+    /// [`Delivery::NotSent`], the connection was for a second sending of the request.
     pub(super) fn unconnected(
         kind: HttpErrorKind,
         delivery: Delivery,
@@ -105,7 +105,7 @@ impl HttpError {
         Self::new(kind, delivery, sentence)
     }
 
-    /// Nothing came within `limit`.
+    /// Builds the error of a step that took longer than `limit`.
     pub(super) fn late(phase: Phase, delivery: Delivery, to: &Target, limit: Duration) -> Self {
         let sentence = match phase {
             Phase::Connect => format!(
@@ -125,7 +125,7 @@ impl HttpError {
         Self::new(HttpErrorKind::Timeout(phase), delivery, sentence)
     }
 
-    /// The connection to `to` ended midway, for `reason`.
+    /// Builds the error of a connection to `to` that ended midway, for `reason`.
     pub(super) fn broken(delivery: Delivery, to: &Target, reason: &str) -> Self {
         let sentence = if delivery == Delivery::NotSent {
             format!(
@@ -141,7 +141,7 @@ impl HttpError {
         Self::new(HttpErrorKind::Broken, delivery, sentence)
     }
 
-    /// The body of the answer has more than `limit` bytes.
+    /// Builds the error of a response body of more than `limit` bytes.
     pub(super) fn too_large(limit: usize, to: &Target) -> Self {
         let sentence = format!(
             "{to} answers with more than {limit} bytes; raise the limit, or ask for less at a time"
@@ -160,7 +160,8 @@ impl fmt::Debug for HttpError {
     }
 }
 
-/// All that `error` has to say, from the outside in: libraries like to hide what matters at the end.
+/// Returns the messages of `error` and its sources, from the outside in: libraries often have the cause at the
+/// end.
 pub(super) fn reasons(error: &(dyn Error + 'static)) -> String {
     let mut said = error.to_string();
     let mut next = inner(error);
@@ -174,7 +175,7 @@ pub(super) fn reasons(error: &(dyn Error + 'static)) -> String {
     said
 }
 
-/// The first `E` inside `error`, itself included.
+/// Returns the first `E` in the chain of `error`, which begins with `error` itself.
 pub(super) fn find<'a, E: Error + 'static>(error: &'a (dyn Error + 'static)) -> Option<&'a E> {
     let mut next = Some(error);
     while let Some(error) = next {
@@ -186,8 +187,8 @@ pub(super) fn find<'a, E: Error + 'static>(error: &'a (dyn Error + 'static)) -> 
     None
 }
 
-/// What stands behind `error`. An I/O error that wraps another names that one's source as its own and
-/// so would hide it.
+/// Returns the source of `error`. An I/O error that wraps another error returns the source of that error as its
+/// own, and so would hide the wrapped error.
 fn inner<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a (dyn Error + 'static)> {
     match error.downcast_ref::<io::Error>().and_then(io::Error::get_ref) {
         Some(wrapped) => Some(wrapped),

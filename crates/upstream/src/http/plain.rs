@@ -1,16 +1,16 @@
-//! HTTP/1.1 as it is spoken to servers that are reached straight and without encryption: those next
-//! door, where a call costs little more than what is done here.
+//! HTTP/1.1 client for servers that are reached directly and without TLS: local servers, where a call costs
+//! little more than the work that is done here.
 //!
-//! Whoever asks writes and reads by himself, on a connection that nobody else has: there is no task, no
-//! queue and no lock on the way. What is encrypted or goes through a proxy is spoken by hyper.
+//! The caller writes and reads by itself, on a connection that no other caller has: there is no task, no queue
+//! and no lock on the way. Connections with TLS or through a proxy use hyper.
 //!
-//! | file | what it is about |
+//! | file | content |
 //! |---|---|
-//! | `shelf.rs` | connections that nobody uses |
-//! | `line.rs` | a connection that somebody uses |
-//! | `head.rs` | the heads of requests and answers |
-//! | `framing.rs` | where the body of an answer ends |
-//! | `reader.rs` | the body of an answer |
+//! | `shelf.rs` | idle connections |
+//! | `line.rs` | connections in use |
+//! | `head.rs` | heads of requests and responses |
+//! | `framing.rs` | end of a response body |
+//! | `reader.rs` | response body |
 
 mod framing;
 mod head;
@@ -36,14 +36,14 @@ use reader::Coming;
 pub(super) use reader::Reader;
 use shelf::Shelves;
 
-/// Speaks HTTP/1.1 over connections that its clones share.
+/// HTTP/1.1 client whose clones share their connections.
 #[derive(Clone)]
 pub(super) struct Plain {
     shelves: Arc<Shelves>,
     dial: Dial,
 }
 
-/// An answer, as far as it has come.
+/// Response, as far as it was received.
 pub(super) struct Answer {
     pub(super) status: StatusCode,
     pub(super) headers: HeaderMap,
@@ -55,17 +55,17 @@ impl Plain {
         Self { shelves: Shelves::new(settings, runtime), dial }
     }
 
-    /// The same with connections of its own.
+    /// Returns the same client with its own connections.
     pub(super) fn apart(&self) -> Self {
         Self { shelves: self.shelves.apart(), dial: self.dial.clone() }
     }
 
-    /// Whether no clone of it, and no answer that comes by it, is in use elsewhere.
+    /// Returns whether no clone of it, and no response that came through it, is in use elsewhere.
     pub(super) fn is_unused(&self) -> bool {
         Arc::strong_count(&self.shelves) == 1
     }
 
-    /// Sends a request once, and gives the head of its answer. A kept connection that turns out to be
+    /// Sends a request once, and returns the head of its response. A kept connection that turns out to be
     /// closed before it took a byte is replaced.
     pub(super) async fn send(&self, order: &Order<'_>) -> Result<Answer, HttpError> {
         let Order { request, more, taken } = *order;
@@ -78,7 +78,7 @@ impl Plain {
             let kept = poll_fn(|cx| self.shelves.take(origin, cx)).await;
             let (tcp, fresh) = match kept {
                 Some(tcp) => (tcp, false),
-                // In a box, as all that is rare: every call would have to be as large.
+                // Boxed, because the future of every call would otherwise be as large as this rare one.
                 None => Box::pin(self.connect(&request.url, taken)).await?,
             };
             let mut line = Line::new(tcp, out);
@@ -98,7 +98,8 @@ impl Plain {
 }
 
 impl Plain {
-    /// A connection, and whether it is a new one: if one that is in use becomes free first, it is that.
+    /// Returns a connection, and whether it is new. If a connection in use becomes free before a new one is
+    /// open, it is that one.
     async fn connect(&self, to: &Target, taken: &Taken) -> Result<(TcpStream, bool), HttpError> {
         tokio::select! {
             biased;
@@ -116,7 +117,7 @@ fn nonsense(what: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, format!("what it sent is not HTTP/1.1: {what}"))
 }
 
-/// As large as it has to be, and nothing that it was cut out of is kept.
+/// Copies bytes into a buffer of their exact size, so that the buffer they were cut out of is not kept.
 fn copy(bytes: &[u8]) -> Bytes {
     Bytes::copy_from_slice(bytes)
 }

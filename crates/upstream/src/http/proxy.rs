@@ -1,46 +1,46 @@
-//! By what way a server is reached.
+//! Choice of the proxy for a server.
 
 use ::http::{HeaderValue, Uri};
 use hyper_util::client::proxy::matcher::Matcher;
 
 use super::{ClientError, Target};
 
-/// By what way servers are reached.
+/// Proxy for requests to servers.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Proxy {
-    /// As `HTTPS_PROXY`, `HTTP_PROXY`, `ALL_PROXY` and `NO_PROXY` say, or the same in lower case. A
-    /// server on this machine is never reached through these: to a proxy, `localhost` is the proxy.
+    /// Proxy that `HTTPS_PROXY`, `HTTP_PROXY`, `ALL_PROXY` and `NO_PROXY` name, or the same in lower case. A
+    /// server on this machine is always reached directly: to a proxy, `localhost` is the proxy.
     #[default]
     FromEnvironment,
-    /// Straight, whatever the environment says.
+    /// No proxy, whatever the environment says.
     None,
-    /// Through this one.
+    /// Proxy with this URL.
     Url {
-        /// The proxy, with the user and password it wants.
+        /// URL of the proxy, with its user and password.
         url: Target,
-        /// The hosts that are reached straight all the same, written as in `NO_PROXY`.
+        /// Hosts that are reached directly, written as in `NO_PROXY`.
         except: String,
     },
 }
 
-/// The proxies there are, and what for.
+/// Configured proxies, and the hosts that they are for.
 #[derive(Debug)]
 pub(super) struct Proxies {
     matcher: Matcher,
-    /// The credentials of a proxy that was named as a [`Target`], which keeps them apart.
+    /// Credentials of a proxy that was given as a [`Target`], which keeps them apart from its URI.
     authorization: Option<HeaderValue>,
     spare_loopback: bool,
 }
 
-/// A proxy that stands on the way to a server.
+/// Proxy on the way to a server.
 pub(super) struct Via {
     pub(super) uri: Uri,
     pub(super) authorization: Option<HeaderValue>,
 }
 
 impl Proxies {
-    /// Those that `proxy` means, unless there are none.
+    /// Builds the proxies that `proxy` names. Returns `None` if there are none.
     pub(super) fn new(proxy: &Proxy) -> Result<Option<Self>, ClientError> {
         match proxy {
             Proxy::None => Ok(None),
@@ -56,8 +56,7 @@ impl Proxies {
     fn from_variables(read: impl Fn(&str) -> Option<String>) -> Result<Option<Self>, ClientError> {
         let value = |name: &str| {
             let lower = name.to_ascii_lowercase();
-            // A web server that starts a program per request puts the header `Proxy` of a stranger into
-            // this variable.
+            // A CGI server puts the request header `Proxy`, which any client can set, into this variable.
             let foreign = name == "HTTP_PROXY" && read("REQUEST_METHOD").is_some();
             let upper = if foreign { None } else { read(name) };
             upper.filter(|value| !value.is_empty()).or_else(|| read(&lower)).unwrap_or_default()
@@ -75,7 +74,7 @@ impl Proxies {
         Ok(Some(Self { matcher: builder.build(), authorization: None, spare_loopback: true }))
     }
 
-    /// The proxy on the way to `uri`, if there is one.
+    /// Returns the proxy on the way to `uri`, if there is one.
     pub(super) fn on_the_way_to(&self, uri: &Uri) -> Option<Via> {
         if self.spare_loopback && uri.host().is_some_and(is_loopback) {
             return None;
@@ -86,8 +85,8 @@ impl Proxies {
     }
 }
 
-/// Whether the matcher can make something of `value`: what it cannot read it ignores, and requests
-/// would silently go the way that they must not go.
+/// Returns whether the matcher can parse `value`. The matcher ignores a value that it cannot parse, and
+/// requests would silently take a way that they must not take.
 fn is_readable(value: &str) -> bool {
     let matcher = Matcher::builder().all(value.to_owned()).build();
     matcher.intercept(&Uri::from_static("http://host.test/")).is_some()
@@ -115,9 +114,9 @@ mod tests {
         Some(via.uri.to_string())
     }
 
-    /// R139: the variables of the platform are heeded.
+    /// R139: the proxy variables of the platform are respected.
     #[test]
-    fn each_variable_has_its_say() {
+    fn each_variable_selects_its_proxy() {
         let one = "http://one.test:3128/";
         for name in ["HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"] {
             assert_eq!(way(&[(name, one)], "http://a.test/").as_deref(), Some(one), "{name}");
@@ -132,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn some_hosts_are_reached_straight() {
+    fn loopback_and_excluded_hosts_are_reached_directly() {
         let all = ("ALL_PROXY", "http://one.test:3128");
         for to in
             ["http://localhost:1/", "http://127.0.0.2/", "https://[::1]:1/", "http://a.localhost/"]
@@ -147,13 +146,13 @@ mod tests {
     }
 
     #[test]
-    fn a_header_of_a_stranger_names_no_proxy() {
+    fn cgi_proxy_header_is_ignored() {
         let variables = [("HTTP_PROXY", "http://eve.test"), ("REQUEST_METHOD", "GET")];
         assert_eq!(way(&variables, "http://a.test/"), None);
     }
 
     #[test]
-    fn what_cannot_be_read_is_said_without_its_password() {
+    fn invalid_proxy_is_reported_without_its_password() {
         let read = |name: &str| (name == "https_proxy").then(|| "ftp://ann:s3cret@one.test".into());
         let error = Proxies::from_variables(read).unwrap_err();
         let said = format!("{error} {error:?}");

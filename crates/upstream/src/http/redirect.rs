@@ -1,17 +1,17 @@
-//! Where an answer sends a request on to, if it may go there.
+//! Redirects: the next target of a request, if it may go there.
 
 use ::http::{HeaderMap, Method, StatusCode, header::LOCATION};
 
 use super::{HttpError, HttpErrorKind, Request, Target};
 use crate::Delivery;
 
-/// How often one request is sent on.
+/// Maximum number of redirects of one request.
 pub(super) const MOST: usize = 5;
 
-/// Where `request` is to be sent again, unless the answer is the one to have.
+/// Returns the target that `request` is to be sent to again, or `None` if the response is no redirect.
 ///
-/// Only at the same origin, so that headers never leave it; and only as the same request: a POST that
-/// comes back as a GET is not what anybody meant, though 301, 302 and 303 ask for it.
+/// A redirect is followed only at the same origin, so that headers never leave it, and only with the same
+/// method: 301, 302 and 303 ask for a GET in place of a POST, which is never meant.
 pub(super) fn next(
     request: &Request,
     status: StatusCode,
@@ -46,14 +46,14 @@ pub(super) fn next(
     Ok(Some(to))
 }
 
-/// It was sent on too often.
+/// Builds the error of too many redirects.
 pub(super) fn endless(request: &Request) -> HttpError {
     let advice = format!("more than {MOST} times; configure the URL where it leads to in the end");
     refused(request, &advice)
 }
 
-/// The server answered, so the request was written. What it did with it besides is not known: 303
-/// even means that it was executed.
+/// Builds the error of a redirect that is not followed. The server answered, so the request was written.
+/// Whether it was also executed is not known: 303 even means that it was.
 fn refused(request: &Request, advice: &str) -> HttpError {
     let sentence = format!("{} sends the request on {advice}", request.url);
     HttpError::new(HttpErrorKind::Redirect, Delivery::Unknown, sentence)

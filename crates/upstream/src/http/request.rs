@@ -1,4 +1,4 @@
-//! What is sent.
+//! Request to send.
 
 use std::{
     convert::Infallible,
@@ -22,43 +22,42 @@ use hyper::body::{Body, Frame, SizeHint};
 use super::{HttpError, HttpErrorKind, Target};
 use crate::Delivery;
 
-/// One request.
+/// HTTP request.
 #[derive(Clone)]
 pub struct Request {
-    /// What to do.
+    /// HTTP method.
     pub method: Method,
-    /// Where.
+    /// Target of the request.
     pub url: Target,
-    /// Sent as they are. `Host` is added unless it is here, and so are the credentials of the URL;
-    /// `Content-Length` and `Transfer-Encoding` must not be here, because they are known.
+    /// Headers, sent as they are. `Host` and the credentials of the URL are added unless they are set.
+    /// `Content-Length` and `Transfer-Encoding` must not be set, because the client knows them.
     pub headers: HeaderMap,
-    /// Sent whole.
+    /// Body, sent whole.
     pub body: Bytes,
-    /// How long all may take until the head of the answer is there: waiting for a connection, sending,
-    /// and following redirects.
+    /// Time limit until the response head is there: waiting for a connection, sending, and following redirects.
     pub first_byte: Duration,
-    /// How long the answer may be silent between two chunks.
+    /// Longest silence between two chunks of the response.
     pub idle: Duration,
 }
 
-/// A request on its way, with more headers, which win over its own.
+/// Request that is being sent, with additional headers that override its own.
 #[derive(Clone, Copy)]
 pub(super) struct Order<'a> {
     pub(super) request: &'a Request,
     pub(super) more: &'a [(HeaderName, HeaderValue)],
-    /// Whether anything of it was written.
+    /// Records whether anything of the request was written.
     pub(super) taken: &'a Taken,
 }
 
 impl Request {
-    /// Whether it says how long its body is. Some servers refuse a POST that does not say that there is
-    /// none.
+    /// Returns whether the request has a `Content-Length`. Some servers refuse a POST that does not announce
+    /// its empty body.
     pub(super) fn says_length(&self) -> bool {
         let usual = matches!(self.method, Method::POST | Method::PUT | Method::PATCH);
         usual || !self.body.is_empty()
     }
 
-    /// Refuses what would be sent as something else than it is.
+    /// Refuses a request that would be sent as something else than it is.
     pub(super) fn check(&self) -> Result<(), HttpError> {
         let problem = if self.method == Method::CONNECT {
             "the method CONNECT is for proxies and carries no request"
@@ -76,7 +75,7 @@ impl Request {
 
 impl fmt::Debug for Request {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Any header may be a credential, and the body is somebody's data.
+        // Any header may be a credential, and the body is user data.
         f.debug_struct("Request")
             .field("method", &self.method)
             .field("url", &self.url)
@@ -88,7 +87,7 @@ impl fmt::Debug for Request {
     }
 }
 
-/// Whether a part of a request may have been written. Shared with the body that goes out.
+/// Flag that a part of a request may have been written. Shared with the outgoing body.
 #[derive(Clone, Default)]
 pub(super) struct Taken(Arc<AtomicBool>);
 
@@ -102,9 +101,9 @@ impl Taken {
     }
 }
 
-/// A body on its way out, that notes when it is first asked for anything.
+/// Outgoing body, which records when it is first asked for anything.
 pub(super) struct Outgoing {
-    /// Nothing once it was given away, and where there is none to send.
+    /// `None` once it was handed out, and where there is no body to send.
     data: Option<Bytes>,
     taken: Taken,
 }

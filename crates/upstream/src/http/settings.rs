@@ -1,4 +1,4 @@
-//! What a client is made of.
+//! Settings of a client.
 
 use std::{path::PathBuf, time::Duration};
 
@@ -6,25 +6,25 @@ use tokio::runtime::Handle;
 
 use super::{Proxy, Trust};
 
-/// What a [`Client`](super::Client) is made of. It is read once, when the client is made.
+/// Settings of a [`Client`](super::Client), read once, when the client is built.
 #[derive(Clone, Debug)]
 pub struct ClientSettings {
-    /// Whose certificates are believed.
+    /// Trusted certificate authorities.
     pub trust: Trust,
-    /// By what way servers are reached.
+    /// Proxy for requests to servers.
     pub proxy: Proxy,
-    /// How long a new connection may take: finding the host, TCP, proxy and TLS together.
+    /// Time limit of a new connection: name lookup, TCP, proxy and TLS together.
     pub connect: Duration,
-    /// How long a connection that nobody uses is kept. They are looked through at this interval, so
-    /// one can live for up to twice as long.
+    /// Time for which an idle connection is kept. Idle connections are checked at this interval, so one can
+    /// live for up to twice as long.
     pub idle: Duration,
-    /// How many connections that nobody uses are kept per origin. Others are closed after their answer.
+    /// Number of idle connections that are kept per origin. Others are closed after their response.
     pub max_idle: usize,
-    /// How long a connection is silent before TCP asks whether the other side is still there. It finds
-    /// servers that vanished under a stream that is silent for hours, and keeps routers from
-    /// forgetting it.
+    /// Silence on a connection after which TCP probes the other side. The probes find servers that vanished
+    /// under a stream that is silent for hours, and keep routers from forgetting the connection.
     pub keep_alive: Option<Duration>,
-    /// Where connections live, whoever asks for them. Without one, where the client is made.
+    /// Runtime of the connections, whichever task asks for them. `None` is the runtime on which the client is
+    /// built.
     pub runtime: Option<Handle>,
 }
 
@@ -42,7 +42,7 @@ impl Default for ClientSettings {
     }
 }
 
-/// Why a client could not be made.
+/// Reason why a client could not be built.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ClientError {
@@ -51,19 +51,19 @@ pub enum ClientError {
     CaFile {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// Problem of the file.
         problem: String,
     },
-    /// A proxy is named in a way that cannot be read.
+    /// The value of a proxy variable cannot be parsed.
     #[error("{variable} does not name a proxy; write it like http://proxy.example.com:3128")]
     Proxy {
-        /// The variable of the environment that names it.
+        /// Name of the environment variable.
         variable: String,
     },
-    /// The cryptography refuses these settings.
+    /// The cryptography provider refuses these settings.
     #[error("secure connections cannot be set up: {0}")]
     Tls(String),
-    /// There is no runtime to live on.
+    /// No Tokio runtime is available.
     #[error(
         "an HTTP client needs a Tokio runtime; name one in its settings or make it inside of one"
     )]

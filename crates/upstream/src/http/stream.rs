@@ -1,4 +1,4 @@
-//! The bytes under HTTP and, where there is TLS to the server, under that.
+//! Byte stream under HTTP and, where there is TLS to the server, under TLS.
 
 use std::{
     io,
@@ -14,17 +14,17 @@ use hyper_util::{
 };
 use tokio::net::TcpStream;
 
-/// A way to a server, or to a proxy that forwards.
+/// Connection to a server, or to a proxy that forwards requests.
 pub(super) struct Stream {
-    /// TLS here is TLS to a proxy.
+    /// Stream whose TLS, if any, is TLS to a proxy.
     pub(super) io: MaybeHttpsStream<TokioIo<TcpStream>>,
-    /// Whether a proxy reads the requests, and so must be told the whole URL.
+    /// Whether a proxy reads the requests, and so needs the whole URL.
     pub(super) forwarded: bool,
 }
 
 impl Connection for Stream {
     fn connected(&self) -> Connected {
-        // The stream inside would attach its addresses to every answer, and nobody reads them.
+        // The inner stream would attach its addresses to every response, and they are never read.
         Connected::new().proxy(self.forwarded)
     }
 }

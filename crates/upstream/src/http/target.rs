@@ -1,4 +1,4 @@
-//! Where a request goes: a checked URL.
+//! Target of a request: a checked URL.
 
 use std::{fmt, sync::Arc};
 
@@ -7,10 +7,10 @@ use url::Url;
 
 use super::basic;
 
-/// An http or https URL, checked once and then cheap to clone and to use.
+/// Checked http or https URL, cheap to clone and to use.
 ///
-/// A user and password in the URL become the `Authorization: Basic` of each request that brings none
-/// of its own. They stand in no other place, and neither `Display` nor `Debug` shows them or the query.
+/// User and password of the URL become the `Authorization: Basic` header of each request without one of its
+/// own. They are stored in no other place, and neither `Display` nor `Debug` shows them or the query.
 ///
 /// ```
 /// use stayput_upstream::http::Target;
@@ -25,23 +25,23 @@ pub struct Target(Arc<Parts>);
 
 #[derive(PartialEq, Eq, Hash)]
 struct Parts {
-    /// Without user, password and fragment.
+    /// URI without user, password and fragment.
     uri: Uri,
     origin: Box<str>,
     authorization: Option<HeaderValue>,
 }
 
-/// What is wrong with a URL. It is not repeated, because it may hold a secret.
+/// Problem of a URL. The URL is not repeated, because it may hold a secret.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TargetError {
-    /// It is no URL.
+    /// The text is no URL.
     #[error("the URL cannot be read: {0}; write it like https://example.com/mcp")]
     Malformed(url::ParseError),
-    /// It is a URL of something else.
+    /// The scheme is neither http nor https.
     #[error("the URL begins with {0}: and must begin with http: or https:")]
     Scheme(String),
-    /// It is a URL that no request can carry.
+    /// No request can carry the URL.
     #[error("the URL cannot be sent: {0}; write other characters as %XX")]
     Unsendable(String),
 }
@@ -50,27 +50,27 @@ impl Target {
     /// Checks `text`, an absolute URL.
     ///
     /// # Errors
-    /// If it is none, or not one of http or https.
+    /// If it is not an absolute http or https URL.
     pub fn parse(text: &str) -> Result<Self, TargetError> {
         let url = Url::parse(text).map_err(TargetError::Malformed)?;
         let authorization = basic::authorization(&url);
         Self::new(url, authorization)
     }
 
-    /// All that makes it another one, for a hash: it holds secrets.
+    /// Returns the parts that make two targets different, for a hash. They hold secrets.
     pub(crate) fn secret_parts(&self) -> impl Iterator<Item = Vec<u8>> {
         let uri = self.0.uri.to_string().into_bytes();
         let authorization = self.0.authorization.as_ref().map(|it| it.as_bytes().to_vec());
         [uri, authorization.unwrap_or_default()].into_iter()
     }
 
-    /// What `reference` means on the page that is `self`: a path, a query or a whole URL.
+    /// Resolves `reference`, a path, a query or a whole URL, against `self`.
     ///
-    /// At the same origin the credentials of `self` are kept, anywhere else there are none. Credentials
+    /// At the same origin the credentials of `self` are kept; at any other origin there are none. Credentials
     /// in `reference` are dropped: the server that sent it does not choose what we sign in with.
     ///
     /// # Errors
-    /// If it leads to nothing that is an http or https URL.
+    /// If the result is not an http or https URL.
     pub fn join(&self, reference: &str) -> Result<Self, TargetError> {
         let base = Url::parse(&self.0.uri.to_string()).map_err(TargetError::Malformed)?;
         let url = base.join(reference).map_err(TargetError::Malformed)?;
@@ -82,7 +82,7 @@ impl Target {
         if !matches!(url.scheme(), "http" | "https") {
             return Err(TargetError::Scheme(url.scheme().to_owned()));
         }
-        // Both fail only where there is no host, and these two schemes always have one.
+        // Both calls fail only for a URL without a host, and these two schemes always have one.
         let _ = url.set_username("");
         let _ = url.set_password(None);
         url.set_fragment(None);
@@ -92,19 +92,19 @@ impl Target {
         Ok(Self(Arc::new(Parts { uri, origin, authorization })))
     }
 
-    /// Scheme, host and port, the port only where it is not the usual one. Two targets with the same
-    /// origin are the same server to a browser, and to us.
+    /// Returns scheme, host and port, the port only where it is not the default. Two targets with the same
+    /// origin are the same server, as in a browser.
     #[must_use]
     pub fn origin(&self) -> &str {
         &self.0.origin
     }
 
-    /// As it goes into a request.
+    /// Returns the URI for a request.
     pub(super) fn uri(&self) -> &Uri {
         &self.0.uri
     }
 
-    /// What to sign in with, if the URL said so.
+    /// Returns the `Authorization` header, if the URL has credentials.
     pub(super) fn authorization(&self) -> Option<&HeaderValue> {
         self.0.authorization.as_ref()
     }
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn one_origin_has_one_spelling() {
+    fn all_spellings_give_one_origin() {
         let spellings =
             ["http://A.test", "http://a.test:80/x", "HTTP://u:p@a.test/?q", "http://a.test/#f"];
         for text in spellings {
@@ -141,7 +141,7 @@ mod tests {
         assert_eq!(target("http://[::1]:8080/x").to_string(), "http://[::1]:8080/x");
     }
 
-    /// Invariant 8: neither `Display` nor `Debug` nor an error tells a secret.
+    /// Invariant 8: neither `Display` nor `Debug` nor an error shows a secret.
     #[test]
     fn secrets_are_not_shown() {
         let target = target("http://ann:s3cret@a.test/mcp?key=s3cret#s3cret");
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reference_is_read_on_its_page() {
+    fn reference_is_resolved_against_its_page() {
         let page = target("http://a.test/one/sse?x=1");
         for (reference, meant) in [
             ("/messages?id=7", "http://a.test/messages?id=7"),

@@ -1,4 +1,4 @@
-//! Whose certificates are believed.
+//! Trusted certificate authorities.
 
 use std::{path::Path, path::PathBuf, sync::Arc};
 
@@ -10,11 +10,10 @@ use rustls::{
 
 use super::ClientError;
 
-/// Whose certificates are believed. The default is every public authority, and nobody else.
+/// Trusted certificate authorities. By default these are the public ones and no others.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Trust {
-    /// Whether the public authorities are believed: those that browsers believe, as they were when
-    /// this program was built.
+    /// Whether the public authorities are trusted: those that browsers trust, as of the build of this program.
     pub public: bool,
     /// Files of further authorities, in PEM form, as `SSL_CERT_FILE` names one.
     pub ca_files: Vec<PathBuf>,
@@ -27,10 +26,10 @@ impl Default for Trust {
 }
 
 impl Trust {
-    /// How connections are encrypted.
+    /// Returns the TLS configuration.
     ///
-    /// The cryptography is named here and not taken from the process: whoever embeds us may have
-    /// chosen another one for all its own, or none.
+    /// The cryptography provider is set here and not taken from the process: a program that embeds us may have
+    /// chosen another one for itself, or none.
     pub(super) fn config(&self) -> Result<Arc<ClientConfig>, ClientError> {
         let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
             .with_safe_default_protocol_versions()
@@ -52,8 +51,8 @@ impl Trust {
     }
 }
 
-/// Every certificate of the file, or an error: one that is left out would be missed much later, by
-/// somebody who does not know of this file.
+/// Adds every certificate of the file, or fails: a certificate that was left out would be missed much later, by
+/// a user who does not know of this file.
 fn add(roots: &mut RootCertStore, path: &Path) -> Result<(), ClientError> {
     let unusable = |problem: String| ClientError::CaFile { path: path.to_owned(), problem };
     let pem = std::fs::read(path).map_err(|error| unusable(error.to_string()))?;
@@ -85,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_does_not_help_is_refused() {
+    fn unusable_ca_file_is_refused() {
         assert!(problem(None).contains("No such file"));
         assert!(problem(Some("hello")).contains("no certificate"));
         let broken = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
@@ -95,10 +94,10 @@ mod tests {
     }
 
     #[test]
-    fn the_public_authorities_are_the_default() {
+    fn public_authorities_are_the_default() {
         let public = Trust::default().roots().unwrap();
         assert!(public.len() > 50);
-        let nobody = Trust { public: false, ca_files: Vec::new() };
-        assert!(nobody.roots().unwrap().is_empty());
+        let no_authority = Trust { public: false, ca_files: Vec::new() };
+        assert!(no_authority.roots().unwrap().is_empty());
     }
 }

@@ -1,4 +1,4 @@
-//! Why a child could not be started.
+//! Errors of starting a child.
 
 use std::{io, path::PathBuf};
 
@@ -6,79 +6,79 @@ use rustix::io::Errno;
 
 use super::Program;
 
-/// Why a child could not be started. Nothing of it runs.
+/// Reason why a child could not be started. No process of it runs.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StartError {
-    /// There is no such program.
+    /// The program does not exist.
     #[error(
         "no program named `{command}` was found on the PATH of its environment; install it, or \
          give its full path"
     )]
     NotFound {
-        /// As it was given.
+        /// Command as it was given.
         command: String,
     },
-    /// It is there and may not be run.
+    /// The program exists and may not be executed.
     #[error("`{command}` may not be executed; make the file executable for this user")]
     Denied {
-        /// As it was given.
+        /// Command as it was given.
         command: String,
     },
-    /// The folder it should run in cannot be used.
+    /// The working directory cannot be used.
     #[error(
         "the working directory {} of `{command}` cannot be used ({source}); create it, or name \
          another one", cwd.display()
     )]
     Cwd {
-        /// As it was given.
+        /// Command as it was given.
         command: String,
-        /// The folder.
+        /// Working directory as it was given.
         cwd: PathBuf,
-        /// What the system says.
+        /// Error of the system.
         source: io::Error,
     },
-    /// The arguments and the environment together are longer than the system allows.
+    /// Arguments and environment together are longer than the system allows.
     #[error(
         "the arguments and the environment of `{command}` are longer than this system allows; \
          shorten them, or put a long value into a file"
     )]
     TooBig {
-        /// As it was given.
+        /// Command as it was given.
         command: String,
     },
-    /// The machine, or what this user may have of it, is used up.
+    /// A limit of the machine or of this user is reached.
     #[error(
         "`{command}` could not be started because a limit is reached ({source}); raise the limits \
          on open files, processes and memory, or keep fewer links"
     )]
     Limit {
-        /// As it was given.
+        /// Command as it was given.
         command: String,
-        /// Which limit, in the system's words.
+        /// Error of the system, which names the limit.
         source: io::Error,
     },
-    /// There is no warden that could start it.
+    /// No warden is available to start the child.
     #[error("the warden that starts child processes is gone: {reason}; try again")]
     WardenGone {
-        /// What became of it.
+        /// Description of the warden's end.
         reason: String,
     },
     /// [`Processes::close`](super::Processes::close) was called.
     #[error("no child is started any more, because its owner is closing; make a new one")]
     Closed,
-    /// Something else, in the system's words.
+    /// Any other error.
     #[error("`{command}` could not be started: {source}; run it by hand to see whether it works")]
     Other {
-        /// As it was given.
+        /// Command as it was given.
         command: String,
-        /// What the system says.
+        /// Error of the system.
         source: io::Error,
     },
 }
 
 impl StartError {
-    /// The same for a client, of a server that was named before: without any path.
+    /// Returns the message for a client, without any path. The caller has named the server before it.
     pub(crate) fn brief(&self) -> String {
         match self {
             Self::NotFound { .. } => "its command was not found".to_owned(),
@@ -110,7 +110,7 @@ impl StartError {
     }
 }
 
-/// Which step of a start failed, and how.
+/// Failed step of a start, with its errno.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Refused {
     pub(super) at: Step,
@@ -140,7 +140,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_limit_is_told_as_one_wherever_it_is_met() {
+    fn limit_is_reported_as_limit_at_every_step() {
         let program = Program { command: "npx".into(), ..Program::default() };
         for errno in [Errno::AGAIN, Errno::MFILE, Errno::NFILE, Errno::NOMEM] {
             for at in [Step::Pipes, Step::Cwd, Step::Program] {
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_is_passed_on() {
+    fn unknown_errno_keeps_the_system_message() {
         let refused = Refused::new(Step::Program, Errno::NOEXEC);
         let error = StartError::new(&Program::default(), refused);
         assert!(error.to_string().contains("format"), "{error}");

@@ -1,22 +1,22 @@
-//! How a child ended.
+//! Exit of a child.
 
 use std::{fmt, time::Duration};
 
 use rustix::process::WaitIdStatus;
 
-/// How the process that was started ended.
+/// Exit status of the started process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Exited {
-    /// It returned this code.
+    /// The process returned this code.
     Code(i32),
-    /// This signal killed it.
+    /// This signal killed the process.
     Signal(i32),
-    /// Nobody saw it: its warden died first, or somebody else in this process waited for it.
+    /// The exit was not observed: the warden died first, or other code in this process reaped the child.
     Unknown,
 }
 
 impl Exited {
-    /// Whether it says that all went well.
+    /// Returns whether the exit code is 0.
     #[must_use]
     pub fn success(self) -> bool {
         self == Self::Code(0)
@@ -44,51 +44,51 @@ impl fmt::Display for Exited {
     }
 }
 
-/// How long a child may take at each step of its end.
+/// Time limits of the steps that end a child.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Grace {
-    /// From the end of its input to TERM.
+    /// Time from the end of the child's input to TERM.
     pub quit: Duration,
-    /// From TERM to KILL.
+    /// Time from TERM to KILL.
     pub term: Duration,
 }
 
 impl Grace {
-    /// KILL at once.
+    /// Grace that sends KILL at once.
     pub const NONE: Self = Self { quit: Duration::ZERO, term: Duration::ZERO };
 
-    /// The shorter of both at each step.
+    /// Returns the shorter time of both at each step.
     pub(super) fn min(self, other: Self) -> Self {
         Self { quit: self.quit.min(other.quit), term: self.term.min(other.term) }
     }
 }
 
-/// Enough for a server that ends when its input does, or that tidies up on TERM.
+/// Leaves enough time for a server that ends with its input, or that cleans up on TERM.
 impl Default for Grace {
     fn default() -> Self {
         Self { quit: Duration::from_secs(1), term: Duration::from_secs(2) }
     }
 }
 
-/// What it took to end a child.
+/// Step that ended a child.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum How {
-    /// It ended without a signal of ours.
+    /// The child ended without a signal from Stayput.
     ByItself,
-    /// It ended after TERM.
+    /// The child ended after TERM.
     Terminated,
-    /// It had to be killed.
+    /// The child had to be killed.
     Killed,
 }
 
-/// A child and all that belonged to it is gone.
+/// Report of an ended child. No process of its tree is left.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ended {
-    /// How the process that was started ended.
+    /// Exit status of the started process.
     pub exited: Exited,
-    /// What that took.
+    /// Step that ended the child.
     pub how: How,
-    /// How many processes it left behind outside of its group; they were killed.
+    /// Number of processes that the child left outside its group; they were killed.
     pub leftovers: usize,
 }
 
@@ -97,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_end_is_told_in_words() {
+    fn exit_status_is_displayed_in_words() {
         assert_eq!(Exited::Code(3).to_string(), "exited with code 3");
         assert_eq!(Exited::Signal(9).to_string(), "was killed by signal 9 (KILL)");
         assert_eq!(Exited::Signal(63).to_string(), "was killed by signal 63");

@@ -1,7 +1,7 @@
-//! What a Stayput process and its warden say to each other.
+//! Frames that a Stayput process and its warden exchange.
 //!
-//! A frame is its length in four bytes, then a letter, then fields of a fixed order. Numbers are of
-//! little endian; bytes have their length before them. Both ends are the same program.
+//! A frame is its length in four bytes, then a letter, then fields in a fixed order. Numbers are little endian;
+//! a byte string is preceded by its length. Both ends are the same program.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -14,21 +14,21 @@ use super::{
     error::{Refused, Step},
 };
 
-/// Longer ones are not made: the system takes no program with so much environment.
+/// Largest frame in bytes. No larger one is built: the system starts no program with that much environment.
 pub(super) const FRAME_LIMIT: usize = 32 * 1024 * 1024;
 
-/// To the warden.
+/// Request to the warden.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Request {
-    /// Start this; the three ends of its pipes come with the first byte.
+    /// Starts this program. The three pipe ends of the child come with the first byte.
     Start { number: u64, mark: String, program: Program },
-    /// To the group of that child.
+    /// Sends a signal to the group of that child.
     Signal { number: u64, signal: i32 },
-    /// Kill the group, reap the leader, kill the rest.
+    /// Kills the group, reaps the leader, kills the leftovers.
     Reap { number: u64 },
 }
 
-/// From the warden.
+/// Answer of the warden.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Answer {
     Started { number: u64, pid: i32 },
@@ -123,7 +123,7 @@ impl Answer {
     }
 }
 
-/// Cuts what comes out of a socket into frames.
+/// Splits the bytes of a socket into frames.
 #[derive(Debug, Default)]
 pub(super) struct Frames {
     bytes: Vec<u8>,
@@ -134,10 +134,10 @@ impl Frames {
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// The next frame that is whole.
+    /// Returns the next complete frame.
     ///
     /// # Errors
-    /// If what comes is no frame. Then nothing more can be understood.
+    /// If the bytes are not a frame. The bytes after it cannot be decoded either.
     pub(super) fn next(&mut self) -> Result<Option<Vec<u8>>, NotAFrame> {
         let Some(length) = self.bytes.first_chunk::<4>() else { return Ok(None) };
         let length = usize::try_from(u32::from_le_bytes(*length)).map_err(|_| NotAFrame)?;
@@ -154,7 +154,7 @@ impl Frames {
     }
 }
 
-/// See [`Frames::next`].
+/// Error of [`Frames::next`].
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct NotAFrame;
 
@@ -206,7 +206,8 @@ impl Writer {
         }
     }
 
-    /// Longer than the limit it is not to be sent, so a length that does not fit does not matter.
+    /// Writes the length into the frame. A frame over the limit is never sent, so a length that does not fit
+    /// does not matter.
     fn end(&mut self) -> Vec<u8> {
         let length = u32::try_from(self.0.len() - 4).unwrap_or(u32::MAX);
         self.0[..4].copy_from_slice(&length.to_le_bytes());
@@ -271,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_are_read_back() {
+    fn answers_survive_encoding_and_decoding() {
         let refused = Refused { at: Step::Cwd, errno: 2 };
         for answer in [
             Answer::Started { number: 1, pid: 77 },
@@ -286,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_are_read_back() {
+    fn requests_survive_encoding_and_decoding() {
         let program = Program {
             command: OsString::from_vec(b"a\xff".to_vec()),
             args: vec!["".into(), "b c".into()],
@@ -305,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_over_the_limit_is_refused() {
+    fn frame_over_the_limit_is_refused() {
         let mut frames = Frames::default();
         frames.push(&u32::MAX.to_le_bytes());
         assert_eq!(frames.next(), Err(NotAFrame));
@@ -313,7 +314,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_are_taken_calmly(bytes: Vec<u8>) {
+        fn any_bytes_are_decoded_without_panic(bytes: Vec<u8>) {
             let _ = Request::decode(&bytes);
             let _ = Answer::decode(&bytes);
         }

@@ -1,4 +1,4 @@
-//! The process that was started: it leads a group of its own.
+//! Started process, which leads its own group.
 
 use std::{thread, time::Duration};
 
@@ -14,10 +14,10 @@ use super::{
     proc::{self, Seen},
 };
 
-/// How often is looked whether it has died of KILL, a few milliseconds apart.
+/// Number of checks, 4 ms apart, whether the leader has died of KILL.
 const LOOKS: u32 = 500;
 
-/// Waits for the end of a leader that has its KILL, by way of whoever can reap it. Blocks.
+/// Waits for the end of a leader that was sent KILL, by calling `reap` repeatedly. Blocks.
 pub(super) fn reaped(mut reap: impl FnMut() -> Option<Exited>) -> Exited {
     for _ in 0..LOOKS {
         if let Some(exited) = reap() {
@@ -25,11 +25,11 @@ pub(super) fn reaped(mut reap: impl FnMut() -> Option<Exited>) -> Exited {
         }
         thread::sleep(Duration::from_millis(4));
     }
-    // The kernel does not let it die. Waiting longer would hold up others.
+    // The kernel does not let it die. Waiting longer would delay other children.
     Exited::Unknown
 }
 
-/// A child of this very process. Until it is reaped its pid, and so its group, stays its own.
+/// Direct child of this process. Until it is reaped, its pid and so the id of its group are not reused.
 #[derive(Debug)]
 pub(super) struct Leader {
     pid: Pid,
@@ -49,37 +49,38 @@ impl Leader {
         self.reaped.is_some()
     }
 
-    /// How it ended, if it has. It stays a zombie.
+    /// Returns how the leader ended, if it has. It stays a zombie.
     pub(super) fn peek(&mut self) -> Option<Exited> {
         self.ask(WaitIdOptions::NOWAIT)
     }
 
-    /// To the whole group. Nothing if there can be another one of that name by now.
+    /// Sends a signal to the whole group. Does nothing if another group can have its id by now.
     pub(super) fn signal(&mut self, signal: Signal) {
         if self.has_its_name() {
             let _ = kill_process_group(self.pid, signal);
         }
     }
 
-    /// Kills the group while the leader keeps its name. Returns what descended from it before.
+    /// Kills the group while the leader keeps its id reserved. Returns the descendants that the leader had
+    /// before.
     pub(super) fn strike(&mut self) -> Vec<Seen> {
         if !self.has_its_name() {
             return Vec::new();
         }
         let tree = proc::below(self.pid.as_raw_pid());
         self.signal(Signal::KILL);
-        // It may have joined another group.
+        // The leader may have joined another group.
         let _ = kill_process(self.pid, Signal::KILL);
         tree
     }
 
-    /// How it ended, if it has. From here on its name can be anybody's.
+    /// Reaps the leader if it has ended, and returns how it ended. From here on its pid can be reused.
     pub(super) fn reap(&mut self) -> Option<Exited> {
         self.ask(WaitIdOptions::empty())
     }
 
-    /// Whether its pid is still its own. Somebody else in this process may have reaped it, which nobody
-    /// tells us, so it is asked each time.
+    /// Returns whether the pid still belongs to the leader. Other code in this process can reap the leader
+    /// without any notice, so the kernel is asked each time.
     fn has_its_name(&mut self) -> bool {
         self.peek();
         self.reaped.is_none()
@@ -101,7 +102,7 @@ impl Leader {
     fn read(&mut self, status: Result<Option<WaitIdStatus>, Errno>) -> Option<Exited> {
         match status {
             Ok(status) => status.as_ref().map(Exited::from_status),
-            // Somebody else in this process waits for all children, or has SIGCHLD ignored.
+            // Other code in this process waits for all children, or SIGCHLD is ignored.
             Err(_) => {
                 self.reaped = Some(Exited::Unknown);
                 self.reaped

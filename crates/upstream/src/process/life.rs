@@ -1,4 +1,4 @@
-//! One child from its start to the moment when nothing of it is left.
+//! Life of one child, from its start until no process of its tree is left.
 
 use std::{
     fmt, future,
@@ -23,59 +23,59 @@ use super::{
 };
 use crate::lock::lock;
 
-/// Longer than anything lives.
+/// Upper bound of one grace period, longer than any process lives.
 const FOREVER: Duration = Duration::from_secs(365 * 24 * 3600);
 
-/// How a child is reached: directly, or through its warden.
+/// Control of a child, directly or through its warden.
 #[async_trait]
 pub(super) trait Grip: Send + Sync + fmt::Debug {
-    /// To the child's group. Never waits.
+    /// Sends a signal to the child's group. Never waits.
     fn signal(&self, signal: Signal);
 
-    /// Kills the group, reaps the leader, kills what is left of it, and what is in `claim` too.
+    /// Kills the group, reaps the leader, then kills the leftovers and the processes in `claim`.
     async fn reap(self: Arc<Self>, claim: Claim) -> Reaped;
 
-    /// The same at once and without a runtime. Blocks.
+    /// Does the same as `reap`, at once and without a runtime. Blocks.
     fn reap_now(&self, claim: Claim) -> Reaped;
 
-    /// Where what carries the child's mark can be.
+    /// Processes among which the child's mark is searched.
     fn ground(&self) -> Ground;
 
-    /// How the leader ended, if it has and that can be seen from here. Never waits.
+    /// Returns how the leader ended, if it has and this process can see it. Never waits.
     fn exited(&self) -> Option<Exited>;
 
-    /// Waits for the leader's exit, on `runtime`. Where it cannot be seen from here, or cannot be watched,
-    /// it waits for ever: then somebody tells of it.
+    /// Waits for the leader's exit, on `runtime`. Never returns where the exit cannot be seen or watched from
+    /// this process; the warden or the periodic check reports it then.
     async fn exit(&self, runtime: &Handle) -> Exited;
 }
 
-/// What a grip tells of a child that is gone.
+/// Result of reaping a child.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Reaped {
     pub(super) exited: Exited,
     pub(super) leftovers: usize,
 }
 
-/// What is shared by a child's handle, the task that ends it and whoever notices that it exited.
+/// State shared by a child's handle, the task that ends the child and the tasks that notice its exit.
 #[derive(Debug)]
 pub(super) struct Life {
     pub(super) number: u64,
     pub(super) mark: String,
-    /// Known as soon as it runs.
+    /// Set once the child runs.
     leader: OnceLock<Seen>,
     stage: Mutex<Stage>,
-    /// Told when the stage is another one. There are as many lives as children, so it is as small as it can be.
+    /// Notified when the stage changes. There is one per child, so it is as small as possible.
     changed: Notify,
     grip: Arc<dyn Grip>,
     runtime: Handle,
     registry: Arc<Registry>,
-    /// In a forked copy of this process the child is somebody else's.
+    /// Process that started the child. In a forked copy of it, the child belongs to the original process.
     home: Pid,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
 struct Stage {
-    /// Set when its end began.
+    /// Set when the end of the child begins.
     grace: Option<Grace>,
     exited: Option<Exited>,
     ended: Option<Ended>,
@@ -97,7 +97,7 @@ impl Life {
         }
     }
 
-    /// It runs, with this pid.
+    /// Records the leader of the running child and adds the child to the registry.
     pub(super) fn runs(self: &Arc<Self>, leader: Seen) {
         let _ = self.leader.set(leader);
         self.registry.add(self);
@@ -115,7 +115,7 @@ impl Life {
         lock(&self.stage).ended
     }
 
-    /// Whether it has exited, as it is at this moment.
+    /// Checks now whether the leader has exited.
     pub(super) fn look(self: &Arc<Self>) -> Option<Exited> {
         if self.exited().is_none()
             && !self.forked()
@@ -126,7 +126,7 @@ impl Life {
         self.exited()
     }
 
-    /// Waits for its exit, and watches it for as long as that takes.
+    /// Waits for the leader's exit, and watches the leader meanwhile.
     pub(super) async fn wait(self: &Arc<Self>) -> Exited {
         tokio::select! {
             biased;
@@ -135,7 +135,7 @@ impl Life {
         }
     }
 
-    /// Notices its exit at once.
+    /// Watches the leader and records its exit at once.
     async fn watch(self: &Arc<Self>) {
         if self.forked() {
             return future::pending().await;
@@ -144,16 +144,16 @@ impl Life {
         self.noticed(exited);
     }
 
-    /// Waits until somebody has noticed its exit.
+    /// Waits until another task has recorded the exit.
     pub(super) async fn told(&self) -> Exited {
         self.until(|stage| stage.exited).await
     }
 
-    /// Waits until there is something to be seen.
+    /// Waits until `look` finds a value in the stage.
     async fn until<T>(&self, look: impl Fn(&Stage) -> Option<T>) -> T {
         loop {
             let mut changed = pin!(self.changed.notified());
-            // Before the look, or a change between the two would be missed.
+            // Registered before the check, so that no change between the two is missed.
             changed.as_mut().enable();
             let seen = look(&lock(&self.stage));
             match seen {
@@ -163,7 +163,7 @@ impl Life {
         }
     }
 
-    /// Changes the stage. `change` says whether it did.
+    /// Changes the stage. `change` returns whether it did; then all waiters are woken.
     fn change(&self, change: impl FnOnce(&mut Stage) -> bool) {
         let changed = change(&mut lock(&self.stage));
         if changed {
@@ -179,7 +179,7 @@ impl Life {
         self.until(|stage| stage.ended).await
     }
 
-    /// Begins the end, or hurries it if it has begun. What it begins runs by itself.
+    /// Begins the end of the child, or shortens its grace if it has begun. The end runs in its own task.
     pub(super) fn begin(self: &Arc<Self>, grace: Grace) {
         if self.forked() {
             return;
@@ -191,13 +191,13 @@ impl Life {
             stage.grace.replace(shorter) != Some(shorter)
         });
         if first {
-            // If the runtime is gone it drops the task at once, and the task knows what to do then.
+            // A runtime that is gone drops the task at once; the task's `Drop` kills the child.
             let ending = Ending { life: self.clone() };
             self.runtime.spawn(async move { ending.run().await });
         }
     }
 
-    /// The leader has exited: what it left behind has to go, whoever keeps the handle.
+    /// Records the leader's exit and ends the leftovers, whether or not a handle of the child exists.
     pub(super) fn noticed(self: &Arc<Self>, exited: Exited) {
         self.change(|stage| {
             let new = stage.exited.is_none();
@@ -207,7 +207,7 @@ impl Life {
         self.begin(Grace::NONE);
     }
 
-    /// Kills it here and now. For when there is no runtime any more.
+    /// Kills the child at once. Used when there is no runtime any more.
     pub(super) fn end_now(&self) {
         if self.forked() || self.ended().is_some() {
             return;
@@ -218,7 +218,7 @@ impl Life {
         self.finish(how, reaped);
     }
 
-    /// The memory of all that belongs to it. Reads `/proc`, so it takes a moment.
+    /// Resident memory of the child's whole tree. Reads `/proc`, so it takes a moment.
     pub(super) fn memory(&self) -> Option<u64> {
         let leader = *self.leader.get()?;
         if self.ended().is_some() || !leader.lives() {
@@ -235,7 +235,7 @@ impl Life {
     }
 
     fn finish(&self, how: How, reaped: Reaped) {
-        // Whoever waits for the end may count at once.
+        // Removed before the waiters are woken: they may count the live children at once.
         self.registry.remove(self.number);
         self.change(|stage| {
             let exited = *stage.exited.get_or_insert(reaped.exited);
@@ -248,7 +248,7 @@ impl Life {
         getpid() != self.home
     }
 
-    /// Whether it exits before the part of its grace that `pick` tells is over.
+    /// Returns whether the leader exits before the part of its grace that `pick` selects is over.
     async fn exits_within(&self, pick: impl Fn(Grace) -> Duration) -> bool {
         let from = Instant::now();
         loop {
@@ -268,7 +268,7 @@ impl Life {
     }
 }
 
-/// The end of a child, step by step. Dropped before it is through, it kills.
+/// Ends a child step by step. Dropped before it is done, it kills the child.
 #[derive(Debug)]
 struct Ending {
     life: Arc<Life>,
@@ -277,7 +277,7 @@ struct Ending {
 impl Ending {
     async fn run(self) {
         let life = &self.life;
-        // Who leaves the tree in what follows, and has no mark, is still known.
+        // Records the tree first, so that processes that leave it later and carry no mark are still found.
         let claim = self.claim().await;
         let how = self.persuade().await;
         let reaped = life.grip.clone().reap(claim).await;
@@ -296,7 +296,7 @@ impl Ending {
     async fn persuade(&self) -> How {
         let watch = async {
             self.life.watch().await;
-            // Those who wait for it know.
+            // The exit is recorded now, and `steps` sees it.
             future::pending().await
         };
         tokio::select! {

@@ -1,4 +1,4 @@
-//! Our end of the socket to a warden.
+//! Client end of the socket to a warden.
 
 use std::{
     collections::HashMap,
@@ -32,30 +32,30 @@ use super::{
 };
 use crate::lock::lock;
 
-/// One warden, as long as it lives. When the last one drops it, the warden ends.
+/// Connection to one warden. The warden ends when the last reference is dropped.
 #[derive(Debug)]
 pub(super) struct Line {
     socket: Arc<UnixStream>,
     outgoing: mpsc::UnboundedSender<Parcel>,
-    /// How many parcels the mouth has that it has not sent yet.
+    /// Number of frames in the queue of the writer task.
     unsent: Arc<Mutex<usize>>,
     desk: Arc<Desk>,
     pid: i32,
 }
 
-/// What is to be sent, or the rest of it. A frame that has begun must not be cut short by whoever wanted it
-/// sent, so what the socket does not take at once goes through one task.
+/// Frame, or rest of a frame, for the writer task. A caller that is cancelled must not cut a frame short, so
+/// what the socket does not take at once goes through one task.
 #[derive(Debug)]
 enum Parcel {
     Frame(Vec<u8>, Option<Ends>),
     Close,
 }
 
-/// Who waits for what the warden will say.
+/// Requests that wait for an answer of the warden.
 #[derive(Debug, Default)]
 struct Desk {
     rows: Mutex<Rows>,
-    /// What became of the warden, once it is gone and reaped.
+    /// Description of the warden's end, set once it is reaped.
     gone: watch::Sender<Option<String>>,
 }
 
@@ -73,13 +73,14 @@ struct Row {
 }
 
 impl Line {
-    /// What is to be heard and said later is so on `runtime`, whoever needs the first child.
+    /// Opens the connection. Its reader and writer tasks run on `runtime`, whichever task needs the first
+    /// child.
     pub(super) fn new(
         socket: StdStream,
         warden: WardenProcess,
         runtime: &Handle,
     ) -> io::Result<Arc<Self>> {
-        let _there = runtime.enter();
+        let _entered = runtime.enter();
         socket.set_nonblocking(true)?;
         let socket = Arc::new(UnixStream::from_std(socket)?);
         let (outgoing, parcels) = mpsc::unbounded_channel();
@@ -91,7 +92,7 @@ impl Line {
         Ok(Arc::new(Self { socket, outgoing, unsent, desk, pid }))
     }
 
-    /// The warden's pid.
+    /// Pid of the warden.
     pub(super) fn pid(&self) -> i32 {
         self.pid
     }
@@ -100,12 +101,12 @@ impl Line {
         !self.outgoing.is_closed() && !self.desk.rows().closed
     }
 
-    /// The pids of the children that this warden has.
+    /// Pids of the children of this warden.
     pub(super) fn leaders(&self) -> Vec<i32> {
         self.desk.rows().waiting.values().map(|row| row.life.pid()).collect()
     }
 
-    /// Asks for a child. What comes tells when it runs; nothing comes if the warden is gone.
+    /// Requests a child. The receiver gets the result of the start, and fails if the warden is gone.
     pub(super) fn start(
         &self,
         life: Arc<Life>,
@@ -128,7 +129,7 @@ impl Line {
         self.post(Request::Signal { number, signal }.encode(), None);
     }
 
-    /// Asks for the end of a child. How many it left behind comes; nothing if the warden is gone.
+    /// Requests the end of a child. The receiver gets the number of leftovers, and fails if the warden is gone.
     pub(super) fn reap(&self, number: u64) -> oneshot::Receiver<usize> {
         let (reaped, answer) = oneshot::channel();
         if let Some(row) = self.desk.rows().waiting.get_mut(&number) {
@@ -138,14 +139,14 @@ impl Line {
         answer
     }
 
-    /// Sends a frame, from here if nothing waits and the socket takes it. What is wrong with the socket is
-    /// for the mouth to find out.
+    /// Sends a frame directly if the queue is empty and the socket takes it; otherwise queues it. Errors of the
+    /// socket are left to the writer task.
     fn post(&self, frame: Vec<u8>, ends: Option<Ends>) {
         let mut unsent = lock(&self.unsent);
         let sent = if *unsent == 0 { send(&self.socket, &frame, ends.as_ref()) } else { Ok(0) };
         let parcel = match sent {
             Ok(sent) if sent == frame.len() => return,
-            // They went with the first byte.
+            // The descriptors went with the first byte.
             Ok(sent @ 1..) => Parcel::Frame(frame.get(sent..).unwrap_or_default().to_vec(), None),
             _ => Parcel::Frame(frame, ends),
         };
@@ -153,12 +154,12 @@ impl Line {
         let _ = self.outgoing.send(parcel);
     }
 
-    /// Ends the warden and all that it still has.
+    /// Ends the warden and its remaining children.
     pub(super) fn hang_up(&self) {
         let _ = self.outgoing.send(Parcel::Close);
     }
 
-    /// Waits until the warden is gone, and tells what became of it.
+    /// Waits until the warden is gone, and returns how it ended.
     pub(super) async fn gone(&self) -> String {
         let mut gone = self.desk.gone.subscribe();
         let gone = gone.wait_for(Option::is_some).await;
@@ -178,7 +179,7 @@ impl Desk {
                 let Some(row) = rows.waiting.get_mut(&number) else { return };
                 let (life, started) = (row.life.clone(), row.started.take());
                 drop(rows);
-                // The warden does not reap it before we say so, so it is there.
+                // The warden reaps a child only on request, so the process still exists.
                 life.runs(Seen::at(pid).unwrap_or(Seen { pid, started: 0 }));
                 let _ = started.map(|started| started.send(Ok(())));
             }
@@ -200,7 +201,7 @@ impl Desk {
         }
     }
 
-    /// Nothing more will be said. What still lived with this warden is ended without it.
+    /// Closes the table. Children that still lived with this warden are ended without it.
     fn close(&self, reason: String) {
         let rows = {
             let mut rows = self.rows();
@@ -214,7 +215,7 @@ impl Desk {
     }
 }
 
-/// Hears what the warden says.
+/// Reads the answers of the warden.
 struct Ear {
     socket: Arc<UnixStream>,
     desk: Arc<Desk>,
@@ -253,13 +254,13 @@ impl Ear {
         }
     }
 
-    /// The warden takes the end of its socket as the order to end everything.
+    /// Shuts the socket down. The warden takes the end of its socket as the order to end everything.
     fn hang_up(&self) {
         let _ = shutdown(&*self.socket, Shutdown::Both);
     }
 }
 
-/// Only when its runtime is gone is there something left to do here.
+/// Cleans up only if the runtime is gone before `run` was done.
 impl Drop for Ear {
     fn drop(&mut self) {
         if self.desk.gone.borrow().is_some() {
@@ -273,7 +274,7 @@ impl Drop for Ear {
     }
 }
 
-/// Says what is to be said, until there is nobody who could say more.
+/// Sends the queued frames until the queue is closed.
 async fn mouth(
     socket: Arc<UnixStream>,
     mut parcels: mpsc::UnboundedReceiver<Parcel>,
@@ -293,7 +294,7 @@ async fn say(socket: &UnixStream, frame: &[u8], mut ends: Option<&Ends>) -> io::
     while !rest.is_empty() {
         let sent = socket.async_io(Interest::WRITABLE, || send(socket, rest, ends)).await?;
         rest = rest.get(sent..).unwrap_or_default();
-        // They went with the first byte.
+        // The descriptors went with the first byte.
         ends = None;
     }
     Ok(())

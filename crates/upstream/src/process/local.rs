@@ -28,13 +28,14 @@ use super::{
     watchdog::Watchdog,
 };
 
-/// Starts children here.
+/// Starts children of this process.
 #[derive(Debug)]
 pub(super) struct Local {
     marks: Marks,
     broom: Arc<Broom>,
     watchdog: Mutex<Option<Watchdog>>,
-    /// A forked copy of this process has a copy of the watchdog's handle, which it must not use.
+    /// Process that owns the watchdog. A forked copy of it has a copy of the watchdog's handle, which it must
+    /// not use.
     home: Pid,
 }
 
@@ -66,7 +67,7 @@ impl Local {
         let _watchdog = self.watchdog().take();
     }
 
-    /// Blocks until the child runs.
+    /// Starts the child and blocks until it runs.
     fn spawn(
         &self,
         program: &Program,
@@ -76,15 +77,15 @@ impl Local {
         self.watch();
         let leader = Leader::new(spawn(program, &mark, ends)?);
         let pid = leader.pid().as_raw_pid();
-        // It is not reaped, so it is there, and if nothing is told of it this stays harmless.
+        // The child is not reaped, so it exists. If `/proc` does not show it, the start time 0 is harmless.
         let seen = Seen::at(pid).unwrap_or(Seen { pid, started: 0 });
         let leader = Mutex::new(leader);
         let grip = LocalGrip { leader, mark, broom: self.broom.clone(), home: self.home };
         Ok((Arc::new(grip), seen))
     }
 
-    /// Has a watchdog before there is anything to watch over. Where there is no shell there is none,
-    /// and children outlive a `kill -9` until the next sweep; that is better than no children.
+    /// Starts a watchdog before the first child. Where there is no shell there is none, and children survive a
+    /// `kill -9` until the next sweep; that is better than no children.
     fn watch(&self) {
         let mut watchdog = self.watchdog();
         if !watchdog.as_mut().is_some_and(Watchdog::lives) {
@@ -105,7 +106,7 @@ impl Drop for Local {
     }
 }
 
-/// A child of this process. Dropped before it is reaped, it is killed.
+/// Control of a child of this process. The child is killed if this is dropped before it was reaped.
 #[derive(Debug)]
 struct LocalGrip {
     leader: Mutex<Leader>,
@@ -115,7 +116,8 @@ struct LocalGrip {
 }
 
 impl LocalGrip {
-    /// Something that is told of its exit. Nobody else gets its pid meanwhile.
+    /// Returns a descriptor that becomes readable at the exit. Nothing reaps the leader meanwhile, so its pid
+    /// is not reused.
     fn watched(&self) -> io::Result<AsyncFd<OwnedFd>> {
         let mut leader = self.leader();
         leader.peek();
@@ -139,13 +141,13 @@ impl Grip for LocalGrip {
     async fn reap(self: Arc<Self>, claim: Claim) -> Reaped {
         let (here, again) = (self.clone(), claim.clone());
         let reaped = tokio::task::spawn_blocking(move || here.reap_now(claim)).await;
-        // A runtime that is going away takes no more work.
+        // A runtime that shuts down takes no more work.
         reaped.unwrap_or_else(|_| self.reap_now(again))
     }
 
     fn reap_now(&self, mut claim: Claim) -> Reaped {
         claim.add(self.leader().strike());
-        // Others may look meanwhile.
+        // The lock is taken for each attempt, so that other tasks can check the leader meanwhile.
         let exited = leader::reaped(|| self.leader().reap());
         let leftovers = self.broom.sweep(self.mark.clone(), claim);
         Reaped { exited, leftovers }
@@ -161,7 +163,7 @@ impl Grip for LocalGrip {
 
     async fn exit(&self, runtime: &Handle) -> Exited {
         let watched = {
-            // Whoever waits may do so on another runtime, or on none.
+            // The caller may run on another runtime, or on none.
             let _entered = runtime.enter();
             self.watched()
         };
@@ -173,7 +175,7 @@ impl Grip for LocalGrip {
                 ready.clear_ready();
             }
         }
-        // No descriptor was free, or the runtime goes away: the lookout sees to it.
+        // No descriptor was free, or the runtime shuts down: the periodic check notices the exit.
         future::pending().await
     }
 }
@@ -186,7 +188,7 @@ impl Drop for LocalGrip {
     }
 }
 
-/// A descriptor that can be read from when the process has exited. Has to be called on a runtime.
+/// Returns a descriptor that is readable once the process has exited. Has to be called on a runtime.
 #[allow(
     deprecated,
     reason = "what is wrong with it are types that do not own their descriptor, and its successor is \

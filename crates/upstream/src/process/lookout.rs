@@ -1,4 +1,4 @@
-//! Looks after children that nobody waits for.
+//! Checks children that no task waits for.
 
 use std::{sync::Arc, time::Duration};
 
@@ -6,26 +6,26 @@ use tokio::time::sleep;
 
 use super::registry::Registry;
 
-/// How often it looks, which is how long an exit can go unnoticed that nothing else tells of. A look is
-/// one system call for each child.
+/// Interval of the checks, and so the longest time that an exit goes unnoticed if nothing else reports it. A
+/// check is one system call per child.
 const PACE: Duration = Duration::from_millis(500);
 
-/// Finds the children of this process that have exited, all of them in one task and without a descriptor
+/// Finds the children of this process that have exited, in one task for all of them and without a descriptor
 /// for each.
 ///
-/// The end of a child's output tells of nearly every exit at once, and who ends a child or waits for it
-/// watches it. What is left is a leader that died while something it has started keeps its pipes open.
+/// The end of a child's output reveals nearly every exit at once, and a task that ends a child or waits for it
+/// watches it. The remaining case is a leader that died while a process that it started keeps its pipes open.
 ///
-/// Dropped while there are children, because its runtime is gone, it kills them: nobody would notice their
-/// exit any more.
+/// If it is dropped while there are children, because its runtime is gone, it kills them: their exit would go
+/// unnoticed.
 #[derive(Debug)]
 pub(super) struct Lookout {
-    /// None once there is nobody left to look after.
+    /// `None` once no child is left to check.
     registry: Option<Arc<Registry>>,
 }
 
 impl Lookout {
-    /// Has one look after all who are there, for as long as there are some.
+    /// Starts the task that checks all children, unless it runs. It stops when no child is left.
     pub(super) fn keep(registry: &Arc<Registry>) {
         if registry.needs_lookout() {
             let lookout = Self { registry: Some(registry.clone()) };

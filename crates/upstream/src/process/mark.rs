@@ -1,4 +1,4 @@
-//! The mark in a child's environment that tells whose child it is.
+//! Mark in a child's environment that names the process it belongs to.
 
 use std::{
     fs,
@@ -12,17 +12,17 @@ use rustix::process::getpid;
 
 use super::proc::Seen;
 
-/// The variable that a child, and all it starts with its environment, carries.
+/// Environment variable that holds the mark. Processes that the child starts with its environment inherit it.
 pub(super) const LINK: &str = "STAYPUT_LINK";
 
-/// The variable that a warden carries instead, so that nobody takes it for a child.
+/// Environment variable that a warden carries instead, so that it is not taken for a child.
 pub(super) const WARDEN: &str = "STAYPUT_WARDEN";
 
-/// Tells two sets of children of one process apart where there is no randomness.
+/// Counter that tells two sets of marks of one process apart where no random number is available.
 static SETS: AtomicU64 = AtomicU64::new(0);
 
-/// The marks of all children of one [`Processes`](super::Processes):
-/// `<pid namespace>.<pid>.<start time>.<random>.<number>`.
+/// Marks of all children of one [`Processes`](super::Processes): `<pid namespace>.<pid>.<start
+/// time>.<random>.<number>`.
 #[derive(Debug, Clone)]
 pub(super) struct Marks {
     prefix: Arc<str>,
@@ -38,7 +38,7 @@ impl Marks {
         Self { prefix: format!("{space}.{pid}.{started}.{random:016x}").into() }
     }
 
-    /// What all marks begin with; a dot follows.
+    /// Common prefix of all marks; a dot follows it.
     pub(super) fn prefix(&self) -> &str {
         &self.prefix
     }
@@ -48,10 +48,10 @@ impl Marks {
     }
 }
 
-/// Who made a mark.
+/// Process that made a mark.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct Holder {
-    /// Pids mean something only inside one namespace.
+    /// Pid namespace of the process; pids are unique only inside one namespace.
     pub(super) space: u64,
     pub(super) seen: Seen,
 }
@@ -62,18 +62,18 @@ impl Holder {
         let space = parts.next()?.parse().ok()?;
         let pid = parts.next()?.parse().ok().filter(|pid| *pid > 0)?;
         let started = parts.next()?.parse().ok()?;
-        // The random part and the number.
+        // Skips the random part and requires the number.
         parts.nth(1)?;
         Some(Self { space, seen: Seen { pid, started } })
     }
 
-    /// Whether the process that made the mark lives in this namespace no more.
+    /// Returns whether the process that made the mark is of this pid namespace and does not live any more.
     pub(super) fn is_dead_here(&self) -> bool {
         pid_namespace() == Some(self.space) && !self.seen.lives()
     }
 }
 
-/// The number of the pid namespace we live in: `pid:[4026531836]`.
+/// Returns the number of our pid namespace: `pid:[4026531836]`.
 fn pid_namespace() -> Option<u64> {
     let name = fs::read_link("/proc/self/ns/pid").ok()?;
     name.to_str()?.strip_prefix("pid:[")?.strip_suffix(']')?.parse().ok()
@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_mark_names_its_holder() {
+    fn mark_names_its_holder() {
         let marks = Marks::new();
         let holder = Holder::of(&marks.of(7)).unwrap();
         assert_eq!(holder.seen.pid, getpid().as_raw_pid());
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn a_holder_is_dead_only_here() {
+    fn holder_of_another_namespace_is_not_dead() {
         let space = pid_namespace().unwrap();
         let pid = getpid().as_raw_pid();
         let dead = |mark: String| Holder::of(&mark).unwrap().is_dead_here();
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_mark_has_no_holder() {
+    fn invalid_mark_has_no_holder() {
         for text in ["", "1", "1.2.3", "1.2.3.ab", "a.2.3.ab.1", "1.-2.3.ab.1", "1.0.3.ab.1"] {
             assert_eq!(Holder::of(text), None, "{text}");
         }

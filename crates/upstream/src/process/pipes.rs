@@ -1,4 +1,4 @@
-//! The three pipes between a child and us.
+//! Three pipes between a child and this process.
 
 use std::{io, os::fd::OwnedFd};
 
@@ -7,22 +7,22 @@ use tokio::net::unix::pipe::{Receiver, Sender};
 
 use crate::lane;
 
-/// Our ends. They block nobody, and no other child inherits them: a second holder of `stdin` would
-/// keep the child from ever seeing its end.
+/// Our ends of the pipes. They are non-blocking, and no other child inherits them: a second holder of `stdin`
+/// would keep the child from ever seeing its end.
 #[derive(Debug)]
 pub struct Pipes {
-    /// What is written here the child reads; dropping it tells the child to quit.
+    /// Input of the child. Dropping it tells the child to quit.
     pub stdin: Sender,
-    /// What the child answers.
+    /// Output of the child: its answers.
     pub stdout: Receiver,
-    /// What the child tells people; see [`StderrTail`](super::StderrTail).
+    /// Messages of the child for people; see [`StderrTail`](super::StderrTail).
     pub stderr: Receiver,
-    /// The lane whose runtime watches them.
+    /// Number of the worker whose runtime watches the pipes.
     lane: usize,
 }
 
 impl Pipes {
-    /// The same, watched by the runtime of the lane that runs here.
+    /// Moves the pipes to the runtime of the current worker.
     pub(crate) fn moved_here(self) -> io::Result<Self> {
         let lane = lane::number();
         if self.lane == lane {
@@ -37,11 +37,11 @@ impl Pipes {
     }
 }
 
-/// The child's ends, which block as programs expect: stdin, stdout, stderr.
+/// The child's ends of the pipes, blocking as programs expect: stdin, stdout, stderr.
 #[derive(Debug)]
 pub(super) struct Ends(pub(super) [OwnedFd; 3]);
 
-/// Makes all three. Has to be called on a runtime, which will tell when there is something to read.
+/// Creates all three pipes. Has to be called on a runtime, which then watches our ends.
 pub(super) fn pipes() -> io::Result<(Pipes, Ends)> {
     let (their_stdin, stdin) = pipe_with(PipeFlags::CLOEXEC)?;
     let (stdout, their_stdout) = pipe_with(PipeFlags::CLOEXEC)?;

@@ -1,4 +1,4 @@
-//! What `/proc` tells of processes.
+//! Reads processes from `/proc`.
 
 use std::{collections::HashMap, fs, os::unix::fs::MetadataExt, path::Path, sync::LazyLock};
 
@@ -9,17 +9,18 @@ use rustix::{
 
 use super::mark::LINK;
 
-/// More processes than this below one root are not a tree but a misreading.
+/// Largest tree below one root. A larger one is a misreading.
 const TREE_LIMIT: usize = 1 << 17;
 
 /// `PF_KTHREAD` of the kernel.
 const KERNEL_THREAD: u64 = 0x0020_0000;
 
-/// Whether the kernel lists the children of a process; not all are built so.
+/// Whether the kernel lists the children of a process; not every kernel is built that way.
 static LISTS_CHILDREN: LazyLock<bool> =
     LazyLock::new(|| Path::new("/proc/thread-self/children").exists());
 
-/// A process that was seen, told apart from a later one with the same pid by its start time.
+/// Identity of a process: its pid, and its start time, which tells it apart from a later process with the same
+/// pid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct Seen {
     pub(super) pid: i32,
@@ -27,26 +28,27 @@ pub(super) struct Seen {
 }
 
 impl Seen {
-    /// The process that has `pid` now, a zombie too.
+    /// Returns the process that has `pid` now, even if it is a zombie.
     pub(super) fn at(pid: i32) -> Option<Self> {
         Stat::of(pid).map(|stat| Self { pid, started: stat.started })
     }
 
-    /// Whether it still runs. A zombie does not.
+    /// Returns whether the process still runs. A zombie does not.
     pub(super) fn lives(self) -> bool {
         Stat::of(self.pid).is_some_and(|stat| stat.started == self.started && stat.runs)
     }
 
-    /// Sends a signal to this process and to no later one with its pid.
+    /// Sends a signal to this process, and never to a later one with its pid.
     pub(super) fn signal(self, signal: Signal) {
         let Some(pid) = Pid::from_raw(self.pid) else { return };
-        // The descriptor holds on to whoever has the pid now; the look after it tells who that is.
+        // The pidfd pins the process that has the pid now; the check after it tells whether that is this
+        // process.
         match pidfd_open(pid, PidfdFlags::empty()) {
             Ok(held) if Self::at(self.pid) == Some(self) => {
                 let _ = pidfd_send_signal(held, signal);
             }
             Ok(_) | Err(Errno::SRCH) => {}
-            // No descriptor is left, or the kernel has none for processes.
+            // No descriptor is free, or the kernel has no pidfds.
             Err(_) if Self::at(self.pid) == Some(self) => {
                 let _ = kill_process(pid, signal);
             }
@@ -55,14 +57,14 @@ impl Seen {
     }
 }
 
-/// One line of `/proc/PID/stat`.
+/// Fields of `/proc/PID/stat`.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Stat {
     parent: i32,
     pub(super) group: i32,
     started: u64,
     runs: bool,
-    /// A thread of the kernel, which looks like a process of the superuser.
+    /// Whether it is a kernel thread, which looks like a process of root.
     kernel: bool,
 }
 
@@ -72,7 +74,7 @@ impl Stat {
     }
 
     fn parse(line: &[u8]) -> Option<Self> {
-        // The name may hold anything, parentheses and spaces too, so the last one counts.
+        // The name may contain parentheses and spaces, so the last parenthesis ends it.
         let name_end = line.iter().rposition(|byte| *byte == b')')?;
         let rest = str::from_utf8(line.get(name_end + 1..)?).ok()?;
         let fields: Vec<&str> = rest.split_ascii_whitespace().collect();
@@ -83,14 +85,14 @@ impl Stat {
             parent: fields.get(1)?.parse().ok()?,
             group: fields.get(2)?.parse().ok()?,
             started: fields.get(19)?.parse().ok()?,
-            // A first thread that has ended looks like a zombie while the others go on.
+            // A process whose main thread has ended looks like a zombie while its other threads run.
             runs: !matches!(state, "Z" | "X" | "x") || threads > 1,
             kernel: flags & KERNEL_THREAD != 0,
         })
     }
 }
 
-/// All that descends from `root` now, without it.
+/// Returns the current descendants of `root`, without `root`.
 pub(super) fn below(root: i32) -> Vec<Seen> {
     let family = Family::now();
     let mut found = Vec::new();
@@ -108,12 +110,12 @@ pub(super) fn below(root: i32) -> Vec<Seen> {
     found
 }
 
-/// The children of `pid` now, zombies too.
+/// Returns the current children of `pid`, including zombies.
 pub(super) fn children(pid: i32) -> Vec<i32> {
     Family::now().children(pid)
 }
 
-/// `pid`'s parent, its parent, and so on.
+/// Returns the parent of `pid`, the parent of that, and so on.
 pub(super) fn ancestors(pid: i32) -> Vec<i32> {
     let mut found = Vec::new();
     let mut at = pid;
@@ -127,7 +129,7 @@ pub(super) fn ancestors(pid: i32) -> Vec<i32> {
     found
 }
 
-/// Who is whose child: asked one by one, or where the kernel has no such list, all at once.
+/// Children of processes: read one by one, or all at once where the kernel has no such list.
 enum Family {
     Listed,
     Known(HashMap<i32, Vec<i32>>),
@@ -152,7 +154,7 @@ impl Family {
             return known.get(&pid).cloned().unwrap_or_default();
         }
         let mut found = Vec::new();
-        // A child belongs to the thread that started it.
+        // The kernel lists a child under the thread that started it.
         for thread in fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten() {
             let list = fs::read_to_string(thread.path().join("children")).unwrap_or_default();
             found.extend(list.split_ascii_whitespace().filter_map(|pid| pid.parse::<i32>().ok()));
@@ -161,7 +163,7 @@ impl Family {
     }
 }
 
-/// All processes of our own user.
+/// Returns all processes of the current user.
 pub(super) fn ours() -> Vec<i32> {
     let user = geteuid().as_raw();
     let of_user =
@@ -174,19 +176,19 @@ fn pids() -> impl Iterator<Item = i32> {
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
 }
 
-/// What the environment of a process says.
+/// Mark in the environment of a process.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Marked {
     With(String),
     No,
-    /// There is no environment: it has none, or it is just becoming another program and will have one
+    /// The environment is empty: the process has none, or is just executing another program and will have one
     /// in a moment.
     Unclear,
 }
 
 impl Marked {
     pub(super) fn of(pid: i32) -> Self {
-        // Not readable is not ours.
+        // A process whose environment cannot be read is not ours.
         let Ok(environment) = fs::read(format!("/proc/{pid}/environ")) else { return Self::No };
         if environment.is_empty() && Stat::of(pid).is_some_and(|stat| stat.runs && !stat.kernel) {
             return Self::Unclear;
@@ -199,7 +201,7 @@ impl Marked {
     }
 }
 
-/// The memory of a process that is in RAM, in bytes.
+/// Returns the resident memory of a process, in bytes.
 pub(super) fn resident(pid: i32) -> Option<u64> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
@@ -212,28 +214,28 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_may_look_like_the_rest_of_the_line() {
+    fn name_that_looks_like_fields_is_skipped() {
         let line = b"12 (a) Z 1 (b) S 7 9 9 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 4711 0 0\n";
         let stat = Stat::parse(line).unwrap();
         assert_eq!((stat.parent, stat.group, stat.started, stat.runs), (7, 9, 4711, true));
     }
 
     #[test]
-    fn a_process_whose_first_thread_ended_still_runs() {
+    fn process_with_ended_main_thread_still_runs() {
         let line = |threads| format!("12 (a) Z 7 9 9 0 -1 0 0 0 0 0 0 0 0 0 20 0 {threads} 0 5 0");
         assert!(Stat::parse(line(3).as_bytes()).unwrap().runs);
         assert!(!Stat::parse(line(0).as_bytes()).unwrap().runs);
     }
 
     #[test]
-    fn a_line_that_is_cut_is_none() {
+    fn truncated_line_is_rejected() {
         for line in ["", "1", "1 (a)", "1 (a) S 1 1"] {
             assert!(Stat::parse(line.as_bytes()).is_none(), "{line}");
         }
     }
 
     #[test]
-    fn we_see_ourselves() {
+    fn own_process_is_found() {
         let me = rustix::process::getpid().as_raw_pid();
         assert!(Seen::at(me).unwrap().lives());
         assert!(!Seen { pid: me, started: 1 }.lives());

@@ -1,21 +1,21 @@
-//! What is to be run.
+//! Program to run.
 
 use std::{ffi::OsString, fmt, path::PathBuf};
 
-/// A program with all that it is given.
+/// Program with its arguments, environment and working directory.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Program {
-    /// Its name, looked for on the `PATH` of `env`, or its path.
+    /// Name, searched on the `PATH` of `env`, or path.
     pub command: OsString,
-    /// Its arguments, without its name.
+    /// Arguments, without the name of the program.
     pub args: Vec<OsString>,
-    /// Its complete environment: nothing is inherited behind it. Only the mark is added.
+    /// Complete environment: nothing is inherited. Only the mark is added.
     pub env: Vec<(OsString, OsString)>,
-    /// Where it runs; here, if not given.
+    /// Working directory. `None` is our own.
     pub cwd: Option<PathBuf>,
 }
 
-/// Shows no values of the environment and no arguments, because both carry keys and passwords.
+/// Shows neither values of the environment nor arguments, because both carry keys and passwords.
 impl fmt::Debug for Program {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let names: Vec<_> = self.env.iter().map(|(name, _)| name).collect();
@@ -34,7 +34,7 @@ mod tests {
 
     /// Invariant 8: values of the environment never appear in `Debug`.
     #[test]
-    fn debug_tells_no_secrets() {
+    fn debug_shows_no_secrets() {
         let program = Program {
             command: "npx".into(),
             args: vec!["--key=hunter1".into()],

@@ -1,4 +1,4 @@
-//! The children that are there, so that all of them can be ended.
+//! Registry of children, through which all of them can be ended.
 
 use std::{
     collections::HashMap,
@@ -14,16 +14,16 @@ use super::{Grace, StartError, life::Life};
 pub(super) struct Registry {
     runtime: Handle,
     rows: Mutex<Rows>,
-    /// Somebody has gone.
+    /// Notified when a child is gone or a start is over.
     changed: Notify,
 }
 
 #[derive(Debug, Default)]
 struct Rows {
     lives: HashMap<u64, Arc<Life>>,
-    /// How many are on their way in.
+    /// Number of starts in progress.
     starting: usize,
-    /// Somebody looks after them.
+    /// Whether a task checks the children for exits.
     watched: bool,
     closed: bool,
 }
@@ -37,7 +37,7 @@ impl Registry {
         &self.runtime
     }
 
-    /// A place for a child that is about to be started, until it is added or given up.
+    /// Counts a start in progress, until the returned guard is dropped.
     pub(super) fn place(self: &Arc<Self>) -> Result<Place, StartError> {
         let mut rows = self.rows();
         if rows.closed {
@@ -47,31 +47,31 @@ impl Registry {
         Ok(Place { registry: self.clone() })
     }
 
-    /// Called once it runs, before anybody can notice that it does not any more.
+    /// Adds a running child. Has to be called before its exit can be noticed.
     pub(super) fn add(&self, life: &Arc<Life>) {
         self.rows().lives.insert(life.number, life.clone());
     }
 
     pub(super) fn remove(&self, number: u64) {
-        // Dropped after the lock: it may be the last one to know the child.
+        // Dropped after the lock is released: this may be the last reference to the child.
         let _life = self.rows().lives.remove(&number);
         self.changed.notify_waiters();
     }
 
-    /// Says whether somebody has to begin to look after them, who then does.
+    /// Returns whether the caller has to start the task that checks for exits, and marks that task as running.
     pub(super) fn needs_lookout(&self) -> bool {
         let mut rows = self.rows();
         !std::mem::replace(&mut rows.watched, true)
     }
 
-    /// All to look after. If there are none nobody has to.
+    /// Returns the children to check. If there are none, the task that checks counts as stopped.
     pub(super) fn looked_after(&self) -> Vec<Arc<Life>> {
         let mut rows = self.rows();
         rows.watched = !rows.lives.is_empty();
         rows.lives.values().cloned().collect()
     }
 
-    /// Nobody looks after them any more: these are they.
+    /// Marks the task that checks as stopped, and returns the children that it left.
     pub(super) fn forsaken(&self) -> Vec<Arc<Life>> {
         let mut rows = self.rows();
         rows.watched = false;
@@ -82,7 +82,7 @@ impl Registry {
         self.rows().lives.len()
     }
 
-    /// Lets nobody in any more and ends all who are there, all at once.
+    /// Refuses new children and ends all existing ones, all at once.
     pub(super) async fn close(&self, grace: Grace) {
         self.rows().closed = true;
         loop {
@@ -109,7 +109,7 @@ impl Registry {
     }
 }
 
-/// See [`Registry::place`].
+/// Guard of [`Registry::place`].
 #[derive(Debug)]
 pub(super) struct Place {
     registry: Arc<Registry>,

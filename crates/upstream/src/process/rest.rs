@@ -1,4 +1,4 @@
-//! What is left of a child when its group is dead: whatever carries its mark, and what that started.
+//! Leftovers of a child whose group is dead: processes that carry its mark, and their descendants.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -12,32 +12,33 @@ use rustix::process::{Signal, getpid};
 
 use super::proc::{self, Marked, Seen, Stat};
 
-/// How often is looked again. What was killed is gone in a moment, so this many rounds are seen only
-/// when the kernel does not let something die.
+/// Maximum number of search rounds. A killed process is gone in a moment, so all rounds are used only when the
+/// kernel does not let a process die.
 const ROUNDS: u32 = 120;
 
-/// How often is looked at a process that has no environment now, and may have one in a moment.
+/// Number of checks of a process that has no environment now and may have one in a moment.
 const LOOKS: u32 = 4;
 
-/// The longest pause between two rounds.
+/// Longest pause between two rounds.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// Where to look for what is left.
+/// Set of processes that is searched for leftovers.
 #[derive(Debug)]
 pub(super) enum Ground {
-    /// All processes of our user.
+    /// All processes of the current user.
     Machine,
-    /// What was orphaned below a warden. Everything else below it descends from a leader that lives.
+    /// Orphans below a warden, and their descendants. Everything else below the warden descends from a live
+    /// leader.
     Orphans {
-        /// The warden.
+        /// Pid of the warden.
         of: i32,
-        /// Its children that are no orphans.
+        /// Children of the warden that are not orphans.
         leaders: HashSet<i32>,
     },
 }
 
 impl Ground {
-    /// Who could carry a mark.
+    /// Returns the processes that could carry a mark.
     fn candidates(&self) -> Vec<i32> {
         let Self::Orphans { of, leaders } = self else { return proc::ours() };
         let mut found = Vec::new();
@@ -48,7 +49,7 @@ impl Ground {
         found
     }
 
-    /// All that carries a mark that `wanted` knows, with what `wanted` says of it.
+    /// Returns all processes with a mark that `wanted` accepts, each with the value that `wanted` returned.
     pub(super) fn carriers<T>(&self, wanted: impl Fn(&str) -> Option<T>) -> Vec<(T, Seen)> {
         let me = getpid().as_raw_pid();
         let mut open = self.candidates();
@@ -62,7 +63,8 @@ impl Ground {
                 thread::sleep(Duration::from_millis(1));
             }
             open.retain(|pid| {
-                // Seen first: if the pid changes hands in between, the mark is not its own.
+                // The identity is read first: if the pid is reused in between, the mark belongs to another
+                // process.
                 let Some(seen) = Seen::at(*pid) else { return false };
                 let marked = Marked::of(*pid);
                 if let Marked::With(mark) = &marked
@@ -78,14 +80,14 @@ impl Ground {
     }
 }
 
-/// What is to be dead, and what was killed for it.
+/// Processes to kill, and those that were killed.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Claim {
-    /// The group whose members are no leftovers.
+    /// Group whose members do not count as leftovers.
     group: Option<i32>,
-    /// Processes that have to go whether they carry the mark or not.
+    /// Processes to kill whether they carry the mark or not.
     known: Vec<Seen>,
-    /// Never killed, whatever they carry.
+    /// Processes that are never killed, whatever mark they carry.
     spared: Vec<i32>,
     killed: HashSet<Seen>,
 }
@@ -95,12 +97,13 @@ impl Claim {
         Self { group: Some(group), known, ..Self::default() }
     }
 
-    /// Nothing is known but the marks; `spared` are not touched, nor what they started without a mark.
+    /// Creates a set that is found by marks only. The `spared` processes are not killed, nor what they started
+    /// without a mark.
     pub(super) fn sparing(spared: Vec<i32>) -> Self {
         Self { spared, ..Self::default() }
     }
 
-    /// The leader of a group and what descends from it now.
+    /// Creates the set of a group leader and its current descendants.
     pub(super) fn tree(leader: Seen) -> Self {
         let mut known = proc::below(leader.pid);
         known.push(leader);
@@ -111,7 +114,7 @@ impl Claim {
         self.known.extend(known);
     }
 
-    /// Whether anything of it that is known still lives.
+    /// Returns whether any of the known processes still lives.
     pub(super) fn lives(&self) -> bool {
         self.known.iter().any(|seen| seen.lives())
     }
@@ -124,10 +127,10 @@ impl Claim {
         self.known.iter().copied().filter(|seen| seen.lives()).collect()
     }
 
-    /// Kills `roots` and what descends from them; whether there was any.
+    /// Kills `roots` and their descendants. Returns whether any of them lived.
     fn kill(&mut self, roots: &[Seen]) -> bool {
         let roots = roots.iter().filter(|root| !self.spared.contains(&root.pid));
-        // The whole tree is looked at before the first of it dies and its children move elsewhere.
+        // Reads the whole tree before the first process dies, because then its children move to another parent.
         let below = roots.clone().flat_map(|root| proc::below(root.pid));
         let tree: HashSet<Seen> = roots.copied().chain(below).collect();
         let me = getpid().as_raw_pid();
@@ -143,8 +146,8 @@ impl Claim {
     }
 }
 
-/// Kills until nothing is found. `wanted` tells the place in `claims` that a mark belongs to;
-/// `between` runs before each new look.
+/// Kills until a search finds nothing. `wanted` returns the index in `claims` that a mark belongs to; `between`
+/// runs before each new search.
 pub(super) fn clear(
     ground: &Ground,
     claims: &mut [Claim],
@@ -172,8 +175,8 @@ pub(super) fn clear(
     }
 }
 
-/// Looks through the machine once for all who wait for it: a hundred children that end together are
-/// not a hundred looks at every process there is.
+/// Searches the machine once for all waiting callers: a hundred children that end together must not cause a
+/// hundred scans of all processes.
 #[derive(Debug, Default)]
 pub(super) struct Broom {
     waiting: Mutex<Vec<Job>>,
@@ -188,7 +191,7 @@ struct Job {
 }
 
 impl Broom {
-    /// Kills all that carries `mark` or is in `claim`; how many there were. Blocks.
+    /// Kills all processes that carry `mark` or are in `claim`. Returns the number of leftovers. Blocks.
     pub(super) fn sweep(&self, mark: String, claim: Claim) -> usize {
         let done = Arc::new(OnceLock::new());
         let job = Job { mark, claim, done: done.clone() };

@@ -1,4 +1,4 @@
-//! The start of a process, the same for a warden and without one.
+//! Start of a process, the same in a warden and without one.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -21,10 +21,10 @@ use super::{
     pipes::Ends,
 };
 
-/// Where a program is looked for if its environment does not say, as the C library has it.
+/// Search path for a program whose environment has no `PATH`, as in the C library.
 const PATH: &str = "/bin:/usr/bin";
 
-/// Starts `program` as the leader of a group of its own. Blocks until it runs.
+/// Starts `program` as the leader of its own group. Blocks until it runs.
 pub(super) fn spawn(program: &Program, mark: &str, ends: Ends) -> Result<Pid, Refused> {
     if let Some(cwd) = &program.cwd {
         let folder = fs::metadata(cwd).map_err(|error| Refused::io(Step::Cwd, &error))?;
@@ -53,8 +53,8 @@ pub(super) fn spawn(program: &Program, mark: &str, ends: Ends) -> Result<Pid, Re
     Ok(Pid::from_child(&child))
 }
 
-/// The file to execute. Looked for here and not by the C library, which would take our own `PATH`
-/// where it can start a process fast, and could not say what was wrong.
+/// Returns the file to execute. The C library is not used for this search: where it can start a process fast it
+/// would take our own `PATH`, and it could not say what was wrong.
 fn find(program: &Program) -> Result<PathBuf, Errno> {
     if program.command.is_empty() {
         return Err(Errno::NOENT);
@@ -69,7 +69,7 @@ fn find(program: &Program) -> Result<PathBuf, Errno> {
         let file = in_folder(&folder, &program.command, program.cwd.as_deref());
         match runnable(&file) {
             Ok(()) => return Ok(file),
-            // One that may not be run says more than the many that are not there.
+            // A file that may not be executed is a better error than the missing ones.
             Err(Errno::ACCESS) => error = Errno::ACCESS,
             Err(_) => {}
         }
@@ -77,7 +77,8 @@ fn find(program: &Program) -> Result<PathBuf, Errno> {
     Err(error)
 }
 
-/// A folder of the `PATH` may be relative; then it counts from where the program runs.
+/// Returns the path of `command` in a folder of the `PATH`. A relative folder counts from the program's working
+/// directory.
 fn in_folder(folder: &Path, command: &OsStr, cwd: Option<&Path>) -> PathBuf {
     match cwd {
         Some(cwd) if folder.is_relative() => cwd.join(folder).join(command),

@@ -1,4 +1,4 @@
-//! The last words of a child.
+//! End of a child's stderr.
 
 use std::{
     collections::VecDeque,
@@ -6,10 +6,10 @@ use std::{
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
-/// The last lines that a child wrote to stderr, for the operator who has to find out why it died.
+/// Last lines that a child wrote to stderr, for the operator who has to find out why it died.
 ///
-/// At most [`StderrTail::LIMIT`] bytes, of each line at most [`StderrTail::LINE_LIMIT`]. A child that
-/// says nothing costs nothing.
+/// Holds at most [`StderrTail::LIMIT`] bytes, and of each line at most [`StderrTail::LINE_LIMIT`]. Allocates
+/// nothing for a child that writes nothing.
 ///
 /// ```
 /// use stayput_upstream::process::StderrTail;
@@ -26,24 +26,24 @@ pub struct StderrTail {
 #[derive(Default)]
 struct Lines {
     bytes: VecDeque<u8>,
-    /// How long the last line is, which has no end yet.
+    /// Length of the last line, which has no line break yet.
     open: usize,
 }
 
 impl StderrTail {
-    /// How many bytes are kept. The oldest lines go first.
+    /// Number of bytes that are kept. The oldest lines are dropped first.
     pub const LIMIT: usize = 64 * 1024;
 
-    /// How many bytes of one line are kept. Its rest is dropped.
+    /// Number of bytes that are kept of one line. The rest of the line is dropped.
     pub const LINE_LIMIT: usize = 4 * 1024;
 
-    /// An empty one, which allocates nothing.
+    /// Creates an empty tail, which allocates nothing.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Takes what was read; a line may come in pieces.
+    /// Adds bytes that were read. A line may come in pieces.
     pub fn push(&self, bytes: &[u8]) {
         let mut lines = self.lines();
         for piece in bytes.split_inclusive(|byte| *byte == b'\n') {
@@ -51,15 +51,15 @@ impl StderrTail {
         }
     }
 
-    /// What is kept, fit to be shown: what is no UTF-8 replaced, colours and control characters but
-    /// for line breaks and tabs removed.
+    /// Returns the kept lines for display: invalid UTF-8 is replaced; colours and control characters except
+    /// line breaks and tabs are removed.
     #[must_use]
     pub fn text(&self) -> String {
         let bytes: Vec<u8> = self.lines().bytes.iter().copied().collect();
         printable(&String::from_utf8_lossy(&bytes))
     }
 
-    /// Whether nothing was said.
+    /// Returns whether the child wrote nothing.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.lines().bytes.is_empty()
@@ -71,7 +71,7 @@ impl StderrTail {
 }
 
 impl Lines {
-    /// Takes a piece that has a line break at its end or none.
+    /// Adds a piece of a line, with or without a line break at its end.
     fn push(&mut self, piece: &[u8]) {
         let (text, ends) = match piece {
             [text @ .., b'\n'] => (text, true),
@@ -85,7 +85,7 @@ impl Lines {
             self.open = 0;
         }
         while self.bytes.len() > StderrTail::LIMIT {
-            // Whole lines; there is more than one, because one is shorter than the limit.
+            // Drops whole lines. There is more than one, because a line is shorter than the limit.
             let line = self.bytes.iter().position(|byte| *byte == b'\n');
             self.bytes.drain(..=line.unwrap_or(0));
         }
@@ -105,7 +105,7 @@ fn printable(text: &str) -> String {
     shown
 }
 
-/// What follows a colour or a move of the cursor, which ends with its first letter.
+/// Returns the text after a colour or cursor sequence, which ends with its first letter.
 fn after_sequence(text: &str) -> &str {
     let end = |(_, letter): &(usize, char)| matches!(letter, '@'..='~' | '\n');
     match text.char_indices().skip(1).find(end) {
@@ -115,7 +115,7 @@ fn after_sequence(text: &str) -> &str {
     }
 }
 
-/// Shows how much there is and nothing of it: children print their keys when something goes wrong.
+/// Shows the number of bytes and no content: children print their keys when something goes wrong.
 impl fmt::Debug for StderrTail {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("StderrTail").field("bytes", &self.lines().bytes.len()).finish()
@@ -127,7 +127,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_silent_child_costs_nothing() {
+    fn silent_child_allocates_nothing() {
         let tail = StderrTail::new();
         tail.push(b"");
         assert!(tail.is_empty() && tail.text().is_empty());
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_comes_in_pieces() {
+    fn pieces_of_a_line_are_joined() {
         let tail = StderrTail::new();
         for piece in ["a", "b\nc", "\n", "\nd"] {
             tail.push(piece.as_bytes());
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_line_is_cut_and_the_next_one_is_whole() {
+    fn long_line_is_cut_and_next_line_is_complete() {
         let tail = StderrTail::new();
         for _ in 0..100 {
             tail.push(&[b'x'; 1000]);
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_lines_stay_and_each_is_whole() {
+    fn last_lines_are_kept_complete() {
         let tail = StderrTail::new();
         for number in 0..20_000 {
             tail.push(format!("line {number}\n").as_bytes());
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn what_would_confuse_a_terminal_is_removed() {
+    fn control_characters_are_removed() {
         let tail = StderrTail::new();
         tail.push(b"\x1b[1;31mred\x1b[0m \x07bell\ttab\r\n\x1b]0;title\x1b[\nnext \xc2\x9bcsi");
         assert_eq!(tail.text(), "red bell\ttab\n]0;title\nnext csi");

@@ -1,9 +1,9 @@
-//! The warden: a small process that starts children, and above all ends them.
+//! Warden: a small process that starts children and ends them.
 //!
-//! It is single and blocks, has no runtime and hardly any memory, and does one thing at a time. All
-//! that descends from its children stays below it, because it is a subreaper: who loses his parent
-//! becomes its child. When its socket ends, because the Stayput process said so or is dead, it kills
-//! everything below itself and goes.
+//! It has one thread, blocks, has no runtime and hardly any memory, and does one thing at a time. It is a
+//! subreaper: a descendant that loses its parent becomes the warden's child, so all descendants of its children
+//! stay below it. When its socket ends, because the Stayput process closed it or died, the warden kills
+//! everything below itself and exits.
 
 use std::{
     collections::{HashMap, HashSet, VecDeque},
@@ -41,16 +41,16 @@ use super::{
     spawn::spawn,
 };
 
-/// How often is looked whether all have gone after TERM, a moment apart: half a second.
+/// Number of checks, 10 ms apart, whether all processes are gone after TERM: half a second.
 const LOOKS: u32 = 50;
 
-/// The longest pause between two rounds of KILL.
+/// Longest pause between two rounds of KILL.
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// Runs the warden until its socket ends, which is its standard input, and nothing below it lives.
+/// Runs the warden until its socket, which is its standard input, has ended and no process below it lives.
 ///
-/// For the main function of whatever a [`WardenCommand`](super::WardenCommand) names, before it has
-/// started a thread or a runtime. It returns what that function is to return.
+/// Belongs into the main function of the program that a [`WardenCommand`](super::WardenCommand) names, before
+/// any thread or runtime is started. That function returns the exit code.
 #[must_use]
 pub fn warden_main() -> ExitCode {
     match Warden::new() {
@@ -73,30 +73,31 @@ pub fn warden_main() -> ExitCode {
 struct Warden {
     wards: HashMap<u64, Ward>,
     frames: Frames,
-    /// What came with the frames: three for each child that is to be started, in their order.
+    /// Descriptors that came with the frames: three for each child to start, in the order of the frames.
     fds: VecDeque<OwnedFd>,
-    /// Rings when a child has died.
+    /// Readable when a child has died.
     bell: UnixStream,
-    /// The Stayput process. A forked copy of it holds our socket open, so the end of that is not all.
+    /// Pidfd of the Stayput process. A forked copy of that process holds the socket open, so its death does not
+    /// always end the socket.
     parent: Option<OwnedFd>,
 }
 
-/// A child that was started and is not yet reaped.
+/// Child that was started and is not yet reaped.
 struct Ward {
     leader: Leader,
     mark: String,
-    /// Whether its exit was told.
+    /// Whether its exit was reported.
     told: bool,
 }
 
 impl Warden {
     fn new() -> io::Result<Self> {
         socket_type(io::stdin())?;
-        // Fails only for the leader of a group, which is out of the terminal's reach anyway.
+        // Fails only for a group leader, which signals of the terminal do not reach anyway.
         let _ = setsid();
         set_child_subreaper(Some(getpid()))?;
-        // Whoever stops Stayput stops us by the socket, later. These are caught and not ignored,
-        // because what is ignored stays so in children.
+        // A signal that stops Stayput stops the warden later, through the socket. The signals are caught and
+        // not ignored, because children inherit ignored signals.
         for signal in [SIGINT, SIGHUP, SIGTERM, SIGPIPE] {
             signal_hook::flag::register(signal, Arc::new(AtomicBool::new(false)))?;
         }
@@ -107,7 +108,7 @@ impl Warden {
         Ok(Self { wards, frames, fds, bell, parent: parent() })
     }
 
-    /// Until the socket ends, or says what cannot be understood.
+    /// Serves requests until the socket ends or sends a frame that cannot be decoded.
     fn serve(&mut self) {
         let stdin = io::stdin();
         loop {
@@ -119,21 +120,21 @@ impl Warden {
                 Err(_) => return,
             }
             let ready = |place: usize| fds.get(place).is_some_and(|fd| !fd.revents().is_empty());
-            let (heard, rung, orphaned) = (ready(0), ready(1), ready(2));
-            if rung {
+            let (readable, child_died, parent_died) = (ready(0), ready(1), ready(2));
+            if child_died {
                 while matches!((&self.bell).read(&mut [0; 64]), Ok(1..)) {}
                 self.reap_orphans();
                 if self.tell_exits().is_none() {
                     return;
                 }
             }
-            if orphaned || heard && self.hear().is_none() {
+            if parent_died || readable && self.hear().is_none() {
                 return;
             }
         }
     }
 
-    /// Reads what is there and does it. None if there will be no more.
+    /// Reads the available requests and executes them. Returns `None` if no more can come.
     fn hear(&mut self) -> Option<()> {
         let mut bytes = [0; 16 * 1024];
         match receive(&mut bytes, &mut self.fds) {
@@ -184,7 +185,7 @@ impl Warden {
         self.reap_orphans();
         let mut claim = Claim::new(ward.leader.pid().as_raw_pid(), tree);
         if self.wards.is_empty() {
-            // Nobody is left to whom it could belong, so all that is below us goes, marked or not.
+            // No other child is left, so everything below the warden belongs to this one, marked or not.
             claim.add(proc::below(me()));
         }
         let mut claims = [claim];
@@ -195,8 +196,8 @@ impl Warden {
         say(&Answer::Reaped { number, leftovers })
     }
 
-    /// A leader that has exited stays a zombie until we are told to reap it, so that its group keeps
-    /// its name.
+    /// Reports new exits. A leader that has exited stays a zombie until it is reaped on request, so that its
+    /// group keeps its id.
     fn tell_exits(&mut self) -> Option<()> {
         for (number, ward) in self.wards.iter_mut().filter(|(_, ward)| !ward.told) {
             if let Some(exited) = ward.leader.peek() {
@@ -207,7 +208,7 @@ impl Warden {
         Some(())
     }
 
-    /// Those whose parents died are ours now, and nobody else will wait for them.
+    /// Reaps processes whose parents died. The warden is their parent now, and no other process waits for them.
     fn reap_orphans(&self) {
         let leaders = self.leaders();
         for orphan in proc::children(me()).into_iter().filter(|pid| !leaders.contains(pid)) {
@@ -221,7 +222,8 @@ impl Warden {
         self.wards.values().map(|ward| ward.leader.pid().as_raw_pid()).collect()
     }
 
-    /// Ends all that is below us and what carries a mark of ours. Stays as long as there is anything.
+    /// Ends everything below the warden and every process with one of its marks. Blocks until the tree is
+    /// empty.
     fn end_all(self) {
         for seen in proc::below(me()) {
             seen.signal(Signal::TERM);
@@ -260,7 +262,7 @@ fn reap_all() {
     while matches!(retry_on_intr(|| wait(WaitOptions::NOHANG)), Ok(Some(_))) {}
 }
 
-/// The process whose children these are, if it is the one that started us.
+/// Pidfd of the Stayput process, if it is the parent of this warden.
 fn parent() -> Option<OwnedFd> {
     let prefix = std::env::var(WARDEN).ok()?;
     let holder = Holder::of(&format!("{prefix}.0"))?;
@@ -275,14 +277,14 @@ fn receive(bytes: &mut [u8], fds: &mut VecDeque<OwnedFd>) -> Result<usize, Errno
     let slices = &mut [IoSliceMut::new(bytes)];
     let received = recvmsg(io::stdin(), slices, &mut control, flags)?;
     for message in control.drain() {
-        if let RecvAncillaryMessage::ScmRights(came) = message {
-            fds.extend(came);
+        if let RecvAncillaryMessage::ScmRights(descriptors) = message {
+            fds.extend(descriptors);
         }
     }
     Ok(received.bytes)
 }
 
-/// Blocks until all of it is sent. None if there is nobody who could hear it.
+/// Sends an answer and blocks until it is written. Returns `None` if the socket is closed.
 fn say(answer: &Answer) -> Option<()> {
     let frame = answer.encode();
     let mut rest = frame.as_slice();

@@ -1,4 +1,4 @@
-//! Children that a warden starts for us.
+//! Children that a warden starts.
 
 use std::{
     ffi::OsString,
@@ -26,16 +26,16 @@ use super::{
     rest::{Broom, Claim, Ground},
 };
 
-/// How often is looked whether a warden that was told to end has ended, a moment apart: five seconds,
-/// of which it needs half a one for children that do not want to go.
+/// Number of checks, 10 ms apart, whether a warden has ended after its socket was closed: five seconds. The
+/// warden needs half a second for children that ignore TERM.
 const LOOKS: u32 = 500;
 
-/// How long a warden may take to end a child; it does so one after the other. One that takes longer is
-/// stopped or starved, and what it should have killed is then killed without it.
+/// Time that a warden may take to end a child; it ends children one after the other. A warden that takes longer
+/// is stopped or starved, and its processes are then killed without it.
 const ANSWER: Duration = Duration::from_secs(30);
 
-/// What runs the warden: a program whose main function calls [`warden_main`](super::warden_main) when
-/// it is given these arguments. It inherits our environment.
+/// Command that runs the warden: a program whose main function calls [`warden_main`](super::warden_main) when
+/// it gets these arguments. The warden inherits our environment.
 #[derive(Clone)]
 pub struct WardenCommand {
     program: OsString,
@@ -43,7 +43,7 @@ pub struct WardenCommand {
 }
 
 impl WardenCommand {
-    /// Usually our own executable and a hidden subcommand.
+    /// Builds the command, usually from our own executable and a hidden subcommand.
     pub fn new<A: Into<OsString>>(
         program: impl Into<OsString>,
         args: impl IntoIterator<Item = A>,
@@ -58,13 +58,14 @@ impl fmt::Debug for WardenCommand {
     }
 }
 
-/// Starts children through a warden, and a warden when there is none.
+/// Starts children through a warden, and starts the warden if none runs.
 #[derive(Debug)]
 pub(super) struct Wardens {
     command: WardenCommand,
     marks: Marks,
     broom: Arc<Broom>,
-    /// Whoever has the lock starts the next one; the others wait for it.
+    /// Connection to the current warden. The holder of the lock starts the next warden; other callers wait for
+    /// it.
     line: tokio::sync::Mutex<Option<Arc<Line>>>,
 }
 
@@ -130,7 +131,7 @@ impl Wardens {
     }
 }
 
-/// A warden's process. Dropped before it was reaped, it is killed.
+/// Process of a warden. It is killed if it is dropped before it was reaped.
 #[derive(Debug)]
 pub(super) struct WardenProcess {
     process: Child,
@@ -142,7 +143,7 @@ impl WardenProcess {
         let process = Command::new(&command.program)
             .args(&command.args)
             .env(WARDEN, marks.prefix())
-            // We may be somebody's child ourselves; the warden is not.
+            // Stayput may be a marked child itself; the warden must not inherit that mark.
             .env_remove(LINK)
             .stdin(Stdio::from(OwnedFd::from(theirs)))
             .stdout(Stdio::null())
@@ -154,8 +155,8 @@ impl WardenProcess {
         i32::try_from(self.process.id()).unwrap_or(0)
     }
 
-    /// Waits until it is gone, which it is soon after the end of its socket, and tells how it ended.
-    /// Blocks.
+    /// Waits for the warden's exit, which comes soon after the end of its socket, and returns how it ended. A
+    /// warden that does not exit is killed. Blocks.
     pub(super) fn reap(&mut self) -> String {
         for _ in 0..LOOKS {
             match self.process.try_wait() {
@@ -179,7 +180,7 @@ impl Drop for WardenProcess {
     }
 }
 
-/// A child of a warden.
+/// Control of a child of a warden.
 #[derive(Debug)]
 struct WardenGrip {
     number: u64,
@@ -198,26 +199,26 @@ impl Grip for WardenGrip {
         let reaped = timeout(ANSWER, self.line.reap(self.number)).await.map_err(|_| ());
         let reaped = reaped.and_then(|reaped| reaped.map_err(|_| ()));
         let leftovers = reaped.unwrap_or(0);
-        // The warden saw the tree as it was at the last moment; the claim knows it from before.
+        // The warden saw the tree at the last moment; `claim` holds the tree from before.
         if reaped.is_ok() && !claim.lives() {
-            // How it exited was told before.
+            // The exit status was reported earlier.
             return Reaped { exited: Exited::Unknown, leftovers };
         }
         let (here, again) = (self.clone(), claim.clone());
         let more = tokio::task::spawn_blocking(move || here.reap_now(claim)).await;
-        // A runtime that is going away takes no more work.
+        // A runtime that shuts down takes no more work.
         let more = more.unwrap_or_else(|_| self.reap_now(again));
         Reaped { leftovers: leftovers + more.leftovers, ..more }
     }
 
-    /// The warden may be gone, so what is left is looked for from here. The group is not touched: its
-    /// number may be somebody else's by now.
+    /// Searches for leftovers from this process, because the warden may be gone. Does not signal the group: its
+    /// id may belong to another group by now.
     fn reap_now(&self, claim: Claim) -> Reaped {
         let leftovers = self.broom.sweep(self.mark.clone(), claim);
         Reaped { exited: Exited::Unknown, leftovers }
     }
 
-    /// The warden tells.
+    /// Returns `None`: the warden reports the exit.
     fn exited(&self) -> Option<Exited> {
         None
     }

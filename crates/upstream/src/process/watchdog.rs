@@ -1,4 +1,4 @@
-//! The shell that ends our children if we die.
+//! Shell that ends our children if this process dies.
 
 use std::{
     io::{self, PipeWriter, pipe},
@@ -8,12 +8,12 @@ use std::{
 
 use super::mark::{LINK, Marks};
 
-/// Waits for the end of its input, which comes when we are gone, then ends all that carries a mark of
-/// ours. It looks a second time before it believes that nothing is there: a child that is just being
-/// started has no environment of its own yet. Fractions of a second are no matter for POSIX, so where
-/// they are not known, a whole one has to do.
+/// Script of the watchdog. It waits for the end of its input, which comes when this process is gone, then ends
+/// all processes with one of our marks. It stops only after three searches in a row without a result: a child
+/// that is just being started has no environment of its own yet. POSIX does not require `sleep` to take
+/// fractions of a second, so where it does not, the script sleeps a whole second.
 ///
-/// Its own environment is empty, so it never finds itself.
+/// Its own environment has no mark, so it never finds itself.
 const SCRIPT: &str = r#"
 trap '' INT HUP QUIT TERM PIPE
 while read -r _; do :; done
@@ -37,18 +37,18 @@ while [ "$round" -lt 60 ] && [ "$calm" -lt 3 ]; do
 done
 "#;
 
-/// One of them watches over all local children of one [`Processes`](super::Processes).
+/// Watchdog of all local children of one [`Processes`](super::Processes).
 #[derive(Debug)]
 pub(super) struct Watchdog {
     shell: Child,
-    /// Nobody writes to it. That nobody has it any more is the message.
+    /// Write end of the shell's input. Nothing is ever written; its closing is the message.
     _lifeline: PipeWriter,
 }
 
 impl Watchdog {
     pub(super) fn start(marks: &Marks) -> io::Result<Self> {
-        // In a session of its own it is out of reach for the terminal. The program forks if it leads a
-        // group, so it must not.
+        // In its own session, signals of the terminal do not reach it. `setsid` forks if it leads a group, so
+        // it must not lead one.
         let mut command = Command::new("setsid");
         command.arg("/bin/sh");
         match Self::run(command, marks) {
@@ -77,7 +77,7 @@ impl Watchdog {
         Ok(Self { shell, _lifeline: lifeline })
     }
 
-    /// Whether it still watches.
+    /// Returns whether the shell still runs.
     pub(super) fn lives(&mut self) -> bool {
         matches!(self.shell.try_wait(), Ok(None))
     }
@@ -85,7 +85,7 @@ impl Watchdog {
 
 impl Drop for Watchdog {
     fn drop(&mut self) {
-        // Killed before it sees the end of its input: there is nothing left for it to look for.
+        // Killed before it sees the end of its input: no child is left for it to search.
         let _ = self.shell.kill();
         let _ = self.shell.wait();
     }

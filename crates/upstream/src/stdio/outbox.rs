@@ -1,4 +1,4 @@
-//! What is on its way into a child's input.
+//! Messages on their way into a child's input.
 
 use std::{
     collections::VecDeque,
@@ -12,30 +12,31 @@ use std::{
 use bytes::{Buf as _, Bytes};
 use tokio::net::unix::pipe::Sender;
 
-/// Beyond this many bytes callers wait.
+/// Number of waiting bytes above which callers wait.
 const FULL: usize = 4 << 20;
 
-/// Beyond this many bytes what nobody waits for is dropped: a child that asks and asks, and does not
-/// read what it is answered, must not cost more than that.
+/// Number of waiting bytes above which messages without a waiting caller are dropped: a child that keeps
+/// sending requests and does not read the responses must not cost more memory than that.
 const TOO_FULL: usize = 4 * FULL;
 
-/// The most messages that go out in one piece.
+/// Maximum number of messages in one write.
 const AT_ONCE: usize = 64;
 
-/// Writes whole messages one after the other, whoever sends them and whoever is cancelled meanwhile.
+/// Writes whole messages one after the other, whichever task sends them and whichever caller is cancelled
+/// meanwhile.
 pub(super) struct Outbox {
-    /// The child's input; none once it is closed.
+    /// Input of the child; `None` once it is closed.
     pipe: Option<Arc<Sender>>,
     queue: VecDeque<Item>,
     load: Load,
-    /// What comes waits for what comes right after it, to go out with it.
+    /// Whether messages are held back, so that they go out together with those that follow.
     corked: bool,
 }
 
 struct Item {
     number: Option<u64>,
     rest: Bytes,
-    /// Some of it is written: from here on it must be written to its end.
+    /// Whether some of it is written: then it must be written to its end.
     begun: bool,
 }
 
@@ -45,20 +46,20 @@ impl Outbox {
         Self { pipe, queue, load, corked: false }
     }
 
-    /// How much waits in it, for those who do not have it.
+    /// Returns a counter of the waiting bytes, for tasks that do not hold the outbox.
     pub(super) fn load(&self) -> Load {
         self.load.clone()
     }
 
-    /// Writes what can be written at once. Says whether something is left for the task.
+    /// Writes as much as the pipe takes at once. Returns whether the task has to write the rest.
     pub(super) fn send(&mut self, number: Option<u64>, text: Bytes) -> bool {
         let Some(pipe) = &self.pipe else { return false };
         if number.is_none() && self.load.bytes() > TOO_FULL {
             return false;
         }
         let mut item = Item { number, rest: text, begun: false };
-        // Not through the readiness that tokio remembers: a pipe nearly always takes a message, and one
-        // that does not says so.
+        // Writes without the readiness that tokio remembers: a pipe nearly always takes a message, and one that
+        // does not returns an error.
         let write = |rest: &[u8]| rustix::io::write(pipe, rest).map_err(io::Error::from);
         let now = !self.corked && self.queue.is_empty();
         if now && item.write(write).is_ok_and(|()| item.rest.is_empty()) {
@@ -66,18 +67,18 @@ impl Outbox {
         }
         self.load.add(item.rest.len());
         self.queue.push_back(item);
-        // Who corked it comes back by itself.
+        // The task that corked the outbox returns to it without being woken.
         !self.corked
     }
 
-    /// Several callers got their answers and most of them will ask again at once: what they send goes
-    /// out in one piece, when the task comes back and uncorks it. Each message by itself would wake the
-    /// child, and be read by itself.
+    /// Holds messages back until the task comes back and uncorks the outbox. Several callers got their answers
+    /// and most of them will call again at once: their messages go out in one write. Written one by one, each
+    /// message would wake the child and be read alone.
     pub(super) fn cork(&mut self) {
         self.corked = true;
     }
 
-    /// Writes what came since it was corked. Says whether there was anything.
+    /// Writes the messages that were held back. Returns whether there were any.
     pub(super) fn uncork(&mut self) -> io::Result<bool> {
         let some = std::mem::take(&mut self.corked) && !self.queue.is_empty();
         if some {
@@ -86,12 +87,12 @@ impl Outbox {
         Ok(some)
     }
 
-    /// What has to be writable before it makes sense to go on, if anything waits.
+    /// Returns the pipe that has to become writable, if any message waits.
     pub(super) fn waits_for(&self) -> Option<Arc<Sender>> {
         self.pipe.clone().filter(|_| !self.queue.is_empty())
     }
 
-    /// Writes on. An error means that the child does not read any more.
+    /// Writes the waiting messages. An error means that the child does not read any more.
     pub(super) fn flush(&mut self) -> io::Result<()> {
         let Some(pipe) = self.pipe.clone() else { return Ok(()) };
         while !self.queue.is_empty() {
@@ -110,7 +111,7 @@ impl Outbox {
         Ok(())
     }
 
-    /// So many bytes of what waits are on their way.
+    /// Removes written bytes from the queue.
     fn written(&mut self, mut bytes: usize) {
         self.load.remove(bytes);
         while let Some(item) = self.queue.front_mut() {
@@ -125,7 +126,7 @@ impl Outbox {
         }
     }
 
-    /// Takes back a message of which nothing was written. Says whether that was so.
+    /// Removes a message of which nothing was written. Returns whether there was one.
     pub(super) fn withdraw(&mut self, number: u64) -> bool {
         let at = self.queue.iter().position(|item| item.number == Some(number) && !item.begun);
         let item = at.and_then(|at| self.queue.remove(at));
@@ -133,7 +134,7 @@ impl Outbox {
         item.is_some()
     }
 
-    /// Closes the child's input. What was not begun is not sent: these are the calls.
+    /// Closes the child's input. Returns the calls of which nothing was written; they are not sent.
     pub(super) fn close(&mut self) -> Vec<u64> {
         self.pipe = None;
         self.load.remove(self.load.bytes());
@@ -142,8 +143,8 @@ impl Outbox {
     }
 }
 
-/// How many bytes wait for the child. Only who has the outbox changes it; every caller reads it before he
-/// sends, and needs no lock for that.
+/// Number of bytes that wait for the child. Only the holder of the outbox changes it; every caller reads it
+/// before sending and needs no lock for that.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Load(Arc<AtomicUsize>);
 
@@ -166,7 +167,7 @@ impl Load {
 }
 
 impl Item {
-    /// Writes what the pipe takes. The rest stays.
+    /// Writes as much as the pipe takes. The rest stays.
     fn write(&mut self, mut write: impl FnMut(&[u8]) -> io::Result<usize>) -> io::Result<()> {
         while !self.rest.is_empty() {
             match write(&self.rest) {
@@ -192,7 +193,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_corked_goes_out_in_order_and_in_one_piece() {
+    async fn corked_messages_go_out_in_order_and_in_one_write() {
         let (sender, receiver) = tokio::net::unix::pipe::pipe().unwrap();
         let mut outbox = Outbox::new(sender);
         let read = || {

@@ -1,5 +1,5 @@
-//! The task of a link to a child process: reads what the child says, writes what it did not take at
-//! once, and ends it.
+//! Task of a link to a child process: reads the child's output, writes the messages that the pipe did not take
+//! at once, and ends the child.
 
 use std::{
     cell::RefCell,
@@ -27,38 +27,38 @@ use crate::{
     process::{Child, Exited, Grace, StderrTail},
 };
 
-/// How many times a pipe is read before others get their turn.
+/// Number of reads of a pipe before other tasks get their turn.
 const TURNS: usize = 16;
 
-/// How long a child that closed its output is waited for, to tell how it ended.
+/// Time to wait for the exit status of a child that closed its output.
 const LAST_WORDS: Duration = Duration::from_millis(500);
 
 thread_local! {
-    /// What is read lands here first. One buffer for all links of a thread: an idle link has none.
+    /// Buffer for reads. One for all links of a thread: an idle link has none.
     static SCRATCH: RefCell<Vec<u8>> = RefCell::new(vec![0; 64 << 10]);
 }
 
-/// The receiving half of a child's pipes.
+/// Receiving half of a child's pipes.
 pub(crate) struct Pump {
     core: Arc<Core>,
     child: Arc<Child>,
     stdout: Option<Receiver>,
     stderr: Option<Receiver>,
-    /// Waits until the child takes more, while something waits for it.
+    /// Waits until the pipe is writable, while messages wait for the child.
     writable: Option<Pin<Box<dyn Future<Output = io::Result<()>> + Send>>>,
     lines: LineSplitter,
     limit: usize,
     timer: Option<(Instant, Pin<Box<Sleep>>)>,
 }
 
-/// The pipes of a child cannot be watched.
+/// Error: the pipes of a child cannot be watched.
 #[derive(Debug, thiserror::Error)]
 #[error("the pipes of the child process cannot be watched: {0}")]
 pub(crate) struct PumpError(#[from] io::Error);
 
 impl Pump {
-    /// The two halves of a link over the pipes of a child. `core` makes the rest of the link around
-    /// the first one.
+    /// Creates the two halves of a link over the pipes of a child. `core` builds the rest of the link around
+    /// the sending half.
     pub(crate) fn new(
         mut child: Child,
         limit: usize,
@@ -93,41 +93,41 @@ impl Pump {
         &self.core
     }
 
-    /// Runs until the link is over and nothing is left of the child.
+    /// Runs until the link is over and no process of the child is left.
     pub(crate) async fn run(mut self, grace: Grace) {
         let child = self.child.clone();
-        // The end of its output tells sooner, but for a child that left its pipes to somebody else.
+        // The end of the output comes sooner, except for a child that left its pipes to another process.
         let mut exited = Box::pin(async move { child.told().await });
         let end = poll_fn(|cx| self.poll(exited.as_mut(), cx)).await;
         drop(exited);
-        // In a box, which there is at the end and not before: every child that is idle would have to be as large.
+        // Boxed, so that the memory exists only at the end and the task of an idle child stays small.
         Box::pin(self.part(end, grace)).await;
     }
 
-    /// Tells all who wait why it is over, and ends the child.
+    /// Fails the waiting calls with the reason, and ends the child.
     async fn part(mut self, end: End, grace: Grace) {
         let (closed_output, shut) = (matches!(end, End::Output), matches!(end, End::Shut));
-        let told = match end {
+        let status = match end {
             End::Exited(exited) => Some(exited),
             End::Output => tokio::time::timeout(LAST_WORDS, self.child.wait()).await.ok(),
             End::Shut => None,
         };
-        // Who shut it wants nothing more of it.
+        // After a shutdown the rest of the output is not needed.
         if !shut {
             self.read_rest();
         }
         if let Some(stdio) = self.stdio() {
-            let exited = told.unwrap_or(Exited::Unknown);
+            let exited = status.unwrap_or(Exited::Unknown);
             let why = if closed_output { "it closed its output\n" } else { "" };
             let detail = format!("{why}{}", self.core.last_words());
-            // Who shut it may not have told why yet, and that is why it went.
+            // A shutdown may have set its reason and not closed the link yet; the child exited because of it.
             let loss = match stdio.shut.get() {
                 Some(reason) => Loss::new(*reason, ""),
                 None => Loss::new(LossReason::Exited(exited), detail),
             };
             stdio.close(&self.core, loss);
         }
-        // Nothing of the pipes is left: its input is closed, and it does not wait for us to read.
+        // Drops all pipes: the child's input is closed, and the child does not wait for us to read.
         (self.writable, self.stdout, self.stderr) = (None, None, None);
         self.child.end(grace).await;
     }
@@ -146,7 +146,7 @@ impl Pump {
     ) -> Poll<End> {
         let core = self.core.clone();
         let Carrier::Stdio(stdio) = &core.carrier else { return Poll::Ready(End::Shut) };
-        // Before anything is looked at, or a wake-up between the look and this would be missed.
+        // Registered before any check, so that no wake-up between the check and this is missed.
         *lock(&stdio.task) = Some(cx.waker().clone());
         if stdio.is_shut() {
             return Poll::Ready(End::Shut);
@@ -154,7 +154,7 @@ impl Pump {
         match lock(&stdio.outbox).uncork() {
             Ok(some) if some => stdio.room.notify_waiters(),
             Ok(_) => {}
-            // The child may have said why before it stopped to read; that is read after this.
+            // The child may have written the reason before it stopped reading; that is read after this.
             Err(_) => return Poll::Ready(End::Output),
         }
         let mut answers = 0;
@@ -163,19 +163,19 @@ impl Pump {
         }
         if answers > 1 {
             lock(&stdio.outbox).cork();
-            // Behind those who were woken by their answers.
+            // Runs again after the callers that were woken by their answers.
             cx.waker().wake_by_ref();
         }
         self.poll_stderr(cx);
         if self.poll_stdin(stdio, cx).is_err() {
-            // The child may have said why before it stopped to read; that is read after this.
+            // The child may have written the reason before it stopped reading; that is read after this.
             return Poll::Ready(End::Output);
         }
         self.poll_timer(cx);
         exited.poll(cx).map(End::Exited)
     }
 
-    /// Counts the answers that it hands out.
+    /// Reads the child's output. Adds the number of delivered answers to `answers`.
     fn poll_stdout(&mut self, answers: &mut usize, cx: &mut Context<'_>) -> Poll<()> {
         for _ in 0..TURNS {
             let Some(pipe) = &mut self.stdout else { return Poll::Ready(()) };
@@ -239,8 +239,8 @@ impl Pump {
         }
     }
 
-    /// What the child said before it ended: what a pipe can hold, and no more. Whoever has inherited
-    /// its pipes may go on writing for ever.
+    /// Reads what the child wrote before it ended: at most what a pipe can hold. A process that inherited the
+    /// pipes may go on writing for ever.
     fn read_rest(&mut self) {
         for _ in 0..TURNS {
             let Some(pipe) = &self.stdout else { break };
@@ -265,8 +265,8 @@ impl Pump {
 }
 
 impl Drop for Pump {
-    /// At the end of its run nothing of the link is left. Dropped before, because its runtime goes away,
-    /// whoever waits for an answer, or for the end, still hears of it.
+    /// Closes the link. After `run` nothing of it is left. If the task is dropped before, because its runtime
+    /// goes away, tasks that wait for an answer, or for the end, still get the reason.
     fn drop(&mut self) {
         if let Some(stdio) = self.stdio() {
             stdio.close(&self.core, Loss::new(LossReason::Released, ""));
@@ -275,29 +275,30 @@ impl Drop for Pump {
     }
 }
 
-/// Why the task stopped.
+/// Reason why the task stopped.
 enum End {
     Exited(Exited),
-    /// The child closed its output or its input: it cannot be spoken to any more.
+    /// The child closed its output or its input: no messages can be exchanged any more.
     Output,
-    /// Somebody ended the link.
+    /// The link was shut down.
     Shut,
 }
 
-/// Takes in what was read. Says how many calls have their answer by it.
+/// Handles bytes that were read. Returns the number of calls that got their answer.
 fn take_in(core: &Arc<Core>, lines: &mut LineSplitter, limit: usize, mut bytes: &[u8]) -> usize {
     let mut answers = 0;
     while let Some(line) = lines.next_line(&mut bytes) {
         match line {
             Ok(line) => answers += core.receive(line, Via::Link).answers,
-            // Nobody knows whose answer it was: all fail, but none hangs, and the state is kept.
+            // The call that the answer belongs to is unknown: all calls fail, so that none hangs, and the state
+            // is kept.
             Err(_) => core.fail_all(&CallError::TooLarge { limit }),
         }
     }
     answers
 }
 
-/// Reads once. Ready with whether there may be more.
+/// Reads once. Returns whether there may be more.
 fn poll_read(pipe: &mut Receiver, cx: &mut Context<'_>, take: impl FnOnce(&[u8])) -> Poll<bool> {
     SCRATCH.with_borrow_mut(|scratch| {
         let mut buffer = ReadBuf::new(scratch);
@@ -312,7 +313,7 @@ fn poll_read(pipe: &mut Receiver, cx: &mut Context<'_>, take: impl FnOnce(&[u8])
     })
 }
 
-/// Reads once what is there. Says whether there may be more.
+/// Reads once without waiting. Returns whether there may be more.
 fn read(pipe: &Receiver, take: impl FnOnce(&[u8])) -> bool {
     SCRATCH.with_borrow_mut(|scratch| {
         let n = pipe.try_read(scratch).unwrap_or(0);

@@ -24,7 +24,7 @@ pub(super) fn streamable(core: &Core) -> Option<&Streamable> {
     }
 }
 
-/// Whatever becomes of the task, its call does not wait for ever.
+/// Fails the call if its task ends without a result, so that the caller does not wait for ever.
 struct Guard {
     core: Arc<Core>,
     number: u64,
@@ -32,7 +32,7 @@ struct Guard {
 
 impl Drop for Guard {
     fn drop(&mut self) {
-        // Nearly always it has its end.
+        // Nearly always the call has its result already.
         if let Some(flight) = self.core.take_left(self.number) {
             let error = CallError::failed("the runtime of the link ended", Delivery::Unknown);
             flight.inbox.end(Err(error));
@@ -40,8 +40,8 @@ impl Drop for Guard {
     }
 }
 
-/// Sends a request, reads its answer, and watches the clock meanwhile. It is as small as it can be: every call has
-/// one in memory of its own.
+/// Sends a request, reads its response, and enforces the call's deadline. The future is as small as possible:
+/// every call has its own in memory.
 pub(super) fn drive(
     core: Arc<Core>,
     flight: Arc<Flight>,
@@ -52,7 +52,7 @@ pub(super) fn drive(
         let core = &guard.core;
         let Some(http) = streamable(core) else { return };
         tokio::select! {
-            // What is there to be read comes before what the clock says.
+            // A response that can be read comes before the timeout.
             biased;
             done = exchange(http, core, &flight, &mut prepared) => {
                 if let Err(error) = done {
@@ -64,13 +64,13 @@ pub(super) fn drive(
     }
 }
 
-/// Ends when the call took too long. Progress moves the moment, so it is looked at again.
+/// Returns when the call has timed out. Progress moves the deadline, so it is checked again after each sleep.
 async fn overdue(core: &Core, flight: &Flight) {
     loop {
         let expires = flight.expires();
         sleep_until(expires).await;
         if !lock(&core.pending).is_in_flight(flight.number) {
-            // It has its answer; what is left to do is to read to the end.
+            // The call has its answer; only the rest of the response is still being read.
             return std::future::pending().await;
         }
         if flight.expires() <= expires {
@@ -85,22 +85,22 @@ async fn exchange(
     flight: &Flight,
     Prepared { text, handshake, routing, .. }: &mut Prepared,
 ) -> Result<(), CallError> {
-    // The line break at its end is for pipes.
+    // The line break at the end is for pipes.
     text.truncate(text.len().saturating_sub(1));
     let mut ask = http.post(core, routing.as_deref(), std::mem::take(text));
     ask.watched = flight.limit;
-    // In a box of its own: both are small enough for what an allocator has at hand.
+    // Boxed separately, so that both futures fit the small sizes that an allocator has at hand.
     let mut response = Box::pin(http.wire.send(&ask)).await?;
     if !response.status.is_success() {
-        // Only there can be headers that are not known; and what lists the tools must not ask itself.
+        // Only `tools/call` can lack headers; and `tools/list`, which learns them, must not call itself.
         let calls = routing.as_ref().is_some_and(|it| &*it.method == "tools/call");
-        // In a box, as all that is rare: every call would have to be as large.
+        // Boxed, because the future of every call would otherwise be as large as this rare one.
         return Box::pin(refused(http, core, flight, (ask, calls), response)).await;
     }
     if *handshake {
         capture(http, &response.headers);
     }
-    // As it nearly always is.
+    // The usual case.
     if is(&response.headers, header::JSON)
         && let Some(body) = response.body.whole(http.wire.limit)
     {
@@ -109,7 +109,7 @@ async fn exchange(
     Box::pin(take_answer(http, core, flight, response)).await
 }
 
-/// An answer without success: the end of the call, or a reason to send it once more.
+/// Handles an error status: fails the call, or sends it once more.
 async fn refused(
     http: &Streamable,
     core: &Arc<Core>,
@@ -123,7 +123,7 @@ async fn refused(
         && refused.is_header_mismatch()
         && let Some(routing) = learn_headers(core, ask.body.clone()).await
     {
-        // The server refused it, so it was not executed: it may be sent again.
+        // The server refused the request, so it was not executed and may be sent again.
         ask = http.post(core, Some(&routing), ask.body);
         let response = http.wire.send(&ask).await?;
         if response.status.is_success() {
@@ -161,23 +161,23 @@ async fn take_answer(
     received(core, flight, body).inspect_err(|_| response.body.discard())
 }
 
-/// Takes in the whole body of an answer. After an error the connection must not be used again.
+/// Handles the complete body of a response. After an error the connection must not be used again.
 fn received(core: &Arc<Core>, flight: &Flight, body: Bytes) -> Result<(), CallError> {
     let received = core.receive(Vec::from(body), Via::Call(flight.number));
     if received.answers > 0 && !received.foreign {
         return Ok(());
     }
-    // If it was the end of the call in another way, this finds nothing to fail.
+    // If the call has ended in another way, this error finds no call to fail.
     Err(foreign())
 }
 
-/// The answer is under the id of another request. What became of this one is not known.
+/// Error of a response with the id of another request. Whether this request was executed is not known.
 pub(super) fn foreign() -> CallError {
     CallError::failed("the server's answer belongs to another request", Delivery::Unknown)
 }
 
-/// The tools may have changed since they were listed: which arguments travel as headers is learned
-/// anew. Boxed, because a call that makes a call would have no size.
+/// Lists the tools again to learn which arguments are sent as headers: the tools may have changed since they
+/// were listed. Boxed, because a call inside a call would have no finite size.
 fn learn_headers(
     core: &Arc<Core>,
     text: Bytes,
@@ -199,7 +199,7 @@ fn learn_headers(
     })
 }
 
-/// The session is named by the answer to the handshake, and by nothing else.
+/// Stores the session id. Only the response to `initialize` names it.
 fn capture(http: &Streamable, headers: &HeaderMap) {
     let named = headers.get(header::SESSION_ID);
     if let Some(id) = named.and_then(|id| ServerSession::new(id.as_bytes())) {
@@ -207,20 +207,20 @@ fn capture(http: &Streamable, headers: &HeaderMap) {
     }
 }
 
-/// An answer without success.
+/// Response with an error status.
 pub(super) struct Refused {
     status: StatusCode,
     headers: HeaderMap,
     body: Bytes,
-    /// Whether it is an error under the number of another request.
+    /// Whether the body is an error with the id of another request.
     foreign: bool,
 }
 
 impl Refused {
-    /// Reads what answers the call with this number, also so that the connection can be used again.
+    /// Reads the response to the call with this number, also so that the connection can be used again.
     pub(super) async fn read(mut response: Response, number: u64) -> Self {
         let body = response.body.read_all(verdict::LOOKED_AT).await.unwrap_or_default();
-        // Servers that did not read the request put words into the id, and so tell nothing of another one.
+        // Servers that did not read the request use a text as the id, which does not name another request.
         let id = Message::parse(&body).ok().and_then(|message| message.id()?.number());
         let foreign = id.is_some_and(|id| id != number);
         if foreign {
@@ -235,8 +235,8 @@ impl Refused {
         code.map(Code) == Some(Code::HEADER_MISMATCH)
     }
 
-    /// What it means for the call. If it is an answer, the call has it, and the error finds nothing to
-    /// fail any more.
+    /// Returns the error for the call. If the body is an answer, the call gets it, and the error finds no call
+    /// to fail any more.
     pub(super) fn judge(&self, http: &Streamable, core: &Arc<Core>, number: u64) -> CallError {
         let Self { status, headers, body, foreign: is_foreign } = self;
         match verdict::of_status(status.as_u16(), body, http.session().is_some()) {
@@ -247,7 +247,7 @@ impl Refused {
             Verdict::Answer if *is_foreign => foreign(),
             Verdict::Answer => {
                 core.receive(&body[..], Via::Call(number));
-                // Under an id that is not ours it is told as what it is.
+                // If the id was not ours, the call fails with this description.
                 CallError::failed(http.told(*status, body), Delivery::Refused)
             }
             Verdict::Unauthorized => unauthorized(*status, headers),

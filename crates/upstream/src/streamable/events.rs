@@ -1,15 +1,15 @@
-//! A stream of events that outlives its connections.
+//! Event stream that outlives its connections.
 
 use std::time::Duration;
 
 use http::HeaderValue;
 use stayput_wire::sse::{Decoder, Event, EventTooLarge};
 
-/// Reads events, and knows where to take the stream up again.
+/// Decodes events, and remembers where to resume the stream.
 pub(super) struct Events {
     limit: usize,
     decoder: Decoder,
-    /// What the connections before told.
+    /// Last event id of the earlier connections.
     last_id: Option<String>,
     retry: Option<Duration>,
 }
@@ -19,8 +19,8 @@ impl Events {
         Self { limit, decoder: Decoder::new(limit), last_id: None, retry: None }
     }
 
-    /// Another connection begins. The event that the last one broke off in was not sent: its half must
-    /// not stand before the first one of this.
+    /// Begins another connection. The last connection may have broken off inside an event: that part must not
+    /// precede the first event of this one.
     pub(super) fn begin(&mut self) {
         self.last_id = self.last_id().map(str::to_owned);
         self.retry = self.retry();
@@ -33,16 +33,16 @@ impl Events {
 
     fn last_id(&self) -> Option<&str> {
         let last = self.decoder.last_id().or(self.last_id.as_deref());
-        // An empty one takes back what was told before.
+        // An empty id resets the earlier one.
         last.filter(|last| !last.is_empty())
     }
 
-    /// What names the last event to the server.
+    /// Returns the `Last-Event-ID` header for the server.
     pub(super) fn resume_from(&self) -> Option<HeaderValue> {
         HeaderValue::from_str(self.last_id()?).ok()
     }
 
-    /// The pause that the server wants before it is asked again.
+    /// Returns the pause that the server wants before a reconnect.
     pub(super) fn retry(&self) -> Option<Duration> {
         self.decoder.retry().or(self.retry)
     }
@@ -58,7 +58,7 @@ mod tests {
     }
 
     #[test]
-    fn half_an_event_does_not_spoil_the_next_connection() {
+    fn incomplete_event_does_not_spoil_the_next_connection() {
         let mut events = Events::new(99);
         assert_eq!(read(&mut events, b"id: 1\nretry: 5\ndata: a\n\nid: 2\ndata: b"), [b"a"]);
         assert_eq!(events.resume_from().unwrap(), "1");

@@ -1,4 +1,4 @@
-//! The answer to a call as a stream of events, followed through its interruptions.
+//! Response to a call as an event stream, resumed after interruptions.
 
 use std::{sync::Arc, time::Duration};
 
@@ -15,23 +15,22 @@ use crate::{
     lock::lock,
 };
 
-/// How often a stream is taken up again without anything new on it.
+/// Number of attempts to resume a stream without any new event.
 const ATTEMPTS: u32 = 6;
 
-/// The pause before a stream is taken up again, if the server names none.
+/// Pause before a stream is resumed, if the server names none.
 const PAUSE: Duration = Duration::from_millis(500);
 
-/// A server may name a pause of any length; longer than this is nobody's wish, and shorter is a
-/// loop without rest.
+/// Shortest and longest pause that a server may name: a longer one is never wanted, and a shorter one is a busy
+/// loop.
 const PAUSES: std::ops::RangeInclusive<Duration> =
     Duration::from_millis(20)..=Duration::from_secs(60);
 
-/// How long the end of a stream is waited for after the answer, so that the connection can be used
-/// again.
+/// Time that the end of a stream is waited for after the answer, so that the connection can be used again.
 const TRAILER: Duration = Duration::from_secs(1);
 
-/// Follows the stream until the answer is there. A legacy server may cut it at any time; if it named
-/// events, it is taken up again behind the last one.
+/// Follows the stream until the answer is there. A legacy server may cut the stream at any time; if its events
+/// had ids, the stream is resumed after the last one.
 pub(super) async fn follow(
     http: &Streamable,
     core: &Arc<Core>,
@@ -41,7 +40,7 @@ pub(super) async fn follow(
     let number = flight.number;
     let mut events = Events::new(http.wire.limit);
     let mut body = Some(response.body);
-    let mut barren = 0;
+    let mut empty_attempts = 0;
     loop {
         let read = match &mut body {
             Some(body) => read(&mut events, core, flight, body).await,
@@ -56,13 +55,13 @@ pub(super) async fn follow(
         let legacy = core.terms.get().is_none_or(|terms| terms.era() == Era::Legacy);
         let last = events.resume_from().filter(|_| legacy);
         let Some(last) = last else { return Err(broken(read.err())) };
-        barren = if read.is_ok_and(|some| some) { 0 } else { barren + 1 };
-        if barren > ATTEMPTS {
+        empty_attempts = if read.is_ok_and(|some| some) { 0 } else { empty_attempts + 1 };
+        if empty_attempts > ATTEMPTS {
             return Err(broken(None));
         }
         drop(body.take());
         events.begin();
-        body = resume(http, core, number, last, pause(&events, barren)).await?;
+        body = resume(http, core, number, last, pause(&events, empty_attempts)).await?;
     }
 }
 
@@ -81,7 +80,7 @@ fn broken(error: Option<CallError>) -> CallError {
     })
 }
 
-/// Reads events until the answer is there or the stream ends. Says whether anything came.
+/// Reads events until the answer is there or the stream ends. Returns whether any event came.
 async fn read(
     events: &mut Events,
     core: &Arc<Core>,
@@ -95,11 +94,11 @@ async fn read(
         while let Some(event) = events.next_event(&mut rest) {
             some = true;
             match event {
-                // An event without data only names a place to come back to.
+                // An event without data only names a point to resume from.
                 Ok(event) if event.data().is_empty() => {}
                 Ok(event) => {
                     if core.receive(event.data(), Via::Call(number)).foreign {
-                        // After that nothing on this connection can be trusted.
+                        // After such an event nothing on this connection can be trusted.
                         body.discard();
                         core.fail(number, drive::foreign());
                         return Ok(some);
@@ -121,7 +120,7 @@ async fn drain(body: &mut Body) {
     while let Ok(Some(_)) = body.chunk().await {}
 }
 
-/// Takes a stream up again behind `last`. `None` if the server could not be reached.
+/// Resumes a stream after `last`. Returns `None` if the server could not be reached.
 async fn resume(
     http: &Streamable,
     core: &Arc<Core>,
@@ -140,7 +139,7 @@ async fn resume(
         return Ok(None);
     }
     if !response.status.is_success() {
-        // The request itself was accepted long ago: what became of it is not known.
+        // The request itself was accepted before, so whether it was executed is not known.
         let refused = drive::Refused::read(response, number).await;
         return Err(match refused.judge(http, core, number) {
             CallError::Lost { loss, .. } => CallError::Lost { loss, delivery: Delivery::Unknown },

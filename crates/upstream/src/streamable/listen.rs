@@ -1,4 +1,4 @@
-//! The stream of what an HTTP server says outside any call.
+//! Stream of the messages that an HTTP server sends outside any call.
 
 use std::{
     sync::{Arc, Weak},
@@ -17,7 +17,7 @@ use crate::{
     verdict::{self, Verdict},
 };
 
-/// Listens until nobody wants to hear any more, which aborts it, or the server has nothing to say.
+/// Reads the stream until the last listener is gone, which aborts this task, or the server offers no stream.
 pub(super) async fn listen(core: Weak<Core>) {
     let Some(core) = core.upgrade() else { return };
     let Some(http) = drive::streamable(&core) else { return };
@@ -33,17 +33,17 @@ pub(super) async fn listen(core: Weak<Core>) {
     }
 }
 
-/// What became of one attempt to listen.
+/// Result of one connection to the stream.
 enum Heard {
     /// Events came before the stream ended.
     Something,
-    /// None came.
+    /// No event came.
     Nothing,
-    /// The server does not speak outside of calls.
+    /// The server sends nothing outside of calls.
     Never,
 }
 
-/// Whether another attempt can end better. A server that still counts the stream before says 409.
+/// Returns whether another attempt can succeed. A server that still counts the previous stream answers 409.
 fn comes_back(status: StatusCode) -> bool {
     match status {
         StatusCode::CONFLICT | StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_MANY_REQUESTS => true,
@@ -72,11 +72,11 @@ async fn hear(http: &Streamable, core: &Arc<Core>, events: &mut Events) -> Heard
     if !drive::is(&response.headers, header::EVENT_STREAM) {
         return Heard::Never;
     }
-    let (mut body, mut heard) = (response.body, Heard::Nothing);
+    let (mut body, mut outcome) = (response.body, Heard::Nothing);
     while let Ok(Some(chunk)) = body.chunk().await {
         let mut rest = &chunk[..];
         while let Some(event) = events.next_event(&mut rest) {
-            heard = Heard::Something;
+            outcome = Heard::Something;
             if let Ok(event) = event
                 && !event.data().is_empty()
             {
@@ -84,5 +84,5 @@ async fn hear(http: &Streamable, core: &Arc<Core>, events: &mut Events) -> Heard
             }
         }
     }
-    heard
+    outcome
 }

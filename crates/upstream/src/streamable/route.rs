@@ -1,4 +1,4 @@
-//! The way to one server, which all links that take it share.
+//! Route to one server, shared by all links that use it.
 
 use std::{
     collections::HashMap,
@@ -11,17 +11,17 @@ use crate::{
     lock::lock,
 };
 
-/// How requests to one server are made: whatever is not of a single link.
+/// Parts of a request to a server that do not depend on a single link.
 pub(crate) struct Route {
     pub(crate) client: Client,
     pub(crate) target: Target,
     pub(crate) endpoint: Endpoint,
     pub(crate) server: Server,
-    /// The largest answer.
+    /// Maximum size of a response.
     pub(crate) limit: usize,
 }
 
-/// The routes that are in use. None is kept for its own sake: a route has credentials in it.
+/// Routes in use. An unused route is not kept, because it holds credentials.
 #[derive(Debug, Default)]
 pub(crate) struct Routes(Mutex<HashMap<(usize, Identity), Weak<Route>>>);
 
@@ -32,19 +32,19 @@ impl std::fmt::Debug for Route {
 }
 
 impl Routes {
-    /// The route of links to `server` with these values, made if no link has it.
+    /// Returns the route of links to `server` with these values, and builds it if no link has it.
     pub(crate) fn get<E>(
         &self,
         server: &Server,
         expansion: &Expansion,
         make: impl FnOnce() -> Result<Route, E>,
     ) -> Result<Arc<Route>, E> {
-        // No other link could share it.
+        // No other link could share this route.
         if server.depends_on_session() {
             return make().map(Arc::new);
         }
-        // Not another server that is configured alike, which may have a provider of its own. A route
-        // has its server, so while there is a route, no other server is at this place.
+        // The address tells apart servers with the same configuration, which may have different providers. A
+        // route holds its server, so while the route exists, no other server has this address.
         let key = (server.address(), server.identity(expansion));
         let mut routes = lock(&self.0);
         if let Some(route) = routes.get(&key).and_then(Weak::upgrade) {

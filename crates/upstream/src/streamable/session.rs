@@ -1,27 +1,27 @@
-//! The id that a server gave its session.
+//! Session id that a server assigned.
 
 use std::fmt;
 
 use http::HeaderValue;
 use smallvec::SmallVec;
 
-/// As long as ids are that are a UUID, or a handle of another gateway.
+/// Length of common ids: a UUID, or a handle of another gateway.
 const USUAL: usize = 40;
 
-/// The id that a server gave its session. A secret. Of the usual length it lies where the link does: every call sends
-/// it, and of very many sessions nothing is at hand that lies elsewhere.
+/// Session id that a server assigned. It is a secret. An id of the common length is stored inline in the link:
+/// every call sends it, and with very many sessions memory elsewhere would not be in the cache.
 #[derive(Clone)]
 pub(crate) struct ServerSession(SmallVec<[u8; USUAL]>);
 
 impl ServerSession {
-    /// An id, if it is one: it can be seen, and stands in a header as it is.
+    /// Returns the id if it is valid: visible ASCII, which fits a header as it is.
     pub(crate) fn new(id: &[u8]) -> Option<Self> {
         let usable = !id.is_empty() && id.iter().all(|byte| (0x21..=0x7e).contains(byte));
         usable.then(|| Self(SmallVec::from_slice(id)))
     }
 
     pub(crate) fn as_str(&self) -> &str {
-        // Nothing but ASCII is one.
+        // A valid id is ASCII.
         str::from_utf8(&self.0).unwrap_or_default()
     }
 
@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_id_is_kept_as_it_is() {
+    fn valid_id_is_kept_unchanged() {
         for id in ["7", "1868a90c-0d4c-4d3c-9c5a-3c1b3e3b9c11", &"~".repeat(4_096)] {
             let kept = ServerSession::new(id.as_bytes()).unwrap();
             assert_eq!(kept.as_str(), id);
@@ -54,7 +54,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_seen_is_no_id() {
+    fn invisible_characters_are_refused() {
         for id in ["", " ", "a b", "a\tb", "a\r\nb: c", "ä", "\u{7f}"] {
             assert!(ServerSession::new(id.as_bytes()).is_none(), "{id:?}");
         }

@@ -1,4 +1,4 @@
-//! Where the body of an answer ends.
+//! End of a response body.
 
 use std::io;
 
@@ -6,52 +6,52 @@ use bytes::{Buf as _, Bytes, BytesMut};
 
 use super::{copy, nonsense};
 
-/// The longest line between chunks, and the most of what may stand behind the last one.
+/// Longest line between chunks, and most bytes of trailers after the last chunk.
 const LINE: usize = 16 << 10;
 
-/// What is smaller is copied out of what it came with.
+/// Pieces up to this size are copied out of the buffer they came in.
 const SMALL: usize = 4 << 10;
 
-/// How the end of a body is found.
+/// Rule that finds the end of a body.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Framing {
-    /// So many bytes are to come.
+    /// Number of bytes that are still to come.
     Length(u64),
     Chunked(Chunks),
-    /// The end of the connection is the end of it.
+    /// The body ends with the connection.
     Close,
 }
 
-/// A body in chunks, each with its length before it. What can be read in two ways is refused.
+/// Decoder of a chunked body. Input that can be read in two ways is refused.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Chunks(Chunk);
 
-/// What comes next of a body in chunks.
+/// Next element of a chunked body.
 #[derive(Debug, Default, PartialEq, Eq)]
 enum Chunk {
-    /// The length of a chunk.
+    /// Length line of a chunk.
     #[default]
     Size,
-    /// So many bytes of it.
+    /// Remaining bytes of a chunk.
     Data(u64),
-    /// The line break behind it.
+    /// Line break after a chunk.
     Break,
-    /// What stands behind the last chunk, of which so many bytes came.
+    /// Trailers after the last chunk, with the number of bytes that came.
     Trailer(usize),
-    /// Nothing.
+    /// Nothing: the body is complete.
     End,
-    /// Nothing that could be read: where the broken body ends is unknown.
+    /// Nothing that could be read: the body is invalid, and its end is unknown.
     Broken,
 }
 
-/// What can be taken out of what came.
+/// Result of one step of decoding.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Piece {
-    /// Some of the body.
+    /// Part of the body.
     Data(Bytes),
-    /// Nothing before more comes.
+    /// More input is needed.
     More,
-    /// The body is whole.
+    /// The body is complete.
     End,
 }
 
@@ -60,7 +60,7 @@ impl Framing {
         Self::Chunked(Chunks::default())
     }
 
-    /// Takes the next piece out of what came.
+    /// Takes the next piece out of the bytes that came.
     pub(super) fn next(&mut self, came: &mut BytesMut) -> io::Result<Piece> {
         match self {
             Self::Length(0) => Ok(Piece::End),
@@ -75,10 +75,11 @@ impl Framing {
 }
 
 impl Chunks {
-    /// Takes the next piece out of what came.
+    /// Takes the next piece out of the bytes that came.
     ///
     /// # Errors
-    /// If it is not in chunks. Every later call fails, too: no byte behind an error is part of a body or of a message.
+    /// If the input is not chunked. Every later call fails, too: no byte after an error is part of a body or of
+    /// a message.
     pub fn next(&mut self, came: &mut BytesMut) -> io::Result<Piece> {
         loop {
             match self.0.next(came) {
@@ -94,12 +95,12 @@ impl Chunks {
 }
 
 impl Chunk {
-    /// One step. `None` if it was one between two pieces.
+    /// Makes one step. Returns `None` for a step between two pieces.
     fn next(&mut self, came: &mut BytesMut) -> io::Result<Option<Piece>> {
         match self {
             Self::Size => {
                 if came.first().is_some_and(|byte| !byte.is_ascii_hexdigit()) {
-                    // There is no line to wait for.
+                    // The line cannot become valid, so there is no need to wait for its end.
                     return Err(nonsense("a chunk has no length"));
                 }
                 let Some(line) = line(came)? else { return Ok(Some(Piece::More)) };
@@ -117,7 +118,7 @@ impl Chunk {
                 }
                 *self = Self::Size;
             }
-            // It says nothing that MCP knows.
+            // Trailers have no meaning in MCP.
             Self::Trailer(length) => {
                 let Some(line) = line(came)? else { return Ok(Some(Piece::More)) };
                 *length += line.len();
@@ -137,7 +138,7 @@ impl Chunk {
     }
 }
 
-/// As much as is there, and not more than is left.
+/// Takes as many bytes as are there, and at most `left`.
 fn some(came: &mut BytesMut, left: &mut u64) -> Piece {
     let length = came.len().min(usize::try_from(*left).unwrap_or(usize::MAX));
     if length == 0 {
@@ -155,33 +156,33 @@ fn some(came: &mut BytesMut, left: &mut u64) -> Piece {
     Piece::Data(data)
 }
 
-/// A whole line, without its end.
+/// Takes a whole line, without its line break.
 fn line(came: &mut BytesMut) -> io::Result<Option<BytesMut>> {
     let Some(end) = came.iter().take(LINE).position(|byte| *byte == b'\n') else {
         let endless = came.len() >= LINE;
         return if endless { Err(nonsense("a line has no end")) } else { Ok(None) };
     };
     let mut line = came.split_to(end + 1);
-    // Others read a lone line feed as part of the line.
+    // Other parsers read a lone line feed as part of the line.
     if !line.ends_with(b"\r\n") {
         return Err(nonsense("a line ends in half a line break"));
     }
     line.truncate(end - 1);
-    // Others end a line at a lone carriage return, or a text at NUL.
+    // Other parsers end a line at a lone carriage return, or a text at NUL.
     if line.iter().any(|byte| byte.is_ascii_control() && *byte != b'\t') {
         return Err(nonsense("a line has a control character"));
     }
     Ok(Some(line))
 }
 
-/// Whether a line is a header: a name, a colon directly behind it, and a value.
+/// Returns whether a line is a header: a name, a colon directly after it, and a value.
 fn is_field(line: &[u8]) -> bool {
     let is_token = |byte: &u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(byte);
     let end = line.iter().position(|byte| !is_token(byte));
     end.is_some_and(|end| end > 0 && line[end] == b':')
 }
 
-/// The length of a chunk. What may stand behind it says nothing to us.
+/// Returns the length of a chunk. Chunk extensions after it are ignored.
 fn size(line: &[u8]) -> Option<u64> {
     let digits = line.split(|byte| *byte == b';').next()?.trim_ascii_end();
     let digits = digits.iter().all(u8::is_ascii_hexdigit).then_some(digits)?;
@@ -194,7 +195,7 @@ mod tests {
 
     use super::*;
 
-    /// All of a body that comes in such parts, and what is left behind it.
+    /// Reads a body that comes in `parts`. Returns the body, whether it is complete, and the bytes after it.
     fn read(mut framing: Framing, parts: &[&[u8]]) -> io::Result<(Vec<u8>, bool, Vec<u8>)> {
         let (mut came, mut all) = (BytesMut::new(), Vec::new());
         for part in parts {
@@ -214,14 +215,14 @@ mod tests {
         b"5\r\nhello\r\n1;x=\"y\"\r\n \r\n00a \r\nwide world\r\n0\r\nX: y\r\nZ: 1\r\n\r\nnext";
 
     #[test]
-    fn chunks_are_put_together() {
+    fn chunks_are_joined() {
         let (all, whole, left) = read(Framing::chunked(), &[CHUNKS]).unwrap();
         assert_eq!((&all[..], whole, &left[..]), (&b"hello wide world"[..], true, &b"next"[..]));
         assert!(!read(Framing::chunked(), &[b"5\r\nhello\r\n0\r\n"]).unwrap().1);
     }
 
     #[test]
-    fn what_is_no_chunk_is_not_guessed_at() {
+    fn invalid_chunks_are_refused() {
         for said in [
             &b"x\r\n"[..],
             b"\r\n",
@@ -245,9 +246,9 @@ mod tests {
         }
     }
 
-    /// A broken body has no end, so nothing behind it is read, however good it looks.
+    /// A broken body has no known end, so nothing after it is read, even if it looks valid.
     #[test]
-    fn a_broken_decoder_stays_broken() {
+    fn broken_decoder_stays_broken() {
         for broken in
             ["1\nx\n", "1g\r\n", "10000000000000000\r\n", "1_0\r\n", "1\r\nxy\r\n", "0\r\nx: y\n"]
         {
@@ -265,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn a_length_is_kept() {
+    fn body_ends_at_its_length() {
         let read = |length, said: &[u8]| read(Framing::Length(length), &[said]).unwrap();
         assert_eq!(read(3, b"abcd"), (b"abc".to_vec(), true, b"d".to_vec()));
         assert_eq!(read(3, b"ab"), (b"ab".to_vec(), false, vec![]));
@@ -273,9 +274,9 @@ mod tests {
     }
 
     proptest! {
-        /// However a body is cut on its way, it is the same.
+        /// A body is the same wherever its bytes are split.
         #[test]
-        fn a_cut_changes_nothing(cuts in proptest::collection::vec(0..CHUNKS.len(), 0..8)) {
+        fn split_body_is_the_same(cuts in proptest::collection::vec(0..CHUNKS.len(), 0..8)) {
             let mut cuts = cuts;
             cuts.extend([0, CHUNKS.len()]);
             cuts.sort_unstable();

@@ -1,4 +1,4 @@
-//! The heads of requests and answers.
+//! Heads of requests and responses.
 
 use std::{io, mem::MaybeUninit};
 
@@ -11,10 +11,10 @@ use stayput_wire::{header::JSON, json};
 use super::{copy, framing::Framing, nonsense};
 use crate::http::Request;
 
-/// The most headers of an answer.
+/// Maximum number of headers of a response.
 const MOST: usize = 100;
 
-/// The head of an answer.
+/// Head of a response.
 pub(super) struct Head {
     pub(super) status: StatusCode,
     pub(super) headers: HeaderMap,
@@ -23,7 +23,7 @@ pub(super) struct Head {
     pub(super) keep: bool,
 }
 
-/// The head of a request, with room for a body that goes out with it.
+/// Builds the head of a request, with capacity for a body that goes out with it.
 pub(super) fn write(request: &Request, more: &[(HeaderName, HeaderValue)]) -> Vec<u8> {
     let (uri, own) = (request.url.uri(), &request.headers);
     let path = uri.path_and_query().map_or("/", |path| path.as_str());
@@ -37,7 +37,7 @@ pub(super) fn write(request: &Request, more: &[(HeaderName, HeaderValue)]) -> Ve
         let host = uri.authority().map_or("", |host| host.as_str());
         line(&mut out, HOST.as_str(), host.as_bytes());
     }
-    // What is given beside them wins, and the last of that.
+    // Headers in `more` override those of the request, and the last of several in `more` counts.
     for (name, value) in own.iter().filter(|(name, _)| !given(name)) {
         line(&mut out, name.as_str(), value.as_bytes());
     }
@@ -65,8 +65,8 @@ fn line(out: &mut Vec<u8>, name: &str, value: &[u8]) {
     }
 }
 
-/// The head of an answer that `bytes` begin with, behind those that only say that one will come. Also
-/// how many bytes were used up.
+/// Reads the head of a response at the start of `bytes`, after heads that only announce it (1xx). Also returns
+/// the number of bytes that were used.
 pub(super) fn read_last(bytes: &[u8], method: &Method) -> io::Result<(Option<Head>, usize)> {
     let mut used = 0;
     while let Some((head, length)) = read(&bytes[used..], method)? {
@@ -95,23 +95,23 @@ fn read(bytes: &[u8], method: &Method) -> io::Result<Option<(Head, usize)>> {
     let (said, modern) = (Said(answer.headers), answer.version == Some(1));
     let framing = framing(&said, status, method, modern)?;
     let both = said.has(CODING) && said.has(LENGTH);
-    // Whoever says both may mean another end than we do.
+    // A server that sends both may mean another end of the body than we do.
     let keep = stays_open(&said, modern) && framing != Framing::Close && !both;
     let headers = said.rest(&bytes[..length])?;
     Ok(Some((Head { status, headers, framing, keep }, length)))
 }
 
-/// What concerns the connection alone, or nobody: whoever reads the answer is not told of it.
+/// Headers that concern only the connection, or are of no use. The reader of the response does not get them.
 const OURS: [&str; 4] = [LENGTH, CODING, CONNECTION, "date"];
 const LENGTH: &str = "content-length";
 const CODING: &str = "transfer-encoding";
 const CONNECTION: &str = "connection";
 
-/// The headers of an answer, where they were read.
+/// Headers of a response, in the buffer they were read into.
 struct Said<'a>(&'a [httparse::Header<'a>]);
 
 impl<'a> Said<'a> {
-    /// All values of one header.
+    /// Returns all values of one header.
     fn all(&self, name: &'static str) -> impl DoubleEndedIterator<Item = &'a [u8]> + use<'a> {
         let named = move |header: &&httparse::Header<'_>| is(header, name);
         self.0.iter().filter(named).map(|header| header.value)
@@ -121,17 +121,17 @@ impl<'a> Said<'a> {
         self.all(name).next().is_some()
     }
 
-    /// Those that are for whoever reads the answer.
+    /// Returns the headers for the reader of the response.
     fn rest(&self, head: &[u8]) -> io::Result<HeaderMap> {
         let ours = |header: &&httparse::Header<'_>| !OURS.iter().any(|ours| is(header, ours));
         let mut headers = HeaderMap::with_capacity(self.0.iter().filter(ours).count());
-        // One copy for all values, which outlive what was read.
+        // One copy for all values, which outlive the buffer.
         let mut copied = None;
         for header in self.0.iter().filter(ours) {
             let name = HeaderName::from_bytes(header.name.as_bytes());
             let name = name.map_err(|_| nonsense("a header has a name that is none"))?;
             let value = match header.value {
-                // As in nearly every answer.
+                // Nearly every response has this value.
                 value if value == JSON.as_bytes() => Ok(HeaderValue::from_static(JSON)),
                 [] => Ok(HeaderValue::from_static("")),
                 value => {
@@ -150,7 +150,7 @@ fn is(header: &httparse::Header<'_>, name: &str) -> bool {
     header.name.eq_ignore_ascii_case(name)
 }
 
-/// Where the body ends (RFC 9112, section 6.3).
+/// Determines where the body ends (RFC 9112, section 6.3).
 fn framing(
     said: &Said<'_>,
     status: StatusCode,
@@ -188,7 +188,7 @@ fn number(digits: &[u8]) -> Option<u64> {
     str::from_utf8(digits).ok()?.parse().ok()
 }
 
-/// Whether the server lets the connection be used again.
+/// Returns whether the server lets the connection be used again.
 fn stays_open(said: &Said<'_>, modern: bool) -> bool {
     let says = |what: &[u8]| {
         let mut all = said.all(CONNECTION).flat_map(|value| value.split(|byte| *byte == b','));
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn a_body_ends_where_the_head_says() {
+    fn body_ends_where_the_head_says() {
         for (said, framing, keep) in [
             ("HTTP/1.1 200 OK", Framing::Close, false),
             ("HTTP/1.1 200 OK\r\nContent-Length: 5", Framing::Length(5), true),
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn what_could_be_read_in_two_ways_is_not_read() {
+    fn ambiguous_head_is_refused() {
         for said in [
             "HTTP/1.1 200 OK\r\nContent-Length: 5\r\nContent-Length: 6",
             "HTTP/1.1 200 OK\r\nContent-Length: +5",
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_before_the_answer_is_passed_over() {
+    fn informational_heads_are_skipped() {
         let early = "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\n";
         let last = "HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\n";
         let said = format!("{early}{last}x");
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_to_head_has_no_body() {
+    fn response_to_head_has_no_body() {
         let said = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n";
         let head = read_last(said, &Method::HEAD).unwrap().0.unwrap();
         assert_eq!(head.framing, Framing::Length(0));

@@ -1,4 +1,4 @@
-//! A connection that somebody uses.
+//! Connection in use.
 
 use std::{
     cell::RefCell,
@@ -21,42 +21,42 @@ use super::{
 };
 use crate::http::{Request, request::Taken};
 
-/// The largest head of an answer.
+/// Largest head of a response, in bytes.
 const HEAD: usize = 400 << 10;
 
-/// A body up to this size goes out in one piece with its head.
+/// Largest body that is written together with its head.
 const SMALL: usize = 16 << 10;
 
 thread_local! {
-    /// What is read lands here first. One buffer for all connections of a thread: none has its own.
+    /// Buffer for reads. One for all connections of a thread: none has its own.
     static SCRATCH: RefCell<Vec<u8>> = RefCell::new(vec![0; 64 << 10]);
 }
 
-/// One connection, with one request on it.
+/// Connection with one request on it.
 pub(super) struct Line {
     pub(super) tcp: TcpStream,
     out: Out,
-    /// What came and was not taken yet.
+    /// Bytes that came and were not taken yet.
     pub(super) rest: BytesMut,
 }
 
-/// A request on its way out.
+/// Outgoing request.
 pub(super) struct Out {
-    /// The head, and a small body behind it.
+    /// Head, followed by a small body.
     head: Vec<u8>,
-    /// How much of that is written.
+    /// Number of bytes of `head` that are written.
     at: usize,
-    /// A large body, as far as it is not written.
+    /// Unwritten part of a large body.
     body: Bytes,
-    /// Why nothing more can be written. An answer may be there all the same.
+    /// Error after which nothing more can be written. A response may have come all the same.
     failed: Option<io::Error>,
 }
 
-/// Why there is no answer.
+/// Reason why there is no response.
 pub(super) enum Failed {
-    /// Not a byte of the request went out.
+    /// No byte of the request was written.
     Unsent(io::Error),
-    /// Some of it did, or all.
+    /// Some or all of the request was written.
     Sent(io::Error),
 }
 
@@ -65,17 +65,17 @@ impl Line {
         Self { tcp, out, rest: BytesMut::new() }
     }
 
-    /// The request, for another connection: nothing of it was sent.
+    /// Returns the request for another connection. Nothing of it was sent.
     pub(super) fn into_unsent(self) -> Out {
         Out { failed: None, ..self.out }
     }
 
-    /// Whether the request was written to its end.
+    /// Returns whether the request was written to its end.
     pub(super) fn is_written(&self) -> bool {
         self.out.is_empty() && self.out.failed.is_none()
     }
 
-    /// Writes the request, and reads the head of its answer, which may come before all is written.
+    /// Writes the request and reads the head of its response, which may come before all is written.
     pub(super) fn poll_head(
         &mut self,
         method: &Method,
@@ -87,7 +87,7 @@ impl Line {
             taken.note();
         }
         let failed = |line: &mut Self, error| {
-            // What went wrong first is the reason.
+            // The error that came first is the reason.
             let error = line.out.failed.take().unwrap_or(error);
             if line.out.at == 0 { Failed::Unsent(error) } else { Failed::Sent(error) }
         };
@@ -100,7 +100,7 @@ impl Line {
         }
     }
 
-    /// Reads once. `None` if the head is not whole yet, or one of those that come before the answer.
+    /// Reads once. Returns `None` if the head is incomplete, or one that only announces the response (1xx).
     fn poll_read_head(
         &mut self,
         method: &Method,
@@ -109,7 +109,7 @@ impl Line {
         let rest = &mut self.rest;
         let read = poll_read(&mut self.tcp, cx, |new| {
             if rest.is_empty() {
-                // As it nearly always is: all of the head at once, and maybe all of the body.
+                // The usual case: the whole head comes at once, and maybe the whole body.
                 let (head, used) = head::read_last(new, method)?;
                 rest.extend_from_slice(&new[used..]);
                 return Ok(head);
@@ -130,7 +130,7 @@ impl Line {
         Poll::Ready(Ok(head))
     }
 
-    /// Writes what the connection takes.
+    /// Writes as much as the connection takes.
     pub(super) fn poll_out(&mut self, cx: &mut Context<'_>) {
         while !self.out.is_empty() && self.out.failed.is_none() {
             let parts = self.out.parts();
@@ -148,7 +148,7 @@ impl Line {
         }
     }
 
-    /// Reads once into [`Line::rest`]. Says whether there was anything: else the connection ended.
+    /// Reads once into [`Line::rest`]. Returns false if the connection has ended.
     pub(super) fn poll_more(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<bool>> {
         self.poll_out(cx);
         let rest = &mut self.rest;
@@ -182,7 +182,7 @@ impl Out {
     }
 }
 
-/// Reads once. `None` at the end of what there is.
+/// Reads once. Returns `None` at the end of the stream.
 fn poll_read<T>(
     tcp: &mut TcpStream,
     cx: &mut Context<'_>,

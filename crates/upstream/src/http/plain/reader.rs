@@ -1,4 +1,4 @@
-//! The body of an answer.
+//! Body of a response.
 
 use std::{
     io,
@@ -18,20 +18,20 @@ use super::{
 };
 use crate::http::{Target, body::RESERVED};
 
-/// The body of an answer. Dropped after its end its connection is kept, unless it was
-/// [discarded](Reader::discard); dropped before, it is closed.
+/// Body of a response. Dropped after its end, it keeps its connection for another request, unless it was
+/// [discarded](Reader::discard); dropped before its end, it closes the connection.
 pub(in crate::http) enum Reader {
-    /// All of it came with the head, as it mostly does.
+    /// All of the body came with the head, as it mostly does.
     Whole(Bytes, Option<Spent>),
-    /// There is more to come.
+    /// More of the body is to come.
     Coming(Box<Coming>),
-    /// It was read.
+    /// The body was read.
     Over(Option<Spent>),
 }
 
-/// A connection whose answer was read to its end. Dropped, it is kept for the next request.
+/// Connection whose response was read to its end. Dropped, it is kept for the next request.
 pub(in crate::http) struct Spent {
-    /// Nothing if it is to be closed.
+    /// `None` if the connection is to be closed.
     tcp: Option<TcpStream>,
     shelves: Arc<Shelves>,
     to: Target,
@@ -45,7 +45,7 @@ impl Drop for Spent {
     }
 }
 
-/// A body on its way.
+/// Body that is still being received.
 pub(in crate::http) struct Coming {
     line: Line,
     framing: Framing,
@@ -68,7 +68,7 @@ impl Reader {
         Self::Coming(Box::new(coming))
     }
 
-    /// All of it, if it is there.
+    /// Returns the whole body, if it is there.
     pub(in crate::http) fn whole(&mut self) -> Option<Bytes> {
         let Self::Whole(body, spent) = self else { return None };
         let (body, spent) = (std::mem::take(body), spent.take());
@@ -76,7 +76,7 @@ impl Reader {
         Some(body)
     }
 
-    /// Closes the connection, be it that the body was read to its end.
+    /// Closes the connection, even if the body was read to its end.
     pub(in crate::http) fn discard(&mut self) {
         if let Self::Whole(_, Some(spent)) | Self::Over(Some(spent)) = self {
             spent.tcp = None;
@@ -84,7 +84,7 @@ impl Reader {
         *self = Self::Over(None);
     }
 
-    /// How many bytes are to come, if that was said.
+    /// Returns the number of bytes that are still to come, or 0 if it was not announced.
     pub(in crate::http) fn announced(&self) -> u64 {
         match self {
             Self::Whole(body, _) => body.len() as u64,
@@ -96,7 +96,7 @@ impl Reader {
         }
     }
 
-    /// The next piece, as it comes. `None` at the end.
+    /// Returns the next piece as it comes, or `None` at the end.
     pub(in crate::http) fn poll_piece(
         &mut self,
         cx: &mut Context<'_>,
@@ -112,7 +112,7 @@ impl Reader {
         Poll::Ready(piece)
     }
 
-    /// The next piece, behind what is in `all`. Says whether there was one.
+    /// Appends the next piece to `all`. Returns whether there was one.
     pub(in crate::http) fn poll_into(
         &mut self,
         all: &mut BytesMut,
@@ -173,8 +173,8 @@ impl Coming {
         }
     }
 
-    /// The connection after the end of the body, if it can be used again: not where bytes came behind
-    /// the answer, which nobody asked for.
+    /// Returns the connection after the end of the body, if it can be used again: not if unrequested bytes came
+    /// after the response.
     fn finish(self) -> Option<Spent> {
         let usable = self.keep && self.line.is_written() && self.line.rest.is_empty();
         let Self { line, shelves, to, .. } = self;
@@ -183,7 +183,7 @@ impl Coming {
 }
 
 impl Line {
-    /// Reads once, not more than `left` bytes, right to where they stay.
+    /// Reads once, at most `left` bytes, directly into `all`.
     fn poll_into(
         &mut self,
         all: &mut BytesMut,
@@ -196,7 +196,7 @@ impl Line {
             all.reserve(left.min(RESERVED));
         }
         let mut room = all.limit(left);
-        // Given up, it has read nothing.
+        // A read that is dropped while pending has read nothing.
         pin!(self.tcp.read_buf(&mut room)).poll(cx)
     }
 }

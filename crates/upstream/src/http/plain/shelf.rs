@@ -1,4 +1,4 @@
-//! Connections that nobody uses.
+//! Idle connections.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -27,38 +27,38 @@ use crate::{
     lock::lock,
 };
 
-/// Connections that nobody uses, by origin. Closed by the server, they are closed here; and one that
-/// nobody took for a while is closed too.
+/// Idle connections by origin. A connection is closed when the server closes it, or when it was idle for a
+/// while.
 pub(super) struct Shelves {
     runtime: Handle,
     idle: Duration,
     most: usize,
-    /// Those of each lane by themselves: what comes on a connection is heard by the thread that made it.
+    /// Connections per worker: events of a connection arrive on the thread that opened it.
     kept: [Mutex<Kept>; LANES],
 }
 
-/// More lanes than this share with each other.
+/// Number of shards. If there are more workers, they share shards.
 const LANES: usize = 32;
 
 #[derive(Default)]
 struct Kept {
     shelves: HashMap<Box<str>, Shelf, FxBuildHasher>,
-    /// Looks for those that nobody took, while there are any.
+    /// Task that closes connections that were idle for too long, while there are any.
     sweeper: Option<AbortHandle>,
 }
 
-/// A connection that nobody uses.
+/// Idle connection.
 struct Idle {
     tcp: TcpStream,
     since: Instant,
 }
 
-/// Those of one origin, the one that was used last at the end.
+/// Idle connections of one origin, the most recently used one at the end.
 struct Shelf {
     lines: Vec<Idle>,
-    /// Woken when one of them is closed.
+    /// Woken when one of the connections is closed.
     alarm: Waker,
-    /// Those who found none, and take the next: who came first is served first.
+    /// Callers that found no connection. The first caller gets the next connection.
     waiting: VecDeque<Arc<Wish>>,
 }
 
@@ -67,7 +67,7 @@ impl Shelf {
         !self.lines.is_empty() || !self.waiting.is_empty()
     }
 
-    /// Gives it to the first who waits. If nobody does it comes back.
+    /// Gives the connection to the first caller that waits. Returns it if none does.
     fn hand_out(&mut self, tcp: TcpStream) -> Option<TcpStream> {
         while let Some(wish) = self.waiting.pop_front() {
             let mut wished = lock(&wish.0);
@@ -89,13 +89,13 @@ impl Shelves {
         Arc::new(Self { runtime, idle, most, kept: Default::default() })
     }
 
-    /// Shelves of the same kind with nothing on them.
+    /// Returns an empty set with the same settings.
     pub(super) fn apart(&self) -> Arc<Self> {
         let (runtime, idle, most) = (self.runtime.clone(), self.idle, self.most);
         Arc::new(Self { runtime, idle, most, kept: Default::default() })
     }
 
-    /// The number of those that are used here.
+    /// Returns the shard of the current worker.
     fn here() -> usize {
         lane::number() % LANES
     }
@@ -104,8 +104,8 @@ impl Shelves {
         lock(&self.kept[lane % LANES])
     }
 
-    /// One to `origin` that is still open, as far as is known here. From now on what comes on it wakes
-    /// whoever took it.
+    /// Returns a connection to `origin` that is still open, as far as is known here. From now on events on it
+    /// wake the task that took it.
     pub(super) fn take(&self, origin: &str, cx: &mut Context<'_>) -> Poll<Option<TcpStream>> {
         let lane = Self::here();
         loop {
@@ -117,7 +117,7 @@ impl Shelves {
         }
     }
 
-    /// Keeps one for the next who needs it, unless there are enough.
+    /// Keeps a connection for the next request, unless enough are kept.
     pub(super) fn keep(self: &Arc<Self>, origin: &str, mut tcp: TcpStream) {
         let lane = Self::here();
         let mut kept = self.kept(lane);
@@ -136,7 +136,7 @@ impl Shelves {
         }
     }
 
-    /// Waits for one that somebody else has done with.
+    /// Waits for a connection that another caller has finished with.
     pub(super) fn wish(self: &Arc<Self>, origin: &Target) -> Wishing {
         let wish = Arc::new(Wish(Mutex::new(Wished::Open(None))));
         let lane = Self::here();
@@ -169,7 +169,7 @@ impl Shelves {
         Arc::new(alarm).into()
     }
 
-    /// Closes what was closed over there.
+    /// Closes connections that the server has closed.
     fn look(&self, lane: usize, origin: &str) {
         let mut closed = Vec::new();
         if let Some(Shelf { lines, alarm, .. }) = self.kept(lane).shelves.get_mut(origin) {
@@ -179,7 +179,7 @@ impl Shelves {
         drop(closed);
     }
 
-    /// Closes what nobody took for so long. Says whether anything is left.
+    /// Closes connections that were idle for too long. Returns whether any are left.
     fn sweep(&self, lane: usize) -> bool {
         let mut kept = self.kept(lane);
         for shelf in kept.shelves.values_mut() {
@@ -204,17 +204,17 @@ impl Drop for Shelves {
     }
 }
 
-/// What somebody who waits for a connection shares with who has one.
+/// State shared by a caller that waits for a connection and a caller that has one.
 struct Wish(Mutex<Wished>);
 
 enum Wished {
     Open(Option<Waker>),
     Given(TcpStream),
-    /// It was taken, or nobody waits any more.
+    /// The connection was taken, or the caller does not wait any more.
     Over,
 }
 
-/// See [`Shelves::wish`]. Dropped, it passes on what it was given.
+/// Future of [`Shelves::wish`]. Dropped, it passes on a connection that it was given.
 pub(super) struct Wishing {
     shelves: Arc<Shelves>,
     lane: usize,
@@ -229,7 +229,7 @@ impl Future for Wishing {
         let mut wished = lock(&self.wish.0);
         match std::mem::replace(&mut *wished, Wished::Over) {
             Wished::Given(mut tcp) => {
-                // Else it was closed on its way here, and a new one is being made anyway.
+                // An unusable connection was closed meanwhile, and a new one is being opened anyway.
                 if is_usable(&mut tcp, cx) { Poll::Ready(tcp) } else { Poll::Pending }
             }
             Wished::Open(_) => {
@@ -267,32 +267,33 @@ async fn sweep(shelves: Weak<Shelves>, lane: usize, idle: Duration) {
     }
 }
 
-/// Whether a request may go over it: it is open, and nothing came on it that nobody asked for and that
-/// would be taken for the answer. The kernel is asked each time, because bytes that came a moment ago may
-/// not have reached the runtime.
+/// Returns whether a request may go over the connection: it is open, and no unrequested bytes came that would
+/// be taken for the response. The kernel is asked each time, because bytes that came a moment ago may not have
+/// reached the runtime.
 fn is_usable(tcp: &mut TcpStream, cx: &mut Context<'_>) -> bool {
     is_quiet(tcp, cx) && is_open(tcp)
 }
 
-/// Whether nothing came on it: neither its end, nor what nobody asked for. Else it wakes later.
+/// Returns whether neither the end of the connection nor unrequested bytes came. If so, the next event wakes
+/// `cx`.
 fn is_quiet(tcp: &mut TcpStream, cx: &mut Context<'_>) -> bool {
     let mut byte = [0];
     Pin::new(tcp).poll_read(cx, &mut ReadBuf::new(&mut byte)).is_pending()
 }
 
-/// The same as the kernel knows it, which the runtime may not have heard of yet: a request on a
-/// connection that is closed would be one of which nobody knows whether it was executed.
+/// Returns the same from the kernel, which may be ahead of the runtime: a request on a closed connection would
+/// have an unknown delivery.
 fn is_open(tcp: &TcpStream) -> bool {
     let looking = RecvFlags::PEEK | RecvFlags::DONTWAIT;
     matches!(rustix::net::recv(tcp, &mut [0u8][..], looking), Err(Errno::AGAIN))
 }
 
-/// Something came on a connection that nobody uses.
+/// Waker of the idle connections of one origin.
 struct Alarm {
     shelves: Weak<Shelves>,
     lane: usize,
     origin: Box<str>,
-    /// Somebody looks already.
+    /// Whether a check is already scheduled.
     rings: AtomicBool,
 }
 
@@ -301,7 +302,7 @@ impl Wake for Alarm {
         self.wake_by_ref();
     }
 
-    /// Whoever wakes has other things to do, so a task looks.
+    /// Schedules the check in a task, because the thread that wakes has other work.
     fn wake_by_ref(self: &Arc<Self>) {
         if self.rings.swap(true, Ordering::AcqRel) {
             return;
