@@ -67,7 +67,7 @@ async fn foreign_handle_causes_the_same_queries_as_an_unknown_one() {
             asked.push(world.store.asked());
         }
         assert_eq!(asked[0], asked[1], "{}", carrier.0);
-        assert_eq!(asked[0], ["find_handle"], "{}", carrier.0);
+        assert_eq!(asked[0], ["find_by_handle"], "{}", carrier.0);
     }
     let mut asked = Vec::new();
     for name in [&name, &never] {
@@ -78,7 +78,7 @@ async fn foreign_handle_causes_the_same_queries_as_an_unknown_one() {
         asked.push(world.store.asked());
     }
     assert_eq!(asked[..2], asked[2..]);
-    assert_eq!(asked[0], ["connection"]);
+    assert_eq!(asked[0], ["load_connection"]);
 }
 
 /// R168, E35: a key creates a session for its owner, finds it again, and reports when its state is lost.
