@@ -9,7 +9,7 @@ pub(crate) mod sdk;
 
 use std::sync::Arc;
 
-use stayput_upstream::{Held, Links};
+use stayput_upstream::{Links, PooledLink};
 use tokio::runtime::{Builder, Runtime};
 
 use self::{
@@ -66,7 +66,7 @@ fn compare(runtime: &Runtime, threads: &str) {
 /// The same server behind three clients.
 struct Three {
     links: Links,
-    link: Arc<Held>,
+    link: Arc<PooledLink>,
     sdk: Arc<Sdk>,
     bare: Bare,
     _server: Option<HttpServer>,

@@ -18,7 +18,7 @@ const PER_OWNER: usize = 10;
 const LOOKUPS: usize = 200_000;
 
 /// Sessions, and the names to find them by.
-struct Held {
+struct PooledLink {
     sessions: Sessions,
     requests: Vec<(Owner, Key, SessionId)>,
     handles: Vec<(Owner, Handle)>,
@@ -27,7 +27,7 @@ struct Held {
     bare: HashMap<SessionId, usize>,
 }
 
-async fn hold(count: usize) -> Held {
+async fn hold(count: usize) -> PooledLink {
     let clock = Arc::new(SystemClock);
     let limits = SessionLimits { per_owner: usize::MAX, ..SessionLimits::default() };
     let settings = Settings { lease: Duration::MAX, sessions: limits, ..Settings::default() };
@@ -66,12 +66,14 @@ async fn hold(count: usize) -> Held {
         (fresh(owner), handle.expose().parse().unwrap())
     });
     let bare = names.iter().enumerate().map(|(n, (_, _, id))| (*id, n)).collect();
-    Held { sessions, requests, handles, bytes, bare }
+    PooledLink { sessions, requests, handles, bytes, bare }
 }
 
 /// Runs the measurements.
 pub(crate) async fn run() {
-    head("Held sessions, on the store in memory: heap of record, indexes and session together");
+    head(
+        "PooledLink sessions, on the store in memory: heap of record, indexes and session together",
+    );
     let mut held = Vec::new();
     let mut each = Vec::new();
     for size in SIZES {
@@ -93,7 +95,7 @@ pub(crate) async fn run() {
 
     head("Finding a held session, and keeping it in use until it is dropped");
     let ways = [
-        ("by key", by_key as fn(&Held)),
+        ("by key", by_key as fn(&PooledLink)),
         ("by handle", by_handle),
         ("by id", by_id),
         ("in a bare HashMap", bare),
@@ -128,26 +130,26 @@ fn requests<T>(count: usize, name: impl Fn(usize) -> T) -> Vec<T> {
     (0..LOOKUPS).map(|n| name(n.wrapping_mul(7_919_993) % count)).collect()
 }
 
-fn by_key(held: &Held) {
+fn by_key(held: &PooledLink) {
     let agent = Agent::none();
     for (owner, key, _) in &held.requests {
         drop(black_box(now(held.sessions.find_by_key(owner, &agent, key)).unwrap()));
     }
 }
 
-fn by_handle(held: &Held) {
+fn by_handle(held: &PooledLink) {
     for (owner, handle) in &held.handles {
         drop(black_box(now(held.sessions.find_by_handle(owner, handle)).unwrap()));
     }
 }
 
-fn by_id(held: &Held) {
+fn by_id(held: &PooledLink) {
     for (owner, _, id) in &held.requests {
         drop(black_box(now(held.sessions.find_by_id(owner, *id)).unwrap()));
     }
 }
 
-fn bare(held: &Held) {
+fn bare(held: &PooledLink) {
     for (_, _, id) in &held.requests {
         black_box(held.bare.get(id));
     }

@@ -11,7 +11,7 @@ use std::{
 
 use rustix::process::{Pid, Signal, kill_process};
 use stayput_testkit::processes::{descendants, memory, own_open_files};
-use stayput_upstream::{Asking, CallOptions, Held, Links, Server};
+use stayput_upstream::{Asking, CallOptions, Links, PooledLink, Server};
 use tokio::{runtime::Handle, time::timeout};
 
 use crate::{
@@ -227,7 +227,7 @@ impl Life<'_> {
         let _ = self.links.end(place.session).await;
     }
 
-    async fn work(&self, link: &Held) {
+    async fn work(&self, link: &PooledLink) {
         for _ in 0..random() % 4 {
             self.call(link, "large").await;
         }
@@ -240,7 +240,7 @@ impl Life<'_> {
         self.call(link, "small").await;
     }
 
-    async fn call(&self, link: &Held, tool: &str) -> Option<String> {
+    async fn call(&self, link: &PooledLink, tool: &str) -> Option<String> {
         let params = format!(r#"{{"name":"{tool}"}}"#);
         let called = link.call("tools/call", Some(&params), CallOptions::default()).await;
         let answer = match called {
@@ -254,7 +254,7 @@ impl Life<'_> {
     }
 
     /// Kills the child, with a call in flight.
-    async fn kill(&self, link: &Held) {
+    async fn kill(&self, link: &PooledLink) {
         let Some(said) = self.call(link, "pid").await else { return };
         let pid: String = said.chars().filter(char::is_ascii_digit).collect();
         let pid = Pid::from_raw(pid.parse().unwrap()).unwrap();
@@ -270,7 +270,7 @@ impl Life<'_> {
     }
 
     /// Goes away while a call is in flight.
-    async fn cancel(&self, link: &Held) {
+    async fn cancel(&self, link: &PooledLink) {
         let call =
             link.call("tools/call", Some(r#"{"name":"large"}"#), CallOptions::default()).await;
         if let Ok(call) = call {

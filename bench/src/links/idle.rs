@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use stayput_testkit::processes::own_open_files;
-use stayput_upstream::{Held, Links, Server};
+use stayput_upstream::{Links, PooledLink, Server};
 
 use super::{
     load::Tool,
@@ -55,7 +55,7 @@ async fn hold(links: &Links, server: &Server, count: usize) -> Cost {
 }
 
 /// A link that is opened and was called once.
-async fn used(links: &Links, server: &Server) -> Held {
+async fn used(links: &Links, server: &Server) -> PooledLink {
     let link = ours::open(links, server).await;
     ours::call(&link, Tool::Small).await;
     link

@@ -4,8 +4,8 @@ use std::{sync::Arc, time::Duration};
 
 use stayput_core::{Owner, SessionId, Timestamp};
 use stayput_upstream::{
-    Asking, CallOptions, EraChoice, Folders, Held, Http, Isolation, Limits, Link, LinkSettings,
-    Links, Options, PerOwner, Place, Server, Stdio, Transport, Warm,
+    Asking, CallOptions, EraChoice, Folders, Http, Isolation, Limits, Link, LinkOwner,
+    LinkSettings, Links, Options, PerOwner, PooledLink, Server, Stdio, Transport, Warm,
     process::{Processes, WardenCommand},
 };
 use tokio::runtime::Handle;
@@ -62,12 +62,12 @@ fn server(transport: impl Into<Transport>, warm: Warm) -> Server {
 }
 
 /// A new session.
-pub(crate) fn place() -> Place {
+pub(crate) fn place() -> LinkOwner {
     let owner = Owner::verified("https://id.example.com", "ann").unwrap();
-    Place::new(owner, SessionId::generate(Timestamp::from_millis(1_000)))
+    LinkOwner::new(owner, SessionId::generate(Timestamp::from_millis(1_000)))
 }
 
-pub(crate) async fn open(links: &Links, server: &Server) -> Held {
+pub(crate) async fn open(links: &Links, server: &Server) -> PooledLink {
     links.open(server, &place(), &Asking::default()).await.unwrap()
 }
 
@@ -79,7 +79,7 @@ pub(super) async fn call(link: &Link, tool: Tool) {
     assert!(tool.fits(answer.result().unwrap().len()), "not the answer of this tool");
 }
 
-pub(super) async fn run(link: &Arc<Held>, load: Load) {
+pub(super) async fn run(link: &Arc<PooledLink>, load: Load) {
     at_once(load.at_once, || {
         let link = link.clone();
         async move {

@@ -69,7 +69,7 @@ pub enum Error {
         /// The server.
         server: String,
         /// Cause.
-        source: Arc<stayput_upstream::OpenError>,
+        source: Arc<stayput_upstream::LinkOpenError>,
     },
     /// The call got no answer.
     #[error("the call to `{server}` failed: {source}")]
@@ -221,7 +221,7 @@ impl Error {
     pub fn is_at_capacity(&self) -> bool {
         match self {
             Self::ServerFailed { source, .. } => {
-                matches!(**source, stayput_upstream::OpenError::AtCapacity(_))
+                matches!(**source, stayput_upstream::LinkOpenError::AtCapacity(_))
             }
             Self::SessionUnavailable(error) => {
                 matches!(**error, stayput_core::SessionOpenError::AtCapacity { .. })

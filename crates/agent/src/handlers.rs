@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, fmt, future::Future, pin::Pin, sync::Arc};
 
 use serde_json::Value;
-use stayput_upstream::{Asked, Declares, Hello, Incoming, Link, Listener};
+use stayput_upstream::{Declares, Hello, Incoming, Link, Listener, ServerRequest};
 use stayput_wire::{Code, Message};
 
 type HandlerFuture = Pin<Box<dyn Future<Output = Result<Value, String>> + Send>>;
@@ -112,7 +112,7 @@ impl Handlers {
     }
 
     /// Answers a request. One without a handler is refused.
-    pub(crate) async fn answer(self: Arc<Self>, request: Asked) {
+    pub(crate) async fn answer(self: Arc<Self>, request: ServerRequest) {
         // Dropping the request refuses it.
         let Some(handler) = self.get(request.method()) else { return };
         let text = request.text().clone();

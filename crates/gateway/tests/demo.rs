@@ -17,7 +17,7 @@ use serde_json::Value;
 use stayput_core::{Owner, SessionId, Timestamp};
 use stayput_testkit::processes;
 use stayput_upstream::{
-    Asking, CallError, CallOptions, Folders, Held, Http, LinkSettings, Links, Place, Server,
+    Asking, CallError, CallOptions, Folders, Http, LinkSettings, Links, LinkOwner, PooledLink, Server,
     process::Processes,
 };
 use tokio::runtime::Handle;
@@ -29,15 +29,15 @@ fn links() -> Links {
     Links::new(LinkSettings::new(processes, Folders::temporary().unwrap()), Handle::current())
 }
 
-fn place() -> Place {
-    Place::new(Owner::local(), SessionId::generate(Timestamp::from_millis(0)))
+fn place() -> LinkOwner {
+    LinkOwner::new(Owner::local(), SessionId::generate(Timestamp::from_millis(0)))
 }
 
-async fn call(link: &Held, name: &str, arguments: &str) -> String {
+async fn call(link: &PooledLink, name: &str, arguments: &str) -> String {
     try_call(link, name, arguments).await.unwrap()
 }
 
-async fn try_call(link: &Held, name: &str, arguments: &str) -> Result<String, CallError> {
+async fn try_call(link: &PooledLink, name: &str, arguments: &str) -> Result<String, CallError> {
     let params = format!(r#"{{"name":"{name}","arguments":{arguments}}}"#);
     let call = link.call("tools/call", Some(&params), CallOptions::default()).await?;
     let answer = call.answer().await?;

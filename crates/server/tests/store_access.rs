@@ -35,20 +35,20 @@ async fn call_makes_no_unneeded_store_request() {
         store.asked();
         for (tool, arguments, asked) in [
             ("plain", json!({}), ""),
-            ("read", json!({}), "state"),
-            ("count", json!({ "by": 1 }), "state put_state"),
-            ("does", json!({ "what": "get" }), "state"),
+            ("read", json!({}), "load_state"),
+            ("count", json!({ "by": 1 }), "load_state put_state"),
+            ("does", json!({ "what": "get" }), "load_state"),
             ("does", json!({ "what": "set" }), "put_state"),
             ("does", json!({ "what": "remove" }), "remove_state"),
             // An empty result needs a second look, because the session may have ended.
-            ("does", json!({ "what": "get" }), "state load"),
-            ("does", json!({ "what": "keys" }), "state_keys load"),
+            ("does", json!({ "what": "get" }), "load_state load"),
+            ("does", json!({ "what": "keys" }), "list_state_keys load"),
         ] {
             let named = if tool == "plain" { arguments.clone() } else { by(arguments.clone()) };
             client.text(tool, named).await;
             // Ignore the background sweep.
             let mut verbs = store.asked();
-            verbs.retain(|verb| !["touch", "due", "purge"].contains(verb));
+            verbs.retain(|verb| !["touch", "list_due", "purge"].contains(verb));
             assert_eq!(verbs.join(" "), asked, "{tool} {arguments}");
         }
     }

@@ -12,8 +12,8 @@ use std::{error::Error, process::ExitCode, time::Duration};
 use serde_json::{Map, Value, json};
 use stayput_core::{Owner, SessionId, Timestamp};
 use stayput_upstream::{
-    Asked, Asking, CallOptions, Declares, EraChoice, Folders, Held, Hello, Http, Incoming,
-    LinkSettings, Links, Options, Place, Server, process::Processes,
+    Asking, CallOptions, Declares, EraChoice, Folders, Hello, Http, Incoming, LinkSettings, Links,
+    Options, LinkOwner, PooledLink, Server, ServerRequest, process::Processes,
 };
 use stayput_wire::{Code, Era, ParamHeaders, Raw};
 use tokio::runtime::Handle;
@@ -45,7 +45,7 @@ async fn run() -> Result<()> {
     let processes = Processes::local(Handle::current());
     let settings = LinkSettings::new(processes, Folders::temporary()?);
     let links = Links::new(settings, Handle::current());
-    let place = Place::new(Owner::local(), SessionId::generate(Timestamp::from_millis(0)));
+    let place = LinkOwner::new(Owner::local(), SessionId::generate(Timestamp::from_millis(0)));
     let capabilities = r#"{"elicitation":{"form":{}},"sampling":{},"roots":{}}"#;
     let info = r#"{"name":"stayput-example","version":"1"}"#;
     let asking = Asking { hello: Hello::new(info, capabilities)?, ..Asking::default() };
@@ -58,7 +58,7 @@ async fn run() -> Result<()> {
 }
 
 /// Asks for everything that a server may have, and calls every tool.
-async fn converse(link: &Held) -> Result<()> {
+async fn converse(link: &PooledLink) -> Result<()> {
     // Some servers ask on a stream of their own, which is open only while somebody listens.
     let _listening = match link.greeting().era() {
         Era::Legacy => Some(link.listen("{}", Declares::default()).await?),
@@ -101,7 +101,7 @@ fn is_usable(tool: &Value) -> bool {
     Raw::parse(&schema).is_ok_and(|schema| ParamHeaders::from_schema(schema).is_ok())
 }
 
-async fn list(link: &Held, method: &str, member: &str) -> Result<Vec<Value>> {
+async fn list(link: &PooledLink, method: &str, member: &str) -> Result<Vec<Value>> {
     let answer = link.call(method, Some("{}"), CallOptions::default()).await?.answer().await?;
     let result = answer.result().ok_or_else(|| answer.error_message().unwrap_or_default())?;
     if method == "tools/list" {
@@ -111,12 +111,12 @@ async fn list(link: &Held, method: &str, member: &str) -> Result<Vec<Value>> {
     Ok(result[member].as_array().cloned().unwrap_or_default())
 }
 
-async fn call(link: &Held, tool: &str, arguments: &Value) -> Result<Value> {
+async fn call(link: &PooledLink, tool: &str, arguments: &Value) -> Result<Value> {
     ask(link, "tools/call", &json!({ "name": tool, "arguments": arguments })).await
 }
 
 /// Makes a call, through as many rounds of questions as the server has.
-async fn ask(link: &Held, method: &str, params: &Value) -> Result<Value> {
+async fn ask(link: &PooledLink, method: &str, params: &Value) -> Result<Value> {
     let mut params = params.clone();
     for _ in 0..ROUNDS {
         let options =
@@ -151,7 +151,7 @@ async fn ask(link: &Held, method: &str, params: &Value) -> Result<Value> {
 }
 
 /// Answers a question of a legacy server.
-fn answer(asked: Asked) {
+fn answer(asked: ServerRequest) {
     let question: Value = serde_json::from_slice(asked.text()).unwrap_or_default();
     let known = ["elicitation/create", "sampling/createMessage", "roots/list"];
     if known.contains(&asked.method()) {

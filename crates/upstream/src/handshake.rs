@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use stayput_wire::{Code, Era, Message, Raw, Version, json};
 
 use crate::{
-    CallError, Delivery, Greeting, Hello, OpenError,
+    CallError, Delivery, Greeting, Hello, LinkOpenError,
     link::{Answer, CallOptions, Core, Made, Terms, compose, notification},
 };
 
@@ -13,13 +13,13 @@ use crate::{
 #[derive(Debug)]
 pub(crate) enum Refusal {
     /// The server does not speak this era; another one may work.
-    OtherEra(OpenError),
+    OtherEra(LinkOpenError),
     /// No other era is worth a try.
-    Failed(OpenError),
+    Failed(LinkOpenError),
 }
 
 impl Refusal {
-    pub(crate) fn into_error(self) -> OpenError {
+    pub(crate) fn into_error(self) -> LinkOpenError {
         match self {
             Self::OtherEra(error) | Self::Failed(error) => error,
         }
@@ -41,7 +41,7 @@ pub(crate) async fn initialize(
     let answer = first_call(core, "initialize", &params, limit).await.map_err(|error| {
         match error {
             // A modern server may not serve this path or method.
-            OpenError::Http { delivery: Delivery::Refused, .. } => Refusal::OtherEra(error),
+            LinkOpenError::Http { delivery: Delivery::Refused, .. } => Refusal::OtherEra(error),
             error => Refusal::Failed(error),
         }
     })?;
@@ -53,7 +53,7 @@ pub(crate) async fn initialize(
     if version.era() != Era::Legacy {
         let offered = version.as_str().to_owned();
         let server = core.server.name().to_owned();
-        return Err(Refusal::OtherEra(OpenError::Version { server, offered }));
+        return Err(Refusal::OtherEra(LinkOpenError::Version { server, offered }));
     }
     let greeting = Greeting::new(version.clone(), result);
     let _ = core.terms.set(Terms::new(version, hello));
@@ -61,7 +61,7 @@ pub(crate) async fn initialize(
     core.carrier
         .tell_first(core, done, limit)
         .await
-        .map_err(|error| Refusal::Failed(OpenError::of_call(core, error)))?;
+        .map_err(|error| Refusal::Failed(LinkOpenError::of_call(core, error)))?;
     Ok(greeting)
 }
 
@@ -85,7 +85,7 @@ pub(crate) async fn discover(
     if !supported.contains(&Version::LATEST) {
         let server = core.server.name().to_owned();
         let offered = supported.iter().map(Version::as_str).collect::<Vec<_>>().join(", ");
-        return Err(Refusal::OtherEra(OpenError::Version { server, offered }));
+        return Err(Refusal::OtherEra(LinkOpenError::Version { server, offered }));
     }
     Ok(Greeting::new(Version::LATEST, result))
 }
@@ -94,7 +94,7 @@ async fn discover_once(core: &Arc<Core>, limit: Duration) -> Result<Answer, Refu
     let answer = first_call(core, "server/discover", "{}", limit).await;
     answer.map_err(|error| match error {
         // Legacy servers answer an unknown method with silence or an invalid response.
-        OpenError::Silent { .. } | OpenError::Http { delivery: Delivery::Refused, .. } => {
+        LinkOpenError::Silent { .. } | LinkOpenError::Http { delivery: Delivery::Refused, .. } => {
             Refusal::OtherEra(error)
         }
         error => Refusal::Failed(error),
@@ -127,7 +127,7 @@ async fn first_call(
     method: &str,
     params: &str,
     limit: Duration,
-) -> Result<Answer, OpenError> {
+) -> Result<Answer, LinkOpenError> {
     let text = compose(method, Some(params));
     let message = Message::parse(text.as_bytes());
     let message = message.map_err(|_| nonsense(core, method))?;
@@ -137,21 +137,21 @@ async fn first_call(
     answer.map_err(|error| match error {
         CallError::TimedOut { limit } => {
             let (server, method) = (core.server.name().to_owned(), method.to_owned());
-            OpenError::Silent { server, method, limit, hint: core.last_words() }
+            LinkOpenError::Silent { server, method, limit, hint: core.last_words() }
         }
-        error => OpenError::of_call(core, error),
+        error => LinkOpenError::of_call(core, error),
     })
 }
 
-fn refused(core: &Core, answer: &Answer) -> OpenError {
+fn refused(core: &Core, answer: &Answer) -> LinkOpenError {
     let code = answer.code().map_or(0, |code| code.0);
     let message = answer.error_message().unwrap_or_default();
-    OpenError::Refused { server: core.server.name().to_owned(), code, message }
+    LinkOpenError::Refused { server: core.server.name().to_owned(), code, message }
 }
 
-fn nonsense(core: &Core, method: &str) -> OpenError {
+fn nonsense(core: &Core, method: &str) -> LinkOpenError {
     let what = format!("its answer to `{method}` is not what the protocol asks for");
-    OpenError::Protocol { server: core.server.name().to_owned(), what }
+    LinkOpenError::Protocol { server: core.server.name().to_owned(), what }
 }
 
 fn read(result: &str, name: &str) -> Option<String> {

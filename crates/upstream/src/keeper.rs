@@ -12,7 +12,7 @@ use crate::Attachment;
 /// is kept in memory while the session is open in this process. Only the link writes; others read. It is used
 /// when a link is opened, never during a call.
 #[async_trait]
-pub trait Keeper: Send + Sync + fmt::Debug {
+pub trait AttachmentSink: Send + Sync + fmt::Debug {
     /// Loads the saved attachment of this link.
     ///
     /// # Errors

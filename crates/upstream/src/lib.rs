@@ -40,7 +40,7 @@
 //! | file | content |
 //! |---|---|
 //! | `server.rs`, `server/` | [`Server`]: configuration |
-//! | `place.rs`, `folders.rs` | [`Place`]: owner of a link; [`Folders`]: private directories |
+//! | `place.rs`, `folders.rs` | [`LinkOwner`]: owner of a link; [`Folders`]: private directories |
 //! | `links.rs`, `links/`, `budget.rs`, `budget/` | [`Links`]: pool of links; limits and waiting requests |
 //! | `opener.rs`, `seat.rs`, `started.rs`, `handshake.rs` | opening: shared clients and processes, handshakes |
 //! | `profile.rs`, `profiles.rs` | [`Profile`]: cached properties and lists of a server |
@@ -50,7 +50,7 @@
 //! | `http.rs`, `http/` | [`http`]: HTTP client |
 //! | `loss.rs`, `verdict.rs`, `delivery.rs` | [`Loss`]: why state is gone; [`Delivery`]: how far a call got |
 //! | `redactor.rs` | redaction of secrets, and of paths and queries in texts for clients |
-//! | `attachment.rs`, `keeper.rs`, `seal.rs` | [`Attachment`]: data to resume a link; [`Keeper`]: its storage |
+//! | `attachment.rs`, `keeper.rs`, `seal.rs` | [`Attachment`]: data to resume a link; [`AttachmentSink`]: its storage |
 //!
 //! # Guarantees
 //!
@@ -110,19 +110,20 @@ pub use budget::{
 };
 pub use delivery::Delivery;
 pub use folders::{FolderError, Folders, Kept};
-pub use keeper::{KeepError, Keeper};
+pub use keeper::{AttachmentSink, KeepError};
 pub use lane::Lane;
 pub use link::{
-    Answer, Asked, Call, CallError, CallOptions, Canceller, Declares, Greeting, Hello, Incoming,
-    InvalidHello, Link, LinkCounts, Listener,
+    Answer, Call, CallError, CallOptions, Canceller, Declares, Greeting, Hello, Incoming,
+    InvalidHello, Link, LinkCounts, Listener, ServerRequest,
 };
 pub use links::{
-    Asking, Closed, Held, LinkReport, LinkSettings, LinkStatus, Links, Retiring, Spot, Standing,
+    Asking, Closed, LinkHint, LinkReport, LinkSettings, LinkState, LinkStatus, Links, PooledLink,
+    Retiring,
 };
 pub use loss::{Loss, LossReason};
 pub use nearest::{misspelt, nearest};
-pub use open_error::OpenError;
-pub use place::{LinkKey, Place, Scope};
+pub use open_error::LinkOpenError;
+pub use place::{LinkKey, LinkOwner, Scope};
 pub use profile::{Profile, Way};
 pub use seal::{SealError, SealKey};
 pub use server::{

@@ -27,9 +27,9 @@ use stayput_wire::{Message, ParamHeaders};
 use tokio::time::Instant;
 
 pub use answer::Answer;
-pub use asked::Asked;
+pub use asked::ServerRequest;
 pub use call::{Call, CallError, Canceller};
-pub(crate) use carrier::{Carrier, cancellation};
+pub(crate) use carrier::{LinkTransport, cancellation};
 pub(crate) use core::{Core, Home};
 pub use declares::Declares;
 pub(crate) use flight::{Flight, expiry};

@@ -24,18 +24,18 @@ use stayput_core::{Generation, SessionId};
 use tokio::{runtime::Handle, task::JoinHandle};
 
 use crate::{
-    Budget, Folders, Hello, Keeper, Kept, Limits, Link, LinkKey, LossReason, OpenError, Place,
-    Profile, Recycle, Server, Used, Wanted, Way,
+    AttachmentSink, Budget, Folders, Hello, Kept, Limits, Link, LinkKey, LinkOpenError, LinkOwner,
+    LossReason, Profile, Recycle, Server, Used, Wanted, Way,
     flag::{Flag, Trace},
     opener::{Opener, Plan},
     process::Processes,
     profiles::{self, Asker, Profiles},
 };
-pub use held::{Held, Spot};
-pub use part::Standing;
+pub use held::{LinkHint, PooledLink};
+pub use part::LinkState;
 pub use report::LinkReport;
 pub use retire::Retiring;
-use slot::{Leaving, Slot};
+use slot::{Leaving, PoolEntry};
 use spares::Spares;
 use table::Table;
 
@@ -88,7 +88,7 @@ pub struct Asking {
     /// Client info and capabilities for the handshake, if the link has to be opened.
     pub hello: Hello,
     /// Saves and loads the attachment. Without it, the attachment is kept in memory only.
-    pub keeper: Option<Arc<dyn Keeper>>,
+    pub keeper: Option<Arc<dyn AttachmentSink>>,
     /// Generation of the first link.
     pub generation: Generation,
 }
@@ -147,8 +147,8 @@ impl Links {
     pub async fn profile(
         &self,
         server: &Server,
-        place: &Place,
-    ) -> Result<Arc<Profile>, Arc<OpenError>> {
+        place: &LinkOwner,
+    ) -> Result<Arc<Profile>, Arc<LinkOpenError>> {
         let scope = open::probe_scope(server, place);
         let asker = Asker { links: self, server, scope: &scope };
         self.while_live(server, place, self.0.profiles.get(asker)).await
@@ -162,9 +162,9 @@ impl Links {
     pub async fn profile_for(
         &self,
         server: &Server,
-        place: &Place,
+        place: &LinkOwner,
         hello: &Hello,
-    ) -> Result<Arc<Profile>, Arc<OpenError>> {
+    ) -> Result<Arc<Profile>, Arc<LinkOpenError>> {
         let scope = open::probe_scope(server, place);
         let asker = Asker { links: self, server, scope: &scope };
         self.while_live(server, place, self.0.profiles.get_for(asker, hello)).await
@@ -174,7 +174,7 @@ impl Links {
     ///
     /// # Errors
     /// If no profile is known and the server cannot be probed.
-    pub async fn way(&self, server: &Server, place: &Place) -> Result<Way, Arc<OpenError>> {
+    pub async fn way(&self, server: &Server, place: &LinkOwner) -> Result<Way, Arc<LinkOpenError>> {
         let scope = open::probe_scope(server, place);
         let asker = Asker { links: self, server, scope: &scope };
         Ok(self.while_live(server, place, self.0.profiles.spoken(asker)).await?.way())
@@ -184,9 +184,9 @@ impl Links {
     async fn while_live(
         &self,
         server: &Server,
-        place: &Place,
-        learning: impl Future<Output = Result<Arc<Profile>, Arc<OpenError>>>,
-    ) -> Result<Arc<Profile>, Arc<OpenError>> {
+        place: &LinkOwner,
+        learning: impl Future<Output = Result<Arc<Profile>, Arc<LinkOpenError>>>,
+    ) -> Result<Arc<Profile>, Arc<LinkOpenError>> {
         let visit = self.0.table.visit(place.session);
         tokio::select! {
             biased;
@@ -200,7 +200,7 @@ impl Links {
     }
 
     /// Returns the cached profile of a server without a request to it. The result does not depend on the session.
-    pub async fn known_profile(&self, server: &Server, place: &Place) -> Option<Arc<Profile>> {
+    pub async fn known_profile(&self, server: &Server, place: &LinkOwner) -> Option<Arc<Profile>> {
         let scope = open::probe_scope(server, place);
         let identity = self.0.opener.profile_identity(server, &scope).await.ok()?;
         self.0.profiles.known(self.0.profiles.whose(server, identity, &place.owner))
@@ -209,7 +209,11 @@ impl Links {
     /// Returns the cached profile with current lists. If the server reported a changed list on any link of
     /// this owner, the lists are fetched again on that link, once for all concurrent callers. `None` if no
     /// profile is cached.
-    pub async fn current_profile(&self, server: &Server, place: &Place) -> Option<Arc<Profile>> {
+    pub async fn current_profile(
+        &self,
+        server: &Server,
+        place: &LinkOwner,
+    ) -> Option<Arc<Profile>> {
         let scope = open::probe_scope(server, place);
         let identity = self.0.opener.profile_identity(server, &scope).await.ok()?;
         let changed = || self.0.table.changed(server, &place.owner);
@@ -222,7 +226,7 @@ impl Links {
     pub async fn relearn(
         &self,
         server: &Server,
-        place: &Place,
+        place: &LinkOwner,
         link: &Link,
     ) -> Option<Arc<Profile>> {
         let scope = open::probe_scope(server, place);
@@ -232,7 +236,7 @@ impl Links {
     }
 
     /// Stores a profile that was learned earlier, unless its era does not match the configured era of the server.
-    pub async fn set_profile(&self, server: &Server, place: &Place, profile: Profile) {
+    pub async fn set_profile(&self, server: &Server, place: &LinkOwner, profile: Profile) {
         let scope = open::probe_scope(server, place);
         if profiles::suits(server, profile.way())
             && let Ok(identity) = self.0.opener.profile_identity(server, &scope).await
@@ -292,7 +296,7 @@ impl Links {
     }
 
     /// Deletes a server-side session that remained after its link was released.
-    fn forget(&self, slot: &Slot) -> Option<JoinHandle<()>> {
+    fn forget(&self, slot: &PoolEntry) -> Option<JoinHandle<()>> {
         let kept = slot.left_behind().filter(|_| slot.server.options().delete_on_end)?;
         let (links, server, scope) = (self.clone(), slot.server.clone(), slot.key.scope().clone());
         Some(self.0.opener.runtime.spawn(async move {
@@ -305,7 +309,7 @@ impl Links {
 
     /// Ends the link of `place` to `server`, if there is one, for all sessions that share it. The next link
     /// has the next generation. For a branch of a session, only links of the branch itself are ended.
-    pub async fn restart(&self, server: &Server, place: &Place, reason: LossReason) {
+    pub async fn restart(&self, server: &Server, place: &LinkOwner, reason: LossReason) {
         let mut slots = self.0.table.of_place(server, place);
         slots.retain(|slot| place.branch == 0 || slot.key.scope().session().is_some());
         let ended: Vec<_> = slots.iter().filter_map(|slot| slot.end(reason, false)).collect();
@@ -396,7 +400,7 @@ impl Links {
 }
 
 /// Ends all links for good, at once. Returns the ends to wait for.
-fn leaving(slots: &[Arc<Slot>], reason: LossReason) -> Vec<Leaving> {
+fn leaving(slots: &[Arc<PoolEntry>], reason: LossReason) -> Vec<Leaving> {
     slots.iter().filter_map(|slot| slot.end(reason, true)).collect()
 }
 

@@ -13,7 +13,7 @@ use crate::{
 /// Reason why a link could not be opened.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum OpenError {
+pub enum LinkOpenError {
     /// The configuration cannot be used for this session.
     #[error(transparent)]
     Server(#[from] ServerError),
@@ -122,14 +122,14 @@ pub enum OpenError {
     },
     /// The server failed recently; the backoff still runs.
     #[error("the server `{server}` failed a moment ago and is tried again in {pause:?}: {last}")]
-    Resting {
+    BackingOff {
         /// Name of the server.
         server: String,
         /// Remaining time.
         pause: Duration,
         /// Last failure.
         last: String,
-        /// Last failure for a client, see [`OpenError::brief`].
+        /// Last failure for a client, see [`LinkOpenError::brief`].
         brief: String,
     },
 }
@@ -137,7 +137,7 @@ pub enum OpenError {
 /// Separator before the end of a process's stderr.
 const WROTE: &str = "; it wrote:\n";
 
-impl OpenError {
+impl LinkOpenError {
     /// Message for a client: without output of the process, without local paths, and with URLs cut to their
     /// origin. The rest is for the operator, not for a model.
     #[must_use]
@@ -148,8 +148,8 @@ impl OpenError {
             }
             Self::Folder(_) => "the server has no private folder".to_owned(),
             Self::Client(_) => "the server's HTTP client cannot be set up".to_owned(),
-            Self::Resting { server, pause, brief, .. } => {
-                let resting = Self::Resting {
+            Self::BackingOff { server, pause, brief, .. } => {
+                let resting = Self::BackingOff {
                     server: server.clone(),
                     pause: *pause,
                     last: brief.clone(),
@@ -170,7 +170,7 @@ impl OpenError {
 
     /// Whether the server may be the cause, so that a backoff makes sense.
     pub(crate) fn is_of_server(&self) -> bool {
-        !matches!(self, Self::AtCapacity(_) | Self::Ended { .. } | Self::Resting { .. })
+        !matches!(self, Self::AtCapacity(_) | Self::Ended { .. } | Self::BackingOff { .. })
     }
 
     pub(crate) fn of_call(core: &Core, error: CallError) -> Self {
@@ -228,12 +228,14 @@ mod tests {
     #[test]
     fn brief_omits_output_of_the_process() {
         let (server, hint) = ("x".to_owned(), "password: 1\nbye\n".to_owned());
-        let exited = OpenError::Exited { server: server.clone(), exited: Exited::Code(3), hint };
+        let exited =
+            LinkOpenError::Exited { server: server.clone(), exited: Exited::Code(3), hint };
         let whole = exited.to_string();
         assert!(whole.contains("password"), "{whole}");
         let brief = exited.brief();
         assert!(brief.contains("before it was ready") && !brief.contains("wrote"), "{brief}");
-        let resting = OpenError::Resting { server, pause: Duration::ZERO, last: whole, brief };
+        let resting =
+            LinkOpenError::BackingOff { server, pause: Duration::ZERO, last: whole, brief };
         assert!(resting.to_string().contains("password"), "{resting}");
         let brief = resting.brief();
         assert!(brief.contains("before it was ready") && !brief.contains("password"), "{brief}");

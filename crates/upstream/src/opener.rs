@@ -13,15 +13,15 @@ use tokio::{runtime::Handle, time::Instant};
 
 use crate::{
     Attachment, Budget, Endpoint, Expansion, Folders, Greeting, Hello, Identity, Launch, Link,
-    LossReason, OpenError, Profile, Resolved, Scope, Server, Way,
+    LinkOpenError, LossReason, Profile, Resolved, Scope, Server, Way,
     flag::Trace,
     handshake::{self, Refusal},
     http::{Client, ClientSettings, Proxy, Target, Trust},
     lane,
-    link::{Carrier, Core, Home, Terms},
+    link::{Core, Home, LinkTransport, Terms},
     lock::lock,
     process::{Processes, Program, StartError},
-    seat::Seat,
+    seat::LinkPermit,
     sse::{self, Sse},
     started::Started,
     stdio::Pump,
@@ -65,7 +65,7 @@ pub(crate) struct Plan<'a> {
 #[derive(Debug)]
 pub(crate) enum Base {
     /// Budget permit.
-    Seat(Seat),
+    LinkPermit(LinkPermit),
     /// Running process with its permit.
     Spare(Started),
 }
@@ -123,7 +123,7 @@ impl Opener {
         plan: Plan<'_>,
         profile: &Profile,
         base: Base,
-    ) -> Result<Link, OpenError> {
+    ) -> Result<Link, LinkOpenError> {
         let deadline = deadline(plan.server.options().timeouts.open);
         let raw = self.connect(plan, profile.way(), base, None).await?;
         if profile.way() == Way::Modern {
@@ -145,11 +145,11 @@ impl Opener {
     pub(crate) async fn resume(
         &self,
         plan: Plan<'_>,
-        seat: Seat,
+        seat: LinkPermit,
         kept: &Attachment,
-    ) -> Result<Link, OpenError> {
+    ) -> Result<Link, LinkOpenError> {
         let session = session(kept).ok_or_else(|| ended(plan.server))?;
-        let raw = self.connect(plan, Way::Legacy, Base::Seat(seat), Some(session)).await?;
+        let raw = self.connect(plan, Way::Legacy, Base::LinkPermit(seat), Some(session)).await?;
         if let Some(core) = raw.core() {
             let _ = core.terms.set(Terms::new(kept.version.clone(), plan.hello));
         }
@@ -158,7 +158,11 @@ impl Opener {
     }
 
     /// Deletes a server-side session without a link.
-    pub(crate) async fn forget(&self, plan: Plan<'_>, kept: &Attachment) -> Result<(), OpenError> {
+    pub(crate) async fn forget(
+        &self,
+        plan: Plan<'_>,
+        kept: &Attachment,
+    ) -> Result<(), LinkOpenError> {
         let expansion = self.folders.expansion(plan.server, plan.scope).await?;
         let Resolved::Http(endpoint) = plan.server.resolve(&expansion)? else { return Ok(()) };
         let Some(session) = session(kept) else { return Ok(()) };
@@ -173,11 +177,11 @@ impl Opener {
         &self,
         plan: Plan<'_>,
         way: Way,
-        seat: Seat,
+        seat: LinkPermit,
         limit: Duration,
     ) -> Result<Link, Refusal> {
         let start = deadline(plan.server.options().timeouts.open);
-        let raw = self.connect(plan, way, Base::Seat(seat), None).await;
+        let raw = self.connect(plan, way, Base::LinkPermit(seat), None).await;
         let raw = raw.map_err(Refusal::Failed)?;
         let core = raw.core().cloned();
         let result = shake(raw, plan, way, start.min(deadline(limit))).await;
@@ -196,7 +200,7 @@ impl Opener {
         server: &Server,
         scope: &Scope,
         trace: Option<&Trace>,
-    ) -> Result<Expansion, OpenError> {
+    ) -> Result<Expansion, LinkOpenError> {
         if !server.uses_session_dir() {
             return Ok(self.folders.expansion(server, scope).await?);
         }
@@ -215,7 +219,7 @@ impl Opener {
         &self,
         server: &Server,
         scope: &Scope,
-    ) -> Result<Identity, OpenError> {
+    ) -> Result<Identity, LinkOpenError> {
         let mut expansion = Expansion::of(scope);
         if server.uses_owner_dir() {
             let (folders, of, scope) = (self.folders.clone(), server.clone(), scope.clone());
@@ -233,23 +237,23 @@ impl Opener {
         way: Way,
         base: Base,
         session: Option<ServerSession>,
-    ) -> Result<Raw, OpenError> {
+    ) -> Result<Raw, LinkOpenError> {
         let expansion = match &base {
-            Base::Seat(seat) => self.expansion(plan.server, plan.scope, seat.trace()).await?,
+            Base::LinkPermit(seat) => self.expansion(plan.server, plan.scope, seat.trace()).await?,
             Base::Spare(_) => self.folders.expansion(plan.server, plan.scope).await?,
         };
         match (plan.server.resolve(&expansion)?, base) {
             (Resolved::Stdio(_), Base::Spare(spare)) => self.over_pipes(plan, spare),
-            (Resolved::Stdio(launch), Base::Seat(seat)) => {
+            (Resolved::Stdio(launch), Base::LinkPermit(seat)) => {
                 let started = self.start(plan.server, &launch, move || Some(seat)).await?;
                 self.over_pipes(plan, started)
             }
-            (Resolved::Http(endpoint), Base::Seat(seat)) if way != Way::Sse => {
+            (Resolved::Http(endpoint), Base::LinkPermit(seat)) if way != Way::Sse => {
                 let wire = self.wire(plan, endpoint, &expansion)?;
-                let carrier = Carrier::Streamable(Streamable::new(wire, session));
+                let carrier = LinkTransport::Streamable(Streamable::new(wire, session));
                 Ok(Raw(Some(self.core(plan, carrier, seat))))
             }
-            (Resolved::Http(endpoint) | Resolved::Sse(endpoint), Base::Seat(seat)) => {
+            (Resolved::Http(endpoint) | Resolved::Sse(endpoint), Base::LinkPermit(seat)) => {
                 let wire = self.wire(plan, endpoint, &expansion)?;
                 self.over_sse(plan, wire, seat).await
             }
@@ -264,8 +268,8 @@ impl Opener {
         &self,
         server: &Server,
         launch: &Launch,
-        seat: impl FnOnce() -> Option<Seat> + Send + 'static,
-    ) -> Result<Started, OpenError> {
+        seat: impl FnOnce() -> Option<LinkPermit> + Send + 'static,
+    ) -> Result<Started, LinkOpenError> {
         let program = Program {
             command: launch.command.clone(),
             args: launch.args.clone(),
@@ -280,15 +284,16 @@ impl Opener {
         });
         // The task is cancelled only when its runtime shuts down.
         let started = started.await.unwrap_or(Err(StartError::Closed));
-        started.map_err(|error| OpenError::Start { server: server.name().to_owned(), error })
+        started.map_err(|error| LinkOpenError::Start { server: server.name().to_owned(), error })
     }
 
-    fn over_pipes(&self, plan: Plan<'_>, started: Started) -> Result<Raw, OpenError> {
+    fn over_pipes(&self, plan: Plan<'_>, started: Started) -> Result<Raw, LinkOpenError> {
         let server = plan.server;
         let (child, seat) = started.take().ok_or_else(|| ended(server))?;
-        let pump =
-            Pump::new(child, self.limit, |stdio| self.core(plan, Carrier::Stdio(stdio), seat));
-        let pump = pump.map_err(|error| OpenError::Protocol {
+        let pump = Pump::new(child, self.limit, |stdio| {
+            self.core(plan, LinkTransport::Stdio(stdio), seat)
+        });
+        let pump = pump.map_err(|error| LinkOpenError::Protocol {
             server: server.name().to_owned(),
             what: error.to_string(),
         })?;
@@ -297,25 +302,30 @@ impl Opener {
         Ok(Raw(Some(core)))
     }
 
-    async fn over_sse(&self, plan: Plan<'_>, wire: Wire, seat: Seat) -> Result<Raw, OpenError> {
+    async fn over_sse(
+        &self,
+        plan: Plan<'_>,
+        wire: Wire,
+        seat: LinkPermit,
+    ) -> Result<Raw, LinkOpenError> {
         let name = plan.server.name().to_owned();
         let limit = plan.server.options().timeouts.open;
         let connected = tokio::time::timeout(limit, sse::connect(wire)).await;
         let (carrier, stream) = match connected {
             Ok(Ok(connected)) => connected,
-            Ok(Err(error)) => return Err(OpenError::of_first_call(&name, error)),
+            Ok(Err(error)) => return Err(LinkOpenError::of_first_call(&name, error)),
             Err(_) => {
                 let method = "the stream of events".to_owned();
                 let hint = String::new();
-                return Err(OpenError::Silent { server: name, method, limit, hint });
+                return Err(LinkOpenError::Silent { server: name, method, limit, hint });
             }
         };
-        let core = self.core(plan, Carrier::Sse(carrier), seat);
+        let core = self.core(plan, LinkTransport::Sse(carrier), seat);
         Sse::start(&core, stream);
         Ok(Raw(Some(core)))
     }
 
-    fn core(&self, plan: Plan<'_>, carrier: Carrier, seat: Seat) -> Arc<Core> {
+    fn core(&self, plan: Plan<'_>, carrier: LinkTransport, seat: LinkPermit) -> Arc<Core> {
         let shared = plan.scope.session().is_none();
         Core::new(plan.server.clone(), carrier, self.home.clone(), seat, shared)
     }
@@ -325,7 +335,7 @@ impl Opener {
         plan: Plan<'_>,
         endpoint: Endpoint,
         expansion: &Expansion,
-    ) -> Result<Wire, OpenError> {
+    ) -> Result<Wire, LinkOpenError> {
         let (server, scope) = (plan.server, plan.scope.clone());
         let route =
             self.routes.get(server, expansion, || self.route(server, endpoint, expansion))?;
@@ -337,10 +347,10 @@ impl Opener {
         server: &Server,
         endpoint: Endpoint,
         expansion: &Expansion,
-    ) -> Result<Route, OpenError> {
+    ) -> Result<Route, LinkOpenError> {
         let client = self.client(server, &endpoint, expansion)?;
         let target = Target::parse(endpoint.url.as_str());
-        let target = target.map_err(|error| OpenError::Protocol {
+        let target = target.map_err(|error| LinkOpenError::Protocol {
             server: server.name().to_owned(),
             what: error.to_string(),
         })?;
@@ -354,7 +364,7 @@ impl Opener {
         server: &Server,
         endpoint: &Endpoint,
         expansion: &Expansion,
-    ) -> Result<Client, OpenError> {
+    ) -> Result<Client, LinkOpenError> {
         let alike = self.alike(endpoint, server.options().timeouts.connect)?;
         // No other link has the same credentials.
         if server.depends_on_session() {
@@ -372,7 +382,7 @@ impl Opener {
     }
 
     /// Returns the base client for this trust and proxy, from which the others are derived.
-    fn alike(&self, endpoint: &Endpoint, connect: Duration) -> Result<Client, OpenError> {
+    fn alike(&self, endpoint: &Endpoint, connect: Duration) -> Result<Client, LinkOpenError> {
         let key = (endpoint.trust.clone(), endpoint.proxy.clone());
         let mut clients = lock(&self.clients);
         if let Some(client) = clients.get(&key) {
@@ -406,8 +416,8 @@ fn deadline(limit: Duration) -> Instant {
     crate::link::expiry(limit)
 }
 
-fn ended(server: &Server) -> OpenError {
-    OpenError::Ended { server: server.name().to_owned() }
+fn ended(server: &Server) -> LinkOpenError {
+    LinkOpenError::Ended { server: server.name().to_owned() }
 }
 
 /// Session id of the server.

@@ -11,7 +11,7 @@ use crate::server::{Identity, Isolation, Server};
 
 /// Session for which a link is opened.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Place {
+pub struct LinkOwner {
     /// Owner of the session.
     pub owner: Owner,
     /// Id of the session.
@@ -21,7 +21,7 @@ pub struct Place {
     pub branch: u64,
 }
 
-impl Place {
+impl LinkOwner {
     /// Branch 0 of a session.
     #[must_use]
     pub fn new(owner: Owner, session: SessionId) -> Self {
@@ -44,7 +44,7 @@ pub enum Scope {
         owner: Owner,
         /// Id of the session.
         session: SessionId,
-        /// Branch of the session, see [`Place::branch`].
+        /// Branch of the session, see [`LinkOwner::branch`].
         branch: u64,
     },
     /// All sessions of one owner.
@@ -56,7 +56,7 @@ pub enum Scope {
 impl Scope {
     /// Scope of the link of `place` under `isolation`.
     #[must_use]
-    pub fn of(isolation: Isolation, place: &Place) -> Self {
+    pub fn of(isolation: Isolation, place: &LinkOwner) -> Self {
         let owner = place.owner.clone();
         match isolation {
             Isolation::PerSession => {
@@ -187,7 +187,7 @@ fn hash<H: Hasher>(key: &(impl LikeKey + ?Sized), state: &mut H) {
 impl LinkKey {
     /// Key of the link of `place` to `server` under `isolation`.
     #[must_use]
-    pub fn of(server: &Server, isolation: Isolation, place: &Place) -> Self {
+    pub fn of(server: &Server, isolation: Isolation, place: &LinkOwner) -> Self {
         Self::new(server, Scope::of(isolation, place))
     }
 
@@ -231,7 +231,7 @@ mod tests {
         let (server, other) = (server("a"), server("b"));
         let (ann, bob) = (Owner::local(), Owner::anonymous());
         let session = SessionId::generate(Timestamp::from_millis(7));
-        let place = Place::new(ann.clone(), session).branch(3);
+        let place = LinkOwner::new(ann.clone(), session).branch(3);
         let hasher = RandomState::new();
         for isolation in [Isolation::PerSession, Isolation::PerOwner, Isolation::Shared] {
             let key = LinkKey::of(&server, isolation, &place);

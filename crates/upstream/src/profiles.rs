@@ -15,13 +15,13 @@ use stayput_core::{Owner, SessionId};
 
 use self::learned::{Entered, Learned};
 use crate::{
-    Cost, EraChoice, Hello, Identity, Isolation, Link, Links, LossReason, OpenError, Profile,
+    Cost, EraChoice, Hello, Identity, Isolation, Link, LinkOpenError, Links, LossReason, Profile,
     Scope, Server, Way,
     flag::{Flag, Trace},
     handshake::Refusal,
     lock::lock,
     opener::{Opener, Plan},
-    seat::Seat,
+    seat::LinkPermit,
 };
 
 /// Timeout for lists that are fetched again, because other requests wait for them.
@@ -111,7 +111,7 @@ impl Profiles {
 
     /// Returns the cached profile, or learns it on a temporary link. Concurrent requests wait for the same
     /// link, which has the scope of the first one. A cancelled request does not cancel the others.
-    pub(crate) async fn get(&self, asker: Asker<'_>) -> Result<Arc<Profile>, Arc<OpenError>> {
+    pub(crate) async fn get(&self, asker: Asker<'_>) -> Result<Arc<Profile>, Arc<LinkOpenError>> {
         let identity = asker.identity().await?;
         if let Some(known) = self.known(Whose { identity, owner: asker.scope.owner() }) {
             return Ok(known);
@@ -124,7 +124,7 @@ impl Profiles {
         &self,
         asker: Asker<'_>,
         hello: &Hello,
-    ) -> Result<Arc<Profile>, Arc<OpenError>> {
+    ) -> Result<Arc<Profile>, Arc<LinkOpenError>> {
         let identity = asker.identity().await?;
         // On a shared link, clients receive no requests of the server.
         let alone = matches!(asker.scope, Scope::Session { .. });
@@ -148,7 +148,10 @@ impl Profiles {
     }
 
     /// Returns any profile of the server, because transport and era are the same for all clients.
-    pub(crate) async fn spoken(&self, asker: Asker<'_>) -> Result<Arc<Profile>, Arc<OpenError>> {
+    pub(crate) async fn spoken(
+        &self,
+        asker: Asker<'_>,
+    ) -> Result<Arc<Profile>, Arc<LinkOpenError>> {
         let identity = asker.identity().await?;
         match self.any(identity) {
             Some(known) => Ok(known),
@@ -173,7 +176,7 @@ impl Profiles {
         asker: Asker<'_>,
         identity: Identity,
         hello: Hello,
-    ) -> Result<Arc<Profile>, Arc<OpenError>> {
+    ) -> Result<Arc<Profile>, Arc<LinkOpenError>> {
         let Asker { links, server, scope } = asker;
         let opener = links.opener();
         let place = self.place(identity);
@@ -296,7 +299,7 @@ impl Profiles {
 }
 
 impl Asker<'_> {
-    async fn identity(self) -> Result<Identity, OpenError> {
+    async fn identity(self) -> Result<Identity, LinkOpenError> {
         self.links.opener().profile_identity(self.server, self.scope).await
     }
 }
@@ -319,7 +322,7 @@ impl Lesson {
         self.place.done(self.attempt, learned);
     }
 
-    async fn learn(&self) -> Result<Profile, OpenError> {
+    async fn learn(&self) -> Result<Profile, LinkOpenError> {
         let server = &self.server;
         let plan = Plan { server, scope: &self.scope, hello: &self.hello };
         let mut first = None;
@@ -349,10 +352,10 @@ impl Lesson {
         Err(first.unwrap_or_else(|| ended(server)))
     }
 
-    async fn seat(&self) -> Result<Seat, OpenError> {
+    async fn seat(&self) -> Result<LinkPermit, LinkOpenError> {
         let cost = Cost { process: self.server.is_process() };
         let permit = self.opener.budget.admit(self.scope.owner(), cost, &self.links).await?;
-        Ok(Seat::new(permit, self.trace.clone()))
+        Ok(LinkPermit::new(permit, self.trace.clone()))
     }
 }
 
@@ -388,6 +391,6 @@ fn fits(server: &Server, way: Way) -> bool {
     }
 }
 
-fn ended(server: &Server) -> OpenError {
-    OpenError::Ended { server: server.name().to_owned() }
+fn ended(server: &Server) -> LinkOpenError {
+    LinkOpenError::Ended { server: server.name().to_owned() }
 }

@@ -7,14 +7,14 @@ use stayput_core::Owner;
 use crate::{AtCapacity, Permit, flag::Trace};
 
 /// Budget permit of a link, held until the link has released everything.
-pub(crate) struct Seat {
+pub(crate) struct LinkPermit {
     // Field order matters: the permit is dropped first, so that it is free when the trace raises its flag.
     permit: Permit,
     /// `None` once the link was opened.
     trace: Option<Trace>,
 }
 
-impl Seat {
+impl LinkPermit {
     pub(crate) fn new(permit: Permit, trace: Trace) -> Self {
         Self { permit, trace: Some(trace) }
     }
@@ -44,8 +44,8 @@ impl Seat {
     }
 }
 
-impl fmt::Debug for Seat {
+impl fmt::Debug for LinkPermit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Seat({:?})", self.permit)
+        write!(f, "LinkPermit({:?})", self.permit)
     }
 }

@@ -2,7 +2,7 @@
 
 use stayput_core::{Attachment, Generation, Record};
 
-use crate::Held;
+use crate::PooledLink;
 
 /// Identifies the state behind a shared link, as stored in the record of a session. It is valid in one
 /// process, or in one hub of it, because a shared link is not resumed by another process.
@@ -13,17 +13,17 @@ impl Shared {
     /// State behind this link now. `None` if the link belongs to one session, or has no state. `life`
     /// identifies the process or hub.
     #[must_use]
-    pub fn now(life: &str, link: &Held) -> Option<Self> {
+    pub fn now(life: &str, link: &PooledLink) -> Option<Self> {
         Self::at(life, link, link.generation())
     }
 
     /// State behind this link after the current one is lost.
     #[must_use]
-    pub fn next(life: &str, link: &Held) -> Option<Self> {
+    pub fn next(life: &str, link: &PooledLink) -> Option<Self> {
         Self::at(life, link, link.generation().next())
     }
 
-    fn at(life: &str, link: &Held, generation: Generation) -> Option<Self> {
+    fn at(life: &str, link: &PooledLink, generation: Generation) -> Option<Self> {
         let shared = link.is_shared() && link.keeps_state();
         let slot = link.slot();
         shared.then(|| {

@@ -19,7 +19,7 @@ use tokio::{sync::Notify, task::AbortHandle, time::sleep_until};
 use crate::{
     CallError, Delivery, Loss, LossReason,
     http::{Body, Target},
-    link::{Carrier, Core, Flight, Via},
+    link::{Core, Flight, LinkTransport, Via},
     lock::lock,
     streamable::{Ask, Wire, condemned, of_http, unauthorized},
     verdict,
@@ -95,7 +95,7 @@ fn endpoint(base: &Target, said: &[u8]) -> Result<Target, CallError> {
 impl Sse {
     /// Reads the stream in its own task until it ends.
     pub(crate) fn start(core: &Arc<Core>, stream: Stream) {
-        let Carrier::Sse(sse) = &core.carrier else { return };
+        let LinkTransport::Sse(sse) = &core.carrier else { return };
         let task = core.runtime().spawn(hear(core.clone(), stream));
         *lock(&sse.ear) = Some(task.abort_handle());
     }
@@ -103,7 +103,7 @@ impl Sse {
     pub(crate) fn request(&self, core: &Arc<Core>, flight: &Arc<Flight>, text: Bytes) {
         let (task, number) = (core.clone(), flight.number);
         let posting = core.runtime().spawn(async move {
-            let Carrier::Sse(sse) = &task.carrier else { return };
+            let LinkTransport::Sse(sse) = &task.carrier else { return };
             if let Err(error) = sse.post(&task, text).await {
                 task.fail(number, error);
             }
@@ -117,7 +117,7 @@ impl Sse {
         }
         let core = core.clone();
         core.runtime().clone().spawn(async move {
-            let Carrier::Sse(sse) = &core.carrier else { return };
+            let LinkTransport::Sse(sse) = &core.carrier else { return };
             let _ = sse.post(&core, text).await;
         });
     }
@@ -173,7 +173,7 @@ impl Sse {
 
 /// Reads the stream. The link ends with it.
 async fn hear(core: Arc<Core>, mut stream: Stream) {
-    let Carrier::Sse(sse) = &core.carrier else { return };
+    let LinkTransport::Sse(sse) = &core.carrier else { return };
     let condemned = condemned(&core);
     tokio::pin!(condemned);
     loop {

@@ -6,7 +6,7 @@ use tokio::runtime::Handle;
 
 use crate::{
     process::{Child, Grace},
-    seat::Seat,
+    seat::LinkPermit,
 };
 
 /// The process got no message, so that it needs no time to finish work.
@@ -16,12 +16,12 @@ const GRACE: Grace = Grace { quit: Duration::ZERO, term: Duration::from_secs(1) 
 /// permit is freed after its end.
 #[derive(Debug)]
 pub(crate) struct Started {
-    inside: Option<(Child, Seat)>,
+    inside: Option<(Child, LinkPermit)>,
     runtime: Handle,
 }
 
 impl Started {
-    pub(crate) fn new(child: Child, seat: Seat, runtime: Handle) -> Self {
+    pub(crate) fn new(child: Child, seat: LinkPermit, runtime: Handle) -> Self {
         Self { inside: Some((child, seat)), runtime }
     }
 
@@ -29,12 +29,12 @@ impl Started {
         self.inside.as_ref().is_some_and(|(child, _)| child.exited().is_none())
     }
 
-    pub(crate) fn seat_mut(&mut self) -> Option<&mut Seat> {
+    pub(crate) fn seat_mut(&mut self) -> Option<&mut LinkPermit> {
         self.inside.as_mut().map(|(_, seat)| seat)
     }
 
     /// Takes process and permit to build a link.
-    pub(crate) fn take(mut self) -> Option<(Child, Seat)> {
+    pub(crate) fn take(mut self) -> Option<(Child, LinkPermit)> {
         self.inside.take()
     }
 }

@@ -13,7 +13,7 @@ mod world;
 use std::{future::poll_fn, task::Poll, time::Duration};
 
 use stayput_testkit::{mcp::TestServer, processes};
-use stayput_upstream::{CallOptions, EraChoice, Limits, Links, Options, Place, Server, Warm};
+use stayput_upstream::{CallOptions, EraChoice, Limits, LinkOwner, Links, Options, Server, Warm};
 use tokio::{runtime::Handle, sync::Mutex};
 use world::{
     LONG, alive, call, close, links, links_with, open, params, place, quick,
@@ -341,7 +341,7 @@ async fn links_that_are_dropped_leave_nothing() {
         let spared = stdio(&[]).env("TOKEN", token.as_str());
         links.warm(&server_with(spared, Options { warm, ..quick() }));
         let server = server(&token, EraChoice::Legacy);
-        let ann: Place = place();
+        let ann: LinkOwner = place();
         call(&*open(&links, &server, &ann).await, "count", "{}").await;
         drop(links);
         world::none_alive(&token).await;

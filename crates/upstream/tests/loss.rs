@@ -14,7 +14,7 @@ use futures_util::future::join_all;
 use serde_json::{Value, json};
 use stayput_core::Generation;
 use stayput_testkit::mcp::TestServer;
-use stayput_upstream::{CallError, Delivery, LossReason, OpenError};
+use stayput_upstream::{CallError, Delivery, LinkOpenError, LossReason};
 use world::{
     call, close, links, open, place,
     relay::Relay,
@@ -320,7 +320,7 @@ async fn a_dead_server_is_not_hammered() {
         for _ in 0..10 {
             let all = join_all((0..20).map(|_| try_open(&links, &server, &ann))).await;
             for error in all.into_iter().map(Result::unwrap_err) {
-                if matches!(&*error, OpenError::Resting { .. }) {
+                if matches!(&*error, LinkOpenError::BackingOff { .. }) {
                     rested.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
                 }
             }
@@ -343,7 +343,7 @@ async fn a_server_that_forgets_at_once_is_given_a_rest() {
                 try_call(&link, "count", "{}").await.unwrap_err();
             }
             Err(error) => {
-                assert!(matches!(&*error, OpenError::Resting { .. }), "{error:?}");
+                assert!(matches!(&*error, LinkOpenError::BackingOff { .. }), "{error:?}");
                 rested += 1;
             }
         }

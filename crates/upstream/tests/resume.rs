@@ -14,7 +14,7 @@ use serde_json::json;
 use stayput_core::Generation;
 use stayput_testkit::mcp::TestServer;
 use stayput_upstream::{
-    Delivery, EraChoice, Http, Limits, LossReason, OpenError, Options, Server, Transport, Way,
+    Delivery, EraChoice, Http, Limits, LinkOpenError, LossReason, Options, Server, Transport, Way,
 };
 use world::{
     call, close,
@@ -160,14 +160,14 @@ async fn a_link_that_cannot_be_kept_is_not_used() {
     let (links, server, ann, shelf) = (links(), legacy_at(http.url()), place(), Shelf::new());
     shelf.cannot_save.store(true, Ordering::SeqCst);
     let error = open_kept(&links, &server, &ann, &shelf).await.unwrap_err();
-    assert!(matches!(&*error, OpenError::Keep(_)), "{error:?}");
+    assert!(matches!(&*error, LinkOpenError::Keep(_)), "{error:?}");
     assert!(error.to_string().contains("the disk is full"), "{error}");
     until("its place is free", || links.used().links == 0).await;
     shelf.cannot_save.store(false, Ordering::SeqCst);
     let link = loop {
         match open_kept(&links, &server, &ann, &shelf).await {
             Ok(link) => break link,
-            Err(error) => assert!(matches!(&*error, OpenError::Resting { .. }), "{error:?}"),
+            Err(error) => assert!(matches!(&*error, LinkOpenError::BackingOff { .. }), "{error:?}"),
         }
         tokio::time::sleep(Duration::from_millis(20)).await;
     };
@@ -183,7 +183,7 @@ async fn a_link_that_cannot_be_looked_up_is_not_opened() {
         let (links, server, shelf) = (links(), kind(http.url()), Shelf::new());
         shelf.cannot_load.store(true, Ordering::SeqCst);
         let error = open_kept(&links, &server, &place(), &shelf).await.unwrap_err();
-        assert!(matches!(&*error, OpenError::Keep(_)), "{error:?}");
+        assert!(matches!(&*error, LinkOpenError::Keep(_)), "{error:?}");
         assert_eq!(http.counted("posts").await, 0);
         close(&links).await;
     }

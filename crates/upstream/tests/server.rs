@@ -17,12 +17,12 @@ use stayput_upstream::{
 };
 use stayput_wire::Era;
 
-fn place(owner: &str) -> Place {
+fn place(owner: &str) -> LinkOwner {
     let owner = Owner::verified("https://id.example.com", owner).unwrap();
-    Place::new(owner, SessionId::generate(Timestamp::from_millis(1)))
+    LinkOwner::new(owner, SessionId::generate(Timestamp::from_millis(1)))
 }
 
-fn expansion(place: &Place) -> Expansion {
+fn expansion(place: &LinkOwner) -> Expansion {
     let scope = Scope::of(Isolation::PerSession, place);
     Expansion::of(&scope).with_session_dir("/s".into()).with_owner_dir("/o".into())
 }
@@ -232,8 +232,8 @@ fn an_identity_counts_the_values_that_are_used_and_no_others() {
 fn a_link_is_found_by_server_and_scope() {
     let (one, other) = (server(Stdio::new("x")), Server::new("y", Stdio::new("x")).unwrap());
     let (ann, bob) = (place("ann"), place("bob"));
-    let again = Place::new(ann.owner.clone(), SessionId::generate(Timestamp::from_millis(2)));
-    let stolen = Place::new(bob.owner.clone(), ann.session);
+    let again = LinkOwner::new(ann.owner.clone(), SessionId::generate(Timestamp::from_millis(2)));
+    let stolen = LinkOwner::new(bob.owner.clone(), ann.session);
     let branch = ann.clone().branch(1);
     let key = |isolation, place| LinkKey::of(&one, isolation, place);
 

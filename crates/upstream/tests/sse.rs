@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use stayput_core::Generation;
 use stayput_testkit::mcp::TestServer;
 use stayput_upstream::{
-    CallError, CallOptions, Delivery, Http, LossReason, OpenError, Options, Server, Transport,
+    CallError, CallOptions, Delivery, Http, LinkOpenError, LossReason, Options, Server, Transport,
 };
 use world::{
     call, close, links, open, params, place,
@@ -50,7 +50,7 @@ async fn an_endpoint_at_another_origin_is_refused() {
         let links = links();
         http.script(&stream(&format!("event: endpoint\ndata: {endpoint}\n\n"))).await;
         let failed = try_open(&links, &sse_at(http.url()), &place()).await.unwrap_err();
-        assert!(matches!(&*failed, OpenError::Http { .. }), "{failed:?}");
+        assert!(matches!(&*failed, LinkOpenError::Http { .. }), "{failed:?}");
         close(&links).await;
     }
     assert_eq!((elsewhere.made(), http.counted("posts").await), (0, 0));
@@ -76,7 +76,11 @@ async fn a_stream_without_an_endpoint_is_an_error() {
         let links = links();
         let failed = try_open(&links, &server, &place()).await.unwrap_err();
         let silent = script.to_string().contains("hang");
-        assert_eq!(matches!(&*failed, OpenError::Silent { .. }), silent, "{script}: {failed:?}");
+        assert_eq!(
+            matches!(&*failed, LinkOpenError::Silent { .. }),
+            silent,
+            "{script}: {failed:?}"
+        );
         assert_eq!(links.used().links, 0);
         close(&links).await;
     }

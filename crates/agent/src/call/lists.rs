@@ -5,7 +5,7 @@ use std::{borrow::Cow, sync::Arc};
 use bytes::Bytes;
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::Value;
-use stayput_upstream::{CallOptions, Held, Profile};
+use stayput_upstream::{CallOptions, PooledLink, Profile};
 use stayput_wire::{Raw, json};
 
 use crate::{
@@ -169,7 +169,7 @@ impl Hub {
 }
 
 /// Fetches all pages of a list.
-async fn fetch(server: &str, link: &Held, list: ListKind) -> Result<Pages, Error> {
+async fn fetch(server: &str, link: &PooledLink, list: ListKind) -> Result<Pages, Error> {
     let failed = |source| Error::CallFailed { server: server.to_owned(), source };
     let mut pages: Vec<Bytes> = Vec::new();
     let mut cursor = None;

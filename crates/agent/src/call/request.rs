@@ -13,7 +13,7 @@ use bytes::Bytes;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use stayput_config::OnLoss;
-use stayput_upstream::{Answer, Call, CallError, CallOptions, Held, Incoming};
+use stayput_upstream::{Answer, Call, CallError, CallOptions, Incoming, PooledLink};
 use stayput_wire::{Era, Raw, meta};
 
 use crate::{
@@ -132,7 +132,7 @@ impl Request {
     /// Answers the questions of a modern server and repeats the request, until it returns a result.
     async fn provide_input(
         &mut self,
-        (session_link, link): (&SessionLink, &Held),
+        (session_link, link): (&SessionLink, &PooledLink),
         params: &str,
         handlers: &Arc<Handlers>,
         mut answer: Answer,
@@ -165,7 +165,7 @@ impl Request {
     async fn exchange(
         &mut self,
         session_link: &SessionLink,
-        link: &Held,
+        link: &PooledLink,
         params: &str,
         handlers: &Arc<Handlers>,
     ) -> Result<Answer, Error> {

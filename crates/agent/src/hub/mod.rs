@@ -18,7 +18,7 @@ use std::{
 };
 
 use stayput_core::{Agent, Clock, Owner, SessionId, Sessions, SystemClock, Timestamp};
-use stayput_upstream::{Links, Place, SealKey};
+use stayput_upstream::{LinkOwner, Links, SealKey};
 use tokio::sync::broadcast;
 
 use crate::{
@@ -168,8 +168,8 @@ impl Hub {
 
     /// Owner of the link over which a server is asked for its profile before there is a session: a session id that
     /// is used only once.
-    pub(crate) fn profile_place(&self) -> Place {
-        Place::new(self.inner.owner.clone(), SessionId::generate(self.inner.now()))
+    pub(crate) fn profile_place(&self) -> LinkOwner {
+        LinkOwner::new(self.inner.owner.clone(), SessionId::generate(self.inner.now()))
     }
 }
 

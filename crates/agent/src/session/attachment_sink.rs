@@ -7,7 +7,7 @@ use std::{
 
 use async_trait::async_trait;
 use stayput_core::Session;
-use stayput_upstream::{Attachment, KeepError, Keeper};
+use stayput_upstream::{Attachment, AttachmentSink, KeepError};
 
 use crate::hub::HubInner;
 
@@ -20,7 +20,7 @@ pub(crate) struct RecordAttachmentSink {
 }
 
 #[async_trait]
-impl Keeper for RecordAttachmentSink {
+impl AttachmentSink for RecordAttachmentSink {
     async fn load(&self) -> Result<Option<Attachment>, KeepError> {
         let Some(hub) = self.hub.upgrade() else { return Ok(None) };
         let record = self.session.record();

@@ -4,7 +4,8 @@ use std::sync::{Arc, atomic::Ordering};
 
 use stayput_core::{ActiveSession, Generation};
 use stayput_upstream::{
-    Asking, Attachment, CallError, Delivery, Held, Isolation, LossReason, Place, Shared, Way,
+    Asking, Attachment, CallError, Delivery, Isolation, LinkOwner, LossReason, PooledLink, Shared,
+    Way,
 };
 use stayput_wire::Era;
 
@@ -86,19 +87,19 @@ impl SessionLink {
         self.branch
     }
 
-    fn place(&self) -> Place {
-        Place::new(self.hub.owner.clone(), self.session.id()).branch(self.branch)
+    fn place(&self) -> LinkOwner {
+        LinkOwner::new(self.hub.owner.clone(), self.session.id()).branch(self.branch)
     }
 
     /// Returns the link if it is open.
-    pub(crate) fn find(&self) -> Option<Held> {
+    pub(crate) fn find(&self) -> Option<PooledLink> {
         let link = self.hub.links.find(&self.entry.server, &self.place())?;
         self.announce(&link);
         Some(link)
     }
 
     /// Returns the link, and opens it if necessary.
-    pub(crate) async fn open(&self) -> Result<Held, Error> {
+    pub(crate) async fn open(&self) -> Result<PooledLink, Error> {
         if let Some(link) = self.find() {
             return Ok(link);
         }
@@ -112,7 +113,7 @@ impl SessionLink {
     }
 
     /// Sends the event of a new link, and starts to answer the server's requests outside of calls.
-    fn announce(&self, link: &Held) {
+    fn announce(&self, link: &PooledLink) {
         if !link.is_new() {
             return;
         }
@@ -131,8 +132,8 @@ impl SessionLink {
 
     async fn open_options(
         &self,
-        place: &Place,
-    ) -> Result<Asking, Arc<stayput_upstream::OpenError>> {
+        place: &LinkOwner,
+    ) -> Result<Asking, Arc<stayput_upstream::LinkOpenError>> {
         let hello = self.scope.guard.handlers().hello();
         let server = &self.entry.server;
         let record = self.session.record();
@@ -164,7 +165,7 @@ impl SessionLink {
 
     /// Generation of the link as this session counts it. On a shared link each session counts its own losses, from
     /// its first use on.
-    async fn generation(&self, link: &Held) -> Result<Generation, Error> {
+    async fn generation(&self, link: &PooledLink) -> Result<Generation, Error> {
         let Some(shared) = Shared::now(&self.hub.instance_id, link) else {
             return Ok(link.generation());
         };
@@ -178,12 +179,15 @@ impl SessionLink {
     }
 
     /// Branch on this link. A shared link has no branches.
-    fn branch_on(&self, link: &Held) -> u64 {
+    fn branch_on(&self, link: &PooledLink) -> u64 {
         if link.key().scope().session().is_some() { self.branch } else { 0 }
     }
 
     /// Reports a loss that the scope did not know when the call began. The call must not be sent then.
-    pub(crate) async fn take_pending_loss(&self, link: &Held) -> Result<Option<StateLost>, Error> {
+    pub(crate) async fn take_pending_loss(
+        &self,
+        link: &PooledLink,
+    ) -> Result<Option<StateLost>, Error> {
         let generation = self.generation(link).await?;
         let (generations, branch) = (&self.scope.generations, self.branch_on(link));
         let known =
@@ -235,7 +239,7 @@ impl SessionLink {
     }
 
     /// Converts the error of a call. A loss of state is reported to this scope.
-    pub(crate) async fn convert_error(&self, link: &Held, error: CallError) -> Error {
+    pub(crate) async fn convert_error(&self, link: &PooledLink, error: CallError) -> Error {
         match error.loss() {
             // The state behind a released link can still exist.
             Some(loss) if loss.reason() != LossReason::Released => {

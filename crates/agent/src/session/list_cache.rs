@@ -7,7 +7,7 @@ use std::{
 
 use bytes::Bytes;
 use stayput_core::Generation;
-use stayput_upstream::{Held, Identity};
+use stayput_upstream::{Identity, PooledLink};
 
 use crate::lock::lock;
 
@@ -61,7 +61,7 @@ pub(crate) struct ListVersion {
 }
 
 impl ListVersion {
-    pub(crate) fn of(link: &Held) -> Self {
+    pub(crate) fn of(link: &PooledLink) -> Self {
         let configuration = link.key().configuration();
         Self { configuration, generation: link.generation(), changes: link.lists_changed() }
     }

@@ -14,7 +14,7 @@ mod ticket;
 use std::{fmt, sync::Arc, time::Duration};
 
 use stayput_core::{Expiry, Generation, SessionId, Timestamp, scope::InSession as _};
-use stayput_upstream::{LossReason, Place, Standing};
+use stayput_upstream::{LinkOwner, LinkState, LossReason};
 
 use crate::{Error, Handlers, Hub};
 
@@ -167,20 +167,20 @@ impl Session {
         let server = self.hub.server(server)?;
         let inner = &self.hub.inner;
         Ok(match inner.links.standing(&server, &self.place()) {
-            Standing::Opening => SessionStatus::Opening,
-            Standing::Live { generation, in_flight } => {
+            LinkState::Opening => SessionStatus::Opening,
+            LinkState::Live { generation, in_flight } => {
                 SessionStatus::Live { generation, in_flight }
             }
-            Standing::Over(loss) => SessionStatus::Closed {
+            LinkState::Over(loss) => SessionStatus::Closed {
                 reason: loss.map_or("ended", |loss| loss.reason().as_str()),
             },
-            Standing::Resting(retry_in) => SessionStatus::BackingOff { retry_in },
+            LinkState::BackingOff(retry_in) => SessionStatus::BackingOff { retry_in },
             _ => SessionStatus::Unlinked,
         })
     }
 
-    fn place(&self) -> Place {
-        Place::new(self.hub.inner.owner.clone(), self.guard.id)
+    fn place(&self) -> LinkOwner {
+        LinkOwner::new(self.hub.inner.owner.clone(), self.guard.id)
     }
 
     /// Closes the link to a server. The server starts again with a fresh state, on the next generation.

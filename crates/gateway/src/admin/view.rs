@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 use stayput_core::{Clock as _, EndReason, Record, Session, SystemClock, Timestamp};
-use stayput_upstream::{LinkReport, Loss, OpenError, Scope, Standing};
+use stayput_upstream::{LinkOpenError, LinkReport, LinkState, Loss, Scope};
 
 use crate::observe::{
     session_stats::{self, SessionStats},
@@ -160,9 +160,9 @@ impl ErrorView {
         Self { at: Some(time_format::text(at)), server: server.to_string(), message, stderr }
     }
 
-    fn of_open(server: &str, error: &OpenError) -> Self {
+    fn of_open(server: &str, error: &LinkOpenError) -> Self {
         let whole = error.to_string();
-        let message = OpenError::without_output(&whole).to_owned();
+        let message = LinkOpenError::without_output(&whole).to_owned();
         let stderr = session_stats::tail(&whole[message.len()..]).to_owned();
         Self { at: None, server: server.to_owned(), message, stderr }
     }
@@ -177,9 +177,9 @@ impl LinkView {
     /// Creates the view of a link. With `measured` it includes the memory of its process, which may block.
     pub(super) fn new(report: &LinkReport, measured: bool) -> Self {
         let (state, generation, in_flight) = match &report.standing {
-            Standing::Live { generation, in_flight } => ("live", Some(generation.0), *in_flight),
-            Standing::Opening => ("opening", None, 0),
-            Standing::Resting(_) => ("resting", None, 0),
+            LinkState::Live { generation, in_flight } => ("live", Some(generation.0), *in_flight),
+            LinkState::Opening => ("opening", None, 0),
+            LinkState::BackingOff(_) => ("resting", None, 0),
             _ => ("over", None, 0),
         };
         let server = report.key.server();

@@ -222,7 +222,7 @@ impl Gateway {
     pub(crate) async fn run(mut self, stop: impl Future<Output = ()>) {
         let (app, stopped) = (self.app.clone(), self.stopping.subscribe());
         let runtime = Handle::current();
-        let renewing = runtime.spawn(maintenance::renew(app.clone(), self.log));
+        let renew_task = runtime.spawn(maintenance::renew(app.clone(), self.log));
         let tick_task = runtime.spawn(maintenance::tick(app.clone(), stopped.clone()));
         let (acceptor, reading) = (Acceptor::default(), self.reading.take());
         tokio::select! {

@@ -4,19 +4,19 @@ use std::{fmt, sync::Arc};
 
 use async_trait::async_trait;
 use stayput_core::Session;
-use stayput_upstream::{Attachment, KeepError, Keeper};
+use stayput_upstream::{Attachment, AttachmentSink, KeepError};
 
 use crate::state::AppState;
 
 /// Attachment storage of one session's link to one server.
-pub(crate) struct RecordKeeper {
+pub(crate) struct RecordSink {
     pub(crate) app: Arc<AppState>,
     pub(crate) session: Arc<Session>,
     pub(crate) server: Arc<str>,
 }
 
 #[async_trait]
-impl Keeper for RecordKeeper {
+impl AttachmentSink for RecordSink {
     async fn load(&self) -> Result<Option<Attachment>, KeepError> {
         let record = self.session.record();
         let Some(entry) = record.attachments.get(&self.server) else { return Ok(None) };
@@ -42,8 +42,8 @@ impl Keeper for RecordKeeper {
     }
 }
 
-impl fmt::Debug for RecordKeeper {
+impl fmt::Debug for RecordSink {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "RecordKeeper({} to {})", self.session.id(), self.server)
+        write!(f, "RecordSink({} to {})", self.session.id(), self.server)
     }
 }

@@ -13,7 +13,7 @@ use std::{borrow::Cow, sync::Arc, time::Duration};
 use bytes::Bytes;
 use http::Response;
 use stayput_core::{ActiveSession, Generation, Handle};
-use stayput_upstream::{Call, CallError, CallOptions, Held, Incoming, LossReason, Server};
+use stayput_upstream::{Call, CallError, CallOptions, Incoming, LossReason, PooledLink, Server};
 use stayput_wire::{Code, Era, Message};
 
 use crate::{
@@ -142,7 +142,7 @@ impl ClientCall {
 
     async fn send(
         mut self,
-        link: Held,
+        link: PooledLink,
         message: &Message<'_>,
         in_flight: InFlight,
         streams: bool,
@@ -177,7 +177,11 @@ impl ClientCall {
 
     /// Sends the request a second time after a loss, if it certainly did not run and its server is configured to
     /// restart.
-    async fn once_more(&mut self, error: &CallError, in_flight: &InFlight) -> Option<(Held, Call)> {
+    async fn once_more(
+        &mut self,
+        error: &CallError,
+        in_flight: &InFlight,
+    ) -> Option<(PooledLink, Call)> {
         let loss = error.loss()?;
         if error.delivery().may_have_run() || loss.reason() == LossReason::Released {
             return None;
@@ -203,7 +207,7 @@ impl ClientCall {
 
     fn ended(
         &self,
-        link: &Held,
+        link: &PooledLink,
         end: Result<stayput_upstream::Answer, CallError>,
     ) -> Option<ReplyText> {
         self.account.ended(Some(&self.visit.session), link, &end);
@@ -235,7 +239,7 @@ pub(crate) async fn link_of(
     app: &Arc<AppState>,
     connection: &Arc<Connection>,
     server: &Server,
-) -> Option<Held> {
+) -> Option<PooledLink> {
     let session = app.session(&connection.owner, connection.default_session()).await.ok()?;
     let request = RequestRef { id: "null", method: "" };
     reach(&visit(app, server, session), connection, request).await.ok()
@@ -247,7 +251,7 @@ async fn reach(
     visit: &SessionLink,
     connection: &Arc<Connection>,
     asked: RequestRef<'_>,
-) -> Result<Held, String> {
+) -> Result<PooledLink, String> {
     let (link, opened) = match visit.found() {
         Some(link) => (link, false),
         // Boxed, like every rare path: otherwise the future of every call would have its size.
@@ -278,9 +282,9 @@ async fn reach(
 async fn introduced(
     app: Arc<AppState>,
     connection: Arc<Connection>,
-    link: Held,
+    link: PooledLink,
     opened: bool,
-) -> Result<Held, String> {
+) -> Result<PooledLink, String> {
     let task = tokio::runtime::Handle::current().spawn(async move {
         introduce(&connection, &link, opened).await;
         crate::messages::listen_stream::start(&app, &connection, &link).await;
@@ -291,7 +295,7 @@ async fn introduced(
 
 /// Applies to a new link the log level and subscriptions that the client requested before. Only the connection that
 /// opened the link sets the log level.
-async fn introduce(connection: &Arc<Connection>, link: &Held, opened: bool) {
+async fn introduce(connection: &Arc<Connection>, link: &PooledLink, opened: bool) {
     let ClientPreferences { log_level, subscriptions } = connection.wishes();
     let level = log_level
         .filter(|_| opened && link.greeting().has("logging"))
@@ -311,7 +315,7 @@ async fn introduce(connection: &Arc<Connection>, link: &Held, opened: bool) {
 }
 
 /// Sends the log level of the client to a server.
-pub(crate) async fn tell_level(connection: &Connection, link: &Held) {
+pub(crate) async fn tell_level(connection: &Connection, link: &PooledLink) {
     let options = CallOptions { limit: Some(GREETING), ..CallOptions::default() };
     if let Some(level) = connection.wishes().log_level
         && link.greeting().has("logging")
@@ -326,7 +330,7 @@ pub(crate) async fn tell_level(connection: &Connection, link: &Held) {
 struct CallFuture {
     errand: Option<ClientCall>,
     call: Option<Call>,
-    link: Option<Held>,
+    link: Option<PooledLink>,
     in_flight: Option<InFlight>,
 }
 
@@ -405,7 +409,7 @@ impl Drop for CallFuture {
 struct DetachedCall {
     errand: ClientCall,
     call: Call,
-    link: Held,
+    link: PooledLink,
     in_flight: InFlight,
     stream: Arc<EventStream>,
 }

@@ -5,13 +5,13 @@ use std::sync::Arc;
 use bytes::Bytes;
 use stayput_core::{ActiveSession, Generation};
 use stayput_upstream::{
-    Asking, Attachment, CallError, Delivery, Held, Hello, Isolation, Loss, LossReason, OpenError,
-    Place, Server, Shared,
+    Asking, Attachment, CallError, Delivery, Hello, Isolation, LinkOpenError, LinkOwner, Loss,
+    LossReason, PooledLink, Server, Shared,
 };
 use stayput_wire::{Era, Message, meta};
 
 use crate::{
-    call::attachment_sink::RecordKeeper,
+    call::attachment_sink::RecordSink,
     observe::{events::Event, session_stats::SessionStats},
     reply::{
         self, AfterWrite, ReplyText, RequestRef,
@@ -30,8 +30,8 @@ pub(crate) struct SessionLink {
 }
 
 impl SessionLink {
-    fn place(&self) -> Place {
-        Place::new(self.session.session().owner().clone(), self.session.id())
+    fn place(&self) -> LinkOwner {
+        LinkOwner::new(self.session.session().owner().clone(), self.session.id())
     }
 
     /// Returns the error message if the session is at its limit of concurrent calls.
@@ -48,7 +48,7 @@ impl SessionLink {
 
     /// Returns the link if it exists. Tries the link of the previous call first, which nearly always saves the
     /// lookup.
-    pub(crate) fn found(&self) -> Option<Held> {
+    pub(crate) fn found(&self) -> Option<PooledLink> {
         let usage = SessionStats::of(&self.session);
         if let Some(link) = usage.and_then(|usage| usage.link(&self.server)) {
             return Some(link);
@@ -62,7 +62,7 @@ impl SessionLink {
     }
 
     /// Opens the link. `hello` is the client information that the server gets.
-    pub(crate) async fn open(&self, hello: &Hello) -> Result<Held, String> {
+    pub(crate) async fn open(&self, hello: &Hello) -> Result<PooledLink, String> {
         let (place, server) = (self.place(), self.app.present(&self.server)?);
         let asking = self.asking(&server, &place, hello.clone()).await?;
         let link = self.app.links.open(&server, &place, &asking).await;
@@ -70,9 +70,9 @@ impl SessionLink {
     }
 
     /// Returns the reason why there is no link, in words for a client. Details are recorded for the operator.
-    fn blame(&self, error: &OpenError) -> String {
+    fn blame(&self, error: &LinkOpenError) -> String {
         let text = error.to_string();
-        let message = OpenError::without_output(&text);
+        let message = LinkOpenError::without_output(&text);
         self.note_failure(message.to_owned(), &text[message.len()..]);
         self.app.blame(error)
     }
@@ -83,7 +83,12 @@ impl SessionLink {
         }
     }
 
-    async fn asking(&self, server: &Server, place: &Place, hello: Hello) -> Result<Asking, String> {
+    async fn asking(
+        &self,
+        server: &Server,
+        place: &LinkOwner,
+        hello: Hello,
+    ) -> Result<Asking, String> {
         let record = self.session.record();
         let attachment = record.attachments.get(server.name());
         let attachment = attachment.map(|sealed| Attachment::open(sealed, &self.app.seal));
@@ -102,7 +107,7 @@ impl SessionLink {
         // An unreadable attachment cannot be resumed, so the state behind it counts as lost.
         let unreadable = matches!(attachment, Some(Err(_)));
         let generation = if unreadable { record.generation.next() } else { record.generation };
-        let keeper = RecordKeeper {
+        let keeper = RecordSink {
             app: self.app.clone(),
             session: self.session.session().clone(),
             server: self.server.name().into(),
@@ -112,7 +117,11 @@ impl SessionLink {
 
     /// Records which state of a shared link the session depends on from now on. If it depended on an earlier state,
     /// that one is lost and has to be reported.
-    pub(crate) async fn depend(&self, link: &Held, asked: RequestRef<'_>) -> Result<(), String> {
+    pub(crate) async fn depend(
+        &self,
+        link: &PooledLink,
+        asked: RequestRef<'_>,
+    ) -> Result<(), String> {
         let server = self.server.name();
         let state = Shared::now(&self.app.life, link);
         let Some(state) = state.filter(|_| loss::depends_on_state(asked.method)) else {
@@ -127,7 +136,11 @@ impl SessionLink {
     }
 
     /// Returns the report of an unacknowledged loss. It is the answer to the next request that depends on state.
-    pub(crate) fn pending_loss(&self, link: &Held, asked: RequestRef<'_>) -> Option<ReplyText> {
+    pub(crate) fn pending_loss(
+        &self,
+        link: &PooledLink,
+        asked: RequestRef<'_>,
+    ) -> Option<ReplyText> {
         let generation = self.session.unacknowledged_loss_on(self.server.name())?;
         let server = self.server.name();
         if !loss::depends_on_state(asked.method)
@@ -228,7 +241,7 @@ impl SessionLink {
     /// Returns the answer to a call that failed.
     pub(crate) fn failed(
         &self,
-        link: &Held,
+        link: &PooledLink,
         asked: RequestRef<'_>,
         error: &CallError,
     ) -> ReplyText {

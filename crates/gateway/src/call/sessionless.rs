@@ -3,7 +3,7 @@
 use std::sync::{Arc, OnceLock};
 
 use stayput_core::{Owner, SessionId, Timestamp};
-use stayput_upstream::{Asking, Isolation, OpenError, Place, Profile, Server};
+use stayput_upstream::{Asking, Isolation, LinkOpenError, LinkOwner, Profile, Server};
 
 use crate::state::AppState;
 
@@ -11,7 +11,7 @@ use crate::state::AppState;
 /// dropped.
 pub(crate) struct Sessionless {
     app: Arc<AppState>,
-    place: Place,
+    place: LinkOwner,
     alone: bool,
 }
 
@@ -23,10 +23,10 @@ impl Sessionless {
         static COMMON: OnceLock<SessionId> = OnceLock::new();
         let fresh = || SessionId::generate(Timestamp::from_millis(0));
         let session = if alone { fresh() } else { *COMMON.get_or_init(fresh) };
-        Self { app: app.clone(), place: Place::new(owner.clone(), session), alone }
+        Self { app: app.clone(), place: LinkOwner::new(owner.clone(), session), alone }
     }
 
-    pub(crate) fn place(&self) -> &Place {
+    pub(crate) fn place(&self) -> &LinkOwner {
         &self.place
     }
 }
@@ -38,7 +38,7 @@ impl AppState {
         self: &Arc<Self>,
         server: &Server,
         owner: &Owner,
-    ) -> Result<Arc<Profile>, Arc<OpenError>> {
+    ) -> Result<Arc<Profile>, Arc<LinkOpenError>> {
         let common = Sessionless::new(self, owner, false);
         if let Some(known) = self.links.known_profile(server, common.place()).await {
             return Ok(known);
@@ -54,7 +54,7 @@ impl AppState {
         server: &Server,
         owner: &Owner,
         list: &str,
-    ) -> Result<Arc<Profile>, Arc<OpenError>> {
+    ) -> Result<Arc<Profile>, Arc<LinkOpenError>> {
         let profile = self.profile(server, owner).await?;
         let common = Sessionless::new(self, owner, false);
         let current = self.links.current_profile(server, common.place()).await;

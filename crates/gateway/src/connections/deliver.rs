@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use stayput_core::Topic;
-use stayput_upstream::{Held, Incoming, LinkKey};
+use stayput_upstream::{Incoming, LinkKey, PooledLink};
 use stayput_wire::Message;
 
 use crate::connections::{connection::Connection, event_stream::EventStream};
@@ -13,14 +13,14 @@ use crate::connections::{connection::Connection, event_stream::EventStream};
 #[derive(Clone, Copy)]
 pub(crate) struct Over<'a> {
     pub(crate) key: &'a LinkKey,
-    /// Pool entry of the link, see [`Held::slot`].
+    /// Pool entry of the link, see [`PooledLink::slot`].
     pub(crate) place: u64,
     /// Whether several clients may use the link.
     pub(crate) shared: bool,
 }
 
 impl<'a> Over<'a> {
-    pub(crate) fn link(link: &'a Held) -> Self {
+    pub(crate) fn link(link: &'a PooledLink) -> Self {
         Self { key: link.key(), place: link.slot(), shared: link.is_shared() }
     }
 }

@@ -27,7 +27,7 @@ use std::sync::Arc;
 
 use http::HeaderMap;
 use stayput_core::{ActiveSession, Handle, Name, Origin, Owner};
-use stayput_upstream::{Place, Server};
+use stayput_upstream::{LinkOwner, Server};
 use stayput_wire::{Era, Message};
 
 use self::explicit::Said;
@@ -79,7 +79,7 @@ impl RequestContext<'_> {
     }
 
     /// Owner and session for requests to servers outside of a call; `None` without a connection.
-    pub(crate) fn place(&self) -> Option<Place> {
+    pub(crate) fn place(&self) -> Option<LinkOwner> {
         self.connection.map(|connection| connection.place())
     }
 

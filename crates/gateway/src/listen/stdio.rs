@@ -13,7 +13,7 @@ use http::HeaderMap;
 use stayput_core::{
     ActiveSession, Agent, Handle, Key, OpenOptions, OpenedSession, Origin, SessionOpenError,
 };
-use stayput_upstream::{Hello, Place};
+use stayput_upstream::{Hello, LinkOwner};
 use stayput_wire::{Batch, Code, Era, Message, MessageKind, Version};
 use tokio::{
     io::{AsyncRead, AsyncWrite, AsyncWriteExt as _},
@@ -426,7 +426,7 @@ impl StdioConversation {
             }
             None => self.session().await.map_err(to_text)?,
         };
-        let place = Place::new(self.principal.owner.clone(), session.id());
+        let place = LinkOwner::new(self.principal.owner.clone(), session.id());
         let present = self.present();
         let greeting = initialize::greeting(&present, target, &place, (&version, &hello)).await?;
         self.connect(&session, (version, hello), true).await.map_err(to_text)?;

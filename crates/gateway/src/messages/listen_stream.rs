@@ -2,7 +2,7 @@
 
 use std::{collections::HashSet, sync::Arc};
 
-use stayput_upstream::{Held, Incoming, LinkKey, Listener, Place};
+use stayput_upstream::{Incoming, LinkKey, LinkOwner, Listener, PooledLink};
 
 use crate::{
     auth::Principal,
@@ -38,12 +38,12 @@ pub(crate) async fn resume(app: &Arc<AppState>, connection: &Arc<Connection>) {
 }
 
 /// Returns the existing links of all sessions that a connection uses.
-pub(crate) fn links(app: &AppState, connection: &Connection) -> Vec<Held> {
+pub(crate) fn links(app: &AppState, connection: &Connection) -> Vec<PooledLink> {
     let servers = app.servers.values().filter(|server| connection.target.has(server.name()));
     let servers: Vec<_> = servers.collect();
     let (mut known, mut links) = (HashSet::new(), Vec::new());
     for session in connection.sessions() {
-        let place = Place::new(connection.owner.clone(), session);
+        let place = LinkOwner::new(connection.owner.clone(), session);
         let found = servers.iter().filter_map(|server| app.links.find(server, &place));
         // Several sessions may share a link.
         links.extend(found.filter(|link| known.insert(link.key().clone())));
@@ -52,7 +52,7 @@ pub(crate) fn links(app: &AppState, connection: &Connection) -> Vec<Held> {
 }
 
 /// Forwards messages from this link, while the client listens.
-pub(crate) async fn start(app: &AppState, connection: &Arc<Connection>, link: &Held) {
+pub(crate) async fn start(app: &AppState, connection: &Arc<Connection>, link: &PooledLink) {
     let Some(stream) = connection.ear() else { return };
     let declares = connection.declares;
     let Ok(listener) = link.listen(INTEREST, declares).await else { return };

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use stayput_upstream::Place;
+use stayput_upstream::LinkOwner;
 use stayput_wire::{Message, MessageKind};
 
 use crate::{connections::connection::Connection, state::AppState};
@@ -41,7 +41,7 @@ fn pass_on(app: &AppState, connection: &Connection, message: &Message<'_>) {
     let servers: Vec<_> = servers.collect();
     let mut keys = HashSet::new();
     for session in connection.sessions() {
-        let place = Place::new(connection.owner.clone(), session);
+        let place = LinkOwner::new(connection.owner.clone(), session);
         for link in servers.iter().filter_map(|server| app.links.find(server, &place)) {
             // Several sessions may share a link.
             if keys.insert(link.key().clone()) {

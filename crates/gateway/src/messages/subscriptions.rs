@@ -5,7 +5,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use stayput_upstream::{CallOptions, Held};
+use stayput_upstream::{CallOptions, PooledLink};
 use stayput_wire::{Message, json};
 
 use crate::{
@@ -56,7 +56,7 @@ fn params(uri: &str) -> String {
     format!(r#"{{"uri":{}}}"#, json::quote(uri))
 }
 
-async fn tell(link: &Held, method: &str, params: &str) {
+async fn tell(link: &PooledLink, method: &str, params: &str) {
     let options = CallOptions { limit: Some(ANSWER), ..CallOptions::default() };
     if let Ok(call) = link.call(method, Some(params), options).await {
         let _ = call.answer().await;

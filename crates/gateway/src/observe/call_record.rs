@@ -4,7 +4,7 @@ use std::{borrow::Cow, sync::Arc};
 
 use http::HeaderMap;
 use stayput_core::{Owner, Session, SessionId};
-use stayput_upstream::{Answer, CallError, Held, LossReason, Server};
+use stayput_upstream::{Answer, CallError, LossReason, PooledLink, Server};
 use stayput_wire::{Message, Raw};
 
 use crate::observe::{
@@ -99,7 +99,7 @@ impl CallRecord {
     pub(crate) fn ended(
         &self,
         session: Option<&Session>,
-        link: &Held,
+        link: &PooledLink,
         end: &Result<Answer, CallError>,
     ) {
         if let Some(noted) = &self.noted {

@@ -7,7 +7,7 @@ use std::sync::{
 
 use smallvec::SmallVec;
 use stayput_core::{Clock as _, Session, SystemClock, Timestamp};
-use stayput_upstream::{Held, Server, Spot};
+use stayput_upstream::{LinkHint, PooledLink, Server};
 
 /// Maximum number of bytes of a tool's name that are kept. The protocol recommends no longer names.
 const NAME: usize = 128;
@@ -33,7 +33,7 @@ pub(crate) struct SessionStats {
 #[repr(C)] // Same reason as above.
 struct Last {
     /// Link that was used last.
-    spot: Spot,
+    spot: LinkHint,
     server: Option<Arc<str>>,
     /// Name of the tool. Most names fit without an allocation.
     tool: SmallVec<[u8; 24]>,
@@ -80,13 +80,13 @@ impl SessionStats {
     }
 
     /// Returns the link to a server, if it is the one that was used last and is still alive.
-    pub(crate) fn link(&self, server: &Server) -> Option<Held> {
+    pub(crate) fn link(&self, server: &Server) -> Option<PooledLink> {
         let spot = lock(&self.last).spot.clone();
         spot.find(server)
     }
 
     /// Stores the link that was used last.
-    pub(crate) fn linked(&self, link: &Held) {
+    pub(crate) fn linked(&self, link: &PooledLink) {
         lock(&self.last).spot = link.spot();
     }
 

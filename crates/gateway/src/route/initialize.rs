@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use http::StatusCode;
 use stayput_core::{ActiveSession, Handle, OpenOptions, Owner, Session, SessionOpenError};
-use stayput_upstream::{Hello, Place};
+use stayput_upstream::{Hello, LinkOwner};
 use stayput_wire::{Code, Era, Message, Version};
 
 use crate::{
@@ -154,7 +154,7 @@ async fn open(
     };
     let identity = (owner.clone(), handle.clone());
     let connection = Connection::new(identity, session.id(), target.clone(), (version, hello));
-    let place = Place::new(owner.clone(), session.id());
+    let place = LinkOwner::new(owner.clone(), session.id());
     let client = (&connection.version, &connection.hello);
     let greeting = greeting(app, target, &place, client).await?;
     if !is_new {
@@ -169,7 +169,7 @@ async fn open(
 pub(crate) async fn greeting(
     app: &Arc<AppState>,
     target: &Target,
-    place: &Place,
+    place: &LinkOwner,
     (version, hello): (&Version, &Hello),
 ) -> Result<String, String> {
     let Target::Server(name) = target else {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use stayput_upstream::{CallOptions, Held, Isolation, Place, Profile, Server, Way};
+use stayput_upstream::{CallOptions, Isolation, LinkOwner, PooledLink, Profile, Server, Way};
 use stayput_wire::{Edits, Era, Message, Raw, Version, json, meta};
 
 use crate::{connections::connection::Connection, state::AppState};
@@ -83,20 +83,24 @@ pub(crate) async fn known(
 
 /// Returns the link on which a client can ask for its lists: one on which a list changed, else that of its default
 /// session, else the one it used last.
-pub(crate) fn linked(app: &AppState, server: &Server, connection: &Connection) -> Option<Held> {
+pub(crate) fn linked(
+    app: &AppState,
+    server: &Server,
+    connection: &Connection,
+) -> Option<PooledLink> {
     let mut sessions = connection.sessions();
     // The default session comes first, then the named sessions, the latest last.
     if let Some(named) = sessions.get_mut(1..) {
         named.reverse();
     }
-    let find = |session| app.links.find(server, &Place::new(connection.owner.clone(), session));
-    let mut links: Vec<Held> = sessions.into_iter().filter_map(find).collect();
+    let find = |session| app.links.find(server, &LinkOwner::new(connection.owner.clone(), session));
+    let mut links: Vec<PooledLink> = sessions.into_iter().filter_map(find).collect();
     let changed = links.iter().position(|link| link.lists_changed() > 0).unwrap_or_default();
     (!links.is_empty()).then(|| links.swap_remove(changed))
 }
 
 /// Requests a page from the server, on an existing link.
-async fn asked(link: &Held, message: &Message<'_>) -> Option<String> {
+async fn asked(link: &PooledLink, message: &Message<'_>) -> Option<String> {
     let method = message.method()?;
     let options = CallOptions { limit: Some(PATIENCE), ..CallOptions::default() };
     let params = message.params().map(Raw::as_str);

@@ -2,7 +2,7 @@
 
 use std::{borrow::Cow, collections::HashMap, sync::Arc};
 
-use stayput_upstream::{Place, Server};
+use stayput_upstream::{LinkOwner, Server};
 use stayput_wire::{Code, Era, Message};
 
 use crate::{
@@ -123,7 +123,7 @@ async fn set_level(
 ) -> CallOutcome {
     wish(app, connection, message).await;
     let own = connection.default_session();
-    let find = |session| app.links.find(server, &Place::new(connection.owner.clone(), session));
+    let find = |session| app.links.find(server, &LinkOwner::new(connection.owner.clone(), session));
     let others = connection.sessions().into_iter().filter(|it| *it != own).filter_map(find);
     // Several sessions may share a link.
     let others: HashMap<_, _> = others.map(|link| (link.key().clone(), link)).collect();

@@ -191,8 +191,8 @@ impl AppState {
 
     /// Describes why there is no link, in words for a client. Paths and the output of the server's process are only
     /// logged.
-    pub(crate) fn blame(&self, error: &stayput_upstream::OpenError) -> String {
-        if !matches!(error, stayput_upstream::OpenError::Resting { .. }) {
+    pub(crate) fn blame(&self, error: &stayput_upstream::LinkOpenError) -> String {
+        if !matches!(error, stayput_upstream::LinkOpenError::BackingOff { .. }) {
             self.log.warn(&error.to_string());
         }
         error.brief()

@@ -7,7 +7,7 @@ use std::{
 };
 
 use stayput_core::Owner;
-use stayput_upstream::{OpenError, Place, Profile, Server};
+use stayput_upstream::{LinkOpenError, LinkOwner, Profile, Server};
 use tokio::{runtime::Handle, time::Instant};
 
 use crate::{auth::Claims, config::target::Target, reply::loss::LISTS_CHANGED, state::AppState};
@@ -46,7 +46,7 @@ impl Roster {
     /// Queries all servers concurrently for their profiles, as far as these are not known. It starts no child for the
     /// session, and does not wait for a server that does not answer. `place` is the owner of the link, if there is a
     /// session.
-    pub(crate) async fn call(app: &Arc<AppState>, owner: &Owner, place: Option<Place>) -> Self {
+    pub(crate) async fn call(app: &Arc<AppState>, owner: &Owner, place: Option<LinkOwner>) -> Self {
         let asked = app.servers.values().map(|server| {
             let place = place.clone();
             async move { (server.name().to_owned(), ask(app, owner, place, server).await) }
@@ -66,7 +66,7 @@ impl Roster {
 pub(crate) async fn ask(
     app: &Arc<AppState>,
     owner: &Owner,
-    place: Option<Place>,
+    place: Option<LinkOwner>,
     server: &Server,
 ) -> Result<Arc<Profile>, String> {
     let absences = &app.aggregate.absences;
@@ -91,9 +91,9 @@ pub(crate) async fn ask(
 async fn learn(
     app: Arc<AppState>,
     owner: Owner,
-    place: Option<Place>,
+    place: Option<LinkOwner>,
     server: Server,
-) -> Result<Arc<Profile>, Arc<OpenError>> {
+) -> Result<Arc<Profile>, Arc<LinkOpenError>> {
     match place {
         Some(place) => app.links.profile(&server, &place).await,
         None => app.profile(&server, &owner).await,
@@ -104,7 +104,7 @@ async fn learn(
 fn settle(
     app: &AppState,
     server: &Server,
-    learned: Result<Arc<Profile>, Arc<OpenError>>,
+    learned: Result<Arc<Profile>, Arc<LinkOpenError>>,
 ) -> Result<Arc<Profile>, String> {
     let (name, absences) = (server.name(), &app.aggregate.absences);
     match learned {
@@ -122,10 +122,11 @@ fn settle(
         Err(error) => {
             let reason = match &*error {
                 // The client gets the reason of the failed attempt, not the fact that another client made it.
-                OpenError::Resting { brief, .. } => brief.clone(),
+                LinkOpenError::BackingOff { brief, .. } => brief.clone(),
                 error => error.brief(),
             };
-            let of_server = !matches!(*error, OpenError::Ended { .. } | OpenError::AtCapacity(_));
+            let of_server =
+                !matches!(*error, LinkOpenError::Ended { .. } | LinkOpenError::AtCapacity(_));
             if absences.failed(name, of_server.then_some(&*reason)) {
                 app.log.warn(&format!("left out of /mcp: {error}"));
             }

@@ -8,7 +8,7 @@ use stayput_wire::{Code, IdBuf, Message, json};
 use super::Core;
 
 /// Request of the server. It is answered once; on drop it is refused.
-pub struct Asked {
+pub struct ServerRequest {
     pub(super) text: Bytes,
     pub(super) id: IdBuf,
     pub(super) method: Box<str>,
@@ -19,7 +19,7 @@ pub struct Asked {
     pub(super) answered: bool,
 }
 
-impl Asked {
+impl ServerRequest {
     /// Whole message as the server wrote it, with its id.
     #[must_use]
     pub fn text(&self) -> &Bytes {
@@ -78,7 +78,7 @@ pub(super) fn refusal(id: &IdBuf, code: Code, message: &str) -> String {
     )
 }
 
-impl Drop for Asked {
+impl Drop for ServerRequest {
     fn drop(&mut self) {
         if !self.answered
             && let Some(core) = self.core.upgrade()
@@ -92,8 +92,8 @@ impl Drop for Asked {
 /// Error message for the server when no client can answer.
 pub(super) const NOBODY: &str = "nobody on this side can answer this request now";
 
-impl fmt::Debug for Asked {
+impl fmt::Debug for ServerRequest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Asked({} {}, {} bytes)", self.method, self.id.as_str(), self.text.len())
+        write!(f, "ServerRequest({} {}, {} bytes)", self.method, self.id.as_str(), self.text.len())
     }
 }

@@ -8,7 +8,7 @@ use super::{Core, Flight, prepare::Prepared};
 use crate::{CallError, LossReason, sse::Sse, stdio::Stdio, streamable::Streamable};
 
 /// Transport of a link. All methods that send are synchronous, so that a cancelled caller cannot stop them halfway.
-pub(crate) enum Carrier {
+pub(crate) enum LinkTransport {
     /// Pipes of a child process.
     Stdio(Box<Stdio>),
     /// Streamable HTTP: one POST per message.
@@ -17,7 +17,7 @@ pub(crate) enum Carrier {
     Sse(Sse),
 }
 
-impl Carrier {
+impl LinkTransport {
     /// Whether each call has its own response stream, which its caller reads.
     pub(crate) fn is_read_by_callers(&self) -> bool {
         matches!(self, Self::Streamable(_))
@@ -163,7 +163,7 @@ pub(crate) fn cancellation(number: u64, reason: &str) -> Bytes {
     super::prepare::notification("notifications/cancelled", Some(&params))
 }
 
-impl fmt::Debug for Carrier {
+impl fmt::Debug for LinkTransport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Stdio(_) => "stdio",

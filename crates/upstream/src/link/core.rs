@@ -14,11 +14,11 @@ use stayput_wire::Message;
 use tokio::{runtime::Handle, task::AbortHandle, time::Instant};
 
 use super::{
-    Call, CallError, CallOptions, Carrier, Flight, Greeting, Listeners, Made, Terms, number,
+    Call, CallError, CallOptions, Flight, Greeting, LinkTransport, Listeners, Made, Terms, number,
     pending::Pending,
     prepare::{self, Prepared},
 };
-use crate::{Budget, Delivery, Loss, LossReason, Server, flag::Flag, lock::lock, seat::Seat};
+use crate::{Budget, Delivery, Loss, LossReason, Server, flag::Flag, lock::lock, seat::LinkPermit};
 
 /// Data shared by all links of a pool.
 #[derive(Debug)]
@@ -38,7 +38,7 @@ pub(crate) struct Core {
     pub(crate) server: Server,
     home: Arc<Home>,
     pub(crate) terms: OnceLock<Terms>,
-    pub(crate) carrier: Carrier,
+    pub(crate) carrier: LinkTransport,
     /// Server info and capabilities, set by the handshake.
     pub(super) greeting: OnceLock<Greeting>,
     /// Cleared by the first call of `Link::is_new`.
@@ -53,7 +53,7 @@ pub(crate) struct Core {
     /// Raised when the link has released everything: process, sockets and tasks.
     pub(crate) gone: Flag,
     /// Budget permit, held until the link has released everything.
-    seat: Mutex<Option<Seat>>,
+    seat: Mutex<Option<LinkPermit>>,
 }
 
 /// Counters of a link.
@@ -76,9 +76,9 @@ pub(crate) struct Counts {
 impl Core {
     pub(crate) fn new(
         server: Server,
-        carrier: Carrier,
+        carrier: LinkTransport,
         home: Arc<Home>,
-        seat: Seat,
+        seat: LinkPermit,
         shared: bool,
     ) -> Arc<Self> {
         Arc::new(Self {

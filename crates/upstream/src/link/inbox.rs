@@ -8,7 +8,7 @@ use std::{
 
 use bytes::Bytes;
 
-use super::{Answer, Asked, CallError};
+use super::{Answer, CallError, ServerRequest};
 use crate::lock::lock;
 
 /// Most bytes that wait for one reader.
@@ -21,7 +21,7 @@ pub enum Incoming {
     /// Notification: a whole message, with the progress token of the caller.
     Notification(Bytes),
     /// Request of the server.
-    Request(Asked),
+    Request(ServerRequest),
     /// End of the call. Nothing follows.
     Answer(Result<Answer, CallError>),
 }
@@ -89,7 +89,7 @@ impl Inbox {
     }
 
     /// Queues a request of the server.
-    pub(crate) fn ask(&self, asked: Asked) -> Result<(), Overflow> {
+    pub(crate) fn ask(&self, asked: ServerRequest) -> Result<(), Overflow> {
         let waker = {
             let mut queue = lock(&self.0);
             if queue.ended {

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use stayput_wire::{Batch, Code, IdBuf, Message, MessageKind, meta};
 
 use super::{
-    Answer, Asked, Core, Declares, Flight,
+    Answer, Core, Declares, Flight, ServerRequest,
     answer::Places,
     asked::{NOBODY, refusal},
     inbox::{Inbox, Overflow, Worth},
@@ -265,7 +265,7 @@ impl Core {
             let text = refusal(&id, Code::METHOD_NOT_FOUND, NOBODY);
             return self.tell(prepare::one_line(&text));
         };
-        let asked = Asked {
+        let asked = ServerRequest {
             text: copy(message.text()),
             id,
             method: method.into(),

@@ -5,14 +5,14 @@ use stayput_core::Generation;
 use crate::{Attachment, Identity, Link, Server, Way};
 
 /// Data that is needed, in addition to the link, to build its attachment.
-pub(super) struct Footing {
+pub(super) struct ResumeInfo {
     pub(super) generation: Generation,
     way: Way,
     /// `None` if it equals the identity of the configuration, which is the usual case.
     identity: Option<Box<Identity>>,
 }
 
-impl Footing {
+impl ResumeInfo {
     pub(super) fn of(attachment: &Attachment, server: &Server) -> Self {
         let &Attachment { generation, way, identity, .. } = attachment;
         let own = identity != server.configuration();

@@ -8,28 +8,28 @@ use std::{
 
 use stayput_core::Generation;
 
-use super::slot::Slot;
+use super::slot::PoolEntry;
 use crate::{Link, LinkKey, Loss, Server};
 
 /// Counts one user of a pool entry; drops the count when it goes out of scope. A counted entry is not evicted.
-pub(super) struct Pin(Arc<Slot>);
+pub(super) struct Pin(Arc<PoolEntry>);
 
 impl Pin {
-    pub(super) fn new(slot: Arc<Slot>) -> Self {
+    pub(super) fn new(slot: Arc<PoolEntry>) -> Self {
         slot.pin();
         Self(slot)
     }
 
     /// Wraps an entry whose user count was already incremented.
-    pub(super) fn of_counted(slot: Arc<Slot>) -> Self {
+    pub(super) fn of_counted(slot: Arc<PoolEntry>) -> Self {
         Self(slot)
     }
 }
 
 impl Deref for Pin {
-    type Target = Arc<Slot>;
+    type Target = Arc<PoolEntry>;
 
-    fn deref(&self) -> &Arc<Slot> {
+    fn deref(&self) -> &Arc<PoolEntry> {
         &self.0
     }
 }
@@ -41,14 +41,14 @@ impl Drop for Pin {
 }
 
 /// Guard of a live link. The pool does not evict the link while a guard exists.
-pub struct Held {
+pub struct PooledLink {
     pin: Pin,
     link: Link,
     generation: Generation,
     loss: Option<Arc<Loss>>,
 }
 
-impl Held {
+impl PooledLink {
     pub(super) fn new(
         pin: Pin,
         link: Link,
@@ -84,8 +84,8 @@ impl Held {
 
     /// Weak reference to the pool entry, to find the link again without a lookup.
     #[must_use]
-    pub fn spot(&self) -> Spot {
-        Spot(Arc::downgrade(&self.pin))
+    pub fn spot(&self) -> LinkHint {
+        LinkHint(Arc::downgrade(&self.pin))
     }
 
     /// Key of the link in the pool.
@@ -95,7 +95,7 @@ impl Held {
     }
 }
 
-impl Deref for Held {
+impl Deref for PooledLink {
     type Target = Link;
 
     fn deref(&self) -> &Link {
@@ -103,28 +103,28 @@ impl Deref for Held {
     }
 }
 
-impl fmt::Debug for Held {
+impl fmt::Debug for PooledLink {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Held({:?}, generation {})", self.link, self.generation)
+        write!(f, "PooledLink({:?}, generation {})", self.link, self.generation)
     }
 }
 
 /// Weak reference to a pool entry. Skips the lookup when the same session calls the same server again.
 #[derive(Clone, Default)]
-pub struct Spot(Weak<Slot>);
+pub struct LinkHint(Weak<PoolEntry>);
 
-impl Spot {
+impl LinkHint {
     /// Returns the live link of the entry, if it leads to `server` or a copy of it. On `None`, use
     /// [`Links::find`](crate::Links::find).
     #[must_use]
-    pub fn find(&self, server: &Server) -> Option<Held> {
+    pub fn find(&self, server: &Server) -> Option<PooledLink> {
         let slot = self.0.upgrade()?;
         if slot.server.is(server) && !slot.is_out() { slot.hold() } else { None }
     }
 }
 
-impl fmt::Debug for Spot {
+impl fmt::Debug for LinkHint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Spot({:?})", self.0.upgrade())
+        write!(f, "LinkHint({:?})", self.0.upgrade())
     }
 }

@@ -6,19 +6,19 @@ use stayput_core::{Generation, Owner, SessionId};
 use stayput_wire::Era;
 
 use super::{
-    Asking, Held, Links,
+    Asking, Links, PooledLink,
     held::Pin,
-    slot::{Entered, Slot},
+    slot::{Entered, PoolEntry},
 };
 use crate::{
     Attachment, Cost, Delivery, EraChoice, Expansion, Hello, Identity, Isolation, Link, LinkKey,
-    Loss, LossReason, OpenError, Place, Profile, Scope, Server, Way,
+    LinkOpenError, LinkOwner, Loss, LossReason, Profile, Scope, Server, Way,
     flag::Trace,
     lane,
     opener::{Base, Plan},
     place::{ScopeRef, Sought},
     profiles::Asker,
-    seat::Seat,
+    seat::LinkPermit,
     started::Started,
 };
 
@@ -31,16 +31,16 @@ impl Links {
     pub async fn open(
         &self,
         server: &Server,
-        place: &Place,
+        place: &LinkOwner,
         asking: &Asking,
-    ) -> Result<Held, Arc<OpenError>> {
+    ) -> Result<PooledLink, Arc<LinkOpenError>> {
         let isolation = match self.settled(server, place) {
             Some(isolation) => isolation,
             None => self.isolation(server, place, asking).await?,
         };
         // Stay on this pool entry: once it has ended, the session or the configuration it was made for has ended too.
         let pin = self.slot(&LinkKey::of(server, isolation, place), server).await;
-        let slot: &Arc<Slot> = &pin;
+        let slot: &Arc<PoolEntry> = &pin;
         let mut waited = None;
         let (link, generation, loss) = loop {
             if self.is_closed() {
@@ -62,19 +62,24 @@ impl Links {
             }
             changed.await;
         };
-        Ok(Held::new(pin, link, generation, loss))
+        Ok(PooledLink::new(pin, link, generation, loss))
     }
 
     /// Returns the live link of `place` to `server`, if there is one. Never waits.
     #[must_use]
-    pub fn find(&self, server: &Server, place: &Place) -> Option<Held> {
-        let Place { owner, session, branch } = place;
+    pub fn find(&self, server: &Server, place: &LinkOwner) -> Option<PooledLink> {
+        let LinkOwner { owner, session, branch } = place;
         self.find_in(server, owner, (*session, *branch))
     }
 
     /// Returns the live link of the session itself (branch 0) of this owner.
     #[must_use]
-    pub fn find_of(&self, server: &Server, owner: &Owner, session: SessionId) -> Option<Held> {
+    pub fn find_of(
+        &self,
+        server: &Server,
+        owner: &Owner,
+        session: SessionId,
+    ) -> Option<PooledLink> {
         self.find_in(server, owner, (session, 0))
     }
 
@@ -83,7 +88,7 @@ impl Links {
         server: &Server,
         owner: &Owner,
         (session, branch): (SessionId, u64),
-    ) -> Option<Held> {
+    ) -> Option<PooledLink> {
         let all = [
             ScopeRef::Session { owner, session, branch },
             ScopeRef::Owner(owner),
@@ -96,7 +101,7 @@ impl Links {
     }
 
     /// Returns the isolation if it is configured or follows from an existing pool entry.
-    fn settled(&self, server: &Server, place: &Place) -> Option<Isolation> {
+    fn settled(&self, server: &Server, place: &LinkOwner) -> Option<Isolation> {
         chosen(server).or_else(|| {
             let slots = self.0.table.of_place(server, place);
             slots.first().map(|slot| match slot.key.scope() {
@@ -111,9 +116,9 @@ impl Links {
     async fn isolation(
         &self,
         server: &Server,
-        place: &Place,
+        place: &LinkOwner,
         asking: &Asking,
-    ) -> Result<Isolation, Arc<OpenError>> {
+    ) -> Result<Isolation, Arc<LinkOpenError>> {
         let visit = self.0.table.visit(place.session);
         tokio::select! {
             biased;
@@ -127,9 +132,9 @@ impl Links {
     async fn era(
         &self,
         server: &Server,
-        place: &Place,
+        place: &LinkOwner,
         asking: &Asking,
-    ) -> Result<Era, Arc<OpenError>> {
+    ) -> Result<Era, Arc<LinkOpenError>> {
         if let Some(keeper) = &asking.keeper
             && let Some(kept) = keeper.load().await.map_err(|error| Arc::new(error.into()))?
         {
@@ -158,7 +163,7 @@ impl Links {
 /// One attempt to open a link.
 struct Opening {
     links: Links,
-    slot: Arc<Slot>,
+    slot: Arc<PoolEntry>,
     attempt: u64,
     server: Server,
     asking: Asking,
@@ -198,7 +203,7 @@ impl Opening {
         }
     }
 
-    async fn open(&self) -> Result<(Link, Attachment, Option<Arc<Loss>>), Arc<OpenError>> {
+    async fn open(&self) -> Result<(Link, Attachment, Option<Arc<Loss>>), Arc<LinkOpenError>> {
         if let Some(gone) = self.slot.after() {
             gone.wait().await;
         }
@@ -215,14 +220,14 @@ impl Opening {
         };
         let attachment = Attachment::of(&link, (beginning.generation, way), identity);
         if let Some(keeper) = &self.asking.keeper {
-            keeper.save(&attachment).await.map_err(OpenError::from)?;
+            keeper.save(&attachment).await.map_err(LinkOpenError::from)?;
         }
         Ok((link, attachment, beginning.loss))
     }
 
     /// Derives generation, loss and resume data from the last link of this process, or from the saved
     /// attachment of another process.
-    async fn beginning(&self, identity: Identity) -> Result<Beginning, OpenError> {
+    async fn beginning(&self, identity: Identity) -> Result<Beginning, LinkOpenError> {
         let (last, loss) = self.slot.before();
         if let Some(last) = last {
             return Ok(go_on(last, loss, identity));
@@ -244,12 +249,12 @@ impl Opening {
         &self,
         plan: Plan<'_>,
         expansion: &Expansion,
-    ) -> Result<(Link, Way), Arc<OpenError>> {
+    ) -> Result<(Link, Way), Arc<LinkOpenError>> {
         if let Some(profile) = self.unasked(expansion) {
             match self.open_as(plan, &profile).await {
                 // The server refused the plain legacy handshake. It may still be a legacy server with another
                 // transport: probe it.
-                Err(OpenError::Http { delivery: Delivery::Refused, .. })
+                Err(LinkOpenError::Http { delivery: Delivery::Refused, .. })
                     if !self.server.is_process() => {}
                 opened => return Ok(opened?),
             }
@@ -259,14 +264,18 @@ impl Opening {
         Ok(self.open_as(plan, &profile).await?)
     }
 
-    async fn open_as(&self, plan: Plan<'_>, profile: &Profile) -> Result<(Link, Way), OpenError> {
+    async fn open_as(
+        &self,
+        plan: Plan<'_>,
+        profile: &Profile,
+    ) -> Result<(Link, Way), LinkOpenError> {
         let opener = &self.links.0.opener;
         let link = match self.spare() {
-            None => opener.open(plan, profile, Base::Seat(self.seat().await?)).await?,
+            None => opener.open(plan, profile, Base::LinkPermit(self.seat().await?)).await?,
             Some(spare) => match opener.open(plan, profile, Base::Spare(spare)).await {
                 // The spare exited while it waited. A new process may still work.
-                Err(OpenError::Exited { .. }) => {
-                    opener.open(plan, profile, Base::Seat(self.seat().await?)).await?
+                Err(LinkOpenError::Exited { .. }) => {
+                    opener.open(plan, profile, Base::LinkPermit(self.seat().await?)).await?
                 }
                 opened => opened?,
             },
@@ -293,12 +302,12 @@ impl Opening {
     }
 
     /// Waits for a budget permit.
-    async fn seat(&self) -> Result<Seat, OpenError> {
+    async fn seat(&self) -> Result<LinkPermit, LinkOpenError> {
         let scope = self.slot.key.scope();
         let cost = Cost { process: self.server.is_process() };
         let budget = &self.links.0.opener.budget;
         let permit = budget.admit(scope.owner(), cost, &self.links).await?;
-        Ok(Seat::new(permit, self.trace.clone()))
+        Ok(LinkPermit::new(permit, self.trace.clone()))
     }
 
     /// Returns the client info for the handshake. A link shared by several sessions declares no capabilities,
@@ -336,10 +345,10 @@ fn chosen(server: &Server) -> Option<Isolation> {
 }
 
 /// Scope whose credentials a probe of the server uses.
-pub(super) fn probe_scope(server: &Server, place: &Place) -> Scope {
+pub(super) fn probe_scope(server: &Server, place: &LinkOwner) -> Scope {
     Scope::of(chosen(server).unwrap_or(Isolation::PerSession), place)
 }
 
-pub(super) fn ended(server: &Server) -> OpenError {
-    OpenError::Ended { server: server.name().to_owned() }
+pub(super) fn ended(server: &Server) -> LinkOpenError {
+    LinkOpenError::Ended { server: server.name().to_owned() }
 }

@@ -5,12 +5,12 @@ use std::{sync::Arc, time::Duration};
 use stayput_core::{Generation, SessionId};
 
 use super::{Links, all_gone, leaving};
-use crate::{Kept, Loss, LossReason, Place, Server};
+use crate::{Kept, LinkOwner, Loss, LossReason, Server};
 
 /// State of the link between a session and a server.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
-pub enum Standing {
+pub enum LinkState {
     /// No link was opened yet.
     None,
     /// The link is being opened.
@@ -25,15 +25,15 @@ pub enum Standing {
     /// The link has ended; the next request opens a new one.
     Over(Option<Arc<Loss>>),
     /// The link failed; no new one is opened for this long.
-    Resting(Duration),
+    BackingOff(Duration),
 }
 
 impl Links {
     /// Returns the state of the link of `place` to `server`. Never waits.
     #[must_use]
-    pub fn standing(&self, server: &Server, place: &Place) -> Standing {
+    pub fn standing(&self, server: &Server, place: &LinkOwner) -> LinkState {
         let slots = self.0.table.of_place(server, place);
-        slots.first().map_or(Standing::None, |slot| slot.standing())
+        slots.first().map_or(LinkState::None, |slot| slot.standing())
     }
 
     /// Ends all links of a branch of a session and removes its directories. The session itself stays open.

@@ -2,8 +2,8 @@
 
 use std::{fmt, sync::Arc, time::Duration};
 
-use super::{Links, Standing};
-use crate::{Link, LinkKey, Loss, OpenError};
+use super::{LinkState, Links};
+use crate::{Link, LinkKey, LinkOpenError, Loss};
 
 /// Report about one link, live or not.
 #[derive(Clone)]
@@ -11,11 +11,11 @@ pub struct LinkReport {
     /// Key of the link in the pool.
     pub key: LinkKey,
     /// State of the link.
-    pub standing: Standing,
+    pub standing: LinkState,
     /// Reason why the state of the previous generation is gone, if known.
     pub loss: Option<Arc<Loss>>,
     /// Error of the last attempt to open a link, if it failed.
-    pub failed: Option<Arc<OpenError>>,
+    pub failed: Option<Arc<LinkOpenError>>,
     /// Age of the link, if it is live.
     pub opened: Option<Duration>,
     pub(super) link: Option<Arc<Link>>,

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use tokio::time::Instant;
 
-use super::{Links, all_gone, leaving, slot::Slot};
+use super::{Links, all_gone, leaving, slot::PoolEntry};
 use crate::{LinkKey, LossReason, Server, flag::Trace};
 
 /// Interval at which links are checked for calls in flight.
@@ -17,7 +17,7 @@ const LOOK: Duration = Duration::from_millis(20);
 pub struct Retiring {
     links: Links,
     /// Current pool entries, each with a guard. Dropping the guard lets the successor of that entry open.
-    slots: Vec<(Arc<Slot>, Trace)>,
+    slots: Vec<(Arc<PoolEntry>, Trace)>,
     /// Server whose key is no longer in use: entries that were added late are ended too. `None` if the key
     /// stays in use.
     old: Option<Server>,

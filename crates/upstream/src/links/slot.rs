@@ -13,14 +13,14 @@ use stayput_core::Generation;
 use tokio::{sync::Notify, task::AbortHandle, time::Instant};
 
 use super::{
-    footing::Footing,
-    held::{Held, Pin},
-    part::Standing,
+    footing::ResumeInfo,
+    held::{Pin, PooledLink},
+    part::LinkState,
     report::LinkReport,
-    trouble::Trouble,
+    trouble::FailureBackoff,
 };
 use crate::{
-    Attachment, Budget, Link, LinkKey, Loss, LossReason, OpenError, Server,
+    Attachment, Budget, Link, LinkKey, LinkOpenError, Loss, LossReason, Server,
     flag::{Flag, Trace},
     lock::lock,
 };
@@ -33,7 +33,7 @@ static SLOTS: AtomicU64 = AtomicU64::new(0);
 
 /// Pool entry of the link between one scope and one server. It outlives its links, to keep the loss of the last one.
 #[repr(C)] // Fields that every call reads are adjacent, to share cache lines.
-pub(super) struct Slot {
+pub(super) struct PoolEntry {
     /// Whether the entry was removed from the table. Later requests get a new entry; calls may still be in
     /// flight on this one.
     out: AtomicBool,
@@ -48,7 +48,7 @@ pub(super) struct Slot {
     changed: Notify,
 }
 
-#[repr(C)] // Ordered as in `Slot`.
+#[repr(C)] // Ordered as in `PoolEntry`.
 struct State {
     phase: Phase,
     pins: usize,
@@ -60,7 +60,7 @@ struct State {
     /// Attachment of the last link. For a live link it is built from the link itself.
     last: Option<Box<Attachment>>,
     opened: Instant,
-    trouble: Option<Box<Trouble>>,
+    trouble: Option<Box<FailureBackoff>>,
     /// Raised when the link of the previous configuration is gone.
     after: Option<Arc<Flag>>,
     ended: bool,
@@ -75,7 +75,7 @@ enum Phase {
     },
     Live {
         link: Link,
-        footing: Footing,
+        footing: ResumeInfo,
     },
 }
 
@@ -88,7 +88,7 @@ pub(super) enum Entered {
     /// Wait for this attempt.
     Wait(u64),
     /// Return this error.
-    Failed(Arc<OpenError>),
+    Failed(Arc<LinkOpenError>),
 }
 
 /// Link or opening attempt that is ending.
@@ -119,7 +119,7 @@ impl Leaving {
     }
 }
 
-impl Slot {
+impl PoolEntry {
     pub(super) fn new(key: LinkKey, server: Server, budget: Budget) -> Self {
         let now = Instant::now();
         let state = State {
@@ -237,17 +237,17 @@ impl Slot {
     }
 
     /// Returns a guard of the link, if it is live.
-    pub(super) fn hold(self: Arc<Self>) -> Option<Held> {
+    pub(super) fn hold(self: Arc<Self>) -> Option<PooledLink> {
         let mut state = lock(&self.state);
         state.notice_loss(&self.server);
         let Phase::Live { link, footing } = &state.phase else { return None };
         let (link, generation, loss) = (link.share(), footing.generation, state.loss.clone());
         state.pins += 1;
         drop(state);
-        Some(Held::new(Pin::of_counted(self), link, generation, loss))
+        Some(PooledLink::new(Pin::of_counted(self), link, generation, loss))
     }
 
-    /// Waits for a change of the state. Enable it before the call of [`Slot::enter`], so that no change is missed.
+    /// Waits for a change of the state. Enable it before the call of [`PoolEntry::enter`], so that no change is missed.
     pub(super) fn changed(&self) -> tokio::sync::futures::Notified<'_> {
         self.changed.notified()
     }
@@ -277,7 +277,7 @@ impl Slot {
         attachment: &Attachment,
         loss: Option<Arc<Loss>>,
     ) {
-        let footing = Footing::of(attachment, &self.server);
+        let footing = ResumeInfo::of(attachment, &self.server);
         let idle = {
             let mut state = lock(&self.state);
             if state.ended || state.attempt != attempt {
@@ -303,14 +303,14 @@ impl Slot {
     }
 
     /// Stores the error of a failed attempt.
-    pub(super) fn failed(&self, attempt: u64, error: Arc<OpenError>) {
+    pub(super) fn failed(&self, attempt: u64, error: Arc<LinkOpenError>) {
         {
             let mut state = lock(&self.state);
             if state.attempt != attempt || !matches!(state.phase, Phase::Opening { .. }) {
                 return;
             }
             // An exhausted budget is not a failure of the server, and a backoff error must not extend the backoff.
-            if error.is_of_server() && !matches!(*error, OpenError::Resting { .. }) {
+            if error.is_of_server() && !matches!(*error, LinkOpenError::BackingOff { .. }) {
                 state.trouble().rest();
             }
             state.phase = Phase::Empty;
@@ -370,7 +370,7 @@ impl Slot {
     }
 
     /// State of the link.
-    pub(super) fn standing(&self) -> Standing {
+    pub(super) fn standing(&self) -> LinkState {
         let mut state = lock(&self.state);
         state.notice_loss(&self.server);
         state.standing()
@@ -399,22 +399,22 @@ impl Slot {
         matches!(lock(&self.state).phase, Phase::Opening { .. })
     }
 
-    fn over(&self) -> Arc<OpenError> {
-        Arc::new(OpenError::Ended { server: self.key.server().to_owned() })
+    fn over(&self) -> Arc<LinkOpenError> {
+        Arc::new(LinkOpenError::Ended { server: self.key.server().to_owned() })
     }
 }
 
 impl State {
-    fn standing(&self) -> Standing {
+    fn standing(&self) -> LinkState {
         match &self.phase {
-            Phase::Opening { .. } => Standing::Opening,
+            Phase::Opening { .. } => LinkState::Opening,
             Phase::Live { link, footing } => {
-                Standing::Live { generation: footing.generation, in_flight: link.in_flight() }
+                LinkState::Live { generation: footing.generation, in_flight: link.in_flight() }
             }
             Phase::Empty => match self.trouble.as_ref().and_then(|trouble| trouble.pause()) {
-                Some(pause) => Standing::Resting(pause),
-                None if self.last.is_none() => Standing::None,
-                None => Standing::Over(self.loss.clone()),
+                Some(pause) => LinkState::BackingOff(pause),
+                None if self.last.is_none() => LinkState::None,
+                None => LinkState::Over(self.loss.clone()),
             },
         }
     }
@@ -435,12 +435,12 @@ impl State {
         }
     }
 
-    fn trouble(&mut self) -> &mut Trouble {
+    fn trouble(&mut self) -> &mut FailureBackoff {
         self.trouble.get_or_insert_default()
     }
 
     /// Returns the error that prevents a new attempt: that of the attempt just waited for, or a running backoff.
-    fn refusal(&self, waited: Option<u64>, server: &str) -> Option<Arc<OpenError>> {
+    fn refusal(&self, waited: Option<u64>, server: &str) -> Option<Arc<LinkOpenError>> {
         let trouble = self.trouble.as_ref()?;
         match &trouble.failed {
             Some((attempt, error)) if waited == Some(*attempt) => Some(error.clone()),
@@ -461,7 +461,7 @@ impl State {
             Phase::Empty => None,
             Phase::Opening { task, gone } => {
                 let server = server.name().to_owned();
-                let error = Arc::new(OpenError::Ended { server });
+                let error = Arc::new(LinkOpenError::Ended { server });
                 self.trouble().failed = Some((self.attempt, error));
                 // A new number, so that a late result of the aborted attempt is ignored.
                 self.attempt += 1;
@@ -480,8 +480,8 @@ impl State {
     }
 }
 
-impl fmt::Debug for Slot {
+impl fmt::Debug for PoolEntry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Slot({:?})", self.key)
+        write!(f, "PoolEntry({:?})", self.key)
     }
 }

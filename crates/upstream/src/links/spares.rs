@@ -16,7 +16,7 @@ use crate::{
     Cost, Identity, Resolved, Scope, Server, Wanted,
     flag::{Flag, Trace},
     lock::lock,
-    seat::Seat,
+    seat::LinkPermit,
     started::Started,
 };
 
@@ -49,7 +49,7 @@ struct Stock {
 #[derive(Debug)]
 struct Arrival {
     /// Budget permit, until the process takes it.
-    seat: Mutex<Option<Seat>>,
+    seat: Mutex<Option<LinkPermit>>,
     /// Set if a link needs the permit.
     unwanted: AtomicBool,
 }
@@ -262,7 +262,7 @@ impl Coming {
     /// Takes a budget permit, if one is free.
     fn arrive(&self, inner: &super::Inner) -> Option<Arc<Arrival>> {
         let permit = inner.opener.budget.try_admit(None, Cost { process: true })?;
-        let seat = Mutex::new(Some(Seat::new(permit, self.trace.clone())));
+        let seat = Mutex::new(Some(LinkPermit::new(permit, self.trace.clone())));
         let arrival = Arc::new(Arrival { seat, unwanted: AtomicBool::new(false) });
         let mut stocks = lock(&inner.spares.stocks);
         let stock = stocks.get_mut(&self.identity)?;

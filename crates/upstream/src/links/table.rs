@@ -9,9 +9,9 @@ use std::{
 
 use stayput_core::{Owner, SessionId};
 
-use super::{held::Pin, slot::Slot};
+use super::{held::Pin, slot::PoolEntry};
 use crate::{
-    Budget, Isolation, Link, LinkKey, Place, Server, Wanted,
+    Budget, Isolation, Link, LinkKey, LinkOwner, Server, Wanted,
     flag::Flag,
     lock::lock,
     place::{LikeKey, Sought},
@@ -25,9 +25,9 @@ pub(super) struct Table(Mutex<Slots>);
 struct Slots {
     slots: HashSet<ByKey>,
     /// First entry of each session. Most sessions have only one.
-    sessions: HashMap<SessionId, Arc<Slot>>,
+    sessions: HashMap<SessionId, Arc<PoolEntry>>,
     /// Further entries of a session.
-    more: HashMap<SessionId, Vec<Arc<Slot>>>,
+    more: HashMap<SessionId, Vec<Arc<PoolEntry>>>,
     /// Raised when the session ends. For requests that have no entry yet.
     visits: HashMap<SessionId, Arc<Flag>>,
     /// Sessions that are ending. A new link of such a session waits until the end is complete.
@@ -36,7 +36,7 @@ struct Slots {
 
 /// Entry that is hashed and compared by its key, so that the key is stored once.
 #[derive(Debug)]
-struct ByKey(Arc<Slot>);
+struct ByKey(Arc<PoolEntry>);
 
 impl Borrow<LinkKey> for ByKey {
     fn borrow(&self) -> &LinkKey {
@@ -81,7 +81,7 @@ impl Table {
         if let Some(ending) = ending.filter(|ending| !ending.is_raised()) {
             return Err(ending.clone());
         }
-        let slot = Arc::new(Slot::new(key.clone(), server.clone(), budget.clone()));
+        let slot = Arc::new(PoolEntry::new(key.clone(), server.clone(), budget.clone()));
         table.insert(slot.clone());
         Ok(Pin::new(slot))
     }
@@ -90,7 +90,7 @@ impl Table {
     /// predecessor is gone, and starts with the next generation.
     pub(super) fn succeed<'s>(
         &self,
-        old: impl IntoIterator<Item = (&'s Arc<Slot>, Arc<Flag>)>,
+        old: impl IntoIterator<Item = (&'s Arc<PoolEntry>, Arc<Flag>)>,
         server: &Server,
         budget: &Budget,
     ) {
@@ -99,7 +99,8 @@ impl Table {
             let Some(last) = old.legacy() else { continue };
             let mut table = lock(&self.0);
             if !table.slots.contains(&key) {
-                let slot = Slot::new(key, server.clone(), budget.clone()).following(last, gone);
+                let slot =
+                    PoolEntry::new(key, server.clone(), budget.clone()).following(last, gone);
                 table.insert(Arc::new(slot));
             }
         }
@@ -112,12 +113,12 @@ impl Table {
     }
 
     /// Finds the entry for a borrowed key.
-    pub(super) fn find(&self, sought: &Sought<'_>) -> Option<Arc<Slot>> {
+    pub(super) fn find(&self, sought: &Sought<'_>) -> Option<Arc<PoolEntry>> {
         let sought: &dyn LikeKey = sought;
         lock(&self.0).slots.get(sought).map(|slot| slot.0.clone())
     }
 
-    pub(super) fn all(&self) -> Vec<Arc<Slot>> {
+    pub(super) fn all(&self) -> Vec<Arc<PoolEntry>> {
         lock(&self.0).slots.iter().map(|slot| slot.0.clone()).collect()
     }
 
@@ -127,7 +128,7 @@ impl Table {
         &self,
         session: SessionId,
         gone: Arc<Flag>,
-    ) -> (Vec<Arc<Slot>>, Option<Arc<Flag>>) {
+    ) -> (Vec<Arc<PoolEntry>>, Option<Arc<Flag>>) {
         let mut table = lock(&self.0);
         if let Some(over) = table.visits.remove(&session) {
             over.raise();
@@ -147,14 +148,14 @@ impl Table {
     }
 
     /// Returns all entries whose key matches.
-    pub(super) fn all_where(&self, which: impl Fn(&LinkKey) -> bool) -> Vec<Arc<Slot>> {
+    pub(super) fn all_where(&self, which: impl Fn(&LinkKey) -> bool) -> Vec<Arc<PoolEntry>> {
         let table = lock(&self.0);
         let all = table.slots.iter().filter(|slot| which(&slot.0.key));
         all.map(|slot| slot.0.clone()).collect()
     }
 
     /// Removes these entries.
-    pub(super) fn remove_all<'s>(&self, slots: impl Iterator<Item = &'s Arc<Slot>>) {
+    pub(super) fn remove_all<'s>(&self, slots: impl Iterator<Item = &'s Arc<PoolEntry>>) {
         let mut table = lock(&self.0);
         for slot in slots {
             if table.slots.get(&slot.key).is_some_and(|known| Arc::ptr_eq(&known.0, slot)) {
@@ -164,7 +165,7 @@ impl Table {
     }
 
     /// Removes all entries whose key matches.
-    pub(super) fn remove_where(&self, which: impl Fn(&LinkKey) -> bool) -> Vec<Arc<Slot>> {
+    pub(super) fn remove_where(&self, which: impl Fn(&LinkKey) -> bool) -> Vec<Arc<PoolEntry>> {
         let mut table = lock(&self.0);
         let all = table.slots.iter().filter(|slot| which(&slot.0.key));
         let slots: Vec<_> = all.map(|slot| slot.0.clone()).collect();
@@ -192,7 +193,7 @@ impl Table {
     }
 
     /// Returns the entries through which `place` may reach `server`, for every isolation.
-    pub(super) fn of_place(&self, server: &Server, place: &Place) -> Vec<Arc<Slot>> {
+    pub(super) fn of_place(&self, server: &Server, place: &LinkOwner) -> Vec<Arc<PoolEntry>> {
         let table = lock(&self.0);
         let all = [Isolation::PerSession, Isolation::PerOwner, Isolation::Shared];
         let keys = all.map(|isolation| LinkKey::of(server, isolation, place));
@@ -241,7 +242,7 @@ impl Drop for Visit<'_> {
 }
 
 impl Slots {
-    fn insert(&mut self, slot: Arc<Slot>) {
+    fn insert(&mut self, slot: Arc<PoolEntry>) {
         if let Some(session) = slot.key.scope().session() {
             match self.sessions.entry(session) {
                 Entry::Vacant(first) => {
@@ -253,7 +254,7 @@ impl Slots {
         self.slots.insert(ByKey(slot));
     }
 
-    fn remove(&mut self, slot: &Slot) {
+    fn remove(&mut self, slot: &PoolEntry) {
         if let Some(session) = slot.key.scope().session() {
             let mut more = self.more.remove(&session).unwrap_or_default();
             more.retain(|other| other.key != slot.key);

@@ -4,27 +4,27 @@ use std::{sync::Arc, time::Duration};
 
 use tokio::time::Instant;
 
-use crate::{Loss, OpenError, backoff::Backoff};
+use crate::{LinkOpenError, Loss, backoff::Backoff};
 
 /// Failures of the links of one pool entry, and the backoff that follows. An entry without failures has none.
 #[derive(Debug)]
-pub(super) struct Trouble {
+pub(super) struct FailureBackoff {
     /// Attempt number and error of the last attempt to open, if it failed.
-    pub(super) failed: Option<(u64, Arc<OpenError>)>,
+    pub(super) failed: Option<(u64, Arc<LinkOpenError>)>,
     /// Number of consecutive links that ended too soon.
     failures: u32,
     backoff: Backoff,
     rest_until: Option<Instant>,
 }
 
-impl Default for Trouble {
+impl Default for FailureBackoff {
     fn default() -> Self {
         let backoff = Backoff::new(Duration::from_millis(250), Duration::from_secs(30));
         Self { failed: None, failures: 0, backoff, rest_until: None }
     }
 }
 
-impl Trouble {
+impl FailureBackoff {
     /// Records a link that ended too soon.
     pub(super) fn short_life(&mut self) {
         self.failures += 1;
@@ -45,13 +45,13 @@ impl Trouble {
     }
 
     /// Returns the error for requests during the backoff. `loss` is that of the last link.
-    pub(super) fn resting(&self, server: &str, loss: Option<&Loss>) -> Option<OpenError> {
+    pub(super) fn resting(&self, server: &str, loss: Option<&Loss>) -> Option<LinkOpenError> {
         let pause = self.pause()?;
         let (last, brief) = match (&self.failed, loss) {
             (Some((_, error)), _) => (error.to_string(), error.brief()),
             (None, Some(loss)) => (loss.to_string(), loss.to_string()),
             (None, None) => Default::default(),
         };
-        Some(OpenError::Resting { server: server.to_owned(), pause, last, brief })
+        Some(LinkOpenError::BackingOff { server: server.to_owned(), pause, last, brief })
     }
 }

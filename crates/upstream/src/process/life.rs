@@ -28,7 +28,7 @@ const FOREVER: Duration = Duration::from_secs(365 * 24 * 3600);
 
 /// Control of a child, directly or through its warden.
 #[async_trait]
-pub(super) trait Grip: Send + Sync + fmt::Debug {
+pub(super) trait ChildControl: Send + Sync + fmt::Debug {
     /// Sends a signal to the child's group. Never waits.
     fn signal(&self, signal: Signal);
 
@@ -66,7 +66,7 @@ pub(super) struct Life {
     stage: Mutex<Stage>,
     /// Notified when the stage changes. There is one per child, so it is as small as possible.
     changed: Notify,
-    grip: Arc<dyn Grip>,
+    grip: Arc<dyn ChildControl>,
     runtime: Handle,
     registry: Arc<Registry>,
     /// Process that started the child. In a forked copy of it, the child belongs to the original process.
@@ -82,7 +82,11 @@ struct Stage {
 }
 
 impl Life {
-    pub(super) fn new(name: (u64, String), grip: Arc<dyn Grip>, registry: Arc<Registry>) -> Self {
+    pub(super) fn new(
+        name: (u64, String),
+        grip: Arc<dyn ChildControl>,
+        registry: Arc<Registry>,
+    ) -> Self {
         let (number, mark) = name;
         Self {
             number,

@@ -17,13 +17,13 @@ use super::{
     Exited, Program, StartError,
     error::Refused,
     leader::{self, Leader},
-    life::{Grip, Life, Reaped},
-    lookout::Lookout,
+    life::{ChildControl, Life, Reaped},
+    lookout::ExitWatcher,
     mark::Marks,
     pipes::Ends,
     proc::Seen,
     registry::Registry,
-    rest::{Broom, Claim, Ground},
+    rest::{Claim, Cleanup, Ground},
     spawn::spawn,
     watchdog::Watchdog,
 };
@@ -32,7 +32,7 @@ use super::{
 #[derive(Debug)]
 pub(super) struct Local {
     marks: Marks,
-    broom: Arc<Broom>,
+    broom: Arc<Cleanup>,
     watchdog: Mutex<Option<Watchdog>>,
     /// Process that owns the watchdog. A forked copy of it has a copy of the watchdog's handle, which it must
     /// not use.
@@ -58,7 +58,7 @@ impl Local {
         let (grip, seen) = started.map_err(|refused| StartError::new(program, refused))?;
         let life = Arc::new(Life::new((number, mark), grip, registry.clone()));
         life.runs(seen);
-        Lookout::keep(registry);
+        ExitWatcher::keep(registry);
         Ok(life)
     }
 
@@ -111,7 +111,7 @@ impl Drop for Local {
 struct LocalGrip {
     leader: Mutex<Leader>,
     mark: String,
-    broom: Arc<Broom>,
+    broom: Arc<Cleanup>,
     home: Pid,
 }
 
@@ -133,7 +133,7 @@ impl LocalGrip {
 }
 
 #[async_trait]
-impl Grip for LocalGrip {
+impl ChildControl for LocalGrip {
     fn signal(&self, signal: Signal) {
         self.leader().signal(signal);
     }

@@ -19,12 +19,12 @@ const PACE: Duration = Duration::from_millis(500);
 /// If it is dropped while there are children, because its runtime is gone, it kills them: their exit would go
 /// unnoticed.
 #[derive(Debug)]
-pub(super) struct Lookout {
+pub(super) struct ExitWatcher {
     /// `None` once no child is left to check.
     registry: Option<Arc<Registry>>,
 }
 
-impl Lookout {
+impl ExitWatcher {
     /// Starts the task that checks all children, unless it runs. It stops when no child is left.
     pub(super) fn keep(registry: &Arc<Registry>) {
         if registry.needs_lookout() {
@@ -47,7 +47,7 @@ impl Lookout {
     }
 }
 
-impl Drop for Lookout {
+impl Drop for ExitWatcher {
     fn drop(&mut self) {
         let Some(registry) = &self.registry else { return };
         for life in registry.forsaken() {

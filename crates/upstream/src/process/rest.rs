@@ -178,7 +178,7 @@ pub(super) fn clear(
 /// Searches the machine once for all waiting callers: a hundred children that end together must not cause a
 /// hundred scans of all processes.
 #[derive(Debug, Default)]
-pub(super) struct Broom {
+pub(super) struct Cleanup {
     waiting: Mutex<Vec<Job>>,
     turn: Mutex<()>,
 }
@@ -190,7 +190,7 @@ struct Job {
     done: Arc<OnceLock<usize>>,
 }
 
-impl Broom {
+impl Cleanup {
     /// Kills all processes that carry `mark` or are in `claim`. Returns the number of leftovers. Blocks.
     pub(super) fn sweep(&self, mark: String, claim: Claim) -> usize {
         let done = Arc::new(OnceLock::new());

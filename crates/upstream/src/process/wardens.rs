@@ -18,12 +18,12 @@ use super::{
     Exited, Program, StartError,
     error::{Refused, Step},
     frame::{FRAME_LIMIT, Request},
-    life::{Grip, Life, Reaped},
+    life::{ChildControl, Life, Reaped},
     line::Line,
     mark::{LINK, Marks, WARDEN},
     pipes::Ends,
     registry::Registry,
-    rest::{Broom, Claim, Ground},
+    rest::{Claim, Cleanup, Ground},
 };
 
 /// Number of checks, 10 ms apart, whether a warden has ended after its socket was closed: five seconds. The
@@ -63,7 +63,7 @@ impl fmt::Debug for WardenCommand {
 pub(super) struct Wardens {
     command: WardenCommand,
     marks: Marks,
-    broom: Arc<Broom>,
+    broom: Arc<Cleanup>,
     /// Connection to the current warden. The holder of the lock starts the next warden; other callers wait for
     /// it.
     line: tokio::sync::Mutex<Option<Arc<Line>>>,
@@ -186,11 +186,11 @@ struct WardenGrip {
     number: u64,
     mark: String,
     line: Arc<Line>,
-    broom: Arc<Broom>,
+    broom: Arc<Cleanup>,
 }
 
 #[async_trait]
-impl Grip for WardenGrip {
+impl ChildControl for WardenGrip {
     fn signal(&self, signal: Signal) {
         self.line.signal(self.number, signal.as_raw());
     }

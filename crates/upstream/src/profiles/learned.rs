@@ -13,7 +13,7 @@ use tokio::{
 };
 
 use crate::{
-    OpenError, Profile, Scope, Server,
+    LinkOpenError, Profile, Scope, Server,
     backoff::Backoff,
     flag::{Flag, Trace},
     lock::lock,
@@ -34,7 +34,7 @@ struct State {
     /// Number of the current attempt, so that a waiter can tell how its attempt ended.
     attempt: u64,
     learning: Option<Learning>,
-    failed: Option<(u64, Arc<OpenError>)>,
+    failed: Option<(u64, Arc<LinkOpenError>)>,
     backoff: Backoff,
     rest_until: Option<Instant>,
 }
@@ -51,7 +51,7 @@ struct Learning {
 /// Next step for a request.
 pub(super) enum Entered {
     Known(Arc<Profile>),
-    Failed(Arc<OpenError>),
+    Failed(Arc<LinkOpenError>),
     /// Wait for this attempt.
     Wait(u64),
     /// Learn the profile in this attempt; no other attempt runs.
@@ -133,7 +133,7 @@ impl Learned {
     }
 
     /// Stores the result of an attempt.
-    pub(super) fn done(&self, attempt: u64, learned: Result<Profile, OpenError>) {
+    pub(super) fn done(&self, attempt: u64, learned: Result<Profile, LinkOpenError>) {
         {
             let mut state = lock(&self.state);
             if state.attempt != attempt || state.learning.take().is_none() {
@@ -146,7 +146,8 @@ impl Learned {
                 }
                 Err(error) => {
                     // An exhausted budget is not a failure of the server.
-                    if !matches!(error, OpenError::AtCapacity(_) | OpenError::Ended { .. }) {
+                    if !matches!(error, LinkOpenError::AtCapacity(_) | LinkOpenError::Ended { .. })
+                    {
                         state.rest_until = Some(Instant::now() + state.backoff.next());
                     }
                     state.failed = Some((attempt, Arc::new(error)));
@@ -174,11 +175,11 @@ impl Learned {
 }
 
 impl State {
-    fn resting(&self, server: &Server) -> Option<OpenError> {
+    fn resting(&self, server: &Server) -> Option<LinkOpenError> {
         let pause = self.rest_until?.checked_duration_since(Instant::now())?;
         let failed = self.failed.as_ref().map(|(_, error)| (error.to_string(), error.brief()));
         let (last, brief) = failed.unwrap_or_default();
-        Some(OpenError::Resting { server: server.name().to_owned(), pause, last, brief })
+        Some(LinkOpenError::BackingOff { server: server.name().to_owned(), pause, last, brief })
     }
 }
 

@@ -22,7 +22,7 @@ use tokio::{
 use super::{Outbox, Stdio};
 use crate::{
     CallError, Loss, LossReason,
-    link::{Carrier, Core, Via},
+    link::{Core, LinkTransport, Via},
     lock::lock,
     process::{Child, Exited, Grace, StderrTail},
 };
@@ -134,7 +134,7 @@ impl Pump {
 
     fn stdio(&self) -> Option<&Stdio> {
         match &self.core.carrier {
-            Carrier::Stdio(stdio) => Some(stdio),
+            LinkTransport::Stdio(stdio) => Some(stdio),
             _ => None,
         }
     }
@@ -145,7 +145,7 @@ impl Pump {
         cx: &mut Context<'_>,
     ) -> Poll<End> {
         let core = self.core.clone();
-        let Carrier::Stdio(stdio) = &core.carrier else { return Poll::Ready(End::Shut) };
+        let LinkTransport::Stdio(stdio) = &core.carrier else { return Poll::Ready(End::Shut) };
         // Registered before any check, so that no wake-up between the check and this is missed.
         *lock(&stdio.task) = Some(cx.waker().clone());
         if stdio.is_shut() {
@@ -195,7 +195,7 @@ impl Pump {
     }
 
     fn poll_stderr(&mut self, cx: &mut Context<'_>) {
-        let Carrier::Stdio(stdio) = &self.core.carrier else { return };
+        let LinkTransport::Stdio(stdio) = &self.core.carrier else { return };
         for _ in 0..TURNS {
             let Some(pipe) = &mut self.stderr else { return };
             match poll_read(pipe, cx, |bytes| stdio.tail.push(bytes)) {
@@ -254,7 +254,7 @@ impl Pump {
         if let Some(line) = self.lines.finish() {
             self.core.receive(line, Via::Link);
         }
-        let Carrier::Stdio(stdio) = &self.core.carrier else { return };
+        let LinkTransport::Stdio(stdio) = &self.core.carrier else { return };
         for _ in 0..TURNS {
             let Some(pipe) = &self.stderr else { break };
             if !read(pipe, |bytes| stdio.tail.push(bytes)) {

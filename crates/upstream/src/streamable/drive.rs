@@ -11,7 +11,9 @@ use super::{Ask, ServerSession, Streamable, follow, unauthorized};
 use crate::{
     CallError, Delivery,
     http::Response,
-    link::{CallOptions, Carrier, Core, Flight, Made, Prepared, Routing, Via, compose, prepare},
+    link::{
+        CallOptions, Core, Flight, LinkTransport, Made, Prepared, Routing, Via, compose, prepare,
+    },
     lock::lock,
     profile::{PAGES, next_page},
     verdict::{self, Verdict},
@@ -19,7 +21,7 @@ use crate::{
 
 pub(super) fn streamable(core: &Core) -> Option<&Streamable> {
     match &core.carrier {
-        Carrier::Streamable(http) => Some(http),
+        LinkTransport::Streamable(http) => Some(http),
         _ => None,
     }
 }

@@ -54,12 +54,12 @@ struct Live {
 }
 
 #[derive(Default)]
-struct Resting {
+struct BackingOff {
     idle: Mutex<Vec<Live>>,
     leaving: Mutex<Vec<Live>>,
 }
 
-impl Recycle for Resting {
+impl Recycle for BackingOff {
     fn recycle(&self, wanted: Wanted<'_>) -> bool {
         let mut idle = self.idle.lock().unwrap();
         let fits = |live: &Live| {
@@ -83,7 +83,7 @@ struct Waiting<'a> {
 struct World<'a> {
     budget: &'a Budget,
     owners: &'a [Owner],
-    resting: &'a Resting,
+    resting: &'a BackingOff,
     live: Vec<Live>,
     line: Vec<Waiting<'a>>,
     memory: u64,
@@ -190,7 +190,7 @@ fn run(steps: &[Step]) {
         tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
     let runtime = runtime.unwrap();
     let _inside = runtime.enter();
-    let (budget, resting) = (Budget::new(LIMITS), Resting::default());
+    let (budget, resting) = (Budget::new(LIMITS), BackingOff::default());
     let owners = ["ann", "bob", "carl"].map(owner);
     let mut world = World {
         budget: &budget,
@@ -284,7 +284,7 @@ fn turns(arrivals: &[(usize, usize)], ends: &[usize]) {
     let _inside = runtime.enter();
     let per_owner = PerOwner { processes: 2, links: 4 };
     let budget = Budget::new(Limits { processes: 3, per_owner, ..LIMITS });
-    let (resting, owners) = (Resting::default(), ["ann", "bob", "carl"].map(owner));
+    let (resting, owners) = (BackingOff::default(), ["ann", "bob", "carl"].map(owner));
     let (budget, resting, owners) = (&budget, &resting, &owners);
     let mut world =
         World { budget, owners, resting, live: Vec::new(), line: Vec::new(), memory: 0 };

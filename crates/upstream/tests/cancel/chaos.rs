@@ -9,7 +9,8 @@ use std::{
 use futures_util::future::join_all;
 use stayput_core::Generation;
 use stayput_upstream::{
-    CallOptions, EraChoice, Limits, Links, LossReason, OpenError, Options, Place, Server, Warm,
+    CallOptions, EraChoice, Limits, LinkOpenError, LinkOwner, Links, LossReason, Options, Server,
+    Warm,
 };
 use tokio::runtime::Handle;
 
@@ -65,7 +66,7 @@ impl Seen {
 struct World {
     links: Links,
     servers: Vec<Server>,
-    places: Vec<Place>,
+    places: Vec<LinkOwner>,
     /// How often each session ended: what comes after is another life.
     lives: Mutex<HashMap<usize, u64>>,
     seen: Seen,
@@ -201,13 +202,13 @@ impl World {
     }
 
     /// What may go wrong.
-    fn excuse(&self, error: &OpenError) {
+    fn excuse(&self, error: &LinkOpenError) {
         let expected = matches!(
             error,
-            OpenError::Ended { .. }
-                | OpenError::Resting { .. }
-                | OpenError::Exited { .. }
-                | OpenError::AtCapacity(_)
+            LinkOpenError::Ended { .. }
+                | LinkOpenError::BackingOff { .. }
+                | LinkOpenError::Exited { .. }
+                | LinkOpenError::AtCapacity(_)
         );
         assert!(expected, "seed {}: {error}", self.seed);
     }

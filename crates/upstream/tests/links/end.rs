@@ -5,7 +5,8 @@ use std::{sync::Arc, time::Duration};
 use futures_util::future::join_all;
 use stayput_upstream::process::Grace;
 use stayput_upstream::{
-    CallError, CallOptions, EraChoice, Isolation, Limits, LossReason, OpenError, Options, Place,
+    CallError, CallOptions, EraChoice, Isolation, Limits, LinkOpenError, LinkOwner, LossReason,
+    Options,
 };
 
 use crate::world::{
@@ -20,7 +21,7 @@ async fn sessions_end_in_any_order_from_any_task() {
     let token = token();
     let server = server_with(stdio(&[]).env("TOKEN", token.as_str()), quick());
     let other = server_with(stdio(&["--page", "3"]).env("TOKEN", token.as_str()), quick());
-    let places: Vec<Place> = (0..8).map(|_| place()).collect();
+    let places: Vec<LinkOwner> = (0..8).map(|_| place()).collect();
     let opened = places.iter().map(|place| {
         let (links, server, other, place) =
             (links.clone(), server.clone(), other.clone(), place.clone());
@@ -105,7 +106,7 @@ async fn a_session_can_end_while_its_link_is_opened() {
             let (opened, (left, used)) =
                 tokio::join!(biased; try_open(&links, &server, &ann), ending);
             if let Err(error) = opened {
-                assert!(matches!(&*error, OpenError::Ended { .. }), "{error}");
+                assert!(matches!(&*error, LinkOpenError::Ended { .. }), "{error}");
             }
             assert!(left.is_empty(), "{era:?} after {millis} ms");
             assert_eq!((used.links, used.waiting), (0, 0), "{era:?} after {millis} ms");
@@ -182,7 +183,7 @@ async fn nothing_is_opened_after_the_close() {
             },
         );
         let error = try_open(&links, &server, &place()).await.unwrap_err();
-        assert!(matches!(&*error, OpenError::Ended { .. }), "{error}");
+        assert!(matches!(&*error, LinkOpenError::Ended { .. }), "{error}");
         links.warm(&server);
     }
     assert!(links.profile(&server, &place()).await.is_err());
@@ -204,7 +205,7 @@ async fn nothing_is_learned_for_a_session_that_ends() {
     until("it is asked", || !alive(&token).is_empty()).await;
     assert!(links.end(ann.session).await.is_empty());
     let asked = tokio::time::timeout(LONG, asking).await.expect("it is asked again").unwrap();
-    assert!(matches!(&*asked.unwrap_err(), OpenError::Ended { .. }));
+    assert!(matches!(&*asked.unwrap_err(), LinkOpenError::Ended { .. }));
     assert!(alive(&token).is_empty());
     close(&links).await;
 }
@@ -224,7 +225,7 @@ async fn what_is_being_opened_at_the_close_is_ended() {
         };
         let (opened, ()) = tokio::join!(try_open(&links, &server, &ann), closing);
         let error = opened.unwrap_err();
-        assert!(matches!(&*error, OpenError::Ended { .. }), "{error}");
+        assert!(matches!(&*error, LinkOpenError::Ended { .. }), "{error}");
         assert!(alive(&token).is_empty());
     }
 }
@@ -324,7 +325,7 @@ async fn a_link_is_found_where_it_was() {
     let spot = links.find(&server, &ann).unwrap().spot();
     assert!(links.end(ann.session).await.is_empty());
     assert!(spot.find(&server).is_none());
-    assert!(stayput_upstream::Spot::default().find(&server).is_none());
+    assert!(stayput_upstream::LinkHint::default().find(&server).is_none());
     close(&links).await;
 }
 
@@ -400,7 +401,9 @@ async fn a_server_that_dies_again_and_again_is_given_a_rest() {
         match try_open(&links, &server, &ann).await {
             Ok(link) => drop(try_call(&link, "crash", "{}").await.unwrap_err()),
             Err(error) => {
-                let OpenError::Resting { pause, last, .. } = &*error else { panic!("{error}") };
+                let LinkOpenError::BackingOff { pause, last, .. } = &*error else {
+                    panic!("{error}")
+                };
                 assert!(last.contains("code 3"), "{last}");
                 assert!(*pause <= Duration::from_secs(30));
                 rests += 1;

@@ -3,7 +3,7 @@
 use std::{path::Path, sync::Arc, time::Duration};
 
 use futures_util::future::join_all;
-use stayput_upstream::{EraChoice, Isolation, OpenError, Options, Server, Timeouts};
+use stayput_upstream::{EraChoice, Isolation, LinkOpenError, Options, Server, Timeouts};
 
 use crate::world::{
     alive, call, close, links, none_alive, open, place, quick, server_with, stats, stdio, token,
@@ -81,11 +81,11 @@ async fn fifty_first_calls_fail_with_one_attempt() {
         let opened = join_all((0..50).map(|_| try_open(&links, &server, &ann))).await;
         for error in opened {
             let error = error.unwrap_err();
-            assert!(matches!(&*error, OpenError::Silent { .. }), "{era:?}: {error}");
+            assert!(matches!(&*error, LinkOpenError::Silent { .. }), "{era:?}: {error}");
         }
         assert_eq!(starts(&file), 1, "{era:?}");
         let error = try_open(&links, &server, &ann).await.unwrap_err();
-        assert!(matches!(&*error, OpenError::Resting { .. }), "{era:?}: {error}");
+        assert!(matches!(&*error, LinkOpenError::BackingOff { .. }), "{era:?}: {error}");
         assert_eq!(starts(&file), 1, "{era:?}");
         close(&links).await;
     }

@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex};
 use async_trait::async_trait;
 use stayput_core::Generation;
 use stayput_upstream::{
-    Asking, Attachment, AttachmentError, Held, Hello, KeepError, Keeper, Links, LossReason,
-    OpenError, Place, SealKey, Server,
+    Asking, Attachment, AttachmentError, AttachmentSink, Hello, KeepError, LinkOpenError,
+    LinkOwner, Links, LossReason, PooledLink, SealKey, Server,
 };
 
 use crate::world::{
@@ -22,7 +22,7 @@ struct Shelf {
 }
 
 #[async_trait]
-impl Keeper for Shelf {
+impl AttachmentSink for Shelf {
     async fn load(&self) -> Result<Option<Attachment>, KeepError> {
         let kept = self.kept.lock().unwrap().clone();
         Ok(kept.map(|kept| Attachment::open(&kept, &self.key).unwrap()))
@@ -44,10 +44,10 @@ fn shelf(fails: bool) -> Arc<Shelf> {
 async fn open_kept(
     links: &Links,
     server: &Server,
-    place: &Place,
+    place: &LinkOwner,
     keeper: &Arc<Shelf>,
-) -> Result<Held, Arc<OpenError>> {
-    let keeper: Arc<dyn Keeper> = keeper.clone();
+) -> Result<PooledLink, Arc<LinkOpenError>> {
+    let keeper: Arc<dyn AttachmentSink> = keeper.clone();
     let asking =
         Asking { hello: Hello::named("t", "1"), keeper: Some(keeper), ..Asking::default() };
     tokio::time::timeout(LONG, links.open(server, place, &asking)).await.unwrap()
@@ -126,7 +126,7 @@ async fn a_link_that_cannot_be_kept_is_not_used() {
     let (shelf, ann, links, token) = (shelf(true), place(), links(), token());
     let server = server_with(stdio(&[]).env("TOKEN", token.as_str()), quick());
     let error = open_kept(&links, &server, &ann, &shelf).await.unwrap_err();
-    assert!(matches!(&*error, OpenError::Keep(_)), "{error}");
+    assert!(matches!(&*error, LinkOpenError::Keep(_)), "{error}");
     assert!(error.to_string().contains("the disk is full"), "{error}");
     none_alive(&token).await;
     close(&links).await;

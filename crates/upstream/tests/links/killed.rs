@@ -11,7 +11,7 @@ use stayput_testkit::{
     program,
 };
 use stayput_upstream::{
-    Folders, Held, LinkSettings, Links, Server, Stdio,
+    Folders, LinkSettings, Links, PooledLink, Server, Stdio,
     process::{Processes, WardenCommand, warden_main},
 };
 use tokio::{
@@ -61,7 +61,7 @@ fn the_victim() {
         };
         let links =
             Links::new(LinkSettings::new(processes, Folders::temporary().unwrap()), runtime);
-        let mut held: Vec<Held> = Vec::new();
+        let mut held: Vec<PooledLink> = Vec::new();
         for number in 0..LINKS {
             let wild = if wardened && number % 5 == 4 { SCRUBBED } else { WILD[number % 4] };
             let link = open(&links, &wild_server(wild, &token), &place()).await;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use stayput_upstream::{
-    CallOptions, Isolation, Limits, LossReason, Obstacle, OpenError, Options, PerOwner, Server,
+    CallOptions, Isolation, Limits, LinkOpenError, LossReason, Obstacle, Options, PerOwner, Server,
 };
 
 use crate::world::{
@@ -58,7 +58,7 @@ async fn what_is_in_use_does_not_make_room() {
     let slow = link.call("tools/call", Some(&slow), CallOptions::default()).await.unwrap();
     drop(link);
     let error = try_open(&links, &server, &place()).await.unwrap_err();
-    let OpenError::AtCapacity(full) = &*error else { panic!("{error}") };
+    let LinkOpenError::AtCapacity(full) = &*error else { panic!("{error}") };
     assert_eq!(full.obstacle, Obstacle::Processes(2));
     assert_eq!(
         error.to_string(),
@@ -143,7 +143,7 @@ async fn an_owner_at_its_cap_loses_its_own_links() {
     call(&*open(&links, &server, &bob).await, "count", "{}").await;
     let first = open(&links, &server, &ann).await;
     let error = try_open(&links, &server, &place_of("ann")).await.unwrap_err();
-    let OpenError::AtCapacity(full) = &*error else { panic!("{error}") };
+    let LinkOpenError::AtCapacity(full) = &*error else { panic!("{error}") };
     assert_eq!(full.obstacle, Obstacle::OwnerProcesses(1));
     drop(first);
     drop(open(&links, &server, &place_of("ann")).await);
@@ -257,7 +257,7 @@ async fn a_shared_link_is_one_link() {
     assert!(links.end(ann.session).await.is_empty());
     assert_eq!(call(&*open(&links, &shared, &bob).await, "count", "{}").await, "3");
     let error = try_open(&links, &server(), &ann).await.unwrap_err();
-    assert!(matches!(&*error, OpenError::AtCapacity(_)), "{error}");
+    assert!(matches!(&*error, LinkOpenError::AtCapacity(_)), "{error}");
     close(&links).await;
 }
 

@@ -12,8 +12,8 @@ use stayput_testkit::{
     processes::{descendants, is_alive, with_token},
 };
 use stayput_upstream::{
-    Asking, CallOptions, Declares, EraChoice, Folders, Held, Hello, Incoming, Isolation, Link,
-    LinkSettings, Links, Options, Place, Server, Stdio, Transport,
+    Asking, CallOptions, Declares, EraChoice, Folders, Hello, Incoming, Isolation, Link, LinkOwner,
+    LinkSettings, Links, Options, PooledLink, Server, Stdio, Transport,
     process::{Processes, WardenCommand},
 };
 use tokio::{runtime::Handle, time::timeout};
@@ -130,7 +130,7 @@ pub(crate) fn kept(name: &str, transport: impl Into<Transport>, era: EraChoice) 
 }
 
 /// Opens a link for a client that can be asked everything.
-pub(crate) async fn open(links: &Links, server: &Server, place: &Place) -> Held {
+pub(crate) async fn open(links: &Links, server: &Server, place: &LinkOwner) -> PooledLink {
     let capabilities = r#"{"roots":{"listChanged":true},"sampling":{},"elicitation":{}}"#;
     let hello = Hello::new(r#"{"name":"test","version":"1"}"#, capabilities).unwrap();
     let asking = Asking { hello, ..Asking::default() };

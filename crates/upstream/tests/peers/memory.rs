@@ -2,21 +2,21 @@
 
 use serde_json::{Value, json};
 use stayput_testkit::peers;
-use stayput_upstream::{EraChoice, Isolation, Links, Options, Place, Server};
+use stayput_upstream::{EraChoice, Isolation, LinkOwner, Links, Options, Server};
 
 use crate::{
     kit::{Token, Way, kept, open, tool},
     world::{close, place, place_of, until},
 };
 
-async fn remembers(links: &Links, server: &Server, place: &Place, name: &str) {
+async fn remembers(links: &Links, server: &Server, place: &LinkOwner, name: &str) {
     let link = open(links, server, place).await;
     let entity = json!({ "name": name, "entityType": "person", "observations": ["likes tea"] });
     tool(&link, "create_entities", &json!({ "entities": [entity] })).await;
 }
 
 /// The names that a session knows.
-async fn known(links: &Links, server: &Server, place: &Place) -> Vec<String> {
+async fn known(links: &Links, server: &Server, place: &LinkOwner) -> Vec<String> {
     let link = open(links, server, place).await;
     let graph: Value = serde_json::from_str(&tool(&link, "read_graph", &json!({})).await).unwrap();
     let names = graph["entities"].as_array().unwrap().iter();

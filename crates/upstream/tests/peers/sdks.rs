@@ -5,7 +5,7 @@ use std::{ops::Range, time::Duration};
 use serde_json::json;
 use stayput_testkit::peers::{self, Peer};
 use stayput_upstream::{
-    EraChoice, Http, Isolation, Links, LossReason, Options, Place, Server, Stdio, Timeouts,
+    EraChoice, Http, Isolation, LinkOwner, Links, LossReason, Options, Server, Stdio, Timeouts,
 };
 use stayput_wire::Era;
 
@@ -16,14 +16,14 @@ use crate::{
 };
 
 /// Counts on in a session, each time with the link opened anew.
-async fn counts(links: &Links, server: &Server, place: &Place, numbers: Range<u32>) {
+async fn counts(links: &Links, server: &Server, place: &LinkOwner, numbers: Range<u32>) {
     for number in numbers {
         let link = open(links, server, place).await;
         assert_eq!(tool(&link, "count", &json!({})).await, number.to_string());
     }
 }
 
-async fn era(links: &Links, server: &Server, place: &Place) -> Era {
+async fn era(links: &Links, server: &Server, place: &LinkOwner) -> Era {
     open(links, server, place).await.greeting().era()
 }
 

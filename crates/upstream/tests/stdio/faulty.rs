@@ -5,8 +5,8 @@ use std::time::Duration;
 use stayput_testkit::processes;
 use stayput_upstream::process::Grace;
 use stayput_upstream::{
-    CallError, CallOptions, Delivery, Folders, LinkSettings, Links, LossReason, OpenError, Options,
-    Stdio, Timeouts,
+    CallError, CallOptions, Delivery, Folders, LinkOpenError, LinkSettings, Links, LossReason,
+    Options, Stdio, Timeouts,
     process::{Exited, Processes, StartError},
 };
 use tokio::runtime::Handle;
@@ -23,7 +23,7 @@ async fn a_program_that_does_not_exist_is_named() {
     let server = server_with(Stdio::new("no-such-program").env("KEY", "s3cret"), quick());
     let error = try_open(&links, &server, &place()).await.unwrap_err();
     assert!(
-        matches!(&*error, OpenError::Start { error: StartError::NotFound { .. }, .. }),
+        matches!(&*error, LinkOpenError::Start { error: StartError::NotFound { .. }, .. }),
         "{error}"
     );
     let said = format!("{error} {error:?} {server:?}");
@@ -39,14 +39,14 @@ async fn a_program_that_ends_at_once_says_why() {
     let (token, ann) = (token(), place());
     let server = shell("echo 'API_KEY is not set' >&2; exit 7", &token);
     let error = try_open(&links, &server, &ann).await.unwrap_err();
-    let OpenError::Exited { exited, hint, .. } = &*error else { panic!("{error}") };
+    let LinkOpenError::Exited { exited, hint, .. } = &*error else { panic!("{error}") };
     assert_eq!(*exited, Exited::Code(7));
     assert!(hint.contains("API_KEY is not set"), "{hint}");
     let said = error.to_string();
     assert!(said.contains("code 7") && said.contains("API_KEY is not set"), "{said}");
     // E28: it is not tried again at once.
     let error = try_open(&links, &server, &ann).await.unwrap_err();
-    let OpenError::Resting { last, .. } = &*error else { panic!("{error}") };
+    let LinkOpenError::BackingOff { last, .. } = &*error else { panic!("{error}") };
     assert!(last.contains("API_KEY is not set"), "{last}");
     until("its place is free", || links.used().links == 0).await;
     close(&links).await;
@@ -63,7 +63,7 @@ async fn a_program_that_never_answers_is_given_up_and_ended() {
         Options { timeouts, ..quick() },
     );
     let error = try_open(&links, &server, &place()).await.unwrap_err();
-    let OpenError::Silent { method, .. } = &*error else { panic!("{error}") };
+    let LinkOpenError::Silent { method, .. } = &*error else { panic!("{error}") };
     assert_eq!(method, "initialize");
     none_alive(&token).await;
     until("its place is free", || links.used().links == 0).await;
@@ -111,7 +111,7 @@ cat >/dev/null"#;
     // Before the first word there is no link yet that could live on.
     let server = server_with(stdio(&["--long-line", "8000000"]), quick());
     let error = try_open(&links, &server, &place()).await.unwrap_err();
-    assert!(matches!(&*error, OpenError::Protocol { .. }), "{error}");
+    assert!(matches!(&*error, LinkOpenError::Protocol { .. }), "{error}");
     close(&links).await;
 }
 

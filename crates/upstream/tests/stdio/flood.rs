@@ -1,6 +1,6 @@
 //! Much for one who does not read (design §5, order).
 
-use stayput_upstream::{Call, CallError, CallOptions, Declares, Held, Incoming, Links};
+use stayput_upstream::{Call, CallError, CallOptions, Declares, Incoming, Links, PooledLink};
 
 use crate::world::{LONG, close, links, open, place, scripted, token, until};
 
@@ -8,7 +8,7 @@ use crate::world::{LONG, close, links, open, place, scripted, token, until};
 const LINES: usize = 40_000;
 
 /// A server that says a line very often before it answers the first call, and answers a second one.
-async fn flooded(links: &Links, line: &str) -> Held {
+async fn flooded(links: &Links, line: &str) -> PooledLink {
     let script = format!(
         r#"take
 line=$(echo '{line}' | sed "s/TOKEN/$id/")
@@ -42,7 +42,7 @@ async fn drain(call: &mut Call) -> (usize, usize, Result<(), CallError>) {
 }
 
 /// The link lives on.
-async fn lives(link: &Held) {
+async fn lives(link: &PooledLink) {
     let call = link.call("again", None, CallOptions::default()).await.unwrap();
     assert!(tokio::time::timeout(LONG, call.answer()).await.unwrap().is_ok());
 }

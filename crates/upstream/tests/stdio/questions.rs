@@ -1,7 +1,8 @@
 //! What a server asks its client.
 
 use stayput_upstream::{
-    Asked, Asking, Call, CallOptions, Declares, Held, Hello, Incoming, Links, Place,
+    Asking, Call, CallOptions, Declares, Hello, Incoming, LinkOwner, Links, PooledLink,
+    ServerRequest,
 };
 
 use crate::world::{
@@ -12,7 +13,11 @@ const ASKED: &str =
     r#"{"jsonrpc":"2.0","id":7,"method":"elicitation/create","params":{"message":"?"}}"#;
 
 /// A link of a client that can be asked everything.
-async fn open_declaring(links: &Links, server: &stayput_upstream::Server, at: &Place) -> Held {
+async fn open_declaring(
+    links: &Links,
+    server: &stayput_upstream::Server,
+    at: &LinkOwner,
+) -> PooledLink {
     let all = r#"{"elicitation":{},"sampling":{},"roots":{}}"#;
     let hello = Hello::new(r#"{"name":"t","version":"1"}"#, all).unwrap();
     let asking = Asking { hello, ..Asking::default() };
@@ -24,7 +29,7 @@ fn declaring() -> CallOptions {
     CallOptions { declares, ..CallOptions::default() }
 }
 
-async fn start(link: &Held, tool: &str, arguments: &str, options: CallOptions) -> Call {
+async fn start(link: &PooledLink, tool: &str, arguments: &str, options: CallOptions) -> Call {
     link.call("tools/call", Some(&params(tool, arguments)), options).await.unwrap()
 }
 
@@ -32,7 +37,7 @@ async fn next(call: &mut Call) -> Incoming {
     tokio::time::timeout(LONG, call.next()).await.unwrap().unwrap()
 }
 
-async fn question(call: &mut Call) -> Asked {
+async fn question(call: &mut Call) -> ServerRequest {
     match next(call).await {
         Incoming::Request(asked) => asked,
         other => panic!("{other:?}"),

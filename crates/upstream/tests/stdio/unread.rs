@@ -4,7 +4,7 @@ use std::{future::poll_fn, sync::Arc, task::Poll, time::Duration};
 
 use futures_util::future::join_all;
 use stayput_testkit::processes;
-use stayput_upstream::{CallError, CallOptions, Delivery, Held, Links};
+use stayput_upstream::{CallError, CallOptions, Delivery, Links, PooledLink};
 use stayput_wire::Message;
 
 use crate::world::{LONG, call, close, kill, legacy, links, open, place, scripted, token, until};
@@ -18,12 +18,16 @@ fn request(bytes: usize) -> String {
 }
 
 /// A link to a child that shakes hands and reads no more.
-async fn unread(links: &Links, token: &str) -> Arc<Held> {
+async fn unread(links: &Links, token: &str) -> Arc<PooledLink> {
     Arc::new(open(links, &scripted("sleep 1000", token), &place()).await)
 }
 
 /// Sends a request and waits for the answer.
-async fn exchange(link: Arc<Held>, text: Arc<String>, limit: Duration) -> Result<(), CallError> {
+async fn exchange(
+    link: Arc<PooledLink>,
+    text: Arc<String>,
+    limit: Duration,
+) -> Result<(), CallError> {
     let message = Message::parse(text.as_bytes()).unwrap();
     let options = CallOptions { limit: Some(limit), ..CallOptions::default() };
     link.send(&message, options).await?.answer().await.map(drop)

@@ -13,7 +13,7 @@ use http::{HeaderName, HeaderValue};
 use serde_json::json;
 use stayput_testkit::mcp::TestServer;
 use stayput_upstream::{
-    CallError, Delivery, EraChoice, HeaderAsk, HeaderProvider, Http, OpenError, ProviderError,
+    CallError, Delivery, EraChoice, HeaderAsk, HeaderProvider, Http, LinkOpenError, ProviderError,
 };
 
 use crate::world::{
@@ -133,7 +133,7 @@ async fn a_refusal_comes_with_its_challenge() {
             http.script(&deny(code, body)).await;
             let server = server(Http::new(http.url()), era);
             let failed = try_open(&links, &server, &place()).await.unwrap_err();
-            let OpenError::Unauthorized { status, challenge: said, .. } = &*failed else {
+            let LinkOpenError::Unauthorized { status, challenge: said, .. } = &*failed else {
                 panic!("{failed:?}")
             };
             assert_eq!((*status, said.as_deref()), (code, Some(challenge)));

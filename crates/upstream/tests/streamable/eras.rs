@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 use stayput_testkit::mcp::TestServer;
-use stayput_upstream::{EraChoice, Hello, Http, Isolation, OpenError, Options, Server, Way};
+use stayput_upstream::{EraChoice, Hello, Http, Isolation, LinkOpenError, Options, Server, Way};
 
 use crate::world::{
     close, links, open, place,
@@ -184,7 +184,7 @@ async fn a_server_that_speaks_nothing_is_told_as_what_it_is() {
     let all: Value = json!([{ "on": "*", "do": status(400, error(-32600, "out of order")) }]);
     http.script(&all).await;
     let failed = try_open(&links, &at(http.url(), None), &place()).await.unwrap_err();
-    assert!(matches!(&*failed, OpenError::Refused { code: -32600, .. }), "{failed:?}");
+    assert!(matches!(&*failed, LinkOpenError::Refused { code: -32600, .. }), "{failed:?}");
     assert!(failed.to_string().contains("out of order"), "{failed}");
     assert_eq!(links.used().links, 0);
     close(&links).await;

@@ -5,8 +5,8 @@ use std::time::Duration;
 use serde_json::json;
 use stayput_testkit::mcp::{TestServer, send};
 use stayput_upstream::{
-    Asking, Call, CallOptions, Declares, Held, Hello, Incoming, Link, Links, Listener, LossReason,
-    Server,
+    Asking, Call, CallOptions, Declares, Hello, Incoming, Link, Links, Listener, LossReason,
+    PooledLink, Server,
 };
 
 use crate::world::{
@@ -156,7 +156,7 @@ async fn a_stream_that_is_refused_for_now_is_asked_for_again() {
     close(&links).await;
 }
 
-async fn open_asked(links: &Links, server: &Server) -> Held {
+async fn open_asked(links: &Links, server: &Server) -> PooledLink {
     let hello = Hello::new(r#"{"name":"t","version":"1"}"#, r#"{"elicitation":{}}"#).unwrap();
     let asking = Asking { hello, ..Asking::default() };
     links.open(server, &place(), &asking).await.unwrap()

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use stayput_testkit::mcp::TestServer;
 use stayput_upstream::{
-    CallError, CallOptions, Delivery, Folders, Held, LinkSettings, Links, process::Processes,
+    CallError, CallOptions, Delivery, Folders, LinkSettings, Links, PooledLink, process::Processes,
 };
 use tokio::runtime::Handle;
 
@@ -14,7 +14,11 @@ use crate::world::{
 };
 
 /// A call that tells its progress.
-async fn with_progress(link: &Held, steps: u64, ms: u64) -> (Vec<u64>, Result<String, CallError>) {
+async fn with_progress(
+    link: &PooledLink,
+    steps: u64,
+    ms: u64,
+) -> (Vec<u64>, Result<String, CallError>) {
     let params = json!({
         "name": "slow",
         "arguments": { "ms": ms, "steps": steps },

@@ -7,7 +7,8 @@ use std::sync::{
 
 use async_trait::async_trait;
 use stayput_upstream::{
-    Asking, Attachment, Held, Hello, KeepError, Keeper, Links, OpenError, Place, SealKey, Server,
+    Asking, Attachment, AttachmentSink, Hello, KeepError, LinkOpenError, LinkOwner, Links,
+    PooledLink, SealKey, Server,
 };
 
 use super::LONG;
@@ -52,7 +53,7 @@ impl Shelf {
 }
 
 #[async_trait]
-impl Keeper for Shelf {
+impl AttachmentSink for Shelf {
     async fn load(&self) -> Result<Option<Attachment>, KeepError> {
         self.loads.fetch_add(1, Ordering::SeqCst);
         if self.cannot_load.load(Ordering::SeqCst) {
@@ -75,10 +76,10 @@ impl Keeper for Shelf {
 pub(crate) async fn open_kept(
     links: &Links,
     server: &Server,
-    place: &Place,
+    place: &LinkOwner,
     shelf: &Arc<Shelf>,
-) -> Result<Held, Arc<OpenError>> {
-    let keeper: Arc<dyn Keeper> = shelf.clone();
+) -> Result<PooledLink, Arc<LinkOpenError>> {
+    let keeper: Arc<dyn AttachmentSink> = shelf.clone();
     let hello = Hello::named("test", "1");
     let asking = Asking { hello, keeper: Some(keeper), ..Asking::default() };
     tokio::time::timeout(LONG, links.open(server, place, &asking)).await.unwrap()

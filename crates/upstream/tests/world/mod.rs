@@ -22,8 +22,9 @@ use stayput_core::{Owner, SessionId, Timestamp};
 use stayput_testkit::{processes, program};
 use stayput_upstream::process::Grace;
 use stayput_upstream::{
-    Answer, Asking, CallError, CallOptions, EraChoice, Folders, Held, Hello, Limits, Link,
-    LinkSettings, Links, OpenError, Options, Place, Server, Stdio, Transport, process::Processes,
+    Answer, Asking, CallError, CallOptions, EraChoice, Folders, Hello, Limits, Link, LinkOpenError,
+    LinkOwner, LinkSettings, Links, Options, PooledLink, Server, Stdio, Transport,
+    process::Processes,
 };
 use tokio::runtime::Handle;
 
@@ -43,13 +44,13 @@ pub(crate) fn links_with(limits: Limits) -> Links {
 }
 
 /// A new session of `owner`.
-pub(crate) fn place_of(owner: &str) -> Place {
+pub(crate) fn place_of(owner: &str) -> LinkOwner {
     let id = SessionId::generate(Timestamp::from_millis(1_000));
-    Place::new(Owner::verified("test", owner).unwrap(), id)
+    LinkOwner::new(Owner::verified("test", owner).unwrap(), id)
 }
 
 /// A new session.
-pub(crate) fn place() -> Place {
+pub(crate) fn place() -> LinkOwner {
     place_of("ann")
 }
 
@@ -72,15 +73,15 @@ pub(crate) fn server_with(transport: impl Into<Transport>, options: Options) -> 
     Server::with("test", transport, options).unwrap()
 }
 
-pub(crate) async fn open(links: &Links, server: &Server, place: &Place) -> Held {
+pub(crate) async fn open(links: &Links, server: &Server, place: &LinkOwner) -> PooledLink {
     try_open(links, server, place).await.unwrap()
 }
 
 pub(crate) async fn try_open(
     links: &Links,
     server: &Server,
-    place: &Place,
-) -> Result<Held, Arc<OpenError>> {
+    place: &LinkOwner,
+) -> Result<PooledLink, Arc<LinkOpenError>> {
     let asking = Asking { hello: Hello::named("test", "1"), ..Asking::default() };
     tokio::time::timeout(LONG, links.open(server, place, &asking)).await.unwrap()
 }

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use stayput_testkit::mcp::TestServer;
 use stayput_upstream::{
     Call, CallError, CallOptions, Declares, Delivery, EraChoice, Http, Incoming, Isolation, Link,
-    Links, Listener, LossReason, Options, Place, Server,
+    LinkOwner, Links, Listener, LossReason, Options, Server,
 };
 
 use super::{LONG, params, server, server_with};
@@ -31,7 +31,7 @@ pub(crate) async fn count(link: &Link) -> u64 {
 }
 
 /// The same on a link that is let go of then.
-pub(crate) async fn count_once(links: &Links, server: &Server, place: &Place) -> u64 {
+pub(crate) async fn count_once(links: &Links, server: &Server, place: &LinkOwner) -> u64 {
     let link = super::open(links, server, place).await;
     count(&link).await
 }

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use http::Response;
 use stayput_core::{Handle, Origin, Session};
 use stayput_upstream::{
-    Answer, Asking, CallError, CallOptions, Delivery, Held, Isolation, LossReason, Profile,
+    Answer, Asking, CallError, CallOptions, Delivery, Isolation, LossReason, PooledLink, Profile,
 };
 use stayput_wire::{Code, Era, Message, Raw, meta};
 
@@ -38,7 +38,7 @@ const LISTEN: &str = "subscriptions/listen";
 /// Call of a modern client, with everything that is needed until the call ends.
 pub(crate) struct ModernCall {
     pub(crate) behind: CallOwner,
-    link: Held,
+    link: PooledLink,
     profile: Arc<Profile>,
     id: String,
     method: String,
@@ -81,7 +81,7 @@ pub(crate) struct Ended {
 pub(crate) async fn ask(
     request: &ModernRequest<'_>,
     profile: &Arc<Profile>,
-    link: Option<Held>,
+    link: Option<PooledLink>,
 ) -> Response<Reply> {
     let Some(permit) = request.turn() else {
         request.note(None, Denied);
@@ -143,7 +143,11 @@ impl ModernRequest<'_> {
 
 /// Returns the loss report if the state behind a shared link was lost since the last call of this owner. It is not
 /// known which of several clients without a session gets the report, so every answer carries its generation.
-fn shared_loss(request: &ModernRequest<'_>, profile: &Profile, link: &Held) -> Option<ReplyText> {
+fn shared_loss(
+    request: &ModernRequest<'_>,
+    profile: &Profile,
+    link: &PooledLink,
+) -> Option<ReplyText> {
     let ModernRequest { app, server, owner, .. } = request;
     let keeps = profile.way().era() == Era::Legacy && link.keeps_state();
     if !keeps || !loss::depends_on_state(request.method) {
@@ -176,7 +180,7 @@ impl ModernCall {
     pub(crate) fn new(
         request: &ModernRequest<'_>,
         profile: &Arc<Profile>,
-        link: Held,
+        link: PooledLink,
         behind: CallOwner,
     ) -> Self {
         let params = request.message.params();

@@ -1,7 +1,7 @@
 //! Isolation probe: checks whether two sessions see each other's state, on servers with well-known tools.
 
 use serde_json::{Value, json};
-use stayput_upstream::{CallOptions, Held};
+use stayput_upstream::{CallOptions, PooledLink};
 
 /// Tools that identify a memory server, such as `server-memory`.
 const MEMORY: [&str; 3] = ["create_entities", "read_graph", "delete_entities"];
@@ -11,8 +11,8 @@ const BROWSER: [&str; 2] = ["browser_navigate", "browser_snapshot"];
 
 /// Two open sessions of one server.
 pub(super) struct Pair<'a> {
-    pub(super) first: &'a Held,
-    pub(super) second: &'a Held,
+    pub(super) first: &'a PooledLink,
+    pub(super) second: &'a PooledLink,
 }
 
 /// Outcome of a probe.
@@ -107,7 +107,7 @@ async fn browser(pair: &Pair<'_>) -> Result<Seen, String> {
 }
 
 /// Calls a tool and returns its text. A failure is a sentence.
-async fn call(link: &Held, tool: &str, arguments: Value) -> Result<String, String> {
+async fn call(link: &PooledLink, tool: &str, arguments: Value) -> Result<String, String> {
     let failed = |why: &str| format!("`{tool}` failed: {why}");
     let params = json!({ "name": tool, "arguments": arguments }).to_string();
     let sent = link.call("tools/call", Some(&params), CallOptions::default()).await;

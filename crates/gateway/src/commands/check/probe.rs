@@ -3,7 +3,9 @@
 use std::{path::PathBuf, sync::Arc};
 
 use stayput_core::{Owner, SessionId, Timestamp};
-use stayput_upstream::{Asking, Held, Isolation, Links, OpenError, Place, Profile, Server};
+use stayput_upstream::{
+    Asking, Isolation, LinkOpenError, LinkOwner, Links, PooledLink, Profile, Server,
+};
 use stayput_wire::{Era, Raw};
 use tokio::time::Instant;
 
@@ -110,7 +112,7 @@ impl Probe<'_> {
         let _ = tokio::join!(self.links.end(one.session), self.links.end(two.session));
     }
 
-    async fn both(&self, found: &mut OfServer, profile: &Profile, [one, two]: [&Place; 2]) {
+    async fn both(&self, found: &mut OfServer, profile: &Profile, [one, two]: [&LinkOwner; 2]) {
         let open = |place| self.open(place);
         let (first, second) = tokio::join!(open(one), open(two));
         let (first, second) = match (first, second) {
@@ -146,7 +148,7 @@ impl Probe<'_> {
         }
     }
 
-    async fn open(&self, place: &Place) -> Result<Held, Arc<OpenError>> {
+    async fn open(&self, place: &LinkOwner) -> Result<PooledLink, Arc<LinkOpenError>> {
         self.links.open(self.server, place, &Asking::default()).await
     }
 }
@@ -180,30 +182,30 @@ fn judge(found: &mut OfServer, seen: Seen, tools: &[String]) {
 }
 
 /// Describes why there is no link, with the remedy.
-fn unopened(error: &OpenError, before: &str) -> Finding {
+fn unopened(error: &LinkOpenError, before: &str) -> Finding {
     let finding = Finding::new(format!("{before}{error}"));
     match error {
-        OpenError::Start { .. } => finding.remedy(
+        LinkOpenError::Start { .. } => finding.remedy(
             "install its program, or write the whole path of it into \"command\"; npx and uvx are \
              looked for on the PATH",
         ),
-        OpenError::Exited { .. } => finding.remedy(
+        LinkOpenError::Exited { .. } => finding.remedy(
             "start its command by hand to see why it ends; variables of the environment that it needs \
              stand in \"env\", or their names in \"stayput\": { \"inherit\": […] }",
         ),
-        OpenError::Silent { .. } => finding.remedy(
+        LinkOpenError::Silent { .. } => finding.remedy(
             "if it takes long to start, such as when it is fetched first, raise \"startup_timeout\"",
         ),
-        OpenError::Unauthorized { .. } => {
+        LinkOpenError::Unauthorized { .. } => {
             finding.remedy("put the credentials that it wants into \"headers\"")
         }
-        OpenError::Http { .. } => finding.remedy("start it, or correct its \"url\""),
+        LinkOpenError::Http { .. } => finding.remedy("start it, or correct its \"url\""),
         _ => finding,
     }
 }
 
-fn place(owner: Owner) -> Place {
-    Place::new(owner, SessionId::generate(Timestamp::from_millis(0)))
+fn place(owner: Owner) -> LinkOwner {
+    LinkOwner::new(owner, SessionId::generate(Timestamp::from_millis(0)))
 }
 
 /// Returns the names of a server's tools.

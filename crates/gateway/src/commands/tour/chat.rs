@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use stayput_core::{Clock as _, Owner, SessionId, SystemClock};
-use stayput_upstream::{Asking, Call, CallOptions, Held, Links, Place, Server};
+use stayput_upstream::{Asking, Call, CallOptions, LinkOwner, Links, PooledLink, Server};
 use stayput_wire::meta;
 
 use super::Seen;
@@ -16,7 +16,7 @@ const LIMIT: Duration = Duration::from_secs(30);
 pub(super) struct Chat {
     links: Links,
     server: Server,
-    place: Place,
+    place: LinkOwner,
 }
 
 /// Answer of a tool.
@@ -40,12 +40,12 @@ impl Said {
 impl Chat {
     pub(super) fn new(links: &Links, server: &Server) -> Self {
         let session = SessionId::generate(SystemClock.now());
-        let place = Place::new(Owner::local(), session);
+        let place = LinkOwner::new(Owner::local(), session);
         Self { links: links.clone(), server: server.clone(), place }
     }
 
     /// Opens the link, if it is not open yet.
-    pub(super) async fn connect(&self) -> Seen<Held> {
+    pub(super) async fn connect(&self) -> Seen<PooledLink> {
         let opened = self.links.open(&self.server, &self.place, &Asking::default()).await;
         opened.map_err(|error| error.to_string())
     }
@@ -83,7 +83,7 @@ impl Chat {
         answer.map(drop).map_err(|error| error.to_string())
     }
 
-    async fn begin(&self, link: &Held, tool: &str, arguments: &Value) -> Seen<Call> {
+    async fn begin(&self, link: &PooledLink, tool: &str, arguments: &Value) -> Seen<Call> {
         let params = json!({ "name": tool, "arguments": arguments }).to_string();
         let call = link.call("tools/call", Some(&params), options()).await;
         call.map_err(|error| format!("`{tool}` cannot be called: {error}"))

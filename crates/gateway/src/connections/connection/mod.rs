@@ -18,7 +18,7 @@ use stayput_core::{
     ActiveSession, Connection as InStore, Generation, Handle, HandleHash, Owner, Session,
     SessionId, Sessions,
 };
-use stayput_upstream::{Asked, Declares, Hello, LinkKey, Place};
+use stayput_upstream::{Declares, Hello, LinkKey, LinkOwner, ServerRequest};
 use stayput_wire::Version;
 use tokio::{task::AbortHandle, time::Instant};
 
@@ -108,7 +108,7 @@ struct Ear {
 #[derive(Default)]
 struct Rare {
     /// Pending requests of servers, each with its link, by the id that the client was given.
-    asked: BTreeMap<u64, (LinkKey, Asked)>,
+    asked: BTreeMap<u64, (LinkKey, ServerRequest)>,
     /// Log level and subscriptions that the client asked for.
     wishes: ClientPreferences,
     /// Resources that the client subscribed to, with the pool entry of the link.
@@ -257,8 +257,8 @@ impl Connection {
     }
 
     /// Owner and default session, for requests to servers.
-    pub(crate) fn place(&self) -> Place {
-        Place::new(self.owner.clone(), self.default_session())
+    pub(crate) fn place(&self) -> LinkOwner {
+        LinkOwner::new(self.owner.clone(), self.default_session())
     }
 
     fn reach(&self) -> MutexGuard<'_, Reach> {

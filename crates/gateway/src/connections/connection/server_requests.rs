@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use stayput_upstream::{Asked, LinkKey};
+use stayput_upstream::{LinkKey, ServerRequest};
 use stayput_wire::Code;
 
 use super::Connection;
@@ -13,7 +13,7 @@ const QUESTIONS: usize = 256;
 impl Connection {
     /// Stores a request of a server until the client answers it, and returns its new id. Refuses the request if too
     /// many are unanswered.
-    pub(crate) fn ask(&self, link: &LinkKey, asked: Asked) -> Option<u64> {
+    pub(crate) fn ask(&self, link: &LinkKey, asked: ServerRequest) -> Option<u64> {
         let id = self.next_ask.fetch_add(1, Ordering::Relaxed);
         let mut under_way = self.under_way();
         let all = &mut under_way.rare().asked;
@@ -30,7 +30,7 @@ impl Connection {
     }
 
     /// Removes and returns the request that the client answers.
-    pub(crate) fn asked(&self, id: u64) -> Option<Asked> {
+    pub(crate) fn asked(&self, id: u64) -> Option<ServerRequest> {
         let asked = self.under_way().rare.as_mut()?.asked.remove(&id);
         asked.map(|(_, asked)| asked)
     }

@@ -15,7 +15,7 @@ use stayput_core::{
 };
 use stayput_testkit::faulty::Faulty;
 use stayput_upstream::{
-    Folders, LinkSettings, Links, Place, Profile, SealKey, Stdio, process::Processes,
+    Folders, LinkOwner, LinkSettings, Links, Profile, SealKey, Stdio, process::Processes,
 };
 
 use super::*;
@@ -182,7 +182,7 @@ impl World {
             log: Log::default(),
             watch: None,
         };
-        let place = Place::new(ann(), SessionId::generate(Timestamp::from_millis(0)));
+        let place = LinkOwner::new(ann(), SessionId::generate(Timestamp::from_millis(0)));
         app.links.set_profile(&server, &place, profile(tools)).await;
         Self { app: Arc::new(app), clock, server, store, _folder: folder }
     }

@@ -2,7 +2,7 @@
 
 use std::{borrow::Cow, sync::Arc, time::Duration};
 
-use stayput_upstream::{Asking, CallOptions, Held, Isolation, Profile, Server};
+use stayput_upstream::{Asking, CallOptions, Isolation, PooledLink, Profile, Server};
 use stayput_wire::{Raw, json};
 
 use super::Refusal;
@@ -176,7 +176,7 @@ impl Listing<'_> {
     /// has a link.
     async fn told(&self, server: &Server, profile: &Profile, inner: Option<String>) -> Part {
         let link = self.link(server);
-        let changed = |link: &Held| link.lists_changed() > 0 || profile.is_relearned();
+        let changed = |link: &PooledLink| link.lists_changed() > 0 || profile.is_relearned();
         let changed = link.as_ref().is_some_and(changed) && self.claim.connection.is_some();
         let pages = profile.pages(self.list.method);
         let at = lists::position(pages, inner.as_deref());
@@ -201,7 +201,7 @@ impl Listing<'_> {
     }
 
     /// Returns the link on which the client can ask: of one of its sessions, or the shared one.
-    fn link(&self, server: &Server) -> Option<Held> {
+    fn link(&self, server: &Server) -> Option<PooledLink> {
         match self.claim.connection {
             Some(connection) => lists::linked(self.app, server, connection),
             None => {
@@ -222,7 +222,7 @@ impl Listing<'_> {
     async fn asked(
         &self,
         (server, profile): (&Server, &Profile),
-        link: Option<Held>,
+        link: Option<PooledLink>,
         inner: Option<String>,
     ) -> Part {
         let mut part = Part { server: server.name().to_owned(), pages: Vec::new(), rest: inner };
@@ -250,7 +250,7 @@ impl Listing<'_> {
 }
 
 /// Requests page after page. Wherever it stops, `part` has the cursor of the next page.
-async fn drain(link: &Held, list: &List, part: &mut Part) {
+async fn drain(link: &PooledLink, list: &List, part: &mut Part) {
     while part.pages.len() < PAGES {
         let asked = part.rest.clone();
         let params = asked

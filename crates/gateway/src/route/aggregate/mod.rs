@@ -15,7 +15,7 @@ mod route;
 use std::{sync::Arc, time::Duration};
 
 use futures_util::future::join_all;
-use stayput_upstream::{CallOptions, Place};
+use stayput_upstream::{CallOptions, LinkOwner};
 use stayput_wire::{Code, Era, Message, Version, json};
 
 pub(crate) use self::route::Routed;
@@ -97,7 +97,7 @@ impl Refusal {
 }
 
 /// Builds the `initialize` result of the aggregate. It never fails: unavailable servers are named in it.
-pub(crate) async fn greet(app: &Arc<AppState>, place: &Place, version: &Version) -> String {
+pub(crate) async fn greet(app: &Arc<AppState>, place: &LinkOwner, version: &Version) -> String {
     let roster = Roster::call(app, &place.owner, Some(place.clone())).await;
     initialize::result(version, &roster, &app.aggregate.names)
 }

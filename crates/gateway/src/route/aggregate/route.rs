@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use stayput_upstream::{Held, Server};
+use stayput_upstream::{PooledLink, Server};
 use stayput_wire::{Message, Raw, json};
 
 use super::Refusal;
@@ -145,7 +145,7 @@ impl<'a> Route<'a> {
     }
 
     /// Returns the link of the client's own session.
-    fn link(&self, server: &Server) -> Option<Held> {
+    fn link(&self, server: &Server) -> Option<PooledLink> {
         self.app.links.find(server, &self.claim.place()?)
     }
 

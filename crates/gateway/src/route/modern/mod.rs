@@ -7,7 +7,7 @@ pub(crate) mod lists;
 use std::sync::Arc;
 
 use http::{HeaderMap, Response, StatusCode};
-use stayput_upstream::{Held, Isolation, Profile};
+use stayput_upstream::{Isolation, PooledLink, Profile};
 use stayput_wire::{Code, Era, Message, MessageKind, Version, meta};
 
 use crate::{
@@ -138,7 +138,11 @@ impl ModernRequest<'_> {
     }
 
     /// Returns the error for a tool call that is not allowed, or whose header arguments differ from the body.
-    pub(crate) fn denied(&self, profile: &Profile, link: Option<&Held>) -> Option<Response<Reply>> {
+    pub(crate) fn denied(
+        &self,
+        profile: &Profile,
+        link: Option<&PooledLink>,
+    ) -> Option<Response<Reply>> {
         if self.method != "tools/call" {
             return None;
         }

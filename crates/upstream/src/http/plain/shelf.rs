@@ -137,13 +137,13 @@ impl Shelves {
     }
 
     /// Waits for a connection that another caller has finished with.
-    pub(super) fn wish(self: &Arc<Self>, origin: &Target) -> Wishing {
+    pub(super) fn wish(self: &Arc<Self>, origin: &Target) -> SocketWaiter {
         let wish = Arc::new(Wish(Mutex::new(Wished::Open(None))));
         let lane = Self::here();
         if let Some(shelf) = self.shelf(lane, &mut self.kept(lane), origin.origin()) {
             shelf.waiting.push_back(wish.clone());
         }
-        Wishing { shelves: self.clone(), lane, origin: origin.clone(), wish }
+        SocketWaiter { shelves: self.clone(), lane, origin: origin.clone(), wish }
     }
 
     fn shelf<'a>(
@@ -215,14 +215,14 @@ enum Wished {
 }
 
 /// Future of [`Shelves::wish`]. Dropped, it passes on a connection that it was given.
-pub(super) struct Wishing {
+pub(super) struct SocketWaiter {
     shelves: Arc<Shelves>,
     lane: usize,
     origin: Target,
     wish: Arc<Wish>,
 }
 
-impl Future for Wishing {
+impl Future for SocketWaiter {
     type Output = TcpStream;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<TcpStream> {
@@ -241,7 +241,7 @@ impl Future for Wishing {
     }
 }
 
-impl Drop for Wishing {
+impl Drop for SocketWaiter {
     fn drop(&mut self) {
         let was = std::mem::replace(&mut *lock(&self.wish.0), Wished::Over);
         let origin = self.origin.origin();
