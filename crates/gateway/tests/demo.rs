@@ -17,8 +17,8 @@ use serde_json::Value;
 use stayput_core::{Owner, SessionId, Timestamp};
 use stayput_testkit::processes;
 use stayput_upstream::{
-    Asking, CallError, CallOptions, Folders, Http, LinkSettings, Links, LinkOwner, PooledLink, Server,
-    process::Processes,
+    Asking, CallError, CallOptions, Folders, Http, LinkOwner, LinkSettings, Links, PooledLink,
+    Server, process::Processes,
 };
 use tokio::runtime::Handle;
 

@@ -137,7 +137,7 @@ async fn first_call(
     answer.map_err(|error| match error {
         CallError::TimedOut { limit } => {
             let (server, method) = (core.server.name().to_owned(), method.to_owned());
-            LinkOpenError::Silent { server, method, limit, hint: core.last_words() }
+            LinkOpenError::Silent { server, method, limit, hint: core.stderr_tail() }
         }
         error => LinkOpenError::of_call(core, error),
     })

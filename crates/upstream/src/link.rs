@@ -235,8 +235,8 @@ impl Link {
 
     /// Last lines that a child process wrote to stderr, without the server's secrets. Empty for other servers.
     #[must_use]
-    pub fn last_words(&self) -> String {
-        self.core.last_words()
+    pub fn stderr_tail(&self) -> String {
+        self.core.stderr_tail()
     }
 
     /// Session id of the server, if the transport has one. It is a secret.

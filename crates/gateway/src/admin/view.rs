@@ -205,7 +205,7 @@ impl LinkView {
 
     /// Creates the view of a link with its memory and the end of its process's stderr.
     pub(super) fn with_words(report: &LinkReport) -> Self {
-        let stderr_tail = report.last_words();
+        let stderr_tail = report.stderr_tail();
         let stderr = report.pid().map(|_| session_stats::tail(&stderr_tail).to_owned());
         Self { stderr, ..Self::new(report, true) }
     }

@@ -246,7 +246,7 @@ impl Gateway {
         // Links run on the worker threads, so the workers live until the end.
         let _workers = self.listener.take().map(|(_, workers)| workers);
         // Event streams end here. Answers are still written to their end.
-        app.connections.hush();
+        app.connections.stop_listening();
         acceptor.empty(end).await;
         Self::farewell(&self.guests, end).await;
         let _ = tick_task.await;
@@ -276,7 +276,7 @@ impl Gateway {
 async fn drained(app: &AppState, end: Instant) {
     while Instant::now() < end {
         let answered = app.links.status().iter().all(|link| link.in_flight == 0);
-        if answered && !app.connections.is_busy() && !app.callers.is_busy() {
+        if answered && !app.connections.is_busy() && !app.legacy_clients.is_busy() {
             return;
         }
         tokio::time::sleep(Duration::from_millis(50)).await;

@@ -24,7 +24,7 @@ pub(crate) struct At {
 
 /// Permit of one call in flight. Dropping it decrements the count.
 pub(crate) struct CallPermit {
-    crowd: Arc<CallLimiter>,
+    call_limiter: Arc<CallLimiter>,
     at: At,
 }
 
@@ -38,7 +38,7 @@ impl CallLimiter {
         }
         *count += 1;
         drop(table);
-        Some(CallPermit { crowd: self.clone(), at })
+        Some(CallPermit { call_limiter: self.clone(), at })
     }
 
     #[cfg(test)]
@@ -49,7 +49,7 @@ impl CallLimiter {
 
 impl Drop for CallPermit {
     fn drop(&mut self) {
-        let mut table = self.crowd.0.of(&self.at);
+        let mut table = self.call_limiter.0.of(&self.at);
         let Some(count) = table.get_mut(&self.at) else { return };
         *count -= 1;
         if *count == 0 {

@@ -106,8 +106,8 @@ mod tests {
         Owner::verified("test", name).unwrap()
     }
 
-    fn taken(pace: &RateLimiter, name: &str, now: Instant) -> usize {
-        (0..10_000).take_while(|_| pace.admit(&owner(name), now).is_ok()).count()
+    fn taken(rate_limiter: &RateLimiter, name: &str, now: Instant) -> usize {
+        (0..10_000).take_while(|_| rate_limiter.admit(&owner(name), now).is_ok()).count()
     }
 
     /// R062: a bucket fills with time up to its limit. One owner uses up nothing of another.

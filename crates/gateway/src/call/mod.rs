@@ -34,12 +34,12 @@ const GREETING: Duration = Duration::from_secs(5);
 
 /// Call of a legacy client, with everything that is needed until the call ends.
 pub(crate) struct ClientCall {
-    visit: SessionLink,
+    session_link: SessionLink,
     connection: Arc<Connection>,
     /// Request id, as the client wrote it.
     id: Arc<str>,
     method: Cow<'static, str>,
-    account: CallRecord,
+    record: CallRecord,
     /// Request text for a second attempt, if the server is configured to restart and the first attempt was lost
     /// before it ran.
     again: Option<Bytes>,
@@ -47,7 +47,7 @@ pub(crate) struct ClientCall {
     lost: Option<Generation>,
     /// New handle that the answer returns to the client.
     given: Option<Handle>,
-    /// Ends a session that exists for this call only. Declared after `visit`, which uses the session, so that it is
+    /// Ends a session that exists for this call only. Declared after `session_link`, which uses the session, so that it is
     /// dropped later.
     _fleeting: Option<EphemeralSession>,
 }
@@ -69,7 +69,7 @@ impl ClientCall {
         connection: &Arc<Connection>,
         server: &Server,
         message: &Message<'_>,
-        along: RequestParts<'_>,
+        parts: RequestParts<'_>,
     ) -> CallOutcome {
         let id: Arc<str> = message.id().map(|id| id.as_str()).unwrap_or_default().into();
         let method = known(message.method().unwrap_or_default());
@@ -84,7 +84,7 @@ impl ClientCall {
                 sentence,
             )));
         };
-        let claim = along.claim(connection, Some(server), message);
+        let claim = parts.claim(connection, Some(server), message);
         let (session, text, given, fleeting) = match identify::which(app, claim).await {
             SessionChoice::Answer(text) => {
                 CallRecord::begin(app.watch.as_ref(), claim.begun()).came_to(CallEnd::NoSession);
@@ -95,42 +95,43 @@ impl ClientCall {
                 (session, text, given, fleeting)
             }
         };
-        let account = CallRecord::begin(app.watch.as_ref(), along.begun(&session, server, message));
-        let visit = visit(app, server, session);
+        let record = CallRecord::begin(app.watch.as_ref(), parts.begun(&session, server, message));
+        let session_link = session_link(app, server, session);
         let failed = |sentence: &str| {
             CallOutcome::Done(ReplyText::new(reply::failure(request, Era::Legacy, sentence)))
         };
-        if let Some(sentence) = visit.busy() {
-            account.came_to(CallEnd::Denied);
+        if let Some(sentence) = session_link.busy() {
+            record.came_to(CallEnd::Denied);
             return failed(&sentence);
         }
-        let link = match reach(&visit, connection, request).await {
+        let link = match reach(&session_link, connection, request).await {
             Ok(link) => link,
             Err(sentence) => {
                 app.metrics.refused("no_link");
-                account.came_to(CallEnd::NoLink);
+                record.came_to(CallEnd::NoLink);
                 return failed(&sentence);
             }
         };
         let mut lost = None;
-        if let Some(report) = visit.pending_loss(&link, request) {
-            if !visit.restarts() {
-                account.came_to(CallEnd::Lost);
+        if let Some(report) = session_link.pending_loss(&link, request) {
+            if !session_link.restarts() {
+                record.came_to(CallEnd::Lost);
                 return CallOutcome::Done(report);
             }
-            lost = visit.session.unacknowledged_loss_on(server.name());
+            lost = session_link.session.unacknowledged_loss_on(server.name());
         }
         if in_flight.is_cancelled() {
             return CallOutcome::Cancelled;
         }
         let outgoing = text.as_ref().map_or(message.text(), RequestEdit::text);
-        let again = (visit.restarts() && loss::depends_on_state(&method))
+        let again = (session_link.restarts() && loss::depends_on_state(&method))
             .then(|| Bytes::copy_from_slice(outgoing.as_bytes()));
         let (connection, _fleeting) = (connection.clone(), fleeting);
-        let call = Self { visit, connection, id, method, account, again, lost, given, _fleeting };
+        let call =
+            Self { session_link, connection, id, method, record, again, lost, given, _fleeting };
         match text.as_ref().map(|rest| rest.message(message)) {
-            None => call.send(link, message, in_flight, along.streams).await,
-            Some(Ok(rest)) => call.send(link, &rest, in_flight, along.streams).await,
+            None => call.send(link, message, in_flight, parts.streams).await,
+            Some(Ok(rest)) => call.send(link, &rest, in_flight, parts.streams).await,
             // The text parsed before the session name was removed, so this does not happen.
             Some(Err(error)) => CallOutcome::Done(ReplyText::new(error.answer())),
         }
@@ -148,8 +149,8 @@ impl ClientCall {
         streams: bool,
     ) -> CallOutcome {
         let options = CallOptions { declares: self.connection.declares, ..CallOptions::default() };
-        self.account.sent(&self.visit.app.metrics, self.visit.server.name());
-        let traced = self.account.traced(message);
+        self.record.sent(&self.session_link.app.metrics, self.session_link.server.name());
+        let traced = self.record.traced(message);
         let traced = traced.as_deref().and_then(|text| Message::parse(text.as_bytes()).ok());
         let message = traced.as_ref().unwrap_or(message);
         // Registers the subscription before the server can send a notification for it.
@@ -166,7 +167,7 @@ impl ClientCall {
         };
         in_flight.sent(&call.canceller());
         CallFuture {
-            errand: Some(self),
+            client_call: Some(self),
             call: Some(call),
             link: Some(link),
             in_flight: Some(in_flight),
@@ -187,11 +188,12 @@ impl ClientCall {
             return None;
         }
         let text = self.again.take().filter(|_| !in_flight.is_cancelled())?;
-        let link = reach(&self.visit, &self.connection, self.asked()).await.ok()?;
+        let link = reach(&self.session_link, &self.connection, self.asked()).await.ok()?;
         let message = Message::parse(&text).ok()?;
         let options = CallOptions { declares: self.connection.declares, ..CallOptions::default() };
         let call = link.send(&message, options).await.ok()?;
-        self.lost = self.visit.session.unacknowledged_loss_on(self.visit.server.name());
+        self.lost =
+            self.session_link.session.unacknowledged_loss_on(self.session_link.server.name());
         in_flight.sent(&call.canceller());
         Some((link, call))
     }
@@ -210,14 +212,14 @@ impl ClientCall {
         link: &PooledLink,
         end: Result<stayput_upstream::Answer, CallError>,
     ) -> Option<ReplyText> {
-        self.account.ended(Some(&self.visit.session), link, &end);
+        self.record.ended(Some(&self.session_link.session), link, &end);
         match end {
             Ok(answer) => Some(match self.lost {
-                Some(generation) => self.visit.marked(answer.into_bytes(), generation),
+                Some(generation) => self.session_link.marked(answer.into_bytes(), generation),
                 None => self.giving(answer.into_bytes()),
             }),
             Err(CallError::Cancelled) => None,
-            Err(error) => Some(self.visit.failed(link, self.asked(), &error)),
+            Err(error) => Some(self.session_link.failed(link, self.asked(), &error)),
         }
     }
 }
@@ -230,7 +232,7 @@ fn known(method: &str) -> Cow<'static, str> {
     }
 }
 
-fn visit(app: &Arc<AppState>, server: &Server, session: ActiveSession) -> SessionLink {
+fn session_link(app: &Arc<AppState>, server: &Server, session: ActiveSession) -> SessionLink {
     SessionLink { app: app.clone(), server: server.clone(), session, era: Era::Legacy }
 }
 
@@ -242,38 +244,39 @@ pub(crate) async fn link_of(
 ) -> Option<PooledLink> {
     let session = app.session(&connection.owner, connection.default_session()).await.ok()?;
     let request = RequestRef { id: "null", method: "" };
-    reach(&visit(app, server, session), connection, request).await.ok()
+    reach(&session_link(app, server, session), connection, request).await.ok()
 }
 
 /// Finds or opens the link. A connection that uses the link for the first time applies its preferences and starts to
 /// listen there.
 async fn reach(
-    visit: &SessionLink,
+    session_link: &SessionLink,
     connection: &Arc<Connection>,
     asked: RequestRef<'_>,
 ) -> Result<PooledLink, String> {
-    let (link, opened) = match visit.found() {
+    let (link, opened) = match session_link.found() {
         Some(link) => (link, false),
         // Boxed, like every rare path: otherwise the future of every call would have its size.
-        None => (Box::pin(visit.open(&connection.hello)).await?, true),
+        None => (Box::pin(session_link.open(&connection.hello)).await?, true),
     };
-    let not_listening = connection.is_deaf_to(link.key());
+    let not_listening = connection.lacks_listener_for(link.key());
     if !(connection.meets(link.slot(), link.generation()) || opened || not_listening) {
-        visit.depend(&link, asked).await?;
+        session_link.depend(&link, asked).await?;
         return Ok(link);
     }
     // Boxed for the same reason.
     let link = match connection.has_wishes() {
         true => {
-            let app = visit.app.clone();
+            let app = session_link.app.clone();
             Box::pin(introduced(app, connection.clone(), link, opened)).await?
         }
         false => {
-            Box::pin(crate::messages::listen_stream::start(&visit.app, connection, &link)).await;
+            Box::pin(crate::messages::listen_stream::start(&session_link.app, connection, &link))
+                .await;
             link
         }
     };
-    visit.depend(&link, asked).await?;
+    session_link.depend(&link, asked).await?;
     Ok(link)
 }
 
@@ -328,7 +331,7 @@ pub(crate) async fn tell_level(connection: &Connection, link: &PooledLink) {
 /// Future that waits for a call. If it is dropped before the call ends, because the client disconnected, the call
 /// continues in the background: a disconnect is not a cancellation.
 struct CallFuture {
-    errand: Option<ClientCall>,
+    client_call: Option<ClientCall>,
     call: Option<Call>,
     link: Option<PooledLink>,
     in_flight: Option<InFlight>,
@@ -336,7 +339,10 @@ struct CallFuture {
 
 impl CallFuture {
     async fn wait(mut self, streams: bool) -> CallOutcome {
-        let stream_after = self.errand.as_ref().map(|errand| errand.visit.app.rules.patience);
+        let stream_after = self
+            .client_call
+            .as_ref()
+            .map(|client_call| client_call.session_link.app.rules.stream_after);
         let mut deadline = StreamDeadline::new(stream_after.unwrap_or_default());
         loop {
             let Some(call) = &mut self.call else { return CallOutcome::Cancelled };
@@ -361,11 +367,12 @@ impl CallFuture {
 
     /// Sends the request again after a loss if that is allowed. Returns whether a second attempt is in flight.
     async fn goes_on(&mut self, end: &Result<stayput_upstream::Answer, CallError>) -> bool {
-        let (Err(error), Some(errand), Some(in_flight)) = (end, &mut self.errand, &self.in_flight)
+        let (Err(error), Some(client_call), Some(in_flight)) =
+            (end, &mut self.client_call, &self.in_flight)
         else {
             return false;
         };
-        let Some((link, call)) = Box::pin(errand.once_more(error, in_flight)).await else {
+        let Some((link, call)) = Box::pin(client_call.once_more(error, in_flight)).await else {
             return false;
         };
         (self.link, self.call) = (Some(link), Some(call));
@@ -374,8 +381,8 @@ impl CallFuture {
 
     fn finish(mut self, end: Result<stayput_upstream::Answer, CallError>) -> CallOutcome {
         self.call = None;
-        let done = match (&self.errand, &self.link) {
-            (Some(errand), Some(link)) => errand.ended(link, end),
+        let done = match (&self.client_call, &self.link) {
+            (Some(client_call), Some(link)) => client_call.ended(link, end),
             _ => None,
         };
         done.map_or(CallOutcome::Cancelled, CallOutcome::Done)
@@ -383,14 +390,16 @@ impl CallFuture {
 
     /// Continues the call in its own task, which writes to a resumable stream.
     fn detach(&mut self, first: Option<Incoming>, keep: bool) -> CallOutcome {
-        let parts = (self.errand.take(), self.call.take(), self.link.take(), self.in_flight.take());
-        let (Some(errand), Some(call), Some(link), Some(in_flight)) = parts else {
+        let parts =
+            (self.client_call.take(), self.call.take(), self.link.take(), self.in_flight.take());
+        let (Some(client_call), Some(call), Some(link), Some(in_flight)) = parts else {
             return CallOutcome::Cancelled;
         };
-        let line = errand.connection.line().cloned();
-        let server = errand.visit.server.shared_name();
-        let stream = line.unwrap_or_else(|| new_stream(&errand.connection, Some(server), keep));
-        let task = DetachedCall { errand, call, link, in_flight, stream: stream.clone() };
+        let line = client_call.connection.line().cloned();
+        let server = client_call.session_link.server.shared_name();
+        let stream =
+            line.unwrap_or_else(|| new_stream(&client_call.connection, Some(server), keep));
+        let task = DetachedCall { client_call, call, link, in_flight, stream: stream.clone() };
         tokio::runtime::Handle::current().spawn(task.run(first));
         CallOutcome::Stream(stream)
     }
@@ -398,7 +407,7 @@ impl CallFuture {
 
 impl Drop for CallFuture {
     fn drop(&mut self) {
-        if self.call.is_some() && self.errand.is_some() {
+        if self.call.is_some() && self.client_call.is_some() {
             // The client has no id of this stream and cannot resume it, so it is not kept.
             self.detach(None, false);
         }
@@ -407,7 +416,7 @@ impl Drop for CallFuture {
 
 /// Call that writes its answer to a stream, whether or not a client reads it.
 struct DetachedCall {
-    errand: ClientCall,
+    client_call: ClientCall,
     call: Call,
     link: PooledLink,
     in_flight: InFlight,
@@ -428,32 +437,37 @@ impl DetachedCall {
                 Some(incoming) => {
                     self.stream.room().await;
                     let over = Over::link(&self.link);
-                    questions.extend(say(&self.errand.connection, over, &self.stream, incoming));
+                    questions.extend(say(
+                        &self.client_call.connection,
+                        over,
+                        &self.stream,
+                        incoming,
+                    ));
                     continue;
                 }
                 None => break,
             };
             if let Err(error) = &end
-                && let Some(again) = self.errand.once_more(error, &self.in_flight).await
+                && let Some(again) = self.client_call.once_more(error, &self.in_flight).await
             {
                 (self.link, self.call) = again;
                 continue;
             }
-            if let Some(done) = self.errand.ended(&self.link, end) {
+            if let Some(done) = self.client_call.ended(&self.link, end) {
                 self.stream.room().await;
                 self.stream.push_then(done.text, done.then);
             }
             break;
         }
         // The only stream of a connection stays open after a call.
-        if self.errand.connection.line().is_none() {
+        if self.client_call.connection.line().is_none() {
             self.stream.end();
-            self.errand.connection.streams.tidy();
-            self.errand.visit.app.shelf.put(&self.stream);
+            self.client_call.connection.streams.tidy();
+            self.client_call.session_link.app.stream_cache.put(&self.stream);
         }
         // Removes the server requests of this call. The server no longer waits for answers to them.
         for number in questions {
-            drop(self.errand.connection.asked(number));
+            drop(self.client_call.connection.asked(number));
         }
     }
 }

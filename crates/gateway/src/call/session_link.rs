@@ -66,15 +66,15 @@ impl SessionLink {
         let (place, server) = (self.place(), self.app.present(&self.server)?);
         let asking = self.asking(&server, &place, hello.clone()).await?;
         let link = self.app.links.open(&server, &place, &asking).await;
-        link.map_err(|error| self.blame(&error))
+        link.map_err(|error| self.describe_open_error(&error))
     }
 
     /// Returns the reason why there is no link, in words for a client. Details are recorded for the operator.
-    fn blame(&self, error: &LinkOpenError) -> String {
+    fn describe_open_error(&self, error: &LinkOpenError) -> String {
         let text = error.to_string();
         let message = LinkOpenError::without_output(&text);
         self.note_failure(message.to_owned(), &text[message.len()..]);
-        self.app.blame(error)
+        self.app.describe_open_error(error)
     }
 
     fn note_failure(&self, message: String, wrote: &str) {
@@ -97,7 +97,7 @@ impl SessionLink {
             Some(Ok(attachment)) => attachment.way,
             _ => {
                 let way = self.app.links.way(server, place).await;
-                way.map_err(|error| self.blame(&error))?
+                way.map_err(|error| self.describe_open_error(&error))?
             }
         };
         if server.isolation(way.era()) != Isolation::PerSession {
@@ -144,7 +144,7 @@ impl SessionLink {
         let generation = self.session.unacknowledged_loss_on(self.server.name())?;
         let server = self.server.name();
         if !loss::depends_on_state(asked.method)
-            || self.app.telling.has(self.session.id(), server, generation)
+            || self.app.loss_acknowledgements.has(self.session.id(), server, generation)
         {
             return None;
         }
@@ -188,7 +188,7 @@ impl SessionLink {
         Box::new(move || {
             // Several concurrent calls may report the same loss.
             let known = session.record().is_loss_acknowledged(server.name(), generation);
-            let first = app.telling.begin(session.id(), server.name(), generation);
+            let first = app.loss_acknowledgements.begin(session.id(), server.name(), generation);
             if first && !known {
                 let (reason, detail) =
                     (loss.as_ref().map(Loss::reason), loss.as_ref().map(Loss::detail));
@@ -206,7 +206,7 @@ impl SessionLink {
                     record.acknowledge_loss(server.name(), generation);
                 });
                 let _ = change.await;
-                app.telling.end(session.id(), server.name(), generation);
+                app.loss_acknowledgements.end(session.id(), server.name(), generation);
             });
         })
     }

@@ -53,12 +53,12 @@ struct OfServer {
 #[derive(Clone)]
 struct Seen {
     profile: Arc<Profile>,
-    sight: Arc<ToolView>,
+    tool_view: Arc<ToolView>,
 }
 
 impl Seen {
     fn of(&self, profile: &Arc<Profile>) -> Option<Arc<ToolView>> {
-        Arc::ptr_eq(&self.profile, profile).then(|| self.sight.clone())
+        Arc::ptr_eq(&self.profile, profile).then(|| self.tool_view.clone())
     }
 }
 
@@ -67,7 +67,7 @@ impl ToolViews {
     /// the view of that list. The profile is not hashed for this.
     pub(crate) fn last(&self, server: &Server, owner: &Owner) -> Option<Arc<ToolView>> {
         let all = self.0.read().unwrap_or_else(PoisonError::into_inner);
-        all.get(server.name())?.owners.get(owner).map(|seen| seen.sight.clone())
+        all.get(server.name())?.owners.get(owner).map(|seen| seen.tool_view.clone())
     }
 
     pub(crate) fn get(
@@ -86,7 +86,7 @@ impl ToolViews {
             return own;
         }
         let view = shared.unwrap_or_else(|| Arc::new(ToolView::of(server, profile)));
-        let seen = Seen { profile: profile.clone(), sight: view.clone() };
+        let seen = Seen { profile: profile.clone(), tool_view: view.clone() };
         let mut all = self.0.write().unwrap_or_else(PoisonError::into_inner);
         let of = all.entry(server.name().to_owned()).or_default();
         if of.owners.len() >= OWNERS {

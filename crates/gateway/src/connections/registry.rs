@@ -163,7 +163,7 @@ impl Connections {
         let streams: Vec<_> = {
             let all = self.read();
             let own = all.iter().filter(|Known(it)| it.target == *target);
-            own.filter_map(|Known(it)| it.ear_of(&which)).collect()
+            own.filter_map(|Known(it)| it.listen_stream_of(&which)).collect()
         };
         for stream in streams {
             stream.push(Bytes::from_static(text.as_bytes()));
@@ -175,9 +175,9 @@ impl Connections {
         let known = self.all();
         let concerned = known.iter().filter(|it| it.target.has(server));
         for connection in concerned.filter(|it| it.sessions().contains(&session)) {
-            let Some(ear) = connection.ear() else { continue };
+            let Some(listen_stream) = connection.listen_stream() else { continue };
             let level = connection.wishes().level();
-            beside.messages(level.as_deref()).for_each(|text| ear.push(text));
+            beside.messages(level.as_deref()).for_each(|text| listen_stream.push(text));
         }
     }
 
@@ -192,9 +192,9 @@ impl Connections {
     }
 
     /// Ends the streams of all listening clients, so that messages outside of calls are not sent any more.
-    pub(crate) fn hush(&self) {
-        for ear in self.all().iter().filter_map(|connection| connection.ear()) {
-            ear.end();
+    pub(crate) fn stop_listening(&self) {
+        for listen_stream in self.all().iter().filter_map(|connection| connection.listen_stream()) {
+            listen_stream.end();
         }
     }
 

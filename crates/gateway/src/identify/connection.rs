@@ -98,7 +98,7 @@ pub(crate) async fn lead(
     app.sessions.connect(session, connection.name(), &connection.to_bytes()).await?;
     connection.lead(session.id());
     // An open stream keeps the current default session from going idle, not the previous one.
-    if let Some(stream) = connection.ear()
+    if let Some(stream) = connection.listen_stream()
         && let Ok(session) = app.sessions.find_by_id(&connection.owner, session.id()).await
     {
         stream.keep(session);

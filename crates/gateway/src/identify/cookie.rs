@@ -46,7 +46,7 @@ pub(super) async fn session(
         return Ok(FoundSession { session, origin, handle: None });
     };
     let handle: Handle = value.parse().map_err(|_| failed(SessionOpenError::Unknown))?;
-    let found = app.patiently(|| app.sessions.find_by_handle(claim.owner, &handle)).await;
+    let found = app.wait_for_holder(|| app.sessions.find_by_handle(claim.owner, &handle)).await;
     let found = match found {
         // As for a connection: the session starts over, and the loss is reported.
         Err(SessionOpenError::Ended(over))

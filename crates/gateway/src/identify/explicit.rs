@@ -119,13 +119,13 @@ impl Explicit {
             true => Some(ARGUMENT),
             // Tools of a shared server take no handle.
             false => {
-                let sight = match app.sight_as_known(claim) {
-                    None => Box::pin(app.sight(claim)).await,
+                let tool_view = match app.known_tool_view(claim) {
+                    None => Box::pin(app.tool_view(claim)).await,
                     known => known,
                 };
-                let sight = sight.filter(|it| it.kept);
-                self.kept = sight.is_some();
-                sight.map(|it| it.argument.name())
+                let tool_view = tool_view.filter(|it| it.kept);
+                self.kept = tool_view.is_some();
+                tool_view.map(|it| it.argument.name())
             }
         };
         let Some(argument) = argument else { return Ok(()) };

@@ -36,7 +36,8 @@ pub(super) async fn named(
             FoundSession { session, origin, handle: None }
         }),
         Name::Handle(handle) => {
-            let found = app.patiently(|| app.sessions.find_by_handle(claim.owner, &handle)).await;
+            let found =
+                app.wait_for_holder(|| app.sessions.find_by_handle(claim.owner, &handle)).await;
             found
                 .map(|session| FoundSession { handle: Some(handle), ..FoundSession::kept(session) })
         }
@@ -62,14 +63,14 @@ pub(crate) async fn keyed(
 pub(crate) async fn way_out(app: &Arc<AppState>, claim: &RequestContext<'_>) -> String {
     // A client that does not call tools cannot call the session tools.
     let tool = claim.asked().method == "tools/call";
-    let sight = if tool { app.sight(claim).await.filter(|it| it.kept) } else { None };
-    match sight {
-        Some(sight) if app.shows_tools(claim) => {
-            let start = session_tool_names::name("session_start", sight.prefixed);
+    let tool_view = if tool { app.tool_view(claim).await.filter(|it| it.kept) } else { None };
+    match tool_view {
+        Some(tool_view) if app.shows_tools(claim) => {
+            let start = session_tool_names::name("session_start", tool_view.prefixed);
             format!("Call `{start}` for a new session, and use the session_id that it returns.")
         }
-        Some(sight) if app.takes_argument(claim) => {
-            let argument = sight.argument.name();
+        Some(tool_view) if app.takes_argument(claim) => {
+            let argument = tool_view.argument.name();
             format!("Leave `{argument}` out once, and use the new one that you are given.")
         }
         _ => "Name another session, or none.".to_owned(),

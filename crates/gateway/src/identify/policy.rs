@@ -75,8 +75,9 @@ async fn offer(
 async fn how(app: &Arc<AppState>, claim: &RequestContext<'_>, handle: &Handle) -> String {
     let handle = handle.expose();
     if app.takes_argument(claim) {
-        let sight = app.sight(claim).await;
-        let argument = sight.map_or(tool_argument::ARGUMENT, |sight| sight.argument.name());
+        let tool_view = app.tool_view(claim).await;
+        let argument =
+            tool_view.map_or(tool_argument::ARGUMENT, |tool_view| tool_view.argument.name());
         return format!("`\"{argument}\": \"{handle}\"` in the arguments of the tool");
     }
     format!(

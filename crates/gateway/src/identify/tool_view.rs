@@ -30,39 +30,39 @@ impl AppState {
     }
 
     /// Returns the tool view of the request's target; `None` if the server's profile is not available.
-    pub(crate) async fn sight(
+    pub(crate) async fn tool_view(
         self: &Arc<Self>,
         claim: &RequestContext<'_>,
     ) -> Option<Arc<ToolView>> {
-        match self.sight_as_known(claim) {
-            None => self.sight_now(claim).await,
+        match self.known_tool_view(claim) {
+            None => self.current_tool_view(claim).await,
             known => known,
         }
     }
 
     /// Determines the tool view anew, from the current profile.
-    pub(crate) async fn sight_now(
+    pub(crate) async fn current_tool_view(
         self: &Arc<Self>,
         claim: &RequestContext<'_>,
     ) -> Option<Arc<ToolView>> {
-        let Some(server) = claim.server else { return Some(self.sight_of_all(claim).await) };
+        let Some(server) = claim.server else { return Some(self.tool_view_of_all(claim).await) };
         let profile = self.profile(server, claim.owner).await.ok()?;
-        Some(self.sight_of(server, claim.owner, &profile))
+        Some(self.tool_view_of(server, claim.owner, &profile))
     }
 
     /// Returns the tool view of a server with this profile.
-    pub(crate) fn sight_of(
+    pub(crate) fn tool_view_of(
         &self,
         server: &Server,
         owner: &Owner,
         profile: &Arc<Profile>,
     ) -> Arc<ToolView> {
-        self.identify.sights.get(server, owner, profile)
+        self.identify.tool_views.get(server, owner, profile)
     }
 
     /// Returns the tool view of all servers together. Session tools need no prefix there, because every tool name
     /// begins with its server. The name of the session argument may differ from server to server.
-    async fn sight_of_all(self: &Arc<Self>, claim: &RequestContext<'_>) -> Arc<ToolView> {
+    async fn tool_view_of_all(self: &Arc<Self>, claim: &RequestContext<'_>) -> Arc<ToolView> {
         let roster = Roster::call(self, claim.owner, claim.place()).await;
         let kept = |name: &str, profile: &Profile| {
             let server = self.servers.get(name);
@@ -79,7 +79,7 @@ impl AppState {
     pub(crate) async fn keeps(self: &Arc<Self>, claim: &RequestContext<'_>) -> bool {
         match self.keeps_as_known(claim) {
             Some(keeps) => keeps,
-            None => self.sight(claim).await.is_none_or(|sight| sight.kept),
+            None => self.tool_view(claim).await.is_none_or(|tool_view| tool_view.kept),
         }
     }
 
@@ -87,12 +87,12 @@ impl AppState {
     pub(crate) fn keeps_as_known(&self, claim: &RequestContext<'_>) -> Option<bool> {
         match claim.server?.options().isolation {
             Some(isolation) => Some(isolation != Isolation::Shared),
-            None => self.sight_as_known(claim).map(|sight| sight.kept),
+            None => self.known_tool_view(claim).map(|tool_view| tool_view.kept),
         }
     }
 
     /// Returns the tool view of the request's target, if it was determined before.
-    pub(crate) fn sight_as_known(&self, claim: &RequestContext<'_>) -> Option<Arc<ToolView>> {
-        self.identify.sights.last(claim.server?, claim.owner)
+    pub(crate) fn known_tool_view(&self, claim: &RequestContext<'_>) -> Option<Arc<ToolView>> {
+        self.identify.tool_views.last(claim.server?, claim.owner)
     }
 }

@@ -25,7 +25,7 @@ use crate::{
         http1::Head,
         router::{nowhere, only, server},
     },
-    messages::notifications::heed,
+    messages::notifications::handle_message,
     reply::{self, Reply, accept::accepts},
     route::{
         self,
@@ -94,7 +94,7 @@ fn open(
     let server = target.server().cloned();
     let hang_up = Box::new(move || {
         if let Some(app) = latest.get().or_else(|| first.upgrade())
-            && let Some(caller) = app.callers.remove(&hash)
+            && let Some(caller) = app.legacy_clients.remove(&hash)
         {
             runtime.spawn(async move { caller.hang_up(&app).await });
         }
@@ -103,7 +103,7 @@ fn open(
     let endpoint = format!("{}{MESSAGES}?{SESSION}={}", head.uri.path(), secret.expose());
     let progress = Mutex::new(Progress::Called);
     let caller = LegacyClient { principal, target, line: line.clone(), progress };
-    app.callers.insert(hash, Arc::new(caller));
+    app.legacy_clients.insert(hash, Arc::new(caller));
     reply::stream(line.read_all(endpoint))
 }
 
@@ -117,7 +117,7 @@ fn caller(
     let mut pairs = query.split('&').filter_map(|pair| pair.split_once('='));
     let secret =
         pairs.find(|(name, _)| *name == SESSION).and_then(|(_, it)| it.parse::<Handle>().ok());
-    let caller = secret.and_then(|secret| app.callers.get(&secret.hash(owner)));
+    let caller = secret.and_then(|secret| app.legacy_clients.get(&secret.hash(owner)));
     // On another path the client counts as unknown.
     caller.filter(|it| it.target == *target).ok_or_else(|| {
         let sentence =
@@ -178,7 +178,7 @@ async fn begin(task: impl Future<Output = ()> + Send + 'static) {
 
 impl LegacyClient {
     /// Parts of a request that are not in its message.
-    fn along<'a>(&'a self, headers: &'a HeaderMap) -> RequestParts<'a> {
+    fn parts<'a>(&'a self, headers: &'a HeaderMap) -> RequestParts<'a> {
         let principal = &self.principal;
         RequestParts { principal, headers, path_key: None, streams: true, stdio: None }
     }
@@ -202,12 +202,12 @@ impl LegacyClient {
 
     /// Handles one message of the client and counts it while it is in progress.
     async fn take(self: Arc<Self>, app: Arc<AppState>, text: Bytes) {
-        app.callers.heeding.fetch_add(1, Ordering::AcqRel);
-        self.heed(&app, text).await;
-        app.callers.heeding.fetch_sub(1, Ordering::AcqRel);
+        app.legacy_clients.heeding.fetch_add(1, Ordering::AcqRel);
+        self.handle_message(&app, text).await;
+        app.legacy_clients.heeding.fetch_sub(1, Ordering::AcqRel);
     }
 
-    async fn heed(&self, app: &Arc<AppState>, text: Bytes) {
+    async fn handle_message(&self, app: &Arc<AppState>, text: Bytes) {
         let message = match Message::parse(&text) {
             Ok(message) => message,
             // A single malformed message was refused already. In a batch, the other messages still count.
@@ -227,12 +227,12 @@ impl LegacyClient {
             return;
         };
         if !is_request {
-            return heed(app, &connection, &message);
+            return handle_message(app, &connection, &message);
         }
         // A streamed answer is already written to the client's stream.
         let headers = HeaderMap::new();
-        let along = self.along(&headers);
-        if let CallOutcome::Done(done) = route::answer(app, &connection, &message, along).await {
+        let parts = self.parts(&headers);
+        if let CallOutcome::Done(done) = route::answer(app, &connection, &message, parts).await {
             self.line.room().await;
             self.line.push_then(done.text, done.then);
         }
@@ -252,8 +252,8 @@ impl LegacyClient {
         }
         let initialized = {
             let headers = HeaderMap::new();
-            let along = self.along(&headers);
-            initialize::initialize(app, &self.principal.owner, &self.target, message, along).await
+            let parts = self.parts(&headers);
+            initialize::initialize(app, &self.principal.owner, &self.target, message, parts).await
         };
         let made = match initialized.name {
             Some(name) => match app.connection(&self.principal.owner, &name).await {

@@ -13,7 +13,7 @@ use crate::{
     call::{self, CallOutcome, context::RequestParts},
     identify::{cookie, header_names},
     listen::router::{At, named},
-    messages::notifications::heed,
+    messages::notifications::handle_message,
     reply::{self, Reply, ReplyText, RequestRef, accept::accepts},
     route::{
         self,
@@ -38,9 +38,9 @@ pub(super) async fn take(
     }
     let streams = accepts(headers, mcp::EVENT_STREAM);
     let (principal, path_key) = (&at.principal, at.key.as_deref());
-    let along = RequestParts { principal, headers, path_key, streams, stdio: None };
+    let parts = RequestParts { principal, headers, path_key, streams, stdio: None };
     if Batch::is_batch(body) {
-        return Box::pin(take_batch(app, at, along, body)).await;
+        return Box::pin(take_batch(app, at, parts, body)).await;
     }
     let message = match Message::parse(body) {
         Ok(message) => message,
@@ -50,11 +50,11 @@ pub(super) async fn take(
         return refusal.response();
     }
     if modern::is_spoken(headers, &message) {
-        return Box::pin(modern::take(app, &at.target, &message, along)).await;
+        return Box::pin(modern::take(app, &at.target, &message, parts)).await;
     }
     if message.method() == Some("initialize") && message.id().is_some() {
         let owner = &at.principal.owner;
-        let done = initialize::initialize(app, owner, &at.target, &message, along);
+        let done = initialize::initialize(app, owner, &at.target, &message, parts);
         return greeted(app, Box::pin(done).await);
     }
     if let Some(refused) = unknown_version(headers) {
@@ -65,10 +65,10 @@ pub(super) async fn take(
         Err(refused) => return refused,
     };
     if !matches!(message.kind(), MessageKind::Request { .. }) {
-        heed(app, &connection, &message);
+        handle_message(app, &connection, &message);
         return reply::status(StatusCode::ACCEPTED);
     }
-    let outcome = route::answer(app, &connection, &message, along).await;
+    let outcome = route::answer(app, &connection, &message, parts).await;
     let mut response = call::respond(app, outcome);
     if cookie::is_on(app) {
         cookied(app, cookie::connection(app, headers).as_ref(), &mut response);
@@ -131,10 +131,10 @@ fn too_fast(message: &Message<'_>, wait: Duration) -> String {
 async fn take_batch(
     app: &Arc<AppState>,
     at: &At,
-    along: RequestParts<'_>,
+    parts: RequestParts<'_>,
     body: &[u8],
 ) -> Response<Reply> {
-    let connection = match named(app, at, along.headers).await {
+    let connection = match named(app, at, parts.headers).await {
         Ok(connection) => connection,
         Err(refused) => return refused,
     };
@@ -147,7 +147,7 @@ async fn take_batch(
         }
         Err(error) => return bad(error.answer()),
     };
-    let whole = RequestParts { streams: false, ..along };
+    let whole = RequestParts { streams: false, ..parts };
     let mut answers: Vec<ReplyText> = Vec::new();
     for text in batch.messages() {
         let message = match Message::parse(text.as_bytes()) {
@@ -157,11 +157,13 @@ async fn take_batch(
                 continue;
             }
         };
-        if let Err(refusal) = admit(app, at.whom(), &message, along.headers) {
+        if let Err(refusal) = admit(app, at.whom(), &message, parts.headers) {
             answers.push(ReplyText::new(refusal.text));
         } else if !matches!(message.kind(), MessageKind::Request { .. }) {
-            heed(app, &connection, &message);
-        } else if let Err(RateLimited(wait)) = app.pace.admit(&connection.owner, Instant::now()) {
+            handle_message(app, &connection, &message);
+        } else if let Err(RateLimited(wait)) =
+            app.rate_limiter.admit(&connection.owner, Instant::now())
+        {
             answers.push(ReplyText::new(too_fast(&message, wait)));
         } else if let CallOutcome::Done(done) =
             route::answer(app, &connection, &message, whole).await

@@ -144,7 +144,7 @@ async fn vouched(
         Ok(principal) => principal,
         Err(stranger) => return Err(stranger.answer(well_known::url(app, path).as_deref())),
     };
-    match app.pace.admit_now(&principal.owner) {
+    match app.rate_limiter.admit_now(&principal.owner) {
         Ok(()) => Ok(principal),
         Err(RateLimited(wait)) => Err(reply::too_fast(wait)),
     }
@@ -383,7 +383,9 @@ async fn get(app: &Arc<AppState>, at: &At, headers: &HeaderMap) -> Response<Repl
         // A stream of a server that the client may no longer use cannot be resumed.
         && stream.server().is_none_or(|server| app.leads_to(server, &at.principal))
     {
-        let listening = connection.ear().is_some_and(|ear| Arc::ptr_eq(&ear, &stream));
+        let listening = connection
+            .listen_stream()
+            .is_some_and(|listen_stream| Arc::ptr_eq(&listen_stream, &stream));
         if !listening {
             return reply::stream(stream.read_after(number, &app.ids));
         }

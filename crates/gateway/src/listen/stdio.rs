@@ -30,7 +30,7 @@ use crate::{
         connection::Connection,
         event_stream::{EventStream, StreamReader},
     },
-    messages::notifications::heed,
+    messages::notifications::handle_message,
     reply::{self, Reply, RequestRef},
     route::{
         self,
@@ -179,7 +179,7 @@ impl StdioConversation {
     /// Handles one line of the client.
     async fn take(self: &Arc<Self>, text: Bytes) {
         if !Batch::is_batch(&text) {
-            return self.heed(text).await;
+            return self.handle_message(text).await;
         }
         let connection = self.state().connection.clone();
         if !connection.is_some_and(|it| it.version.has_batches()) {
@@ -189,7 +189,7 @@ impl StdioConversation {
         match Batch::split(&text) {
             Ok(batch) => {
                 for message in batch.messages() {
-                    self.heed(Bytes::copy_from_slice(message.as_bytes())).await;
+                    self.handle_message(Bytes::copy_from_slice(message.as_bytes())).await;
                 }
             }
             Err(error) => self.say(error.answer()),
@@ -197,7 +197,7 @@ impl StdioConversation {
     }
 
     /// Handles one message of the client. A slow request continues in its own task.
-    async fn heed(self: &Arc<Self>, text: Bytes) {
+    async fn handle_message(self: &Arc<Self>, text: Bytes) {
         let message = match Message::parse(&text) {
             Ok(message) => message,
             Err(error) => return self.say(error.answer()),
@@ -271,7 +271,9 @@ impl StdioConversation {
         match (running, connection) {
             (Some(running), _) => running.abort(),
             // Notifications of a modern client concern no server.
-            (None, Some(connection)) if !modern => heed(&self.present(), &connection, message),
+            (None, Some(connection)) if !modern => {
+                handle_message(&self.present(), &connection, message)
+            }
             _ => {}
         }
     }
@@ -280,9 +282,9 @@ impl StdioConversation {
         let Ok(message) = Message::parse(&text) else { return };
         let headers = HeaderMap::new();
         let (principal, stdio) = (&self.principal, Some(&connection));
-        let along =
+        let parts =
             RequestParts { principal, headers: &headers, path_key: None, streams: true, stdio };
-        let outcome = route::answer(&self.present(), &connection, &message, along).await;
+        let outcome = route::answer(&self.present(), &connection, &message, parts).await;
         // A streamed answer is already written to the line.
         if let CallOutcome::Done(done) = outcome {
             self.line.room().await;
@@ -300,10 +302,10 @@ impl StdioConversation {
         };
         let headers = HeaderMap::new();
         let (principal, stdio) = (&self.principal, Some(&connection));
-        let along =
+        let parts =
             RequestParts { principal, headers: &headers, path_key: None, streams: true, stdio };
         let app = self.present();
-        let response = modern::take(&app, &self.guest.target, &message, along).await;
+        let response = modern::take(&app, &self.guest.target, &message, parts).await;
         match response.into_body() {
             Reply::Whole(text, then) if !text.is_empty() => {
                 self.line.room().await;

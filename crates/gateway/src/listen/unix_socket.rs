@@ -181,8 +181,8 @@ async fn enter(
         false => app.clone(),
         true => {
             let config = hello.definition.config().map_err(|error| error.to_string())?;
-            let furnishing = ServerSet::new(config.servers, config.identify, config.expiry);
-            Arc::new(app.furnished(furnishing))
+            let server_set = ServerSet::new(config.servers, config.identify, config.expiry);
+            Arc::new(app.with_servers(server_set))
         }
     };
     let known = app.servers.keys().map(String::as_str);

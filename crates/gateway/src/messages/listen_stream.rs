@@ -53,7 +53,7 @@ pub(crate) fn links(app: &AppState, connection: &Connection) -> Vec<PooledLink> 
 
 /// Forwards messages from this link, while the client listens.
 pub(crate) async fn start(app: &AppState, connection: &Arc<Connection>, link: &PooledLink) {
-    let Some(stream) = connection.ear() else { return };
+    let Some(stream) = connection.listen_stream() else { return };
     let declares = connection.declares;
     let Ok(listener) = link.listen(INTEREST, declares).await else { return };
     let from = (link.key().clone(), link.slot(), link.is_shared());

@@ -11,7 +11,7 @@ use crate::{connections::connection::Connection, state::AppState};
 pub(crate) const NOTIFICATIONS: &str = "notifications/";
 
 /// Handles a response or a notification of a client.
-pub(crate) fn heed(app: &AppState, connection: &Connection, message: &Message<'_>) {
+pub(crate) fn handle_message(app: &AppState, connection: &Connection, message: &Message<'_>) {
     match message.kind() {
         MessageKind::Response { id, .. } | MessageKind::Error { id: Some(id), .. } => {
             if let Some(asked) = id.number().and_then(|id| connection.asked(id)) {

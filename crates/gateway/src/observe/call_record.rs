@@ -115,7 +115,7 @@ impl CallRecord {
         let loss = end.as_ref().err().and_then(CallError::loss);
         let stderr = match loss {
             Some(loss) => loss.detail().to_owned(),
-            None => link.last_words(),
+            None => link.stderr_tail(),
         };
         usage.failed(Arc::from(link.key().server()), failure, &stderr);
     }

@@ -66,7 +66,7 @@ pub(crate) async fn initialize(
     owner: &Owner,
     target: &Target,
     message: &Message<'_>,
-    along: RequestParts<'_>,
+    parts: RequestParts<'_>,
 ) -> Greeted {
     let id = message.id().map_or("null".to_owned(), |id| id.as_str().to_owned());
     let client = match said(message) {
@@ -79,7 +79,7 @@ pub(crate) async fn initialize(
         Target::Server(name) => app.servers.get(&**name),
         Target::All => None,
     };
-    let RequestParts { principal, headers, path_key, .. } = along;
+    let RequestParts { principal, headers, path_key, .. } = parts;
     let claims = &*principal.claims;
     let claim =
         RequestContext { owner, claims, server, headers, path_key, message, connection: None };
@@ -177,7 +177,7 @@ pub(crate) async fn greeting(
     };
     let server = app.servers.get(&**name).ok_or_else(|| snapshot::gone(name))?;
     let profile = app.links.profile_for(server, place, hello).await;
-    let profile = profile.map_err(|error| app.blame(&error))?;
+    let profile = profile.map_err(|error| app.describe_open_error(&error))?;
     Ok(lists::greeting(&profile, version))
 }
 

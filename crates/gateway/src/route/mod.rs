@@ -24,14 +24,14 @@ pub(crate) async fn answer(
     app: &Arc<AppState>,
     connection: &Arc<Connection>,
     message: &Message<'_>,
-    along: RequestParts<'_>,
+    parts: RequestParts<'_>,
 ) -> CallOutcome {
     let id = message.id().map_or("null", |id| id.as_str());
     if message.method() == Some("ping") {
         return CallOutcome::Done(ReplyText::new(reply::result(id, "{}")));
     }
     match &connection.target {
-        Target::Server(name) => single::request(app, connection, name, message, along).await,
-        Target::All => Box::pin(aggregate::request(app, connection, message, along)).await,
+        Target::Server(name) => single::request(app, connection, name, message, parts).await,
+        Target::All => Box::pin(aggregate::request(app, connection, message, parts)).await,
     }
 }

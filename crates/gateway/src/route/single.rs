@@ -25,7 +25,7 @@ pub(crate) async fn request(
     connection: &Arc<Connection>,
     name: &str,
     message: &Message<'_>,
-    along: RequestParts<'_>,
+    parts: RequestParts<'_>,
 ) -> CallOutcome {
     let id = message.id().map(|id| id.as_str()).unwrap_or_default();
     let method = message.method().unwrap_or_default();
@@ -34,7 +34,7 @@ pub(crate) async fn request(
         let sentence = snapshot::gone(name);
         return CallOutcome::Done(ReplyText::new(reply::failure(asked, Era::Legacy, &sentence)));
     };
-    let claim = along.claim(connection, Some(server), message);
+    let claim = parts.claim(connection, Some(server), message);
     // Boxed, like every rare path: otherwise the future of every call would have its size.
     if session_tools::may_be(&claim)
         && let Some(done) = Box::pin(session_tools::call(app, claim)).await
@@ -52,7 +52,7 @@ pub(crate) async fn request(
         return CallOutcome::Done(ReplyText::new(reply::error(id, Code::INVALID_PARAMS, sentence)));
     }
     if method == "logging/setLevel" {
-        return Box::pin(set_level(app, connection, server, (message, along))).await;
+        return Box::pin(set_level(app, connection, server, (message, parts))).await;
     }
     if method.ends_with("/list")
         && let Some(page) = Box::pin(known(app, connection, claim, tools)).await
@@ -61,7 +61,7 @@ pub(crate) async fn request(
     }
     let added = app.takes_argument(&claim) || app.shows_tools(&claim);
     if method != "tools/list" || (tools.is_none() && !added) {
-        let outcome = ClientCall::run(app, connection, server, message, along).await;
+        let outcome = ClientCall::run(app, connection, server, message, parts).await;
         if connection.wish(message) {
             Box::pin(keep_wish(app, connection)).await;
             if method == "resources/unsubscribe" {
@@ -71,7 +71,7 @@ pub(crate) async fn request(
         return outcome;
     }
     // Requests a complete answer instead of a stream, because the list has to be filtered.
-    let parts = RequestParts { streams: false, ..along };
+    let parts = RequestParts { streams: false, ..parts };
     let result = Box::pin(ClientCall::run(app, connection, server, message, parts)).await;
     Box::pin(edited(app, claim, tools, result)).await
 }
@@ -119,7 +119,7 @@ async fn set_level(
     app: &Arc<AppState>,
     connection: &Arc<Connection>,
     server: &Server,
-    (message, along): (&Message<'_>, RequestParts<'_>),
+    (message, parts): (&Message<'_>, RequestParts<'_>),
 ) -> CallOutcome {
     wish(app, connection, message).await;
     let own = connection.default_session();
@@ -129,7 +129,7 @@ async fn set_level(
     let others: HashMap<_, _> = others.map(|link| (link.key().clone(), link)).collect();
     join_all(others.values().map(|link| call::tell_level(connection, link))).await;
     if find(own).is_some() {
-        return ClientCall::run(app, connection, server, message, along).await;
+        return ClientCall::run(app, connection, server, message, parts).await;
     }
     let id = message.id().map_or("null", |id| id.as_str());
     CallOutcome::Done(ReplyText::new(reply::result(id, "{}")))

@@ -108,7 +108,7 @@ async fn called(app: &Arc<AppState>, claim: &RequestContext<'_>) -> Option<Tool>
     if !app.shows_tools(claim) || !tool.is_for(chosen, claim.front()) {
         return None;
     }
-    let view = app.sight(claim).await?;
+    let view = app.tool_view(claim).await?;
     (view.kept && view.prefixed == prefixed).then_some(tool)
 }
 

@@ -18,15 +18,15 @@ impl AppState {
         if !takes && !shows {
             return None;
         }
-        let sight = self.sight_now(claim).await.filter(|sight| sight.kept)?;
+        let tool_view = self.current_tool_view(claim).await.filter(|tool_view| tool_view.kept)?;
         let with_argument =
-            takes.then(|| tool_argument::listed(page, &sight.argument).into_owned());
+            takes.then(|| tool_argument::listed(page, &tool_view.argument).into_owned());
         let page = with_argument.as_deref().unwrap_or(page);
         let cursor = claim.message.params().and_then(|params| params.find(&["cursor"]));
         let list =
             tool_argument::list(page).filter(|_| shows && cursor.is_none_or(|it| it.is_null()));
         let Some(list) = list else { return with_argument };
-        let own = schemas::listed(&self.identify, claim, sight.prefixed);
+        let own = schemas::listed(&self.identify, claim, tool_view.prefixed);
         Some(tool_argument::appended(page, list, &own))
     }
 }

@@ -98,7 +98,7 @@ pub(super) fn told(
     let runtime = tokio::runtime::Handle::current();
     Box::new(move || {
         for (generation, server) in &lost {
-            app.telling.begin(session.id(), server, *generation);
+            app.loss_acknowledgements.begin(session.id(), server, *generation);
         }
         runtime.spawn(async move {
             // If the store fails, the loss is reported once more, which is harmless.
@@ -108,7 +108,7 @@ pub(super) fn told(
             });
             let _ = change.await;
             for (generation, server) in &lost {
-                app.telling.end(session.id(), server, *generation);
+                app.loss_acknowledgements.end(session.id(), server, *generation);
             }
         });
     })

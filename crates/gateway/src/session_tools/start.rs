@@ -98,7 +98,7 @@ async fn text(
              has started afresh. Set up again what you need."
         }
     };
-    let view = app.sight(claim).await;
+    let view = app.tool_view(claim).await;
     let prefixed = view.as_ref().is_some_and(|view| view.prefixed);
     let how = if app.takes_argument(claim) {
         let argument = view.map_or(ARGUMENT, |view| view.argument.name());

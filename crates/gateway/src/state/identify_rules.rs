@@ -28,7 +28,7 @@ pub(crate) struct IdentifyRules {
     /// Lifetime of sessions.
     pub(crate) expiry: Expiry,
     /// Views of the tools of each server.
-    pub(crate) sights: ToolViews,
+    pub(crate) tool_views: ToolViews,
 }
 
 impl IdentifyRules {

@@ -62,14 +62,14 @@ pub(crate) struct AppState {
     pub(crate) links: Links,
     pub(crate) connections: Arc<Connections>,
     /// Clients of the HTTP+SSE transport of 2024-11-05.
-    pub(crate) callers: Arc<LegacyClients>,
+    pub(crate) legacy_clients: Arc<LegacyClients>,
     /// Loss acknowledgements that are being written to the store.
-    pub(crate) telling: Arc<LossAcknowledgements>,
+    pub(crate) loss_acknowledgements: Arc<LossAcknowledgements>,
     /// Generations of shared links that each owner has seen.
     pub(crate) generations: Arc<SharedGenerations>,
     pub(crate) aggregate: Arc<Aggregate>,
     /// Event streams that have ended, of all connections.
-    pub(crate) shelf: Arc<StreamCache>,
+    pub(crate) stream_cache: Arc<StreamCache>,
     pub(crate) ids: EventIds,
     pub(crate) seal: SealKey,
     /// Random id of this process, which distinguishes it from earlier ones.
@@ -78,9 +78,9 @@ pub(crate) struct AppState {
     /// Authentication.
     pub(crate) owners: Arc<Authenticator>,
     /// Request rate limit of each owner.
-    pub(crate) pace: Arc<RateLimiter>,
+    pub(crate) rate_limiter: Arc<RateLimiter>,
     /// Limit of calls in flight without a session.
-    pub(crate) crowd: Arc<CallLimiter>,
+    pub(crate) call_limiter: Arc<CallLimiter>,
     /// Rules that find the session of a request.
     pub(crate) identify: Arc<identify_rules::IdentifyRules>,
     pub(crate) log: Log,
@@ -119,7 +119,7 @@ pub(crate) struct RequestRules {
     pub(crate) allowed_hosts: Vec<String>,
     pub(crate) allowed_origins: Vec<String>,
     /// Time after which the answer of a call becomes a stream that can be resumed.
-    pub(crate) patience: Duration,
+    pub(crate) stream_after: Duration,
 }
 
 impl Default for RequestRules {
@@ -135,7 +135,7 @@ impl Default for RequestRules {
             public_url: None,
             allowed_hosts: Vec::new(),
             allowed_origins: Vec::new(),
-            patience: Duration::from_millis(1_500),
+            stream_after: Duration::from_millis(1_500),
         }
     }
 }
@@ -158,9 +158,9 @@ impl ServerSet {
         let handles = servers.iter().map(|it| (name(it), it.handles)).collect();
         let tools = servers.iter().map(|it| (name(it), it.tools.clone())).collect();
         let views = Visibility::new(servers.iter().map(|it| (name(it), it.claims.clone())));
-        let sights = ToolViews::default();
+        let tool_views = ToolViews::default();
         let identify =
-            Arc::new(identify_rules::IdentifyRules { configured, handles, expiry, sights });
+            Arc::new(identify_rules::IdentifyRules { configured, handles, expiry, tool_views });
         let servers: BTreeMap<_, _> =
             servers.into_iter().map(|it| (name(&it), it.server)).collect();
         let aggregate = Arc::new(Aggregate::new(servers.keys().map(String::as_str)));
@@ -170,8 +170,8 @@ impl ServerSet {
 
 impl AppState {
     /// Returns a copy of this state with other servers.
-    pub(crate) fn furnished(&self, furnishing: ServerSet) -> Self {
-        let ServerSet { servers, tools, views, restarting, aggregate, identify } = furnishing;
+    pub(crate) fn with_servers(&self, server_set: ServerSet) -> Self {
+        let ServerSet { servers, tools, views, restarting, aggregate, identify } = server_set;
         // A client that brings its own servers keeps them across reloads, so the copy gets a snapshot history of its
         // own.
         let (latest, removed) = (Arc::default(), Arc::default());
@@ -191,7 +191,7 @@ impl AppState {
 
     /// Describes why there is no link, in words for a client. Paths and the output of the server's process are only
     /// logged.
-    pub(crate) fn blame(&self, error: &stayput_upstream::LinkOpenError) -> String {
+    pub(crate) fn describe_open_error(&self, error: &stayput_upstream::LinkOpenError) -> String {
         if !matches!(error, stayput_upstream::LinkOpenError::BackingOff { .. }) {
             self.log.warn(&error.to_string());
         }
@@ -207,7 +207,7 @@ impl AppState {
         match self.sessions.find_by_id(owner, id).await {
             // Boxed because it is rare: otherwise the future of every call would be as large.
             Err(SessionOpenError::HeldElsewhere { .. } | SessionOpenError::Ended(_)) => {
-                Box::pin(self.patiently(|| self.found_or_revived(owner, id))).await
+                Box::pin(self.wait_for_holder(|| self.found_or_revived(owner, id))).await
             }
             found => found,
         }
@@ -239,7 +239,7 @@ impl AppState {
     }
 
     /// Repeats `attempt` while another process holds the session.
-    pub(crate) async fn patiently<T, A>(
+    pub(crate) async fn wait_for_holder<T, A>(
         &self,
         attempt: impl Fn() -> A,
     ) -> Result<T, SessionOpenError>

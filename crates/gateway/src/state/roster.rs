@@ -70,7 +70,7 @@ pub(crate) async fn ask(
     server: &Server,
 ) -> Result<Arc<Profile>, String> {
     let absences = &app.aggregate.absences;
-    let left = absences.patience(server.name(), Instant::now());
+    let left = absences.stream_after(server.name(), Instant::now());
     let mut learning = Box::pin(learn(app.clone(), owner.clone(), place, server.clone()));
     match tokio::time::timeout(left, &mut learning).await {
         Ok(learned) => settle(app, server, learned),
@@ -155,7 +155,7 @@ impl Absences {
     }
 
     /// Returns the time left to wait for a server. All callers wait for the same attempt.
-    fn patience(&self, server: &str, now: Instant) -> Duration {
+    fn stream_after(&self, server: &str, now: Instant) -> Duration {
         let mut all = self.lock();
         let asked = all.entry(server.to_owned()).or_default().asked.get_or_insert(now);
         PATIENCE.saturating_sub(now.saturating_duration_since(*asked)).max(LOOK)
@@ -193,17 +193,21 @@ mod tests {
     #[test]
     fn callers_share_the_wait_for_one_attempt() {
         let (absences, now) = (Absences::default(), Instant::now());
-        assert_eq!(absences.patience("a", now), PATIENCE);
+        assert_eq!(absences.stream_after("a", now), PATIENCE);
         let later = now + PATIENCE * 2;
-        assert_eq!(absences.patience("a", now + PATIENCE / 2), PATIENCE / 2);
-        assert_eq!(absences.patience("a", later), LOOK);
-        assert_eq!(absences.patience("b", later), PATIENCE);
+        assert_eq!(absences.stream_after("a", now + PATIENCE / 2), PATIENCE / 2);
+        assert_eq!(absences.stream_after("a", later), LOOK);
+        assert_eq!(absences.stream_after("b", later), PATIENCE);
         assert!(absences.watch("a") && !absences.watch("a"));
         assert!(absences.failed("a", Some("broken")) && !absences.failed("a", Some("broken")));
         assert!(!absences.failed("a", None));
-        assert_eq!(absences.patience("a", later), PATIENCE, "the next attempt is waited for again");
+        assert_eq!(
+            absences.stream_after("a", later),
+            PATIENCE,
+            "the next attempt is waited for again"
+        );
         assert!(absences.over("a") && !absences.over("a"));
-        absences.patience("c", later);
+        absences.stream_after("c", later);
         assert!(!absences.over("c"), "nobody missed it");
     }
 }

@@ -19,7 +19,7 @@ impl AppState {
         wish: &OpenOptions,
         server: &str,
     ) -> Result<OpenedSession, SessionOpenError> {
-        let opened = self.patiently(|| self.sessions.open(wish)).await?;
+        let opened = self.wait_for_holder(|| self.sessions.open(wish)).await?;
         if opened.origin == Origin::New {
             self.note(opened.session.id(), Event::Opened { server });
         }

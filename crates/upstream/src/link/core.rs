@@ -117,7 +117,7 @@ impl Core {
     }
 
     /// Last lines that a child wrote to stderr, without secrets.
-    pub(crate) fn last_words(&self) -> String {
+    pub(crate) fn stderr_tail(&self) -> String {
         self.server.redactor().redact(&self.carrier.hint()).into_owned()
     }
 

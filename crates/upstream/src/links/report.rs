@@ -34,10 +34,10 @@ impl LinkReport {
         self.link.as_ref()?.memory()
     }
 
-    /// Same as [`Link::last_words`]. The text is for the operator only.
+    /// Same as [`Link::stderr_tail`]. The text is for the operator only.
     #[must_use]
-    pub fn last_words(&self) -> String {
-        self.link.as_ref().map(|link| link.last_words()).unwrap_or_default()
+    pub fn stderr_tail(&self) -> String {
+        self.link.as_ref().map(|link| link.stderr_tail()).unwrap_or_default()
     }
 }
 

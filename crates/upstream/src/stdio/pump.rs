@@ -119,7 +119,7 @@ impl Pump {
         if let Some(stdio) = self.stdio() {
             let exited = status.unwrap_or(Exited::Unknown);
             let why = if closed_output { "it closed its output\n" } else { "" };
-            let detail = format!("{why}{}", self.core.last_words());
+            let detail = format!("{why}{}", self.core.stderr_tail());
             // A shutdown may have set its reason and not closed the link yet; the child exited because of it.
             let loss = match stdio.shut.get() {
                 Some(reason) => Loss::new(*reason, ""),

@@ -123,7 +123,7 @@ async fn a_flood_on_standard_error_is_read_and_forgotten() {
     for n in 1..=5 {
         assert_eq!(call(&link, "count", "{}").await, n.to_string());
     }
-    let words = link.last_words();
+    let words = link.stderr_tail();
     assert!(!words.is_empty() && words.len() <= 64 << 10, "{}", words.len());
     drop(link);
     close(&links).await;

@@ -184,11 +184,11 @@ impl ConfigReader {
             metrics: metrics.into(),
             rules: plan.rules,
             owners: owners.into(),
-            pace: RateLimiter::new(plan.pace).into(),
+            rate_limiter: RateLimiter::new(plan.rate_limiter).into(),
             removed: changes.removed_names(before).into(),
             latest: before.latest.clone(),
             number: before.number + 1,
-            ..before.furnished(server_set)
+            ..before.with_servers(server_set)
         });
         let (retiring, drain) = (changes.retire(before), app.rules.drain.unwrap_or(DRAIN));
         before.latest.set(app.clone());

@@ -34,7 +34,7 @@ impl<'a> Finish<'a> {
     }
 
     /// Adds the session state, and the new handle if there is one.
-    pub(crate) fn telling(self, state: String, given: Option<&'a Handle>) -> Self {
+    pub(crate) fn loss_acknowledgements(self, state: String, given: Option<&'a Handle>) -> Self {
         Self { state: Some(state), given, ..self }
     }
 

@@ -30,7 +30,7 @@ const SIGN_OF_LIFE: Duration = Duration::from_secs(15);
 
 /// Call in flight, as the body of an event stream. Dropping it cancels the call.
 pub(crate) struct ModernCallStream {
-    errand: ModernCall,
+    client_call: ModernCall,
     /// `None` after the call has ended.
     call: Option<Call>,
     first: Option<Bytes>,
@@ -42,9 +42,9 @@ pub(crate) struct ModernCallStream {
 type Closing = Pin<Box<dyn Future<Output = ()> + Send + Sync>>;
 
 impl ModernCallStream {
-    pub(crate) fn new(errand: ModernCall, call: Call) -> Self {
-        let closing = errand.closing();
-        Self { errand, call: Some(call), first: None, timer: None, closing }
+    pub(crate) fn new(client_call: ModernCall, call: Call) -> Self {
+        let closing = client_call.closing();
+        Self { client_call, call: Some(call), first: None, timer: None, closing }
     }
 
     /// Waits for the first message: an answer becomes a JSON response, everything else starts an event stream.
@@ -62,14 +62,15 @@ impl ModernCallStream {
             };
             match incoming {
                 Some(Incoming::Notification(text)) => {
-                    self.first = self.errand.heard(text);
+                    self.first = self.client_call.heard(text);
                     if self.first.is_some() {
                         return reply::events(Reply::Call(Box::new(self)));
                     }
                 }
                 Some(Incoming::Answer(end)) => {
                     self.call = None;
-                    let Ended { done: ReplyText { text, then }, code } = self.errand.ended(end);
+                    let Ended { done: ReplyText { text, then }, code } =
+                        self.client_call.ended(end);
                     let mut response = reply::message_then(text, then);
                     *response.status_mut() = code.map(validate::status).unwrap_or_default();
                     return response;
@@ -91,7 +92,7 @@ impl ModernCallStream {
 
 impl EventBody for ModernCallStream {
     fn server(&self) -> Option<Arc<str>> {
-        Some(self.errand.server().into())
+        Some(self.client_call.server().into())
     }
 }
 
@@ -106,19 +107,19 @@ impl MessageBody for ModernCallStream {
             self.closing = None;
             // Dropping the call ends the subscription at the server.
             if self.call.take().is_some() {
-                return Poll::Ready(Some(self.errand.farewell()));
+                return Poll::Ready(Some(self.client_call.farewell()));
             }
         }
         while let Some(call) = &mut self.call {
             match std::task::ready!(call.poll_next(cx)) {
                 Some(Incoming::Notification(text)) => {
-                    if let Some(text) = self.errand.heard(text) {
+                    if let Some(text) = self.client_call.heard(text) {
                         return Poll::Ready(Some(text));
                     }
                 }
                 Some(Incoming::Answer(end)) => {
                     self.call = None;
-                    let ReplyText { text, then } = self.errand.ended(end).done;
+                    let ReplyText { text, then } = self.client_call.ended(end).done;
                     if let Some(then) = then {
                         then();
                     }

@@ -47,7 +47,7 @@ pub(crate) struct ModernCall {
     level: Option<String>,
     server: String,
     /// Record of the call. A `subscriptions/listen` request is not timed, because it may last for hours.
-    account: CallRecord,
+    record: CallRecord,
     app: Arc<AppState>,
 }
 
@@ -61,7 +61,7 @@ pub(crate) enum CallOwner {
 
 /// Session part of a call.
 pub(crate) struct OfSession {
-    pub(crate) visit: SessionLink,
+    pub(crate) session_link: SessionLink,
     pub(crate) origin: Origin,
     /// New handle that the answer returns to the client.
     pub(crate) given: Option<Handle>,
@@ -100,7 +100,7 @@ pub(crate) async fn ask(
             };
             match links.open(&server, nobody.place(), &Asking::default()).await {
                 Ok(link) => link,
-                Err(error) => return request.unlinked(&request.app.blame(&error)),
+                Err(error) => return request.unlinked(&request.app.describe_open_error(&error)),
             }
         }
     };
@@ -121,7 +121,7 @@ impl ModernRequest<'_> {
     fn turn(&self) -> Option<CallPermit> {
         let (owner, server) = (self.owner.clone(), self.server.shared_name());
         let at = At { owner, server, listens: self.method == LISTEN };
-        self.app.crowd.enter(at, self.app.rules.calls)
+        self.app.call_limiter.enter(at, self.app.rules.calls)
     }
 
     /// Returns the error message for a call over the limit.
@@ -186,10 +186,10 @@ impl ModernCall {
         let params = request.message.params();
         let level = params.and_then(|it| it.find(&[meta::META, meta::LOG_LEVEL])?.text());
         let session = match &behind {
-            CallOwner::Session(of) => Some(of.visit.session.session()),
+            CallOwner::Session(of) => Some(of.session_link.session.session()),
             CallOwner::Sessionless { .. } => None,
         };
-        let account =
+        let record =
             CallRecord::begin(request.app.watch.as_ref(), request.begun(session.map(|it| &**it)));
         Self {
             behind,
@@ -200,7 +200,7 @@ impl ModernCall {
             tools: request.tools().cloned(),
             level: level.map(std::borrow::Cow::into_owned),
             server: request.server.name().to_owned(),
-            account,
+            record,
             app: request.app.clone(),
         }
     }
@@ -224,9 +224,9 @@ impl ModernCall {
     /// Sends the request and waits for the first message of the server.
     pub(crate) async fn send(mut self, message: &Message<'_>) -> Response<Reply> {
         if !self.listens() {
-            self.account.sent(&self.app.metrics, &self.server);
+            self.record.sent(&self.app.metrics, &self.server);
         }
-        let traced = self.account.traced(message);
+        let traced = self.record.traced(message);
         let traced = traced.as_deref().and_then(|text| Message::parse(text.as_bytes()).ok());
         let message = traced.as_ref().unwrap_or(message);
         // No timeout for `subscriptions/listen`: it may receive nothing for hours.
@@ -286,13 +286,13 @@ impl ModernCall {
     /// Returns the session of the call, if it has one.
     fn session(&self) -> Option<&Session> {
         match &self.behind {
-            CallOwner::Session(of) => Some(&of.visit.session),
+            CallOwner::Session(of) => Some(&of.session_link.session),
             CallOwner::Sessionless { .. } => None,
         }
     }
 
     pub(crate) fn ended(&self, end: Result<Answer, CallError>) -> Ended {
-        self.account.ended(self.session(), &self.link, &end);
+        self.record.ended(self.session(), &self.link, &end);
         let answer = match end {
             Ok(answer) => answer,
             Err(error) => return Ended { done: self.failed(&error), code: None },
@@ -304,14 +304,14 @@ impl ModernCall {
         }
         let mut finish = Finish::new(self.asked(), &self.profile).passing(self.tools.as_ref());
         if let CallOwner::Session(of) = &self.behind {
-            let session = of.visit.session.session();
+            let session = of.session_link.session.session();
             let state = state::told(session, of.origin, self.link.generation());
-            finish = finish.telling(state, of.given.as_ref());
+            finish = finish.loss_acknowledgements(state, of.given.as_ref());
         } else if self.era() == Era::Legacy
             && self.link.keeps_state()
             && loss::depends_on_state(&self.method)
         {
-            finish = finish.telling(state::shared(self.link.generation()), None);
+            finish = finish.loss_acknowledgements(state::shared(self.link.generation()), None);
         }
         let (text, code) = finish.answer(answer);
         Ended { done: ReplyText::new(text), code }
@@ -319,7 +319,7 @@ impl ModernCall {
 
     fn failed(&self, error: &CallError) -> ReplyText {
         if let CallOwner::Session(of) = &self.behind {
-            return of.visit.failed(&self.link, self.asked(), error);
+            return of.session_link.failed(&self.link, self.asked(), error);
         }
         // Shared state is lost for all its users. The report is recorded for the owner, not for a session. A modern
         // server keeps no state between calls.

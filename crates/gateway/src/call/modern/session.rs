@@ -59,16 +59,16 @@ async fn run(request: &ModernRequest<'_>, profile: &Arc<Profile>, meant: Meant) 
     let ModernRequest { app, server, message, .. } = request;
     let Meant { session, origin, text, given, fleeting } = meant;
     let fleeting = fleeting.then(|| EphemeralSession::of(app, session.session()));
-    let visit =
+    let session_link =
         SessionLink { app: (*app).clone(), server: (*server).clone(), session, era: Era::Modern };
-    let note = |outcome| request.note(Some(visit.session.session()), outcome);
-    if let Some(sentence) = visit.busy() {
+    let note = |outcome| request.note(Some(session_link.session.session()), outcome);
+    if let Some(sentence) = session_link.busy() {
         note(CallEnd::Denied);
         return request.failed(&sentence);
     }
-    let link = match visit.found() {
+    let link = match session_link.found() {
         Some(link) => link,
-        None => match visit.open(&bridge::hello(message)).await {
+        None => match session_link.open(&bridge::hello(message)).await {
             Ok(link) => link,
             Err(sentence) => {
                 note(CallEnd::NoLink);
@@ -76,11 +76,11 @@ async fn run(request: &ModernRequest<'_>, profile: &Arc<Profile>, meant: Meant) 
             }
         },
     };
-    if let Err(sentence) = visit.depend(&link, request.asked()).await {
+    if let Err(sentence) = session_link.depend(&link, request.asked()).await {
         note(CallEnd::NoLink);
         return request.failed(&sentence);
     }
-    if let Some(report) = visit.pending_loss(&link, request.asked()) {
+    if let Some(report) = session_link.pending_loss(&link, request.asked()) {
         note(CallEnd::Lost);
         return reply::message_then(report.text, report.then);
     }
@@ -88,7 +88,7 @@ async fn run(request: &ModernRequest<'_>, profile: &Arc<Profile>, meant: Meant) 
     // yet.
     let is_reported = loss::depends_on_state(request.method) && matches!(origin, Origin::Lost(_));
     let origin = if is_reported { Origin::Existing } else { origin };
-    let owner = CallOwner::Session(Box::new(OfSession { visit, origin, given, fleeting }));
+    let owner = CallOwner::Session(Box::new(OfSession { session_link, origin, given, fleeting }));
     let call = ModernCall::new(request, profile, link, owner);
     match text {
         None => call.send(message).await,

@@ -24,7 +24,7 @@ pub(super) struct Gateway {
     child: Child,
     pub(super) pid: u32,
     pub(super) address: SocketAddr,
-    last_words: Arc<Mutex<String>>,
+    stderr_tail: Arc<Mutex<String>>,
 }
 
 impl Gateway {
@@ -46,15 +46,15 @@ impl Gateway {
         let address = tokio::time::timeout(PATIENCE, listening(&mut lines)).await;
         let address =
             address.map_err(|_| format!("the gateway said nothing for {PATIENCE:?}"))??;
-        let last_words = Arc::default();
-        Handle::current().spawn(drain(lines, Arc::clone(&last_words)));
-        Ok(Self { child, pid, address, last_words })
+        let stderr_tail = Arc::default();
+        Handle::current().spawn(drain(lines, Arc::clone(&stderr_tail)));
+        Ok(Self { child, pid, address, stderr_tail })
     }
 
     /// Kills it with SIGKILL.
     pub(super) async fn kill(&mut self) -> Seen<()> {
         if let Ok(Some(status)) = self.child.try_wait() {
-            let last = self.last_words.lock().unwrap_or_else(PoisonError::into_inner);
+            let last = self.stderr_tail.lock().unwrap_or_else(PoisonError::into_inner);
             return Err(format!("the gateway was gone before it was killed ({status}): {last}"));
         }
         self.child.kill().await.map_err(|error| format!("the gateway cannot be killed: {error}"))
@@ -83,8 +83,8 @@ async fn listening(lines: &mut Lines<BufReader<ChildStderr>>) -> Seen<SocketAddr
 }
 
 /// Keeps the last line of the gateway's stderr. Reads all lines, so that the gateway never blocks on a full pipe.
-async fn drain(mut lines: Lines<BufReader<ChildStderr>>, last_words: Arc<Mutex<String>>) {
+async fn drain(mut lines: Lines<BufReader<ChildStderr>>, stderr_tail: Arc<Mutex<String>>) {
     while let Ok(Some(line)) = lines.next_line().await {
-        *last_words.lock().unwrap_or_else(PoisonError::into_inner) = line;
+        *stderr_tail.lock().unwrap_or_else(PoisonError::into_inner) = line;
     }
 }

@@ -93,7 +93,7 @@ struct UnderWay {
     /// Pool entry and generation of the link that the client used last. Most clients use one link.
     met: Option<(u64, Generation)>,
     /// Stream that the client listens on.
-    ear: Option<Ear>,
+    listen_stream: Option<Ear>,
     /// Boxed, because few clients need any of it.
     rare: Option<Box<Rare>>,
 }
@@ -330,7 +330,10 @@ impl Connection {
     /// Whether nothing is in flight, so that the connection can be dropped from memory while the store keeps it.
     pub(crate) fn is_idle(&self) -> bool {
         let under_way = self.under_way();
-        let listens = under_way.ear.as_ref().is_some_and(|ear| ear.stream.is_read());
+        let listens = under_way
+            .listen_stream
+            .as_ref()
+            .is_some_and(|listen_stream| listen_stream.stream.is_read());
         under_way.calls.is_empty() && !listens
     }
 
@@ -360,10 +363,10 @@ impl Connection {
     }
 
     /// Whether the client has a stream, but no task delivers the messages of this link yet.
-    pub(crate) fn is_deaf_to(&self, link: &LinkKey) -> bool {
+    pub(crate) fn lacks_listener_for(&self, link: &LinkKey) -> bool {
         let under_way = self.under_way();
         let mut tasks = under_way.rare.iter().flat_map(|rare| &rare.hearing);
-        under_way.ear.is_some() && !tasks.any(|(known, _)| known == link)
+        under_way.listen_stream.is_some() && !tasks.any(|(known, _)| known == link)
     }
 
     /// Returns a list that a server sent to this client after a change.
@@ -378,7 +381,8 @@ impl Connection {
 
     /// Makes this the stream that the client listens on, and ends the previous one.
     pub(crate) fn listen(&self, stream: Arc<EventStream>, principal: &Principal) {
-        let before = self.under_way().ear.replace(Ear { stream, principal: principal.clone() });
+        let before =
+            self.under_way().listen_stream.replace(Ear { stream, principal: principal.clone() });
         if let Some(before) = before {
             before.stream.end();
         }
@@ -386,8 +390,8 @@ impl Connection {
 
     /// Updates the principal of the listening client.
     pub(crate) fn listens_as(&self, principal: &Principal) {
-        if let Some(ear) = &mut self.under_way().ear {
-            ear.principal = principal.clone();
+        if let Some(listen_stream) = &mut self.under_way().listen_stream {
+            listen_stream.principal = principal.clone();
         }
     }
 
@@ -400,10 +404,14 @@ impl Connection {
     ) {
         let mut under_way = self.under_way();
         let under_way = &mut *under_way;
-        let Some(ear) = under_way.ear.as_mut().filter(|ear| !ear.principal.is_local()) else {
+        let Some(listen_stream) = under_way
+            .listen_stream
+            .as_mut()
+            .filter(|listen_stream| !listen_stream.principal.is_local())
+        else {
             return;
         };
-        let principal = authenticate(&ear.principal);
+        let principal = authenticate(&listen_stream.principal);
         let leads = |link: &LinkKey| {
             principal.as_ref().is_some_and(|principal| leads_to(link.server(), principal))
         };
@@ -412,24 +420,25 @@ impl Connection {
             hearing.extract_if(.., |(link, _)| !leads(link)).for_each(|(_, task)| task.abort());
         }
         if let Some(principal) = principal {
-            ear.principal = principal;
+            listen_stream.principal = principal;
         }
     }
 
     /// Returns the stream that the client listens on.
-    pub(crate) fn ear(&self) -> Option<Arc<EventStream>> {
-        self.under_way().ear.as_ref().map(|ear| ear.stream.clone())
+    pub(crate) fn listen_stream(&self) -> Option<Arc<EventStream>> {
+        self.under_way().listen_stream.as_ref().map(|listen_stream| listen_stream.stream.clone())
     }
 
     /// Returns the same stream, if `which` accepts the client.
-    pub(crate) fn ear_of(
+    pub(crate) fn listen_stream_of(
         &self,
         which: impl Fn(&Owner, &Claims) -> bool,
     ) -> Option<Arc<EventStream>> {
         let under_way = self.under_way();
-        let ear = under_way.ear.as_ref();
-        let ear = ear.filter(|ear| which(&self.owner, &ear.principal.claims))?;
-        Some(ear.stream.clone())
+        let listen_stream = under_way.listen_stream.as_ref();
+        let listen_stream = listen_stream
+            .filter(|listen_stream| which(&self.owner, &listen_stream.principal.claims))?;
+        Some(listen_stream.stream.clone())
     }
 
     /// Sends every message for the client to this stream from now on.
@@ -440,7 +449,7 @@ impl Connection {
 
     /// Detaches the stream, because another connection uses it now. This connection then closes without ending it.
     pub(crate) fn fall_silent(&self) {
-        self.under_way().ear = None;
+        self.under_way().listen_stream = None;
     }
 
     /// Returns the single stream of the client, if it has only one.
@@ -484,8 +493,8 @@ impl Connection {
         for (_, task) in under_way.rare.into_iter().flat_map(|rare| rare.hearing) {
             task.abort();
         }
-        if let Some(ear) = under_way.ear {
-            ear.stream.end();
+        if let Some(listen_stream) = under_way.listen_stream {
+            listen_stream.stream.end();
         }
         self.streams.close();
     }

@@ -110,8 +110,8 @@ async fn take(
     line: &mut Conn<impl Socket>,
     (head, body): (&Head, &mut Body),
 ) -> Option<Response<Reply>> {
-    let patience = app.rules.patience;
-    let wants = match line.beside(patience, pin!(enter(app, whence, head))).await? {
+    let stream_after = app.rules.stream_after;
+    let wants = match line.beside(stream_after, pin!(enter(app, whence, head))).await? {
         Step::Answer(response) => return Some(*response),
         Step::Body(wants) => wants,
     };
@@ -119,7 +119,7 @@ async fn take(
     match body.collect(line, (limit, app.rules.stall)).await {
         Ok(body) => {
             let doing = pin!(wants.take(app, &head.headers, body));
-            line.beside(patience, doing).await
+            line.beside(stream_after, doing).await
         }
         Err(NoBody::Gone) => None,
         Err(why) => Some(unread(app, &why, limit)),

@@ -22,18 +22,18 @@ pub(crate) struct CacheTtl {
 
 impl CacheTtl {
     /// Returns the default for these servers.
-    pub(crate) fn new(roll: &Roster) -> Self {
-        let ttl = if roll.absent.is_empty() { crate::catalog::list::TTL } else { SOON };
+    pub(crate) fn new(roster: &Roster) -> Self {
+        let ttl = if roster.absent.is_empty() { crate::catalog::list::TTL } else { SOON };
         Self { ttl, private: false }
     }
 
     /// Returns the limits of a list, from those that modern servers sent with their pages.
-    pub(super) fn of(app: &AppState, roll: &Roster, list: &List) -> Self {
-        let modern = roll.present.iter().filter(|it| it.profile.way().era() == Era::Modern);
+    pub(super) fn of(app: &AppState, roster: &Roster, list: &List) -> Self {
+        let modern = roster.present.iter().filter(|it| it.profile.way().era() == Era::Modern);
         let shared = modern.filter(|it| app.servers.contains_key(&it.name));
         let pages = shared.flat_map(|it| it.profile.pages(list.method));
         let pages = pages.filter_map(|page| Raw::parse(str::from_utf8(page).ok()?).ok());
-        pages.fold(Self::new(roll), Self::and)
+        pages.fold(Self::new(roster), Self::and)
     }
 
     /// Applies the limits of one more page.

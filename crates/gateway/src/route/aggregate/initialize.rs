@@ -10,44 +10,45 @@ use crate::{
 };
 
 /// Builds the `initialize` result for a client that speaks `version`.
-pub(crate) fn result(version: &Version, roll: &Roster, names: &Names) -> String {
+pub(crate) fn result(version: &Version, roster: &Roster, names: &Names) -> String {
     format!(
         r#"{{"protocolVersion":{},"capabilities":{},"serverInfo":{{"name":"stayput","version":{}}},"instructions":{}}}"#,
         json::quote(version.as_str()),
-        capabilities(roll),
+        capabilities(roster),
         json::quote(env!("CARGO_PKG_VERSION")),
-        json::quote(&instructions(roll, names))
+        json::quote(&instructions(roster, names))
     )
 }
 
 /// Returns the union of the servers' capabilities. Those of an unavailable server are unknown. While one is
 /// unavailable, all lists and `listChanged` are declared, so that clients notice when it becomes available.
-pub(crate) fn capabilities(roll: &Roster) -> String {
-    let open = !roll.absent.is_empty();
+pub(crate) fn capabilities(roster: &Roster) -> String {
+    let open = !roster.absent.is_empty();
     let mut all = Vec::new();
     for (kind, details) in [
         ("tools", &["listChanged"][..]),
         ("prompts", &["listChanged"]),
         ("resources", &["subscribe", "listChanged"]),
     ] {
-        if open || any(roll, |present| present.profile.greeting().has(kind)) {
+        if open || any(roster, |present| present.profile.greeting().has(kind)) {
             let able = details.iter().filter(|detail| {
-                (open && **detail == "listChanged") || any(roll, |it| is_able(it, &[kind, detail]))
+                (open && **detail == "listChanged")
+                    || any(roster, |it| is_able(it, &[kind, detail]))
             });
             let able: Vec<_> = able.map(|detail| format!(r#""{detail}":true"#)).collect();
             all.push(format!(r#""{kind}":{{{}}}"#, able.join(",")));
         }
     }
     for kind in ["logging", "completions"] {
-        if any(roll, |present| present.profile.greeting().has(kind)) {
+        if any(roster, |present| present.profile.greeting().has(kind)) {
             all.push(format!(r#""{kind}":{{}}"#));
         }
     }
     format!("{{{}}}", all.join(","))
 }
 
-fn any(roll: &Roster, which: impl Fn(&Present) -> bool) -> bool {
-    roll.present.iter().any(which)
+fn any(roster: &Roster, which: impl Fn(&Present) -> bool) -> bool {
+    roster.present.iter().any(which)
 }
 
 fn is_able(present: &Present, path: &[&str]) -> bool {
@@ -58,19 +59,19 @@ fn is_able(present: &Present, path: &[&str]) -> bool {
 
 /// Returns the instructions for a model: how names are built, the instructions of each server, and which servers are
 /// unavailable.
-pub(crate) fn instructions(roll: &Roster, names: &Names) -> String {
+pub(crate) fn instructions(roster: &Roster, names: &Names) -> String {
     let mut text = format!(
         "Several servers are behind this one. What a tool or prompt is called begins with its server: \
          SERVER{SEPARATOR}NAME."
     );
-    for Present { name, profile } in &roll.present {
+    for Present { name, profile } in &roster.present {
         let said = Raw::parse(profile.greeting().result()).ok();
         let said = said.and_then(|said| said.find(&["instructions"])?.text());
         if let Some(said) = said.filter(|said| !said.trim().is_empty()) {
             let _ = write!(text, "\n\n# {}\n\n{}", heading(name, names), said.trim());
         }
     }
-    for absent in &roll.absent {
+    for absent in &roster.absent {
         let _ = write!(
             text,
             "\n\n# {}\n\nThis server is not available now, so what it has is not listed: {}.",
@@ -106,7 +107,7 @@ mod tests {
         Present { name: name.to_owned(), profile }
     }
 
-    fn roll() -> Roster {
+    fn roster() -> Roster {
         let one = json!({ "capabilities": { "tools": {}, "resources": { "subscribe": true } },
             "instructions": "Be \"kind\".\n" });
         let two = json!({ "capabilities": { "tools": { "listChanged": true }, "logging": {},
@@ -116,7 +117,7 @@ mod tests {
 
     #[test]
     fn aggregate_capabilities_are_the_union_of_all_servers() {
-        let capabilities: Value = serde_json::from_str(&capabilities(&roll())).unwrap();
+        let capabilities: Value = serde_json::from_str(&capabilities(&roster())).unwrap();
         let expected = json!({ "tools": { "listChanged": true }, "prompts": {},
             "resources": { "subscribe": true }, "logging": {} });
         assert_eq!(capabilities, expected);
@@ -125,7 +126,7 @@ mod tests {
 
     #[test]
     fn unavailable_server_is_named_and_list_changes_are_declared() {
-        let mut roster = roll();
+        let mut roster = roster();
         let reason = "the server `b.d` could not be started: no such program".to_owned();
         roster.absent.push(Absent { name: "b.d".to_owned(), reason });
         let names = Names::new(["one", "t.wo", "b.d"]);

@@ -119,13 +119,13 @@ impl Listing<'_> {
     }
 
     /// Returns the known entries of each server, in the order of the servers.
-    fn indexes(&self, roll: &Roster) -> Vec<(String, Indexed)> {
+    fn indexes(&self, roster: &Roster) -> Vec<(String, Indexed)> {
         if self.list.is_named() {
             return Vec::new();
         }
         let aggregate = &self.app.aggregate;
         let index = |it: &Present| (it.name.clone(), aggregate.indexed(self.claim, it, self.list));
-        roll.present.iter().map(index).collect()
+        roster.present.iter().map(index).collect()
     }
 
     /// Returns an entry as clients see it. Skips denied tools, and URIs that an earlier server lists, because
@@ -154,7 +154,7 @@ impl Listing<'_> {
         let profile = self.current(server, &present.profile).await;
         let mut part = self.told(server, &profile, inner).await;
         let takes = self.app.identify.takes_argument(server.name(), self.claim.front());
-        let view = self.app.sight_of(server, self.claim.owner, &profile);
+        let view = self.app.tool_view_of(server, self.claim.owner, &profile);
         if *self.list == TOOLS && takes && view.kept {
             for page in &mut part.pages {
                 let Ok(text) = str::from_utf8(&page.text) else { continue };

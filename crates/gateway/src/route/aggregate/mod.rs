@@ -107,10 +107,10 @@ pub(crate) async fn request(
     app: &Arc<AppState>,
     connection: &Arc<Connection>,
     message: &Message<'_>,
-    along: RequestParts<'_>,
+    parts: RequestParts<'_>,
 ) -> CallOutcome {
     let id = message.id().map_or("null", |id| id.as_str());
-    let claim = along.claim(connection, None, message);
+    let claim = parts.claim(connection, None, message);
     if let Some(done) = session_tools::call(app, claim).await {
         return CallOutcome::Done(done);
     }
@@ -129,10 +129,10 @@ pub(crate) async fn request(
         Err(refusal) => return CallOutcome::Done(ReplyText::new(refusal.answer(id, Era::Legacy))),
     };
     let Some(text) = text else {
-        return ClientCall::run(app, connection, server, message, along).await;
+        return ClientCall::run(app, connection, server, message, parts).await;
     };
     match Message::parse(text.as_bytes()) {
-        Ok(message) => ClientCall::run(app, connection, server, &message, along).await,
+        Ok(message) => ClientCall::run(app, connection, server, &message, parts).await,
         Err(error) => CallOutcome::Done(ReplyText::new(error.answer())),
     }
 }

@@ -45,11 +45,11 @@ pub(crate) fn known(request: &ModernRequest<'_>, profile: &Profile) -> Option<Re
 }
 
 /// Builds the `server/discover` result of the aggregate.
-pub(crate) fn of_all(roll: &Roster, names: &Names) -> String {
-    let said = initialize::capabilities(roll);
+pub(crate) fn of_all(roster: &Roster, names: &Names) -> String {
+    let said = initialize::capabilities(roster);
     let capabilities = Raw::parse(&said).map(capabilities).unwrap_or_default();
-    let (versions, keeping) = (validate::versions(), CacheTtl::new(roll).members());
-    let instructions = json::quote(&initialize::instructions(roll, names));
+    let (versions, keeping) = (validate::versions(), CacheTtl::new(roster).members());
+    let instructions = json::quote(&initialize::instructions(roster, names));
     format!(
         r#"{{"resultType":"complete",{keeping}"supportedVersions":[{versions}],"capabilities":{{{capabilities}}},"instructions":{instructions},{}}}"#,
         of_stayput()

@@ -134,7 +134,7 @@ impl ModernRequest<'_> {
             true => self.app.current(self.server, &self.owner, self.method).await,
             false => self.app.profile(self.server, &self.owner).await,
         };
-        profile.map_err(|error| self.app.blame(&error))
+        profile.map_err(|error| self.app.describe_open_error(&error))
     }
 
     /// Returns the error for a tool call that is not allowed, or whose header arguments differ from the body.
