@@ -1,4 +1,4 @@
-//! What held sessions cost.
+//! Cost of held sessions.
 
 use std::{collections::HashMap, hint::black_box, sync::Arc, time::Duration};
 
@@ -13,17 +13,17 @@ use crate::{
 };
 
 const SIZES: [usize; 2] = [1_000, 100_000];
-/// Owners share out the sessions, as people do.
+/// Sessions per owner, as in practice.
 const PER_OWNER: usize = 10;
 const LOOKUPS: usize = 200_000;
 
-/// Sessions, and the names to find them by.
+/// Sessions, and their names for lookups.
 struct Held {
     sessions: Sessions,
     requests: Vec<(Owner, Key, SessionId)>,
     handles: Vec<(Owner, Handle)>,
     bytes: usize,
-    /// What a lookup costs when there is nothing but a map.
+    /// Plain map, as the minimal cost of a lookup.
     bare: HashMap<SessionId, usize>,
 }
 
@@ -47,7 +47,7 @@ async fn hold(count: usize) -> Held {
             names.push((owner.clone(), key, id));
         }
     }
-    // The names are not counted apart: their vector was there before, their texts are the sessions'.
+    // The names are not counted: their vector existed before, and their texts belong to the sessions.
     let bytes = HEAP.allocated() - before;
     let mut handles = Vec::new();
     for (owner, _, id) in &names {
@@ -113,7 +113,7 @@ pub(crate) async fn run() {
     }
 }
 
-/// The future of a lookup that does not wait is ready at the first poll.
+/// Returns the output of a lookup that does not wait, which is ready at the first poll.
 fn now<F: Future>(future: F) -> F::Output {
     let waker = std::task::Waker::noop();
     match std::pin::pin!(future).poll(&mut std::task::Context::from_waker(waker)) {
@@ -122,8 +122,8 @@ fn now<F: Future>(future: F) -> F::Output {
     }
 }
 
-/// The names in an order that no cache can guess, in memory of their own that lies in that order: as
-/// the names of requests are, which have just been read from a socket.
+/// Returns names in an order that no cache can predict, in separate memory in that order: like the names of requests,
+/// which have just been read from a socket.
 fn requests<T>(count: usize, name: impl Fn(usize) -> T) -> Vec<T> {
     (0..LOOKUPS).map(|n| name(n.wrapping_mul(7_919_993) % count)).collect()
 }
