@@ -56,7 +56,7 @@ async fn is_as_good_as_direct(suite: &Suite, server: &TestServer, entry: Value) 
     assert!(compared(suite, &through, direct), "{}", through.report);
 }
 
-/// Tells whether both runs have the same results. A failed check panics, because a repetition would not fix it.
+/// Returns whether both runs have the same results. A failed check panics, because a repetition would not fix it.
 fn compared(suite: &Suite, through: &Verdict, mut direct: Verdict) -> bool {
     assert_eq!((direct.failed, through.failed), (0, 0), "{}", through.report);
     assert!(direct.passed > 50, "{}", direct.report);

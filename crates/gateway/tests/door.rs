@@ -159,8 +159,8 @@ async fn stopping_gateway_finishes_its_answers() {
     let mut gateway = Gateway::start(json!({ "test": stdio(&mark, &[]) })).await;
     let client = gateway.client("test").await;
     client.text(&gateway, "count").await;
-    let mut ear = client.get(&gateway, None).await.events();
-    ear.next().await.unwrap();
+    let mut stream = client.get(&gateway, None).await.events();
+    stream.next().await.unwrap();
     // More than the buffers of two sockets hold.
     let body = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call",
         "params": { "name": "big", "arguments": { "bytes": 24 << 20 } } });
@@ -181,7 +181,7 @@ async fn stopping_gateway_finishes_its_answers() {
     while TcpStream::connect(&address).await.is_ok() {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-    let listening = async { while ear.next().await.is_some() {} };
+    let listening = async { while stream.next().await.is_some() {} };
     tokio::time::timeout(LONG, listening).await.unwrap();
     let answer = rest(&mut socket).await;
     assert!(answer.len() > 24 << 20 && answer.ends_with("}]}}"), "{} bytes", answer.len());

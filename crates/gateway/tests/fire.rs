@@ -269,7 +269,7 @@ impl Session {
         self
     }
 
-    /// Tells whether the given-up calls are accounted for: each that reached the server ran exactly once.
+    /// Returns whether the given-up calls are accounted for: each that reached the server ran exactly once.
     fn is_settled(&self, reached: &HashMap<String, usize>) -> bool {
         if self.unheard > 0 {
             // It is unknown which of them ran after the loss.

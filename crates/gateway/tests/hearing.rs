@@ -64,11 +64,11 @@ async fn listening_client_gets_notifications_of_a_shared_link() {
     server["stayput"] = json!({ "isolation": "shared" });
     let gateway = Gateway::start(json!({ "test": server })).await;
     let (ann, bob) = (gateway.client("test").await, gateway.client("test").await);
-    let mut ear = bob.get(&gateway, None).await.events();
-    ear.next().await.unwrap();
+    let mut stream = bob.get(&gateway, None).await.events();
+    stream.next().await.unwrap();
     assert_eq!(ann.text(&gateway, "count").await, "1");
     assert_eq!(bob.text(&gateway, "count").await, "2");
-    heard(&gateway, &ann, &mut ear).await;
+    heard(&gateway, &ann, &mut stream).await;
 }
 
 /// The gateway repeats subscriptions at a new process, also after a restart of the gateway. It does not repeat
@@ -83,24 +83,24 @@ async fn subscriptions_outlive_their_process() {
         client.request(gateway, method, params.clone()).await["result"].clone()
     };
     assert_eq!(ask(&gateway, "resources/subscribe").await, json!({}));
-    let mut ear = client.get(&gateway, None).await.events();
-    assert!(hears_updates(&gateway, &client, &mut ear).await);
+    let mut stream = client.get(&gateway, None).await.events();
+    assert!(hears_updates(&gateway, &client, &mut stream).await);
     kill(&mark).await;
-    after_the_loss(&gateway, &client, &mut ear).await;
-    assert!(hears_updates(&gateway, &client, &mut ear).await);
+    after_the_loss(&gateway, &client, &mut stream).await;
+    assert!(hears_updates(&gateway, &client, &mut stream).await);
     gateway.kill();
     gone(&mark).await;
     gateway.restart().await;
-    let mut ear = client.get(&gateway, None).await.events();
-    after_the_loss(&gateway, &client, &mut ear).await;
-    assert!(hears_updates(&gateway, &client, &mut ear).await);
+    let mut stream = client.get(&gateway, None).await.events();
+    after_the_loss(&gateway, &client, &mut stream).await;
+    assert!(hears_updates(&gateway, &client, &mut stream).await);
     assert_eq!(ask(&gateway, "resources/unsubscribe").await, json!({}));
     gateway.kill();
     gone(&mark).await;
     gateway.restart().await;
-    let mut ear = client.get(&gateway, None).await.events();
-    after_the_loss(&gateway, &client, &mut ear).await;
-    assert!(!hears_updates(&gateway, &client, &mut ear).await);
+    let mut stream = client.get(&gateway, None).await.events();
+    after_the_loss(&gateway, &client, &mut stream).await;
+    assert!(!hears_updates(&gateway, &client, &mut stream).await);
 }
 
 /// E32: a subscription on a shared link stays until the last client that wants it leaves.
@@ -116,18 +116,18 @@ async fn subscription_ends_with_its_last_subscriber() {
     for client in [&ann, &bob, &eve] {
         subscribe(&gateway, client).await;
     }
-    let mut ear = bob.get(&gateway, None).await.events();
-    assert!(hears_updates(&gateway, &bob, &mut ear).await);
+    let mut stream = bob.get(&gateway, None).await.events();
+    assert!(hears_updates(&gateway, &bob, &mut stream).await);
     // A client that unsubscribes does not affect the others.
     let params = json!({ "uri": RESOURCE });
     let done = ann.request(&gateway, "resources/unsubscribe", params).await;
     assert_eq!(done["result"], json!({}), "{done}");
-    assert!(hears_updates(&gateway, &bob, &mut ear).await);
+    assert!(hears_updates(&gateway, &bob, &mut stream).await);
     let said = || std::fs::read_to_string(log.path()).unwrap();
     let given_up = || said().matches("resources/unsubscribe").count();
     assert_eq!(given_up(), 1, "by Ann herself");
     assert_eq!(eve.delete(&gateway).await, 200);
-    assert!(hears_updates(&gateway, &bob, &mut ear).await);
+    assert!(hears_updates(&gateway, &bob, &mut stream).await);
     assert_eq!(bob.delete(&gateway).await, 200);
     until("end of the subscription", || given_up() > 1).await;
     assert_eq!(ann.text(&gateway, "count").await, "1", "the link goes on");
@@ -178,7 +178,7 @@ async fn subscriptions_outlive_a_client_that_disconnects() {
     // The gateway notices the disconnect a moment later. A longer pause would change nothing.
     tokio::time::sleep(std::time::Duration::from_millis(300)).await;
     std::fs::write(&go, "").unwrap();
-    let mut ear = client.get(&gateway, None).await.events();
-    after_the_loss(&gateway, &client, &mut ear).await;
-    assert!(hears_updates(&gateway, &client, &mut ear).await);
+    let mut stream = client.get(&gateway, None).await.events();
+    after_the_loss(&gateway, &client, &mut stream).await;
+    assert!(hears_updates(&gateway, &client, &mut stream).await);
 }

@@ -26,7 +26,7 @@ fn is_lost(result: &Value) -> bool {
     result["_meta"]["dev.stayput/state"]["state"] == "lost"
 }
 
-/// Tells whether a call failed with a loss because the configuration of its server changed.
+/// Returns whether a call failed with a loss because the configuration of its server changed.
 fn is_reconfigured(result: &Value) -> bool {
     let text = result["content"][0]["text"].as_str().unwrap();
     is_lost(result) && result["isError"] == true && text.contains("its configuration changed")
@@ -161,7 +161,7 @@ async fn call_in_flight_ends_where_it_began() {
     gone(&old).await;
 }
 
-/// The session of a changed HTTP server is not resumed, and the server gets its `DELETE`.
+/// The session of a changed HTTP server is ended there and not resumed. Its client gets a loss.
 #[tokio::test]
 async fn changed_http_server_loses_its_session() {
     let server = TestServer::http(&["--era", "legacy"]).await;
@@ -227,7 +227,7 @@ async fn drain_ends_a_call_that_takes_too_long() {
     assert!(is_reconfigured(&slow["result"]), "{slow}");
 }
 
-/// Tells whether a call is in flight.
+/// Returns whether a call is in flight.
 fn gateway_is_busy(gateway: &Gateway) -> bool {
     let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_stayput"));
     let store = format!("sqlite:{}", gateway.folder.path().join("store.db").display());

@@ -45,7 +45,7 @@ fn judge(root: &Value, schema: &Value, value: &Value, at: &str) {
     }
 }
 
-/// Tells whether a value has the type of the schema. Its contents are not checked.
+/// Returns whether a value has the type of the schema. Its contents are not checked.
 fn suits(schema: &Value, value: &Value) -> bool {
     let types: Vec<&str> = match &schema["type"] {
         Value::Null => Vec::new(),

@@ -30,7 +30,7 @@ fn stories() -> Vec<(String, String)> {
     all
 }
 
-/// Tells whether a word differs from run to run: ids, pids, times and memory.
+/// Returns whether a word differs from run to run: ids, pids, times and memory.
 fn varies(word: &str) -> bool {
     let word = word.trim_matches(|it: char| "(),:;|".contains(it));
     let digits = word.bytes().filter(u8::is_ascii_digit).count();

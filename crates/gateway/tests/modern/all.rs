@@ -51,16 +51,16 @@ async fn lists_of_all_servers_are_the_same_in_every_conversation() {
         "new": modern_stdio(&mark, &[]), "old": stdio(&mark, &["--page", "4"]), "z.z": stdio(&mark, &[]),
     });
     let gateway = Gateway::start(servers).await;
-    let nobody = Modern::of(&gateway, ALL);
-    let ann = nobody.named("ann");
+    let unnamed = Modern::of(&gateway, ALL);
+    let ann = unnamed.named("ann");
     assert_eq!(ann.text("old__count").await, "1");
     for method in ["tools/list", "prompts/list", "resources/list", "resources/templates/list"] {
-        let listed = nobody.result(method, json!({})).await;
+        let listed = unnamed.result(method, json!({})).await;
         assert_eq!(listed, ann.result(method, json!({})).await);
         assert_eq!(listed["resultType"], "complete");
         assert!(listed["ttlMs"].is_u64() && listed["cacheScope"] == "public", "{method} {listed}");
     }
-    let listed = nobody.result("tools/list", json!({})).await;
+    let listed = unnamed.result("tools/list", json!({})).await;
     let takes = |name: &str| {
         let tool = listed["tools"].as_array().unwrap().iter().find(|tool| tool["name"] == name);
         tool.unwrap_or_else(|| panic!("{name}"))["inputSchema"]["properties"]["session_id"]
@@ -68,9 +68,9 @@ async fn lists_of_all_servers_are_the_same_in_every_conversation() {
     };
     assert!(takes("old__count") && takes("old__region") && takes("z_z__count"));
     assert!(!takes("new__count"));
-    let own: Vec<_> = tools(&nobody).await.into_iter().filter(|it| !it.contains("__")).collect();
+    let own: Vec<_> = tools(&unnamed).await.into_iter().filter(|it| !it.contains("__")).collect();
     assert_eq!(own, ["session_start", "session_info", "session_end"]);
-    let refused = nobody.refused("tools/list", json!({ "cursor": "nonsense" })).await;
+    let refused = unnamed.refused("tools/list", json!({ "cursor": "nonsense" })).await;
     assert_eq!((refused.0, refused.1), (200, -32602));
 }
 
@@ -89,14 +89,14 @@ async fn legacy_clients_of_all_servers_see_no_handles() {
 async fn conversation_spans_all_servers_by_every_name_source() {
     let (one, two) = (mark("all-one"), mark("all-two"));
     let gateway = Gateway::start(json!({ "one": stdio(&one, &[]), "two": stdio(&two, &[]) })).await;
-    let nobody = Modern::of(&gateway, ALL);
+    let unnamed = Modern::of(&gateway, ALL);
     // No call runs before its session is known.
-    let offered = nobody.call("one__count", json!({})).await;
+    let offered = unnamed.call("one__count", json!({})).await;
     assert_eq!(offered["isError"], true);
     let handle = offered["_meta"]["dev.stayput/session"].as_str().unwrap().to_owned();
     assert!(text(&offered).contains(&handle) && processes::with_token(&one).is_empty());
     for (tool, number) in [("one__count", "1"), ("two__count", "1"), ("one__count", "2")] {
-        let result = nobody.call(tool, json!({ "session_id": handle })).await;
+        let result = unnamed.call(tool, json!({ "session_id": handle })).await;
         assert_eq!(text(&result), number, "{tool}");
         assert_eq!(
             result["_meta"]["io.modelcontextprotocol/serverInfo"]["name"],
@@ -104,16 +104,16 @@ async fn conversation_spans_all_servers_by_every_name_source() {
         );
         assert!(result["_meta"][STATE]["session"].is_string(), "{result}");
     }
-    let by_key = nobody.named("chat");
+    let by_key = unnamed.named("chat");
     assert_eq!(by_key.text("one__count").await, "1");
     assert_eq!(by_key.call("one__count", json!({})).await["_meta"][STATE]["state"], "kept");
     let by_path = Modern::direct(&format!("{}/~chat", gateway.at(ALL)));
     assert_eq!(by_path.text("one__count").await, "3");
-    let by_argument = nobody.call("one__count", json!({ "session_id": "key:chat" })).await;
+    let by_argument = unnamed.call("one__count", json!({ "session_id": "key:chat" })).await;
     assert_eq!(text(&by_argument), "4");
     let hinted = async |tool: &str| {
         let call = json!({ "name": tool, "_meta": { "vscode.conversationId": "7" } });
-        text(&nobody.result("tools/call", call).await).to_owned()
+        text(&unnamed.result("tools/call", call).await).to_owned()
     };
     assert_eq!(hinted("one__count").await, "1");
     assert_eq!(hinted("two__count").await, "1");
@@ -122,7 +122,7 @@ async fn conversation_spans_all_servers_by_every_name_source() {
     assert_eq!(processes::with_token(&two).len(), 2);
     // Prompts and resources without a session name leave no process.
     let prompt = json!({ "name": "two__greet", "arguments": { "name": "Ann" } });
-    let prompt = nobody.result("prompts/get", prompt).await;
+    let prompt = unnamed.result("prompts/get", prompt).await;
     assert!(prompt.to_string().contains("Say hello to Ann."), "{prompt}");
     let read = by_key.result("resources/read", json!({ "uri": "test://count" })).await;
     assert_eq!((&read["ttlMs"], &read["cacheScope"]), (&json!(0), &json!("private")));
@@ -135,21 +135,21 @@ async fn session_tools_cover_all_servers() {
     let servers =
         json!({ "one": stdio(&mark, &[]), "two": stdio(&mark, &["--tool", "session_info"]) });
     let gateway = Gateway::start(servers).await;
-    let nobody = Modern::of(&gateway, ALL);
-    let started = nobody.call("session_start", json!({ "name": "task" })).await;
+    let unnamed = Modern::of(&gateway, ALL);
+    let started = unnamed.call("session_start", json!({ "name": "task" })).await;
     let handle = started["structuredContent"]["session_id"].as_str().unwrap().to_owned();
     assert!(text(&started).contains("`session_id`"), "{started}");
     for tool in ["one__count", "two__count"] {
-        assert_eq!(text(&nobody.call(tool, json!({ "session_id": handle })).await), "1");
+        assert_eq!(text(&unnamed.call(tool, json!({ "session_id": handle })).await), "1");
     }
-    let info = nobody.call("session_info", json!({ "session_id": handle })).await;
+    let info = unnamed.call("session_info", json!({ "session_id": handle })).await;
     assert_eq!(info["structuredContent"]["servers"], json!(["one", "two"]), "{info}");
     // A server's tool of the same name stays callable under its prefix. The session tools have no prefixed name.
-    let named = nobody.named("task");
+    let named = unnamed.named("task");
     assert_eq!(named.text("two__session_info").await, "session_info");
     let (_, code, _) = named.refused("tools/call", json!({ "name": "one__session_info" })).await;
     assert_eq!(code, -32602);
-    let ended = nobody.call("session_end", json!({ "session_id": handle })).await;
+    let ended = unnamed.call("session_end", json!({ "session_id": handle })).await;
     assert_eq!(ended["structuredContent"]["ended"], true, "{ended}");
     gone(&mark).await;
 }

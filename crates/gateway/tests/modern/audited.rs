@@ -85,13 +85,13 @@ async fn calls_without_a_session_have_a_limit() {
     // Other servers and listeners are not affected by the limit.
     assert_eq!(Modern::of(&gateway, "other").text("count").await, "1");
     let listen = json!({ "notifications": { "toolsListChanged": true } });
-    let mut ears = Vec::new();
+    let mut streams = Vec::new();
     for id in 0..2 {
         let wanted = request(&json!(id), "subscriptions/listen", listen.clone());
         let mut events = client.send(&wanted).await.events();
         let first = events.message().await.unwrap();
         assert_eq!(first["method"], "notifications/subscriptions/acknowledged", "{first}");
-        ears.push(events);
+        streams.push(events);
     }
     let (_, _, error) = refusal(client.ask("subscriptions/listen", listen).await).await;
     let sentence = error["error"]["message"].as_str().unwrap();

@@ -44,11 +44,11 @@ async fn list_that_failed_at_first_is_shown_like_any_other() {
 async fn change_in_one_session_changes_the_list_of_all() {
     let mark = mark("grown");
     let gateway = Gateway::start(json!({ "test": stdio(&mark, &[]) })).await;
-    let (nobody, all) = (Modern::of(&gateway, "test"), Modern::of(&gateway, ""));
-    let ann = nobody.named("ann");
-    assert!(tool(&nobody.result("tools/list", json!({})).await, "extra").is_none());
+    let (unnamed, all) = (Modern::of(&gateway, "test"), Modern::of(&gateway, ""));
+    let ann = unnamed.named("ann");
+    assert!(tool(&unnamed.result("tools/list", json!({})).await, "extra").is_none());
     ann.call("notify", json!({ "tool": "extra" })).await;
-    let listed = nobody.result("tools/list", json!({})).await;
+    let listed = unnamed.result("tools/list", json!({})).await;
     assert!(tool(&listed, "extra").is_some_and(takes_a_handle), "{listed}");
     assert_eq!(listed, ann.result("tools/list", json!({})).await);
     let listed = all.result("tools/list", json!({})).await;

@@ -32,17 +32,17 @@ async fn until(gateway: &Gateway, lines: &[&str]) {
 async fn sessions_without_initialize_are_counted() {
     let mark = mark("modern-counted");
     let gateway = Gateway::start(json!({ "test": stdio(&mark, &[]) })).await;
-    let nobody = Modern::of(&gateway, "test");
-    let ann = nobody.named("ann");
+    let unnamed = Modern::of(&gateway, "test");
+    let ann = unnamed.named("ann");
     assert_eq!(ann.text("count").await, "1");
     assert_eq!(ann.text("count").await, "2");
     let opened = r#"stayput_sessions_opened_total{server="test"}"#;
     let calls = r#"stayput_call_seconds_count{server="test"}"#;
     until(&gateway, &[&format!("{opened} 1"), &format!("{calls} 2")]).await;
-    let started = nobody.call("session_start", json!({})).await;
+    let started = unnamed.call("session_start", json!({})).await;
     let handle = started["structuredContent"]["session_id"].as_str().unwrap();
     until(&gateway, &[&format!("{opened} 2")]).await;
-    nobody.call("session_end", json!({ "session_id": handle })).await;
+    unnamed.call("session_end", json!({ "session_id": handle })).await;
     let ended = r#"stayput_sessions_ended_total{reason="closed"} 1"#;
     until(&gateway, &[&format!("{opened} 2"), &format!("{calls} 2"), ended]).await;
     drop(gateway);

@@ -17,8 +17,8 @@ const STATE: &str = "dev.stayput/state";
 async fn each_named_session_has_its_own_state() {
     let mark = mark("named");
     let gateway = Gateway::start(json!({ "test": stdio(&mark, &[]) })).await;
-    let nobody = Modern::of(&gateway, "test");
-    let (ann, bob) = (nobody.named("ann"), nobody.named("bob"));
+    let unnamed = Modern::of(&gateway, "test");
+    let (ann, bob) = (unnamed.named("ann"), unnamed.named("bob"));
     let first = ann.call("count", json!({})).await;
     assert_eq!(first["content"][0]["text"], "1");
     assert_eq!(first["resultType"], "complete");
@@ -41,11 +41,11 @@ async fn each_named_session_has_its_own_state() {
 async fn call_without_a_session_name_does_not_run() {
     let mark = mark("unnamed");
     let gateway = Gateway::start(json!({ "test": stdio(&mark, &[]) })).await;
-    let nobody = Modern::of(&gateway, "test");
-    let result = nobody.call("count", json!({})).await;
+    let unnamed = Modern::of(&gateway, "test");
+    let result = unnamed.call("count", json!({})).await;
     assert_eq!(result["isError"], true, "{result}");
     assert_eq!(processes::with_token(&mark).len(), 0);
-    assert_eq!(nobody.named("a").text("count").await, "1");
+    assert_eq!(unnamed.named("a").text("count").await, "1");
 }
 
 /// A method without an argument for a handle runs on an ephemeral link.
@@ -53,11 +53,11 @@ async fn call_without_a_session_name_does_not_run() {
 async fn prompt_needs_no_session() {
     let mark = mark("fleeting");
     let gateway = Gateway::start(json!({ "test": stdio(&mark, &[]) })).await;
-    let nobody = Modern::of(&gateway, "test");
+    let unnamed = Modern::of(&gateway, "test");
     let prompt = json!({ "name": "greet", "arguments": { "name": "Ann" } });
-    let prompt = nobody.result("prompts/get", prompt).await;
+    let prompt = unnamed.result("prompts/get", prompt).await;
     assert!(prompt.to_string().contains("Say hello to Ann."), "{prompt}");
-    let read = nobody.result("resources/read", json!({ "uri": "test://count" })).await;
+    let read = unnamed.result("resources/read", json!({ "uri": "test://count" })).await;
     assert_eq!((&read["ttlMs"], &read["cacheScope"]), (&json!(0), &json!("private")));
     gone(&mark).await;
 }
@@ -127,8 +127,8 @@ async fn codes_of_the_legacy_era_are_not_passed_on() {
 async fn loss_is_reported_to_a_modern_client() {
     let mark = mark("lost");
     let mut gateway = Gateway::start(json!({ "test": stdio(&mark, &[]) })).await;
-    let nobody = Modern::of(&gateway, "test");
-    let client = nobody.named("a");
+    let unnamed = Modern::of(&gateway, "test");
+    let client = unnamed.named("a");
     assert_eq!(client.text("count").await, "1");
     let told = client.call("crash", json!({})).await;
     assert_eq!(told["isError"], true, "{told}");
@@ -234,18 +234,18 @@ async fn modern_server_has_sessions_if_configured() {
     let mut server = modern_stdio(&mark, &[]);
     server["stayput"] = json!({ "isolation": "per-session", "era": "modern" });
     let gateway = Gateway::start(json!({ "test": server })).await;
-    let nobody = Modern::of(&gateway, "test");
-    let first = nobody.named("ann").call("count", json!({})).await;
+    let unnamed = Modern::of(&gateway, "test");
+    let first = unnamed.named("ann").call("count", json!({})).await;
     assert_eq!(
         (&first["content"][0]["text"], &first["_meta"][STATE]["state"]),
         (&json!("1"), &json!("fresh"))
     );
-    assert_eq!(nobody.named("bob").text("count").await, "1");
-    assert_eq!(nobody.named("ann").text("count").await, "2");
-    assert_eq!(nobody.call("count", json!({})).await["isError"], true);
+    assert_eq!(unnamed.named("bob").text("count").await, "1");
+    assert_eq!(unnamed.named("ann").text("count").await, "2");
+    assert_eq!(unnamed.call("count", json!({})).await["isError"], true);
     let lists = [
-        nobody.result("tools/list", json!({})).await,
-        nobody.named("ann").result("tools/list", json!({})).await,
+        unnamed.result("tools/list", json!({})).await,
+        unnamed.named("ann").result("tools/list", json!({})).await,
     ];
     assert_eq!(lists[0], lists[1]);
     assert_eq!(processes::with_token(&mark).len(), 2, "no list starts a process");

@@ -67,22 +67,22 @@ async fn answers_of_a_modern_server_pass_unchanged() {
 async fn lists_of_a_legacy_server_are_the_same_in_every_conversation() {
     let mark = mark("lists");
     let gateway = Gateway::start(json!({ "test": stdio(&mark, &["--page", "7"]) })).await;
-    let nobody = Modern::of(&gateway, "test");
-    let ann = nobody.named("ann");
+    let unnamed = Modern::of(&gateway, "test");
+    let ann = unnamed.named("ann");
     assert_eq!(ann.text("count").await, "1");
     // A change in a session changes no list.
     ann.text("notify").await;
     for method in LISTS {
-        let said = bytes(&nobody, method, json!({})).await;
+        let said = bytes(&unnamed, method, json!({})).await;
         assert_eq!(said, bytes(&ann, method, json!({})).await);
-        let result = nobody.result(method, json!({})).await;
+        let result = unnamed.result(method, json!({})).await;
         assert_eq!((&result["ttlMs"], &result["cacheScope"]), (&json!(60_000), &json!("public")));
         assert_eq!(result["resultType"], "complete");
     }
     let mut names = Vec::new();
     let mut params = json!({});
     loop {
-        let page = nobody.result("tools/list", params).await;
+        let page = unnamed.result("tools/list", params).await;
         names.extend(page["tools"].as_array().unwrap().iter().map(|tool| tool["name"].clone()));
         if page["nextCursor"].is_null() {
             break;
@@ -94,7 +94,7 @@ async fn lists_of_a_legacy_server_are_the_same_in_every_conversation() {
         names.extract_if(.., |name| name.as_str().unwrap().starts_with("session_")).collect();
     assert_eq!(own, ["session_start", "session_info", "session_end"]);
     assert_eq!((names.len(), &names[0], &names[20]), (21, &json!("count"), &json!("region")));
-    let answer = nobody.ask("tools/list", json!({ "cursor": "nonsense" })).await;
+    let answer = unnamed.ask("tools/list", json!({ "cursor": "nonsense" })).await;
     assert_eq!(answer.json().await["error"]["code"], -32602);
     assert_eq!(processes::with_token(&mark).len(), 1, "no list starts a process");
 }

@@ -20,7 +20,7 @@ async fn clients_get_the_notifications_that_they_subscribed_to() {
     let gateway = Gateway::start(servers).await;
     for name in ["http", "stdio"] {
         let client = Modern::of(&gateway, name);
-        let mut ears = Vec::new();
+        let mut streams = Vec::new();
         for id in [json!("l/1"), json!(7)] {
             let wanted = json!({ "toolsListChanged": true, "promptsListChanged": true,
                 "resourceSubscriptions": ["test://count"] });
@@ -33,10 +33,10 @@ async fn clients_get_the_notifications_that_they_subscribed_to() {
             assert_eq!(first["method"], "notifications/subscriptions/acknowledged", "{first}");
             assert_eq!(first["params"]["_meta"][TAG], id);
             assert!(first["params"]["notifications"]["promptsListChanged"].is_null(), "{first}");
-            ears.push((id, events));
+            streams.push((id, events));
         }
         client.call("notify", json!({})).await;
-        for (id, events) in &mut ears {
+        for (id, events) in &mut streams {
             let told = events.message().await.unwrap();
             assert_eq!(told["method"], "notifications/tools/list_changed", "{told}");
             assert_eq!(told["params"]["_meta"][TAG], *id);
@@ -44,13 +44,13 @@ async fn clients_get_the_notifications_that_they_subscribed_to() {
             assert_eq!(told["method"], "notifications/resources/updated", "{told}");
             assert_eq!(told["params"]["_meta"][TAG], *id);
         }
-        drop(ears.pop());
+        drop(streams.pop());
         client.until("/cancels", 1).await;
         // The other client still gets notifications.
         client.call("notify", json!({})).await;
-        let told = ears[0].1.message().await.unwrap();
+        let told = streams[0].1.message().await.unwrap();
         assert_eq!(told["method"], "notifications/tools/list_changed", "{told}");
-        drop(ears);
+        drop(streams);
         client.until("/cancels", 2).await;
     }
 }
@@ -101,9 +101,9 @@ async fn end_of_a_subscription_has_the_client_s_id() {
     assert_eq!((&end["id"], &end["result"]["_meta"][TAG]), (&json!("q/1"), &json!("q/1")), "{end}");
 }
 
-/// A stopping gateway ends the streams of listeners, and does not wait for them.
+/// A stopping gateway answers open `subscriptions/listen` requests, and does not wait for their clients.
 #[tokio::test]
-async fn listeners_get_the_end_of_their_stream_at_stop() {
+async fn open_subscriptions_are_answered_at_stop() {
     let server = TestServer::http(&["--era", "modern"]).await;
     let mut gateway = Gateway::start(json!({ "test": { "url": server.url() } })).await;
     let client = Modern::of(&gateway, "test");

@@ -291,9 +291,10 @@ async fn foreign_session_is_unknown_everywhere() {
     let connection = ann.connect(&url).await;
     assert_eq!(ann.text(&url, &connection, "count").await, "1");
     let handle = anns_handle(&ann, &url, &connection).await;
-    let mut ear = ann.and("mcp-session-id", &connection).ask(Method::GET, &url, "").await.events();
-    tokio::time::timeout(LONG, ear.next()).await.unwrap().unwrap();
-    let event = ear.last_id().expect("events have ids").to_owned();
+    let mut stream =
+        ann.and("mcp-session-id", &connection).ask(Method::GET, &url, "").await.events();
+    tokio::time::timeout(LONG, stream.next()).await.unwrap().unwrap();
+    let event = stream.last_id().expect("events have ids").to_owned();
     let sse = format!("{}/sse/test", gateway.url);
     let mut line = ann.ask(Method::GET, &sse, "").await.events();
     let endpoint = tokio::time::timeout(LONG, line.next()).await.unwrap().unwrap();

@@ -141,9 +141,9 @@ async fn owner_at_its_session_limit_is_refused() {
             assert_eq!(ann.text(&url, &connection, "count").await, expected);
         }
         // An open stream keeps the session from being idle.
-        let ear = ann.and("mcp-session-id", &connection).ask(Method::GET, &url, "").await;
-        assert_eq!(ear.status, 200);
-        std::mem::forget(ear.events());
+        let stream = ann.and("mcp-session-id", &connection).ask(Method::GET, &url, "").await;
+        assert_eq!(stream.status, 200);
+        std::mem::forget(stream.events());
     }
     let answer = ann.greet(&url).await;
     assert_eq!(answer.status, 429);

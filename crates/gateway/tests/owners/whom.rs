@@ -133,11 +133,11 @@ async fn restricted_server_is_unknown_to_bob() {
         }
     }
     // A client without a token learns nothing about it, and metrics reveal nothing either.
-    let nobody = Somebody::nobody();
+    let anonymous = Somebody::nobody();
     let (known, never) = (gateway.at("ops"), gateway.at("never"));
     for method in [Method::GET, Method::POST, Method::DELETE] {
-        let known = shape(&nobody, method.clone(), &known, "").await;
-        assert_eq!(known, shape(&nobody, method, &never, "").await);
+        let known = shape(&anonymous, method.clone(), &known, "").await;
+        assert_eq!(known, shape(&anonymous, method, &never, "").await);
     }
     let metrics = format!("{}/metrics", gateway.url);
     let numbers = shape(&bob, Method::GET, &metrics, "").await.1;
