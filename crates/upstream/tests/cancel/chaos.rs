@@ -66,7 +66,7 @@ struct World {
     links: Links,
     servers: Vec<Server>,
     places: Vec<Place>,
-    /// How often each session has ended. Each end begins a new incarnation.
+    /// Number of ends of each session. Each end begins a new incarnation.
     lives: Mutex<HashMap<usize, u64>>,
     seen: Seen,
     token: String,

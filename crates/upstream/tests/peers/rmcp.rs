@@ -21,7 +21,7 @@ async fn start() -> Listening {
     Listening::start(Peer { program, args: Vec::new(), env: Vec::new() }, "--port").await
 }
 
-/// As a legacy server: sessions, progress, server requests, and the loss of all with the server.
+/// Legacy era: sessions, progress, server requests, and the loss of all with the server.
 #[tokio::test]
 async fn rmcp_works_as_legacy_server() {
     if peers::are_left_out() {
@@ -59,7 +59,7 @@ async fn rmcp_works_as_legacy_server() {
     drop(http);
 }
 
-/// As a modern server: each request is independent, progress included.
+/// Modern era: each request is independent, progress included.
 #[tokio::test]
 async fn rmcp_works_as_modern_server() {
     if peers::are_left_out() {
