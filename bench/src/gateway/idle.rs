@@ -36,7 +36,7 @@ pub(super) async fn run() {
 
 async fn over_http(running: &Running) -> io::Result<()> {
     let callers = load::callers(running, CALLERS).await?;
-    // Shared data exists before the measurement, including buffers for concurrent openings.
+    // Shared data exists before the measurement, including the space for the openers of sessions.
     let callers = load::grow(running, callers, FIRST).await?;
     settle().await;
     let before = running.memory();
